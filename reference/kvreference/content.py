@@ -1,0 +1,116 @@
+"""What a block holds: the identity of its content.
+
+The attention state at a position depends on everything before it, so a block's content is its request's whole
+token prefix up to the block's end, together with whatever else enters the computation: the cache salt and the LoRA
+adapter from the first token on, a multimodal item where its tokens lie. There are no hashes here: equal content is
+the same object, different content never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
+
+from attrs import field, frozen
+from attrs.validators import ge, min_len, optional
+
+
+@frozen
+class Media:
+    """A multimodal item: its identifier stands for its content, its tokens are placeholders.
+
+    Offset and length are in tokens of the request.
+    """
+
+    identifier: str = field(validator=min_len(1))
+    offset_tokens: int = field(validator=ge(0))
+    length_tokens: int = field(validator=ge(1))
+
+
+@frozen
+class ExtraKey:
+    """One thing besides the tokens that a block's content depends on, tagged with its domain."""
+
+    domain: str
+    name: str
+    offset_tokens: int | None = None
+    """Where a multimodal item starts, from the block's first token."""
+
+
+@frozen
+class Keys:
+    """What besides its tokens tells one request's content from another's.
+
+    Each of the three is a domain of its own: a salt never equals an adapter of the same name.
+    """
+
+    salt: str | None = field(default=None, validator=optional(min_len(1)))
+    lora: str | None = field(default=None, validator=optional(min_len(1)))
+    media: tuple[Media, ...] = field(default=(), converter=tuple)
+
+    @media.validator
+    def _media_in_order(self, _attribute: object, media: tuple[Media, ...]) -> None:
+        for before, after in pairwise(media):
+            if before.offset_tokens + before.length_tokens > after.offset_tokens:
+                raise ValueError("multimodal items must be in order and must not overlap")
+
+    def media_within(self, start_tokens: int, end_tokens: int) -> tuple[tuple[str, int], ...]:
+        """Every item that reaches into the tokens ``[start_tokens, end_tokens)``, with its offset from their start."""
+        return tuple(
+            (item.identifier, item.offset_tokens - start_tokens)
+            for item in self.media
+            if item.offset_tokens < end_tokens and start_tokens < item.offset_tokens + item.length_tokens
+        )
+
+    def of_block(self, start_tokens: int, end_tokens: int) -> tuple[ExtraKey, ...]:
+        """What a KV event names besides the tokens ``[start_tokens, end_tokens)`` of a block, each with its domain.
+
+        The adapter with every block, the items that reach into it, the salt with the request's first block.
+        """
+        lora = () if self.lora is None else (ExtraKey("lora", self.lora),)
+        media = tuple(ExtraKey("media", *item) for item in self.media_within(start_tokens, end_tokens))
+        salt = () if self.salt is None or start_tokens > 0 else (ExtraKey("salt", self.salt),)
+        return (*lora, *media, *salt)
+
+
+class Prefix:
+    """A token prefix, interned: two equal prefixes of one ``Prefixes`` are the same object."""
+
+    __slots__ = ("parent", "piece", "tokens")
+
+    def __init__(self, parent: Prefix | None, piece: Hashable, tokens: int) -> None:
+        self.parent = parent
+        self.piece = piece
+        self.tokens = tokens
+        """The length of the prefix, in tokens."""
+
+    def __repr__(self) -> str:
+        return f"<prefix of {self.tokens} tokens>"
+
+
+class Prefixes:
+    """All prefixes seen so far, as a tree whose edges are pieces of ``grain_tokens`` tokens."""
+
+    def __init__(self, grain_tokens: int) -> None:
+        self.grain_tokens = grain_tokens
+        self._children: dict[tuple[Prefix | None, Hashable], Prefix] = {}
+
+    def _child(self, parent: Prefix | None, piece: Hashable, tokens: int) -> Prefix:
+        edge = (parent, piece)
+        node = self._children.get(edge)
+        if node is None:
+            node = self._children[edge] = Prefix(parent, piece, tokens)
+        return node
+
+    def extend(self, known: list[Prefix], tokens: Sequence[int], keys: Keys) -> None:
+        """Append to ``known`` the prefixes of ``tokens`` at every whole grain that it does not hold yet.
+
+        ``known[i]`` is the prefix of ``(i + 1) * grain_tokens`` tokens.
+        """
+        grain = self.grain_tokens
+        parent = known[-1] if known else self._child(None, (keys.salt, keys.lora), 0)
+        for start in range(len(known) * grain, len(tokens) - grain + 1, grain):
+            piece: tuple[int, ...] = tuple(tokens[start : start + grain])
+            media = keys.media_within(start, start + grain)
+            parent = self._child(parent, (piece, media), start + grain)
+            known.append(parent)

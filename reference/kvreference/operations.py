@@ -1,0 +1,152 @@
+"""The alphabet: everything that can be asked of a block manager, as values.
+
+An operation names a request by its number. Which requests an operation may name depends on the requests alive
+(``kvreference.population``): a number that does not fit is mapped onto one that does, so that every part of a list of
+operations is again a legal list.
+
+Token ids are written as runs: ``Run(first, length)`` stands for ``first, first + 1, …``. Two prompts share a prefix
+exactly as long as their runs agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from attrs import field, frozen
+from attrs.validators import ge, instance_of
+
+from kvreference.content import Keys
+
+_number = [instance_of(int), ge(0)]
+_count = [instance_of(int), ge(1)]
+
+
+@frozen
+class Run:
+    """``length`` consecutive token ids, from ``first`` on."""
+
+    first: int = field(validator=_number)
+    length: int = field(validator=_count)
+
+
+def spell(runs: Iterable[Run]) -> list[int]:
+    """The token ids that ``runs`` stand for."""
+    return [token for run in runs for token in range(run.first, run.first + run.length)]
+
+
+@frozen
+class OfRequest:
+    """An operation on one request, named by its number."""
+
+    request: int = field(validator=_number)
+
+
+@frozen
+class Arrive(OfRequest):
+    """A request arrives and waits. Takes the next free number if ``request`` is taken."""
+
+    prompt: tuple[Run, ...] = field()
+    keys: Keys = field(factory=Keys)
+    reads_cache: bool = True
+    """Whether the request may be served from the prefix cache; with prompt log-probabilities it may not."""
+
+    @prompt.validator
+    def _has_a_token(self, _attribute: object, prompt: tuple[Run, ...]) -> None:
+        if not prompt:
+            raise ValueError("a prompt needs at least one token")
+
+
+@frozen
+class LookUp(OfRequest):
+    """Ask for the longest prefix-cache hit of a waiting request; nothing is taken."""
+
+
+@frozen
+class Admit(OfRequest):
+    """Admit a waiting request: look up, pass the admission gate, allocate for its first chunk."""
+
+    tokens: int = field(validator=_count)
+    """The token budget: at most this many tokens are computed in this step."""
+
+
+@frozen
+class Schedule(OfRequest):
+    """Allocate for the next tokens of a running request: a prefill chunk, or a decode step with its drafts."""
+
+    tokens: int = field(validator=_count)
+
+
+@frozen
+class Sample(OfRequest):
+    """The model answers: some drafts are accepted, the rest rejected, one token is sampled, new drafts are proposed."""
+
+    accepted: int = field(validator=_number)
+    token: int = field(validator=_number)
+    """The sampled token; the drafts proposed behind it are the token ids that follow it."""
+    drafts: int = field(validator=_number)
+
+
+@frozen
+class Preempt(OfRequest):
+    """A running request loses its blocks and waits again, with all its tokens."""
+
+
+@frozen
+class Finish(OfRequest):
+    """A running request ends."""
+
+
+@frozen
+class Abort(OfRequest):
+    """A request ends, wherever it stands."""
+
+
+@frozen
+class ReleaseSkipped(OfRequest):
+    """Release the blocks of a running request that no later token reads."""
+
+
+@frozen
+class CommonPrefix(OfRequest):
+    """Ask how many leading blocks of a running request every request with blocks shares, per group."""
+
+
+@frozen
+class Evict:
+    """Forget the content of one block; whoever holds it keeps it."""
+
+    block: int = field(validator=_number)
+
+
+@frozen
+class Reset:
+    """Forget all content, provided that nobody holds a block."""
+
+
+@frozen
+class TakeEvents:
+    """Take the KV events since the last time."""
+
+
+@frozen
+class TakeStatistics:
+    """Take the prefix-cache statistics since the last time."""
+
+
+Operation: TypeAlias = (
+    Arrive
+    | LookUp
+    | Admit
+    | Schedule
+    | Sample
+    | Preempt
+    | Finish
+    | Abort
+    | ReleaseSkipped
+    | CommonPrefix
+    | Evict
+    | Reset
+    | TakeEvents
+    | TakeStatistics
+)

@@ -1,0 +1,228 @@
+"""The requests that are alive, and where each of them stands: the scheduler's books.
+
+A block manager is told what to do by a scheduler that knows which requests wait and which run, how many of their
+tokens are computed, and which drafts are in flight. This is that knowledge alone; it holds no blocks. It decides
+which operations are legal, and follows the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from attrs import define, evolve, field
+
+from kvreference.answers import Answer, Granted
+from kvreference.content import Keys
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    CommonPrefix,
+    Evict,
+    Finish,
+    LookUp,
+    OfRequest,
+    Operation,
+    Preempt,
+    ReleaseSkipped,
+    Run,
+    Sample,
+    Schedule,
+    spell,
+)
+from kvreference.settings import Settings
+
+
+class Status(Enum):
+    """Where a request stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+
+
+@define
+class Request:
+    """One request. All counts are in tokens."""
+
+    number: int
+    tokens: list[int]
+    keys: Keys
+    reads_cache: bool
+    status: Status = Status.WAITING
+    tokens_computed: int = 0
+    drafts: list[int] = field(factory=list)
+    """Draft tokens proposed behind ``tokens``, not verified yet."""
+    drafts_in_flight: int = 0
+    """How many of the drafts were scheduled: their slots hold state that may have to be taken back."""
+    preemptions: int = 0
+    """How often it lost its blocks."""
+
+    @property
+    def tokens_pending(self) -> int:
+        """How many tokens, drafts included, are still to be computed."""
+        return len(self.tokens) + len(self.drafts) - self.tokens_computed
+
+    @property
+    def answers_next(self) -> bool:
+        """Whether all its own tokens are computed, so that the model's answer is the next thing to happen."""
+        return self.status is Status.RUNNING and self.tokens_computed >= len(self.tokens)
+
+    def copy(self) -> Request:
+        """An independent request in the same state."""
+        return evolve(self, tokens=list(self.tokens), drafts=list(self.drafts))
+
+
+class Population:
+    """The requests alive, by number, in the order of arrival."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.alive: dict[int, Request] = {}
+        self.arrived = 0
+
+    def __getitem__(self, number: int) -> Request:
+        return self.alive[number]
+
+    def copy(self) -> Population:
+        """An independent population in the same state."""
+        other = Population(self.settings)
+        other.alive = {number: request.copy() for number, request in self.alive.items()}
+        other.arrived = self.arrived
+        return other
+
+    def tokens_to_schedule(self, request: Request, budget_tokens: int) -> int:
+        """How many tokens the next step computes for ``request``: what is pending, within the budget and the limits.
+
+        The last token that a running request may have is never computed: nothing would follow it.
+        """
+        tokens = min(request.tokens_pending, budget_tokens, self.settings.chunk_tokens)
+        if request.status is Status.WAITING:
+            return tokens
+        return min(tokens, self.settings.tokens_max - 1 - request.tokens_computed)
+
+    def resolve(self, operation: Operation) -> Operation | None:
+        """The legal operation that ``operation`` stands for now, or None if there is none.
+
+        A legal operation stands for itself.
+        """
+        if isinstance(operation, Arrive):
+            return self._resolve_arrival(operation)
+        if isinstance(operation, Evict):
+            block = 1 + (operation.block - 1) % (self.settings.blocks - 1)
+            return operation if block == operation.block else Evict(block)
+        if not isinstance(operation, OfRequest):
+            return operation
+        eligible = _ELIGIBLE[type(operation)]
+        named = self.alive.get(operation.request)
+        if named is None or not eligible(self, named):
+            candidates = [request for request in self.alive.values() if eligible(self, request)]
+            if not candidates:
+                return None
+            named = candidates[operation.request % len(candidates)]
+            operation = evolve(operation, request=named.number)
+        if isinstance(operation, Sample):
+            return self._resolve_sample(operation, named)
+        return operation
+
+    def _resolve_arrival(self, operation: Arrive) -> Arrive | None:
+        if len(self.alive) >= self.settings.requests_max:
+            return None
+        if operation.request < self.arrived:
+            operation = evolve(operation, request=self.arrived)
+        # Room for one sampled token at least: a longer prompt is refused before it reaches the scheduler.
+        room = self.settings.tokens_max - 1
+        prompt: list[Run] = []
+        for run in operation.prompt:
+            if room > 0:
+                prompt.append(run if run.length <= room else Run(run.first, room))
+            room -= run.length
+        return (
+            operation if len(prompt) == len(operation.prompt) and room >= 0 else evolve(operation, prompt=tuple(prompt))
+        )
+
+    def _resolve_sample(self, operation: Sample, request: Request) -> Sample:
+        accepted = min(operation.accepted, request.drafts_in_flight)
+        drafts = min(operation.drafts, self.settings.drafts_max)
+        if accepted == operation.accepted and drafts == operation.drafts:
+            return operation
+        return evolve(operation, accepted=accepted, drafts=drafts)
+
+    def settle(self, operation: Operation, answer: Answer) -> None:
+        """Follow what the resolved ``operation`` did, given the manager's ``answer``."""
+        if isinstance(operation, Arrive):
+            self.arrived = operation.request + 1
+            self.alive[operation.request] = Request(
+                operation.request, spell(operation.prompt), operation.keys, operation.reads_cache
+            )
+        elif isinstance(operation, (Admit, Schedule)):
+            if isinstance(answer, Granted):
+                self._compute(self.alive[operation.request], operation.tokens, answer.hit_tokens)
+        elif isinstance(operation, Sample):
+            self._answer(self.alive[operation.request], operation)
+        elif isinstance(operation, Preempt):
+            request = self.alive[operation.request]
+            request.status = Status.WAITING
+            request.tokens_computed = 0
+            request.drafts = []
+            request.drafts_in_flight = 0
+            request.preemptions += 1
+        elif isinstance(operation, (Finish, Abort)):
+            del self.alive[operation.request]
+
+    def _compute(self, request: Request, budget_tokens: int, hit_tokens: int) -> None:
+        request.tokens_computed += hit_tokens
+        request.tokens_computed += self.tokens_to_schedule(request, budget_tokens)
+        request.status = Status.RUNNING
+        request.drafts_in_flight = max(0, request.tokens_computed - len(request.tokens))
+
+    def _answer(self, request: Request, operation: Sample) -> None:
+        request.tokens_computed -= request.drafts_in_flight - operation.accepted
+        answered = [*request.drafts[: operation.accepted], operation.token]
+        request.tokens += answered[: self.settings.tokens_max - len(request.tokens)]
+        request.tokens_computed = min(request.tokens_computed, len(request.tokens) - 1)
+        request.drafts = list(range(operation.token + 1, operation.token + 1 + operation.drafts))
+        request.drafts_in_flight = 0
+
+
+def _waits(_population: Population, request: Request) -> bool:
+    return request.status is Status.WAITING
+
+
+def _runs(_population: Population, request: Request) -> bool:
+    return request.status is Status.RUNNING
+
+
+def _is_verified(_population: Population, request: Request) -> bool:
+    """Whether nothing that counts as computed may have to be taken back."""
+    return request.status is Status.RUNNING and request.drafts_in_flight == 0
+
+
+def _has_work(population: Population, request: Request) -> bool:
+    """Whether there is something to compute before the model's answer; a decode step's drafts go with its token."""
+    return (
+        request.status is Status.RUNNING
+        and not request.answers_next
+        and population.tokens_to_schedule(request, request.tokens_pending) > 0
+    )
+
+
+def _answers(_population: Population, request: Request) -> bool:
+    return request.answers_next
+
+
+def _lives(_population: Population, _request: Request) -> bool:
+    return True
+
+
+_ELIGIBLE: dict[type, Callable[[Population, Request], bool]] = {
+    LookUp: _waits,
+    Admit: _waits,
+    Schedule: _has_work,
+    Sample: _answers,
+    Preempt: _runs,
+    Finish: _runs,
+    Abort: _lives,
+    ReleaseSkipped: _is_verified,
+    CommonPrefix: _runs,
+}

@@ -1,0 +1,87 @@
+"""A state as it can be observed, of the reference or of any system under test, and the invariants it must satisfy.
+
+Contents are opaque here: whatever identifies what a cached block holds, equal for equal content. So the same check
+judges the reference and a system that identifies content by hashes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from kvreference.block_pool import NULL
+
+
+@frozen
+class Violation:
+    """One statement that does not hold, by its id, and what was seen instead."""
+
+    statement: str
+    detail: str
+
+
+@frozen
+class Snapshot:
+    """Everything observable about the blocks of one system, block 0 being the null block."""
+
+    tables: Mapping[int, Sequence[Sequence[int]]]
+    """Per request that holds blocks and per group, the block table."""
+    references: Sequence[int]
+    """Per block, its reference count."""
+    free: Sequence[int]
+    """The free queue, front first."""
+    blocks_free: int
+    """How many blocks the system says are free."""
+    contents: Sequence[Hashable | None]
+    """Per block, the content it says it holds."""
+    entries: Mapping[Any, Sequence[int]]
+    """Per content cached, the blocks listed for it."""
+
+
+def check(snapshot: Snapshot) -> list[Violation]:
+    """The statements that ``snapshot`` violates; see ``kvreference.statements`` for their sentences."""
+    return [*_check_holders(snapshot), *_check_free_queue(snapshot), *_check_cached(snapshot)]
+
+
+def _check_holders(snapshot: Snapshot) -> Iterator[Violation]:
+    holders: Counter[int] = Counter()
+    for number, tables in snapshot.tables.items():
+        named = Counter(block for table in tables for block in table if block != NULL)
+        holders.update(named)
+        for block, count in named.items():
+            if count > 1:
+                yield Violation("KV-INV-04", f"request {number} names block {block} {count} times")
+    for block, references in enumerate(snapshot.references):
+        if block != NULL and references != holders[block]:
+            yield Violation(
+                "KV-INV-01", f"block {block} counts {references} references, {holders[block]} table entries name it"
+            )
+
+
+def _check_free_queue(snapshot: Snapshot) -> Iterator[Violation]:
+    queued = Counter(snapshot.free)
+    for block, references in enumerate(snapshot.references):
+        if block == NULL:
+            continue
+        if references == 0 and not queued[block]:
+            yield Violation("KV-INV-02", f"nobody holds block {block}, and it is not in the free queue")
+        if references != 0 and queued[block]:
+            yield Violation("KV-INV-02", f"block {block} counts {references} references and is in the free queue")
+        if queued[block] > 1:
+            yield Violation("KV-INV-03", f"block {block} stands {queued[block]} times in the free queue")
+    if len(snapshot.free) != snapshot.blocks_free:
+        yield Violation("KV-INV-03", f"said to be free: {snapshot.blocks_free}, queued: {len(snapshot.free)}")
+    if queued[NULL] or snapshot.contents[NULL] is not None:
+        yield Violation("KV-INV-06", "the null block is queued or cached")
+
+
+def _check_cached(snapshot: Snapshot) -> Iterator[Violation]:
+    listed = {block: content for content, blocks in snapshot.entries.items() for block in blocks}
+    if len(listed) != sum(len(blocks) for blocks in snapshot.entries.values()):
+        yield Violation("KV-INV-05", "a block is listed under two contents")
+    for block, content in enumerate(snapshot.contents):
+        if content != listed.get(block):
+            yield Violation("KV-INV-05", f"block {block} holds {content}, and is listed under {listed.get(block)}")
