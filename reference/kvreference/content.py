@@ -27,6 +27,10 @@ class Media:
     length_tokens: int = field(validator=ge(1))
 
 
+UNTAGGED = "untagged"
+"""The domain of an extra key whose domain a system does not tell."""
+
+
 @frozen
 class ExtraKey:
     """One thing besides the tokens that a block's content depends on, tagged with its domain."""

@@ -29,9 +29,8 @@ class Stored:
 
 @frozen
 class Removed:
-    """One block's content is no longer cached in that block."""
+    """One block's content is no longer cached in that block. The group is part of the identity."""
 
-    group: int
     content: Hashable
 
 

@@ -198,7 +198,7 @@ class Manager:
             blocks, lost = self.pool.take(count)
             table.blocks += blocks
             granted.append(tuple(blocks))
-            self._events += [Removed(group, content) for group, content in lost]
+            self._events += [Removed(content) for content in lost]
         if self.settings.caches:
             self._register(request, min(computed + tokens, len(request.tokens)))
         return tuple(granted)
@@ -255,7 +255,7 @@ class Manager:
     def _evict(self, operation: Evict) -> Done:
         content = self.pool.cached.forget(operation.block)
         if content is not None:
-            self._events.append(Removed(*content))
+            self._events.append(Removed(content))
         return Done()
 
     def _reset(self, _operation: Reset) -> Success:

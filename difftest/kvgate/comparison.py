@@ -1,0 +1,180 @@
+"""The comparison: does a system answer, and stand, as the reference does?
+
+Block ids, tables, reference counts and the free queue are compared exactly, in order; contents through the
+correspondence. The first difference found is the one reported, in the order in which a reader would look: the
+answer, the tables, who holds what, what is free, what is cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from attrs import evolve
+
+from kvgate.correspondence import Correspondence
+from kvgate.difference import Difference
+from kvreference.answers import Answer, Granted, Happened, Hit, Refused, Shared, Statistics, Success
+from kvreference.content import UNTAGGED
+from kvreference.events import Cleared, Event, Removed, Stored
+from kvreference.operations import Admit, Evict, Operation, ReleaseSkipped, Reset, Schedule
+from kvreference.snapshot import Snapshot
+
+
+class Comparison:
+    """Compares one run of two systems; remembers which contents correspond."""
+
+    def __init__(self) -> None:
+        self.correspondence = Correspondence()
+        # Events name content by identities of their own: vLLM shortens its hashes for them.
+        self._in_events = Correspondence()
+        self._agreed: tuple[list[Hashable], list[Hashable]] = ([], [])
+
+    def of_states(self, operation: Operation, ours: Snapshot, theirs: Snapshot) -> Difference | None:
+        """The first difference between the states after ``operation``."""
+        if ours.tables != theirs.tables:
+            return _tables_differ(operation, ours, theirs)
+        # The null block's references are not maintained.
+        if list(ours.references[1:]) != list(theirs.references[1:]):
+            return _first_differing("KV-INV-01", "references of block", ours.references, theirs.references, start=1)
+        if ours.free != theirs.free:
+            return _free_queues_differ(operation, ours, theirs)
+        if ours.blocks_free != theirs.blocks_free:
+            return Difference("KV-INV-03", "blocks free", str(ours.blocks_free), str(theirs.blocks_free))
+        return self._contents(operation, ours, theirs)
+
+    def _contents(self, operation: Operation, ours: Snapshot, theirs: Snapshot) -> Difference | None:
+        mine, other = list(ours.contents), list(theirs.contents)
+        if self._agreed != (mine, other):
+            for block, (content, identity) in enumerate(zip(mine, other, strict=True)):
+                if not self.correspondence.relate(content, identity):
+                    return self._content_differs(operation, block, content, identity)
+            self._agreed = (mine, other)
+        if len(ours.entries) != len(theirs.entries):
+            return Difference(
+                "KV-INV-05", "contents in the cached map", str(len(ours.entries)), str(len(theirs.entries))
+            )
+        for content, blocks in ours.entries.items():
+            listed = theirs.entries.get(self.correspondence.theirs(content), ())
+            if blocks != listed:
+                return Difference("KV-INV-05", f"blocks listed for {content}", str(blocks), str(listed))
+        return None
+
+    def _content_differs(self, operation: Operation, block: int, ours: Hashable, theirs: Hashable) -> Difference:
+        subject = f"content of block {block}"
+        if theirs is None:
+            return Difference("KV-OP-08", subject, str(ours), "not cached")
+        if ours is None:
+            statement = "KV-OP-11" if isinstance(operation, Reset) else "KV-OP-10"
+            return Difference(statement, subject, "not cached", "cached")
+        try:
+            got = f"the identity of {self.correspondence.ours(theirs)}"
+        except KeyError:
+            got = "another identity than before"
+        return Difference("KV-OP-09", subject, str(ours), got)
+
+    def of_answers(self, operation: Operation, ours: Answer, theirs: Answer) -> Difference | None:
+        """The difference between the answers to ``operation``, if there is one."""
+        if isinstance(ours, Happened) and isinstance(theirs, Happened):
+            return self._events(ours.events, theirs.events)
+        if ours == theirs:
+            return None
+        statement = "KV-OP-05"
+        if isinstance(ours, (Hit, Granted, Refused)) and _hit_tokens(ours) != _hit_tokens(theirs):
+            statement = "KV-OP-01"
+        elif isinstance(ours, Hit):
+            statement = "KV-OP-02"
+        elif isinstance(ours, Refused) or isinstance(theirs, Refused):
+            gated = any(isinstance(answer, Refused) and answer.gate for answer in (ours, theirs))
+            statement = "KV-OP-03" if gated else "KV-OP-04"
+        elif isinstance(ours, Success):
+            statement = "KV-OP-11"
+        elif isinstance(ours, Statistics):
+            statement = "KV-OP-13"
+        elif isinstance(ours, Shared):
+            statement = "KV-OP-14"
+        return Difference(statement, f"answer to {type(operation).__name__}", str(ours), str(theirs))
+
+    def _events(self, ours: Sequence[Event], theirs: Sequence[Event]) -> Difference | None:
+        for position, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
+            if not self._same_event(mine, other):
+                return Difference("KV-OP-12", f"event {position}", str(mine), str(other))
+        if len(ours) != len(theirs):
+            longer = ours if len(ours) > len(theirs) else theirs
+            first = longer[min(len(ours), len(theirs))]
+            return Difference(
+                "KV-OP-12", "number of events", str(len(ours)), f"{len(theirs)}; the first alone: {first}"
+            )
+        return None
+
+    def _same_event(self, ours: Event, theirs: Event) -> bool:
+        if isinstance(ours, Cleared) or isinstance(theirs, Cleared):
+            return ours == theirs
+        if isinstance(ours, Removed) or isinstance(theirs, Removed):
+            return (
+                isinstance(ours, Removed)
+                and isinstance(theirs, Removed)
+                and self._in_events.relate(ours.content, theirs.content)
+            )
+        return (
+            len(ours.contents) == len(theirs.contents)
+            and all(map(self._in_events.relate, ours.contents, theirs.contents))
+            and self._in_events.relate(ours.parent, theirs.parent)
+            and _bare(ours) == _bare(theirs)
+        )
+
+
+def _hit_tokens(answer: Answer) -> int | None:
+    if isinstance(answer, Hit):
+        return answer.tokens
+    return answer.hit_tokens if isinstance(answer, (Granted, Refused)) else None
+
+
+def _bare(event: Stored) -> Stored:
+    """What an event says besides identities, with extra keys as a system that tells no domains gives them."""
+    keys = tuple(tuple(evolve(key, domain=UNTAGGED) for key in block) for block in event.extra_keys)
+    return evolve(event, contents=(), parent=None, extra_keys=keys)
+
+
+def _first_differing(
+    statement: str, subject: str, ours: Sequence[object], theirs: Sequence[object], start: int = 0
+) -> Difference:
+    for position in range(start, max(len(ours), len(theirs))):
+        mine = ours[position] if position < len(ours) else "nothing"
+        other = theirs[position] if position < len(theirs) else "nothing"
+        if mine != other:
+            return Difference(statement, f"{subject} {position}", str(mine), str(other))
+    raise AssertionError("the sequences are equal")
+
+
+def _tables_differ(operation: Operation, ours: Snapshot, theirs: Snapshot) -> Difference:
+    if isinstance(operation, ReleaseSkipped):
+        statement = "KV-OP-06"
+    elif isinstance(operation, (Admit, Schedule)):
+        # What is gone from the front was released; what came at the back was taken.
+        statement = "KV-OP-06" if _leading_nulls(ours) != _leading_nulls(theirs) else "KV-OP-05"
+    else:
+        statement = "KV-OP-07"
+    for number in sorted({*ours.tables, *theirs.tables}):
+        mine, other = ours.tables.get(number, ()), theirs.tables.get(number, ())
+        if mine != other:
+            if len(mine) == len(other):
+                group = next(index for index in range(len(mine)) if mine[index] != other[index])
+                return Difference(
+                    statement, f"table of request {number}, group {group}", str(mine[group]), str(other[group])
+                )
+            return Difference(statement, f"tables of request {number}", str(mine), str(other))
+    raise AssertionError("the tables are equal")
+
+
+def _leading_nulls(snapshot: Snapshot) -> list[int]:
+    return [sum(block == 0 for block in table) for tables in snapshot.tables.values() for table in tables]
+
+
+def _free_queues_differ(operation: Operation, ours: Snapshot, theirs: Snapshot) -> Difference:
+    if isinstance(operation, (Admit, Schedule, ReleaseSkipped)):
+        statement = "KV-OP-06" if _leading_nulls(ours) else "KV-OP-05"
+    elif isinstance(operation, Evict):
+        statement = "KV-OP-10"
+    else:
+        statement = "KV-OP-07"
+    return _first_differing(statement, "free queue at position", list(ours.free), list(theirs.free))

@@ -1,0 +1,90 @@
+"""Lockstep: the same operations on two systems, and on the monitors, until they disagree.
+
+Any of the parts may be absent: without the reference only the monitors judge; without a system the reference is
+run, and judged, alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from attrs import frozen
+
+from kvgate.comparison import Comparison
+from kvgate.difference import Difference, Divergence
+from kvgate.monitors.monitor import Monitor, Step
+from kvgate.system import System
+from kvreference.answers import Answer
+from kvreference.manager import Manager
+from kvreference.operations import Abort, Operation, TakeEvents
+from kvreference.population import Population
+
+
+@frozen
+class Raised:
+    """A system raised where it should have answered."""
+
+    error: Exception
+
+
+class Lockstep:
+    """One run. ``perform`` takes operations one by one; ``close`` ends all requests and asks what remains.
+
+    After the first divergence nothing more can be performed: from there on the states mean nothing.
+    """
+
+    def __init__(self, system: System, reference: Manager | None, monitors: Sequence[Monitor]) -> None:
+        self.system = system
+        self.reference = reference
+        self.monitors = monitors
+        self.comparison = Comparison()
+        self.performed: list[Operation] = []
+        """Every operation performed, as it was resolved."""
+
+    @property
+    def population(self) -> Population:
+        """The requests alive, as the side that is trusted has them."""
+        return self.system.population if self.reference is None else self.reference.population
+
+    def perform(self, operation: Operation) -> Divergence | None:
+        """Perform one operation, if it stands for a legal one, and judge it."""
+        resolved = self.population.resolve(operation)
+        if resolved is None:
+            return None
+        step = len(self.performed)
+        self.performed.append(resolved)
+        expected = None if self.reference is None else self.reference.apply(resolved)
+        answer: Answer
+        try:
+            answer = self.system.apply(resolved)
+            snapshot = self.system.snapshot()
+        except Exception as error:
+            difference = Difference("KV-SYS-01", type(error).__name__, "an answer", f"{type(error).__name__}: {error}")
+            return Divergence(step, resolved, "lockstep" if self.reference else "check", difference)
+        found: Difference | None = None
+        if self.reference is not None and expected is not None:
+            found = self.comparison.of_answers(resolved, expected, answer)
+            found = found or self.comparison.of_states(resolved, self.reference.snapshot(), snapshot)
+            if found:
+                return Divergence(step, resolved, "lockstep", found)
+        seen = Step(resolved, answer, snapshot, self.system.population)
+        for monitor in self.monitors:
+            found = monitor.observe(seen)
+            if found:
+                return Divergence(step, resolved, monitor.name, found)
+        return None
+
+    def close(self) -> list[Divergence]:
+        """End every request, and judge what remains. Several things may remain, each is reported."""
+        for closing in (*(Abort(number) for number in list(self.population.alive)), TakeEvents()):
+            divergence = self.perform(closing)
+            if divergence:
+                return [divergence]
+        return [
+            Divergence(len(self.performed), None, monitor.name, difference)
+            for monitor in self.monitors
+            for difference in monitor.at_rest(self.system)
+        ]
+
+
+MakeMonitors = Callable[[], Sequence[Monitor]]

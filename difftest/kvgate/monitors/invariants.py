@@ -1,0 +1,28 @@
+"""The reference's invariants, checked on a system's own state after every operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvgate.difference import Difference
+from kvgate.monitors.monitor import Step
+from kvgate.system import System
+from kvreference.snapshot import check
+
+
+class Invariants:
+    """Judges each state by ``kvreference.snapshot.check``."""
+
+    name = "check"
+
+    def observe(self, step: Step) -> Difference | None:
+        violations = check(step.snapshot)
+        if not violations:
+            return None
+        first = violations[0]
+        return Difference(first.statement, "state", "the statement holds", first.detail)
+
+    def at_rest(self, system: System) -> Iterable[Difference]:
+        """Nothing: every state was judged when it came about."""
+        del system
+        return ()

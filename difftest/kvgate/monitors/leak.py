@@ -1,0 +1,97 @@
+"""The leak monitor: what a system still remembers when no request is alive.
+
+It walks everything that the system's roots reach: attributes, slots, containers. Nothing may name a request that is
+gone, and no container may hold more than there are blocks, for blocks are all that is left to know about. Modules,
+classes, functions and tensors are not entered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Set
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+
+from kvgate.difference import Difference
+from kvgate.monitors.monitor import Step
+from kvgate.system import System
+from kvreference.operations import Arrive
+from kvreference.settings import Settings
+
+_OPAQUE = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, str, bytes, int, float, complex, range)
+_OBJECTS_MAX = 2_000_000
+"""How many objects are visited at most; a larger system is not judged by what lies beyond."""
+
+
+class LeakMonitor:
+    """Judges a system at rest."""
+
+    name = "leak"
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._arrived: list[int] = []
+
+    def observe(self, step: Step) -> Difference | None:
+        """Note who arrived."""
+        if isinstance(step.operation, Arrive):
+            self._arrived.append(step.operation.request)
+        return None
+
+    def at_rest(self, system: System) -> Iterable[Difference]:
+        """Everything that remains of requests that are gone."""
+        snapshot = system.snapshot()
+        held = [block for block, references in enumerate(snapshot.references) if references != 0 and block != 0]
+        if held:
+            yield Difference("KV-LEAK-01", "blocks held", "none", f"{len(held)}: {held[:20]}")
+        missing = self.settings.blocks - 1 - len(snapshot.free)
+        if missing and not held:
+            yield Difference("KV-LEAK-01", "free queue", f"{self.settings.blocks - 1} blocks", str(len(snapshot.free)))
+        names = {system.name_of(number): number for number in self._arrived}
+        reported: set[str] = set()
+        for path, value in _reachable(system.roots()):
+            if isinstance(value, str) and value in names:
+                place = path.rpartition("[")[0] or path
+                if place not in reported:
+                    reported.add(place)
+                    yield Difference("KV-LEAK-01", place, "no request remembered", f"request {names[value]}")
+            elif isinstance(value, (list, dict, set, deque)) and len(value) > self.settings.blocks:
+                yield Difference(
+                    "KV-LEAK-02", path, f"at most {self.settings.blocks} entries, one a block", str(len(value))
+                )
+
+
+def _reachable(roots: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Every object reachable from ``roots``, with a path to it, breadth first; each object once, strings each time."""
+    queue: deque[tuple[str, object]] = deque(roots.items())
+    seen: set[int] = set()
+    while queue and len(seen) < _OBJECTS_MAX:
+        path, value = queue.popleft()
+        if isinstance(value, str):
+            yield path, value
+            continue
+        if isinstance(value, _OPAQUE) or value is None or id(value) in seen:
+            continue
+        seen.add(id(value))
+        yield path, value
+        queue.extend(_inside(path, value))
+
+
+def _inside(path: str, value: object) -> Iterator[tuple[str, object]]:
+    if type(value).__module__.partition(".")[0] in ("torch", "numpy"):
+        return
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield f"{path}[{key!r}]", key
+            yield f"{path}[{key!r}]", item
+    elif isinstance(value, (list, tuple, deque, Set)):
+        for index, item in enumerate(value):
+            yield f"{path}[{index}]", item
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict):
+        for name, item in attributes.items():
+            yield f"{path}.{name}", item
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                yield f"{path}.{name}", getattr(value, name)

@@ -1,0 +1,46 @@
+"""The pinned protocol of a system under test: what the gate asks of any block manager.
+
+The reference satisfies it too, so whatever judges a system can be turned on the reference itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
+
+from kvreference.answers import Answer
+from kvreference.operations import Operation
+from kvreference.population import Population
+from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
+
+
+class System(Protocol):
+    """A block manager with the requests it serves.
+
+    Block 0 is the null block, and blocks are compared by id: a system must hand them out in the specified order.
+    Content identities are opaque; they need only be equal for equal content.
+    """
+
+    population: Population
+    """The requests alive. ``apply`` settles it with the system's own answer."""
+
+    def apply(self, operation: Operation) -> Answer:
+        """Perform an operation that ``population.resolve`` returned. Whatever it raises is a violation of KV-SYS-01."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """The state as it is now. Nobody changes what is returned; the next operation may."""
+        ...
+
+    def roots(self) -> Mapping[str, object]:
+        """The objects in which state may hide, by name: the leak monitor walks whatever they reach."""
+        ...
+
+    def name_of(self, request: int) -> str:
+        """What the system calls a request internally; the leak monitor looks for it."""
+        ...
+
+
+Factory: TypeAlias = Callable[[Settings], System]
+"""Builds a fresh system. May raise ``ValueError`` for settings it does not support, saying which and why."""

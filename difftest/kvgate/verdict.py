@@ -1,0 +1,68 @@
+"""What a run of the gate found: claimed, tested, found, not tested."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from kvgate.case import Case
+from kvgate.difference import Divergence
+
+MONITORS = ("check", "ghost", "leak")
+"""What judges a system without the reference."""
+
+
+@frozen
+class Found:
+    """One defect: a divergence, the smallest case that shows it, and how often its kind was seen."""
+
+    divergence: Divergence
+    case: Case
+    """Ends with the operation that diverges."""
+    times: int = 1
+    finding: str | None = None
+    """The id of the declared finding that explains it, or None."""
+
+
+@frozen
+class Tally:
+    """What was run on one model with one generator preset."""
+
+    model: str
+    preset: str
+    cases: int
+    operations: int
+
+
+@frozen
+class Verdict:
+    """The outcome of a whole run."""
+
+    system: str
+    """The system's name, as it was asked for."""
+    version: str
+    profile: str
+    seed: int
+    detectors: tuple[str, ...]
+    tallies: tuple[Tally, ...] = ()
+    found: tuple[Found, ...] = ()
+    """What no finding explains, and what makes the gate fail."""
+    declared: tuple[Found, ...] = ()
+    """What a finding explains: counted and shown, and no failure."""
+    seconds: float = 0.0
+    ended: str = field(default="completed")
+    """``completed``, ``time budget`` or ``interrupted``."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing was found that is not declared."""
+        return not self.found
+
+    @property
+    def operations(self) -> int:
+        """How many operations were performed in all."""
+        return sum(tally.operations for tally in self.tallies)
+
+    @property
+    def cases(self) -> int:
+        """How many cases were run in all."""
+        return sum(tally.cases for tally in self.tallies)
