@@ -7,7 +7,7 @@ content under two hashes is a hit that will be missed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 
 class Correspondence:
@@ -28,9 +28,9 @@ class Correspondence:
         self._ours[theirs] = ours
         return True
 
-    def theirs(self, ours: Hashable) -> Hashable:
-        """What stands for ``ours`` on the other side; raises ``KeyError`` if it never appeared."""
-        return self._theirs[ours]
+    def theirs(self, ours: Iterable[Hashable]) -> list[Hashable]:
+        """What stands for each of ``ours`` on the other side; None for what never appeared."""
+        return list(map(self._theirs.get, ours))
 
     def ours(self, theirs: Hashable) -> Hashable:
         """What ``theirs`` stands for; raises ``KeyError`` if it never appeared."""

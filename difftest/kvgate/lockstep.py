@@ -6,9 +6,7 @@ run, and judged, alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from attrs import frozen
+from collections.abc import Sequence
 
 from kvgate.comparison import Comparison
 from kvgate.difference import Difference, Divergence
@@ -18,13 +16,6 @@ from kvreference.answers import Answer
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Operation, TakeEvents
 from kvreference.population import Population
-
-
-@frozen
-class Raised:
-    """A system raised where it should have answered."""
-
-    error: Exception
 
 
 class Lockstep:
@@ -40,6 +31,8 @@ class Lockstep:
         self.comparison = Comparison()
         self.performed: list[Operation] = []
         """Every operation performed, as it was resolved."""
+        self.answers: tuple[Answer | None, Answer | None] = (None, None)
+        """The reference's answer to the last operation, and the system's."""
 
     @property
     def population(self) -> Population:
@@ -54,13 +47,14 @@ class Lockstep:
         step = len(self.performed)
         self.performed.append(resolved)
         expected = None if self.reference is None else self.reference.apply(resolved)
-        answer: Answer
+        self.answers = (expected, None)
         try:
             answer = self.system.apply(resolved)
             snapshot = self.system.snapshot()
         except Exception as error:
             difference = Difference("KV-SYS-01", type(error).__name__, "an answer", f"{type(error).__name__}: {error}")
             return Divergence(step, resolved, "lockstep" if self.reference else "check", difference)
+        self.answers = (expected, answer)
         found: Difference | None = None
         if self.reference is not None and expected is not None:
             found = self.comparison.of_answers(resolved, expected, answer)
@@ -76,7 +70,8 @@ class Lockstep:
 
     def close(self) -> list[Divergence]:
         """End every request, and judge what remains. Several things may remain, each is reported."""
-        for closing in (*(Abort(number) for number in list(self.population.alive)), TakeEvents()):
+        closings: list[Operation] = [Abort(number) for number in self.population.alive]
+        for closing in (*closings, TakeEvents()):
             divergence = self.perform(closing)
             if divergence:
                 return [divergence]
@@ -85,6 +80,3 @@ class Lockstep:
             for monitor in self.monitors
             for difference in monitor.at_rest(self.system)
         ]
-
-
-MakeMonitors = Callable[[], Sequence[Monitor]]

@@ -22,7 +22,7 @@ class CachedMap:
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[Content, dict[int, None]] = {}
+        self._blocks: dict[Content, tuple[int, ...]] = {}
         self._content: dict[int, Content] = {}
 
     def register(self, content: Content, block: int) -> None:
@@ -30,34 +30,33 @@ class CachedMap:
         if block in self._content:
             raise ValueError(f"block {block} is already registered")
         self._content[block] = content
-        self._blocks.setdefault(content, {})[block] = None
+        self._blocks[content] = (*self._blocks.get(content, ()), block)
 
     def forget(self, block: int) -> Content | None:
         """Forget what ``block`` holds; returns it, or None if nothing was known."""
         content = self._content.pop(block, None)
         if content is not None:
-            blocks = self._blocks[content]
-            del blocks[block]
-            if not blocks:
-                del self._blocks[content]
+            others = tuple(other for other in self._blocks.pop(content) if other != block)
+            if others:
+                self._blocks[content] = others
         return content
 
     def find(self, content: Content) -> int | None:
         """The block that serves ``content``, or None."""
         blocks = self._blocks.get(content)
-        return None if blocks is None else next(iter(blocks))
+        return None if blocks is None else blocks[0]
 
-    def content_of(self, block: int) -> Content | None:
-        """What ``block`` is known to hold, or None."""
-        return self._content.get(block)
+    def contents(self, blocks: int) -> list[Content | None]:
+        """For each of the first ``blocks`` block ids, what it is known to hold, or None."""
+        return list(map(self._content.get, range(blocks)))
 
     def entries(self) -> dict[Content, tuple[int, ...]]:
         """For every content cached, the blocks that hold it, the one that serves first."""
-        return {content: tuple(blocks) for content, blocks in self._blocks.items()}
+        return dict(self._blocks)
 
     def copy(self) -> CachedMap:
         """An independent map of the same content."""
         other = CachedMap()
-        other._blocks = {content: dict(blocks) for content, blocks in self._blocks.items()}
+        other._blocks = dict(self._blocks)
         other._content = dict(self._content)
         return other

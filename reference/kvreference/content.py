@@ -50,7 +50,7 @@ class Keys:
 
     salt: str | None = field(default=None, validator=optional(min_len(1)))
     lora: str | None = field(default=None, validator=optional(min_len(1)))
-    media: tuple[Media, ...] = field(default=(), converter=tuple)
+    media: tuple[Media, ...] = field(default=())
 
     @media.validator
     def _media_in_order(self, _attribute: object, media: tuple[Media, ...]) -> None:

@@ -6,6 +6,7 @@ may span a different number of tokens in each group.
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import gcd, lcm
 
 from attrs import Attribute, field, frozen
@@ -76,19 +77,19 @@ class Geometry:
         ValueError: no group at all.
     """
 
-    groups: tuple[Group, ...] = field(converter=tuple)
+    groups: tuple[Group, ...] = field()
 
     @groups.validator
     def _has_a_group(self, _attribute: Attribute[tuple[Group, ...]], groups: tuple[Group, ...]) -> None:
         if not groups:
             raise ValueError("a geometry needs at least one group")
 
-    @property
+    @cached_property
     def alignment_tokens(self) -> int:
         """Every hit length is a multiple of this: the least common multiple of the groups' block sizes."""
         return lcm(*(group.block_size_tokens for group in self.groups))
 
-    @property
+    @cached_property
     def grain_tokens(self) -> int:
         """The greatest token count that divides every group's block size: the grain of content."""
         return gcd(*(group.block_size_tokens for group in self.groups))

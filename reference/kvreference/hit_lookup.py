@@ -1,7 +1,8 @@
 """The longest prefix-cache hit, as one sentence.
 
 The hit length is the largest multiple of the alignment, at most the request's length minus one, at which every group
-is satisfied. A group is satisfied at a length if every block that a resume there needs is cached.
+is satisfied. A group is satisfied at a length if every block that a resume there needs is cached; where a draft
+layer lives, the look-ahead block is one of them, and it too must end within the request's length minus one.
 
 The last token is never served from the cache: its state would be there, but not the answer that follows it.
 """

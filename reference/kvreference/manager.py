@@ -64,7 +64,8 @@ class Manager:
         self.tables: dict[int, list[Table]] = {}
         """Per request that holds blocks, its table in every group."""
         self._interned = Prefixes(self.geometry.grain_tokens)
-        self._prefixes: dict[int, list[Prefix]] = {}
+        self.prefixes: dict[int, list[Prefix]] = {}
+        """Per request alive, its prefixes at every whole grain."""
         self._events: list[Event] = []
         self._statistics = Statistics()
 
@@ -80,7 +81,7 @@ class Manager:
             for number, tables in self.tables.items()
         }
         other._interned = self._interned
-        other._prefixes = {number: list(prefixes) for number, prefixes in self._prefixes.items()}
+        other.prefixes = {number: list(prefixes) for number, prefixes in self.prefixes.items()}
         other._events = list(self._events)
         other._statistics = self._statistics
         return other
@@ -92,16 +93,16 @@ class Manager:
         if isinstance(operation, (Arrive, Sample)):
             self._extend_prefixes(self.population[operation.request])
         elif isinstance(operation, (Finish, Abort)):
-            del self._prefixes[operation.request]
+            del self.prefixes[operation.request]
         return answer
 
     def content(self, request: int, group: int, index: int) -> Content:
         """What the block at ``index`` of a request's table holds once it is full."""
         grains = self.geometry.groups[group].block_size_tokens // self.geometry.grain_tokens
-        return group, self._prefixes[request][(index + 1) * grains - 1]
+        return group, self.prefixes[request][(index + 1) * grains - 1]
 
     def _extend_prefixes(self, request: Request) -> None:
-        self._interned.extend(self._prefixes.setdefault(request.number, []), request.tokens, request.keys)
+        self._interned.extend(self.prefixes.setdefault(request.number, []), request.tokens, request.keys)
 
     # Queries
 
@@ -112,7 +113,7 @@ class Manager:
         """Look up and count it. A request that may not read the cache is not counted either."""
         if not (self.settings.caches and request.reads_cache):
             return Hit(0, ((),) * len(self.geometry.groups))
-        hit = longest_hit(self.geometry, self.pool.cached, self._prefixes[request.number], len(request.tokens))
+        hit = longest_hit(self.geometry, self.pool.cached, self.prefixes[request.number], len(request.tokens))
         self._statistics = self._statistics.counted(len(request.tokens), hit.tokens, request.preemptions > 0)
         return hit
 
@@ -213,13 +214,14 @@ class Manager:
     def _register(self, request: Request, tokens: int) -> None:
         """Cache the blocks that the first ``tokens`` tokens fill, each once; drafts are never among them."""
         for index, (group, table) in enumerate(zip(self.geometry.groups, self.tables[request.number], strict=True)):
-            full = tokens // group.block_size_tokens
-            if full <= table.registered:
+            size = group.block_size_tokens
+            full = tokens // size
+            # Accepted drafts may span a whole window: the blocks they filled can be dead before they are cached.
+            new = [position for position in range(table.registered, full) if table.blocks[position] != NULL]
+            if not new:
                 continue
-            new = range(table.registered, full)
             for position in new:
                 self.pool.cached.register(self.content(request.number, index, position), table.blocks[position])
-            size = group.block_size_tokens
             self._events.append(
                 Stored(
                     group=index,
@@ -279,12 +281,12 @@ class Manager:
         """The state, as far as it can be observed from outside."""
         cached = self.pool.cached
         return Snapshot(
-            tables={number: [table.blocks for table in tables] for number, tables in self.tables.items()},
-            references=self.pool.references,
+            tables={number: [list(table.blocks) for table in tables] for number, tables in self.tables.items()},
+            references=list(self.pool.references),
             free=list(self.pool.free),
             blocks_free=len(self.pool.free),
-            contents=[cached.content_of(block) for block in range(len(self.pool.references))],
-            entries=cached.entries(),
+            contents=cached.contents(len(self.pool.references)),
+            read_entries=cached.entries,
         )
 
 

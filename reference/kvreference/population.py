@@ -109,8 +109,7 @@ class Population:
         if isinstance(operation, Arrive):
             return self._resolve_arrival(operation)
         if isinstance(operation, Evict):
-            block = 1 + (operation.block - 1) % (self.settings.blocks - 1)
-            return operation if block == operation.block else Evict(block)
+            return Evict(1 + (operation.block - 1) % (self.settings.blocks - 1))
         if not isinstance(operation, OfRequest):
             return operation
         eligible = _ELIGIBLE[type(operation)]
@@ -128,25 +127,18 @@ class Population:
     def _resolve_arrival(self, operation: Arrive) -> Arrive | None:
         if len(self.alive) >= self.settings.requests_max:
             return None
-        if operation.request < self.arrived:
-            operation = evolve(operation, request=self.arrived)
         # Room for one sampled token at least: a longer prompt is refused before it reaches the scheduler.
         room = self.settings.tokens_max - 1
         prompt: list[Run] = []
         for run in operation.prompt:
             if room > 0:
-                prompt.append(run if run.length <= room else Run(run.first, room))
+                prompt.append(Run(run.first, min(run.length, room)))
             room -= run.length
-        return (
-            operation if len(prompt) == len(operation.prompt) and room >= 0 else evolve(operation, prompt=tuple(prompt))
-        )
+        return evolve(operation, request=max(operation.request, self.arrived), prompt=tuple(prompt))
 
     def _resolve_sample(self, operation: Sample, request: Request) -> Sample:
         accepted = min(operation.accepted, request.drafts_in_flight)
-        drafts = min(operation.drafts, self.settings.drafts_max)
-        if accepted == operation.accepted and drafts == operation.drafts:
-            return operation
-        return evolve(operation, accepted=accepted, drafts=drafts)
+        return evolve(operation, accepted=accepted, drafts=min(operation.drafts, self.settings.drafts_max))
 
     def settle(self, operation: Operation, answer: Answer) -> None:
         """Follow what the resolved ``operation`` did, given the manager's ``answer``."""

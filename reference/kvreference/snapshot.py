@@ -7,7 +7,7 @@ judges the reference and a system that identifies content by hashes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -37,8 +37,13 @@ class Snapshot:
     """How many blocks the system says are free."""
     contents: Sequence[Hashable | None]
     """Per block, the content it says it holds."""
-    entries: Mapping[Any, Sequence[int]]
-    """Per content cached, the blocks listed for it."""
+    read_entries: Callable[[], Mapping[Any, Sequence[int]]]
+    """Reads ``entries``, which is costly, and right until the next operation."""
+
+    @property
+    def entries(self) -> Mapping[Any, Sequence[int]]:
+        """Per content cached, the blocks that the map lists for it, the one that serves first."""
+        return self.read_entries()
 
 
 def check(snapshot: Snapshot) -> list[Violation]:
@@ -79,8 +84,9 @@ def _check_free_queue(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _check_cached(snapshot: Snapshot) -> Iterator[Violation]:
-    listed = {block: content for content, blocks in snapshot.entries.items() for block in blocks}
-    if len(listed) != sum(len(blocks) for blocks in snapshot.entries.values()):
+    entries = snapshot.entries
+    listed = {block: content for content, blocks in entries.items() for block in blocks}
+    if len(listed) != sum(map(len, entries.values())):
         yield Violation("KV-INV-05", "a block is listed under two contents")
     for block, content in enumerate(snapshot.contents):
         if content != listed.get(block):

@@ -6,7 +6,7 @@ scheduler's part: how many tokens are computed, which drafts are in flight, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvreference.answers import Answer, BlockTable, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
@@ -69,7 +69,7 @@ class Stock:
                 "dtype": torch.float32,
             }
             if group.kind is Kind.SLIDING_WINDOW:
-                return SlidingWindowSpec(**shape, sliding_window=group.window_tokens)
+                return SlidingWindowSpec(sliding_window=group.window_tokens or 0, **shape)
             return FullAttentionSpec(**shape)
 
         init_none_hash(sha256)
@@ -231,24 +231,27 @@ class Stock:
         return Snapshot(
             tables=tables,
             references=[block.ref_cnt for block in pool.blocks],
-            free=list(self._free_queue()),
+            free=self._free_queue(),
             blocks_free=pool.get_num_free_blocks(),
             contents=[block._block_hash for block in pool.blocks],
-            entries={
-                key: tuple(blocks) if isinstance(blocks, dict) else (blocks.block_id,)
-                for key, blocks in pool.cached_block_hash_to_block._cache.items()
-            },
+            read_entries=self._entries,
         )
 
-    def _free_queue(self) -> Iterator[int]:
+    def _entries(self) -> dict[bytes, tuple[int, ...]]:
+        cached = self.manager.block_pool.cached_block_hash_to_block._cache
+        return {
+            key: tuple(blocks) if isinstance(blocks, dict) else (blocks.block_id,) for key, blocks in cached.items()
+        }
+
+    def _free_queue(self) -> list[int]:
         """Walk vLLM's linked list, no further than a sound one can be long."""
         queue = self.manager.block_pool.free_block_queue
         block, end = queue.fake_free_list_head.next_free_block, queue.fake_free_list_tail
-        for _ in range(self.settings.blocks + 1):
-            if block is None or block is end:
-                return
-            yield block.block_id
+        found: list[int] = []
+        while block is not None and block is not end and len(found) <= self.settings.blocks:
+            found.append(block.block_id)
             block = block.next_free_block
+        return found
 
 
 def _ids(blocks: KVCacheBlocks) -> BlockTable:

@@ -1,0 +1,168 @@
+"""A campaign: many seeded cases over models and generator presets, and what they found.
+
+Case by case the lanes take turns, so that a campaign that is cut short has seen a bit of everything. Each case's seed
+follows from the campaign's seed, its lane and its index: any case can be drawn again without the others.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+
+from attrs import evolve, frozen
+
+from kvgate.case import Case
+from kvgate.declared import explain
+from kvgate.difference import Divergence
+from kvgate.draws import Seeded
+from kvgate.generators import PRESETS, Generator
+from kvgate.minimise import minimise
+from kvgate.models import Model
+from kvgate.runner import Bench, run
+from kvgate.verdict import Found, Tally
+from kvreference.operations import Operation
+
+KINDS_MAX = 5
+"""How many different defects a campaign collects before it ends."""
+
+
+@frozen
+class Lane:
+    """One model with one generator preset."""
+
+    model: Model
+    preset: str
+
+
+@frozen
+class Plan:
+    """What a campaign runs, and when it stops."""
+
+    lanes: tuple[Lane, ...]
+    operations: int
+    """How many operations at least, over all lanes."""
+    seed: int = 0
+    seconds: float | None = None
+    """The time budget; None for none."""
+    kinds_max: int = KINDS_MAX
+    minimises: bool = True
+
+
+@frozen
+class Outcome:
+    """What a campaign ran and found."""
+
+    tallies: tuple[Tally, ...]
+    found: tuple[Found, ...]
+    declared: tuple[Found, ...]
+    ended: str
+    seconds: float
+
+
+@frozen
+class Progress:
+    """How far a campaign is."""
+
+    operations: int
+    cases: int
+    found: int
+
+
+class Campaign:
+    """Runs a plan on a bench."""
+
+    def __init__(self, bench: Bench, plan: Plan) -> None:
+        self.bench = bench
+        self.plan = plan
+        self._tallies = {lane: Tally(lane.model.name, lane.preset, 0, 0) for lane in plan.lanes}
+        self._found: dict[tuple[str, ...], Found] = {}
+        self._declared: dict[str, Found] = {}
+
+    def run(self, report: Callable[[Progress], None] = lambda _progress: None) -> Outcome:
+        """Run until the plan is fulfilled, the time is up, enough is found, or somebody interrupts."""
+        started = time.monotonic()
+        ended = "completed"
+        operations = cases = 0
+        try:
+            for lane, case in self._cases():
+                performed = self._judge(lane, case)
+                operations += performed
+                cases += 1
+                report(Progress(operations, cases, len(self._found)))
+                if operations >= self.plan.operations or len(self._found) >= self.plan.kinds_max:
+                    break
+                if self.plan.seconds is not None and time.monotonic() - started > self.plan.seconds:
+                    ended = "time budget"
+                    break
+        except KeyboardInterrupt:
+            ended = "interrupted"
+        return Outcome(
+            tuple(self._tallies.values()),
+            tuple(self._found.values()),
+            tuple(self._declared.values()),
+            ended,
+            time.monotonic() - started,
+        )
+
+    def _cases(self) -> Iterator[tuple[Lane, Case]]:
+        generators = {lane: Generator(PRESETS[lane.preset], lane.model.geometry) for lane in self.plan.lanes}
+        for index in count():
+            for lane, generator in generators.items():
+                yield lane, draw_case(generator, lane, f"{self.plan.seed}/{index}", self.plan.seed)
+
+    def _judge(self, lane: Lane, case: Case) -> int:
+        """Run one case; returns how many operations it performed."""
+        lockstep, divergences = run(self.bench, case.settings, case.operations)
+        performed = len(lockstep.performed)
+        tally = self._tallies[lane]
+        self._tallies[lane] = evolve(tally, cases=tally.cases + 1, operations=tally.operations + performed)
+        for divergence in divergences:
+            known = explain(divergence, lockstep)
+            shown = evolve(case, operations=tuple(lockstep.performed[: divergence.step + 1]))
+            if known is not None:
+                seen = self._declared.get(known) or Found(divergence, shown, 0, known)
+                self._declared[known] = evolve(seen, times=seen.times + 1)
+                continue
+            kind = _kind(divergence)
+            if kind in self._found:
+                self._found[kind] = evolve(self._found[kind], times=self._found[kind].times + 1)
+            else:
+                self._found[kind] = self._smallest(divergence, shown)
+        return performed
+
+    def _smallest(self, divergence: Divergence, case: Case) -> Found:
+        if not self.plan.minimises:
+            return Found(divergence, case)
+        return minimised(self.bench, divergence, case)
+
+
+def draw_case(generator: Generator, lane: Lane, seed: str, campaign_seed: int) -> Case:
+    """The case that a seed stands for."""
+    draw = Seeded(f"{seed}/{lane.model.name}/{lane.preset}")
+    settings = generator.settings(draw)
+    operations = tuple(generator.operation(draw) for _ in range(generator.bias.operations))
+    return Case(settings, operations, lane.model.name, lane.preset, campaign_seed)
+
+
+def minimised(bench: Bench, divergence: Divergence, case: Case) -> Found:
+    """The smallest case found that shows the same defect, told by what it violates and who saw it."""
+    wanted = _kind(divergence)
+
+    def seen(operations: Iterable[Operation]) -> Divergence | None:
+        lockstep, divergences = run(bench, case.settings, operations)
+        return next((d for d in divergences if _kind(d) == wanted and explain(d, lockstep) is None), None)
+
+    operations = minimise(case.operations, lambda candidate: seen(candidate) is not None)
+    lockstep, divergences = run(bench, case.settings, operations)
+    again = next((d for d in divergences if _kind(d) == wanted), None)
+    if again is None:
+        # It does not happen again: that is worth knowing, and the case as it was is all there is to show.
+        return Found(divergence, case)
+    return Found(again, evolve(case, operations=tuple(lockstep.performed[: again.step + 1])))
+
+
+def _kind(divergence: Divergence) -> tuple[str, ...]:
+    """What makes two divergences the same defect: numbers aside, who saw it, what it violates, and where."""
+    return tuple(re.sub(r"\d+", "#", part) for part in divergence.kind)

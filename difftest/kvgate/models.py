@@ -1,0 +1,146 @@
+"""Model geometries: named presets, each with the published configuration it stands for, or a JSON file.
+
+Long windows are scaled down, so that prompts of a few hundred tokens cross them many times: what breaks is the edge of
+a window, not its length. The block size is 16 tokens unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cattrs
+from attrs import evolve, frozen
+from cattrs.errors import BaseValidationError
+
+from kvgate.errors import UsageError
+from kvreference.attention import Kind
+from kvreference.geometry import Geometry, Group
+
+FILE_BYTES_MAX = 1_000_000
+GROUPS_MAX = 64
+
+
+@frozen
+class Model:
+    """A geometry with a name, and where its numbers come from."""
+
+    name: str
+    geometry: Geometry
+    source: str
+
+    def with_lookahead(self) -> Model:
+        """The same model with an EAGLE/MTP draft layer in every group: what vLLM assumes if no group is flagged."""
+        groups = tuple(evolve(group, lookahead=True) for group in self.geometry.groups)
+        return evolve(self, name=f"{self.name}+eagle", geometry=Geometry(groups))
+
+
+_FULL = Group(Kind.FULL, 16)
+
+
+def _window(tokens: int) -> Group:
+    return Group(Kind.SLIDING_WINDOW, 16, tokens)
+
+
+MODELS = {
+    model.name: model
+    for model in (
+        Model(
+            "full",
+            Geometry((_FULL,)),
+            "Llama-3.1-8B: 32 layers of full attention, no sliding window; one group.",
+        ),
+        Model(
+            "swa",
+            Geometry((_window(64),)),
+            "Mistral-7B-v0.1: 32 layers with sliding_window 4096, scaled to 64; one group.",
+        ),
+        Model(
+            "gemma-hybrid",
+            Geometry((*(_window(64),) * 5, _FULL)),
+            "gemma-3-12b: 48 layers, sliding_window_pattern 6, sliding_window 1024, scaled to 64; five groups of eight "
+            "sliding-window layers and one of eight full ones, the full one last.",
+        ),
+        Model(
+            "gpt-oss-hybrid",
+            Geometry((_window(128), _FULL)),
+            "gpt-oss-20b: 24 layers, sliding_window 128 and full attention in turn, sliding first; two groups.",
+        ),
+        Model(
+            "two-windows",
+            Geometry((_FULL, _window(64), _window(128))),
+            "No published model: full attention and two different windows, the smallest geometry on which vLLM's "
+            "look-up needs more than one round.",
+        ),
+        Model(
+            "mixed-blocks",
+            Geometry((Group(Kind.FULL, 32), _window(64))),
+            "No published model: groups whose block sizes differ, as vLLM makes them to equalise page sizes.",
+        ),
+    )
+}
+"""The presets, by name."""
+
+PUBLISHED = ("full", "swa", "gemma-hybrid", "gpt-oss-hybrid")
+"""The presets that stand for published models: what the gate runs unless told otherwise."""
+
+
+def load(name: str) -> Model:
+    """The model called ``name``: a preset, ``PRESET+eagle``, or the path of a JSON file.
+
+    The file holds ``{"groups": [{"kind": "full", "block_size_tokens": 16}, {"kind": "sliding_window",
+    "block_size_tokens": 16, "window_tokens": 64, "lookahead": true}]}``.
+
+    Raises:
+        UsageError: neither a preset nor a readable file of that form.
+    """
+    base, plus, suffix = name.partition("+")
+    if base in MODELS and suffix in ("", "eagle"):
+        return MODELS[base].with_lookahead() if plus else MODELS[base]
+    path = Path(name)
+    if not path.is_file():
+        raise UsageError(
+            f"unknown model {name!r}: give one of {', '.join(MODELS)} (with +eagle for a draft layer in every group), "
+            "or the path of a JSON file"
+        )
+    return Model(path.stem, _read(path), f"read from {path.name}")
+
+
+def _read(path: Path) -> Geometry:
+    if path.stat().st_size > FILE_BYTES_MAX:
+        raise UsageError(f"{path}: larger than {FILE_BYTES_MAX} bytes, so not a model file")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict) or not isinstance(document.get("groups"), list):
+            raise UsageError(f'{path}: a model file is an object with a list "groups"')
+        if len(document["groups"]) > GROUPS_MAX:
+            raise UsageError(f"{path}: {len(document['groups'])} groups, at most {GROUPS_MAX} are allowed")
+        geometry: Geometry = _CONVERTER.structure(document, Geometry)
+    except (ValueError, RecursionError, BaseValidationError) as error:
+        raise UsageError(f"{path}: {explain(error)}") from error
+    return geometry
+
+
+def _exact(value: object, kind: type) -> object:
+    """No silent conversion: "16", 16.0 and true are not 16."""
+    if type(value) is not kind:
+        raise ValueError(f"expected {kind.__name__}, got {value!r}")
+    return value
+
+
+def strict_converter() -> cattrs.Converter:
+    """A converter that refuses unknown keys and values of another type."""
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    for kind in (int, str, bool):
+        converter.register_structure_hook(kind, _exact)
+    return converter
+
+
+def explain(error: Exception) -> str:
+    """What was wrong with a document, on one line."""
+    if isinstance(error, BaseValidationError):
+        return "; ".join(cattrs.transform_error(error))
+    return str(error)
+
+
+_CONVERTER = strict_converter()

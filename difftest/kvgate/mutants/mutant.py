@@ -1,0 +1,148 @@
+"""A mutant: one deliberate break of vLLM's block manager, applied as a monkey patch and always undone.
+
+A mutant is written as a function decorated with ``breaks``. The function stands in for each of its targets and gets
+the original as its first argument; its name is the mutant's name, its docstring the one sentence that says what is
+broken, its file the area. vLLM is imported when a mutant is applied, not before.
+
+What a mutant breaks while a system is built stays broken in that system, so build the system inside ``applied()``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from attrs import field, frozen
+from attrs.validators import deep_iterable, in_, matches_re, min_len
+
+from kvreference.statements import STATEMENTS
+
+NEEDS = MappingProxyType(
+    {
+        "adapter": "requests with the same tokens and different LoRA adapters",
+        "common-prefix": "the common prefix is asked for",
+        "drafts": "draft tokens are proposed",
+        "duplicates": "requests that compute the same content side by side",
+        "eagle": "a group with a draft layer",
+        "evict": "blocks are evicted by their ids",
+        "events": "the events are taken",
+        "media": "requests with the same tokens and different multimodal items",
+        "near-twins": "requests whose tokens differ in the last token of a block",
+        "no-gate": "a system without the admission gate, so that a first chunk can be refused",
+        "no-read": "requests that may not be served from the cache",
+        "preemption": "requests are preempted, and end or are preempted again later",
+        "reset": "the cache is reset",
+        "salt": "requests with the same tokens and different cache salts",
+        "statistics": "the statistics are taken",
+        "token-limit": "running requests that come close to the longest that a request may become",
+    }
+)
+"""What a run must contain to have a chance to show a mutant, besides ordinary requests that share prefixes."""
+
+HYBRID = ("gemma-hybrid", "gpt-oss-hybrid", "two-windows", "mixed-blocks")
+"""The model presets with full attention and sliding windows."""
+WINDOWED = ("swa", *HYBRID)
+"""The model presets with a sliding window."""
+FULL = ("full", *HYBRID)
+"""The model presets with full attention."""
+
+Broken = Callable[..., Any]
+"""Stands in for a target: called with the original, then with the target's own arguments."""
+
+
+@frozen
+class Mutant:
+    """One break, with what is known about it.
+
+    Raises:
+        ValueError: a name that is not kebab-case, an unknown statement or need.
+    """
+
+    name: str = field(validator=matches_re(r"[a-z0-9]+(-[a-z0-9]+)*"))
+    sentence: str = field(validator=min_len(1))
+    """What is broken, in one sentence."""
+    statement: str = field(validator=in_(STATEMENTS))
+    """The id of the guarantee that it violates."""
+    area: str
+    """The part of the block manager that it breaks."""
+    targets: tuple[str, ...] = field(validator=min_len(1))
+    """What is replaced, each as ``module:name`` or ``module:Class.name``."""
+    broken: Broken = field(repr=False)
+    models: tuple[str, ...] | None = None
+    """The model presets that can show it; None for all."""
+    needs: tuple[str, ...] = field(default=(), validator=deep_iterable(in_(NEEDS)))
+    """What a run must contain to have a chance to show it; see ``NEEDS``."""
+    equivalent: str | None = None
+    """Why nobody can tell it from the original, if that is so."""
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Break vLLM in this process until the context is left, however it is left.
+
+        Raises:
+            LookupError: this vLLM has no such target; nothing is broken then.
+        """
+        with ExitStack() as undo:
+            for target in self.targets:
+                owner, attribute = locate(target)
+                original = vars(owner)[attribute]
+                undo.callback(setattr, owner, attribute, original)
+                setattr(owner, attribute, self._in_place_of(original))
+            yield
+
+    def _in_place_of(self, original: Any) -> Any:
+        """The broken function in the form of ``original``, so that it is called in the same way."""
+        if isinstance(original, classmethod):
+            return classmethod(self._in_place_of(original.__func__))
+
+        def replacement(*arguments: Any, **named: Any) -> Any:
+            return self.broken(original, *arguments, **named)
+
+        return replacement
+
+
+def locate(target: str) -> tuple[object, str]:
+    """The module or class that owns ``target``, and the attribute's name there.
+
+    Raises:
+        LookupError: this vLLM has no such target.
+    """
+    module, _, path = target.partition(":")
+    *outer, attribute = path.split(".")
+    try:
+        owner: object = import_module(module)
+        for name in outer:
+            owner = getattr(owner, name)
+        vars(owner)[attribute]
+    except (ImportError, AttributeError, KeyError) as error:
+        raise LookupError(f"this vLLM has no {target}") from error
+    return owner, attribute
+
+
+def breaks(
+    *targets: str,
+    violates: str,
+    models: tuple[str, ...] | None = None,
+    needs: tuple[str, ...] = (),
+    equivalent: str | None = None,
+) -> Callable[[Broken], Mutant]:
+    """Make a mutant of the decorated function, which then stands in for each of ``targets``."""
+
+    def as_mutant(broken: Broken) -> Mutant:
+        return Mutant(
+            name=broken.__name__.replace("_", "-"),
+            sentence=" ".join((inspect.getdoc(broken) or "").split()),
+            statement=violates,
+            area=broken.__module__.rpartition(".")[2].replace("_", " "),
+            targets=targets,
+            broken=broken,
+            models=models,
+            needs=needs,
+            equivalent=equivalent,
+        )
+
+    return as_mutant

@@ -1,0 +1,227 @@
+"""A divergence told as a story: what was promised, what happened, what led there, and how to see it again.
+
+The parts and their order are fixed, so that two stories can be laid next to each other. Whatever comes from outside
+is written on one line and bounded; the reference's answers are worked out anew from the case.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from kvgate.case import Case
+from kvgate.reports.contrast import contrast
+from kvgate.reports.wording import consecutive, counted, printable, quoted, spans
+from kvgate.verdict import Found
+from kvreference.answers import Answer, BlockTable, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
+from kvreference.block_pool import NULL
+from kvreference.content import Keys
+from kvreference.events import Event, Removed, Stored
+from kvreference.manager import Manager
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    CommonPrefix,
+    Evict,
+    Finish,
+    LookUp,
+    Operation,
+    Preempt,
+    ReleaseSkipped,
+    Reset,
+    Sample,
+    Schedule,
+    TakeEvents,
+    TakeStatistics,
+)
+
+OPERATIONS_MAX = 30
+"""How many of the operations that led to a divergence are told, the last ones."""
+ITEMS_MAX = 6
+"""How many events, groups or multimodal items one line tells."""
+LINE_CHARACTERS_MAX = 300
+"""How long the line of one operation may be."""
+_AT_REST = "every request has ended, and what remains is judged"
+
+
+def tell(
+    found: Found, *, system: str, version: str, reproducer: Path | None = None, operations_max: int = OPERATIONS_MAX
+) -> str:
+    """The whole story, as lines for a terminal. ``reproducer`` is the trace file that the command to paste names."""
+    divergence, difference = found.divergence, found.divergence.difference
+    operation = divergence.operation
+    ours, theirs = contrast(difference.expected, difference.got)
+    return "\n".join(
+        (
+            f"{difference.statement}: {divergence.sentence}",
+            f"step {divergence.step}: {_AT_REST if operation is None else _line(operation)}",
+            f"expected: {printable(difference.expected)}",
+            f"got: {printable(difference.got)}",
+            f"smallest difference: {printable(difference.subject)}: {ours} | {theirs}",
+            *_led_there(found, operations_max),
+            *_again(reproducer),
+            *_circumstances(found, system, version),
+        )
+    )
+
+
+def headline(found: Found) -> str:
+    """The story in one line: the guarantee's id, the step and the operation."""
+    divergence = found.divergence
+    what = "at rest" if divergence.operation is None else _line(divergence.operation)
+    return f"{divergence.difference.statement} at step {divergence.step}: {what}"
+
+
+def _led_there(found: Found, operations_max: int) -> Iterator[str]:
+    """The last operations, each with the reference's answer, the one that diverges marked."""
+    operations = found.case.operations
+    left_out = max(0, len(operations) - operations_max)
+    if operations_max == 0:
+        yield f"{counted(left_out, 'operation')} led there"
+        return
+    yield "operations, each with the reference's answer:"
+    if left_out:
+        yield f"  ... {counted(left_out, 'operation')} before these left out"
+    at_rest = found.divergence.operation is None
+    for index, (operation, answer) in enumerate(_answered(found.case)):
+        if index >= left_out:
+            mark = ">" if index == len(operations) - 1 and not at_rest else " "
+            told = "not legal here, so not performed" if answer is None else describe_answer(answer)
+            yield f"{mark} {index:4}  {_line(operation)} -> {printable(told, LINE_CHARACTERS_MAX)}"
+    if at_rest:
+        yield f"> {len(operations):4}  {_AT_REST}"
+
+
+def _answered(case: Case) -> Iterator[tuple[Operation, Answer | None]]:
+    """Every operation of the case as the reference resolves it, with its answer; None where it is not legal."""
+    reference = Manager(case.settings)
+    for operation in case.operations:
+        resolved = reference.population.resolve(operation)
+        yield (operation, None) if resolved is None else (resolved, reference.apply(resolved))
+
+
+def _again(reproducer: Path | None) -> tuple[str, ...]:
+    if reproducer is None:
+        return ("to see it again: no trace file was written",)
+    return "to see it again:", f"  kvgate replay {printable(shlex.quote(str(reproducer)), 1000)}"
+
+
+def _circumstances(found: Found, system: str, version: str) -> Iterator[str]:
+    case = found.case
+    yield f"model {printable(case.model)}, preset {printable(case.preset)}, seed {case.seed}"
+    yield f"system {printable(system)}, version {printable(version)}"
+    seen = f"found by {printable(found.divergence.detector)}, seen {counted(found.times, 'time')}"
+    yield seen if found.finding is None else f"{seen}, declared as {printable(found.finding)}"
+
+
+def _line(operation: Operation) -> str:
+    return printable(describe(operation), LINE_CHARACTERS_MAX)
+
+
+def describe(operation: Operation) -> str:
+    """An operation in words, on one line."""
+    match operation:
+        case Arrive(request=request):
+            return f"Request {request} arrives, {_describe_prompt(operation)}"
+        case LookUp(request=request):
+            return f"Look up request {request}"
+        case Admit(request=request, tokens=tokens):
+            return f"Admit request {request}, at most {counted(tokens, 'token')}"
+        case Schedule(request=request, tokens=tokens):
+            return f"Schedule request {request}, at most {counted(tokens, 'token')}"
+        case Sample(request=request, accepted=accepted, token=token, drafts=drafts):
+            accepts = f"{counted(accepted, 'draft')} accepted, token {token} sampled"
+            return f"Sample for request {request}: {accepts}, {counted(drafts, 'draft')} proposed"
+        case Preempt(request=request):
+            return f"Preempt request {request}"
+        case Finish(request=request):
+            return f"Finish request {request}"
+        case Abort(request=request):
+            return f"Abort request {request}"
+        case ReleaseSkipped(request=request):
+            return f"Release the skipped blocks of request {request}"
+        case CommonPrefix(request=request):
+            return f"Ask for the common prefix of request {request}"
+        case Evict(block=block):
+            return f"Evict block {block}"
+        case Reset():
+            return "Reset the prefix cache"
+        case TakeEvents():
+            return "Take the events"
+        case TakeStatistics():
+            return "Take the statistics"
+
+
+def _describe_prompt(operation: Arrive) -> str:
+    tokens = sum(run.length for run in operation.prompt)
+    runs = spans(range(run.first, run.first + run.length) for run in operation.prompt)
+    reads = () if operation.reads_cache else ("not served from the cache",)
+    return "; ".join((f"prompt of {counted(tokens, 'token')}: {runs}", *_describe_keys(operation.keys), *reads))
+
+
+def _describe_keys(keys: Keys) -> Iterator[str]:
+    if keys.salt is not None:
+        yield f"salt {quoted(keys.salt)}"
+    if keys.lora is not None:
+        yield f"LoRA {quoted(keys.lora)}"
+    for item in keys.media[:ITEMS_MAX]:
+        where = spans([range(item.offset_tokens, item.offset_tokens + item.length_tokens)])
+        yield f"media {quoted(item.identifier)} at {where}"
+    if len(keys.media) > ITEMS_MAX:
+        yield f"and {len(keys.media) - ITEMS_MAX} more media"
+
+
+def describe_answer(answer: Answer) -> str:
+    """An answer in words, on one line."""
+    match answer:
+        case Done():
+            return "done"
+        case Hit(tokens=tokens, blocks=blocks):
+            return f"a hit of {counted(tokens, 'token')}, {_describe_blocks(blocks)}"
+        case Granted(hit_tokens=tokens, blocks=blocks):
+            return f"granted, a hit of {counted(tokens, 'token')}, new {_describe_blocks(blocks)}"
+        case Refused(hit_tokens=tokens, gate=gate):
+            why = "the whole request does not fit" if gate else "this step does not fit"
+            return f"refused, {why}, a hit of {counted(tokens, 'token')}"
+        case Success(succeeded=succeeded):
+            return "it took effect" if succeeded else "it had no effect"
+        case Shared(blocks=counts):
+            return f"leading blocks shared, by group: {_some([str(count) for count in counts])}"
+        case Happened(events=events):
+            return _some([_describe_event(event) for event in events[: ITEMS_MAX + 1]], len(events)) or "no events"
+        case Statistics():
+            return _describe_statistics(answer)
+
+
+def _some(words: list[str], number: int | None = None) -> str:
+    """The first of ``number`` things in words, and how many more there are."""
+    more = (len(words) if number is None else number) - ITEMS_MAX
+    return ", ".join([*words[:ITEMS_MAX], f"and {more} more"] if more > 0 else words)
+
+
+def _describe_blocks(table: BlockTable) -> str:
+    return f"blocks by group: {_some([f'[{_describe_table(blocks)}]' for blocks in table])}"
+
+
+def _describe_table(blocks: tuple[int, ...]) -> str:
+    """One group's blocks; the null blocks, which stand before all others, are counted."""
+    real = spans(consecutive(block for block in blocks if block != NULL))
+    nulls = blocks.count(NULL)
+    return ", ".join(part for part in (f"{nulls} null" if nulls else "", real) if part)
+
+
+def _describe_event(event: Event) -> str:
+    if isinstance(event, Stored):
+        return f"stored {counted(len(event.contents), 'block')} of group {event.group}"
+    return "removed 1 block" if isinstance(event, Removed) else "cleared"
+
+
+def _describe_statistics(answer: Statistics) -> str:
+    def told(requests: int, hits_tokens: int, queries_tokens: int) -> str:
+        return f"{counted(requests, 'look-up')} with {hits_tokens} of {counted(queries_tokens, 'token')} hit"
+
+    first = told(answer.requests, answer.hits_tokens, answer.queries_tokens)
+    again = told(answer.preempted_requests, answer.preempted_hits_tokens, answer.preempted_queries_tokens)
+    return f"{first}; preempted: {again}{'; reset' if answer.reset else ''}"

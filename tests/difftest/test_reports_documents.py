@@ -1,0 +1,161 @@
+"""The reports for programs: JSON and JUnit's XML.
+
+Goal: what is written reads back, and nothing found is lost. Method: each document is read with its format's own
+reader, once with names that are hostile to it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+from attrs import evolve
+
+from kvgate.case import Case
+from kvgate.difference import Difference, Divergence
+from kvgate.reports.formats import Format, render
+from kvgate.verdict import Found, Tally, Verdict
+from kvreference.attention import Kind
+from kvreference.content import Keys, Media
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import Admit, Arrive, Finish, Run
+from kvreference.settings import Settings
+
+HOSTILE = "a<b>&%[red]\n::error::,\x1b[2J\ud800"
+SETTINGS = Settings(Geometry((Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, window_tokens=6))), blocks=16)
+ARRIVAL = Arrive(0, (Run(0, 8),), Keys("salt", media=(Media("picture", 2, 3),)))
+FOUND = Found(
+    Divergence(2, Finish(0), "lockstep", Difference("KV-OP-07", "free queue at position 9", "3", "1")),
+    Case(SETTINGS, (ARRIVAL, Admit(0, 64), Finish(0)), "flash", "tiny", 7),
+)
+DECLARED = evolve(FOUND, finding="F-3", times=12)
+VERDICT = Verdict(
+    system="stock",
+    version="0.20.2",
+    profile="exact",
+    seed=7,
+    detectors=("lockstep", "check", "ghost", "leak"),
+    tallies=(Tally("flash", "tiny", 40, 1100), Tally("flash", "legal", 2, 100)),
+    found=(FOUND,),
+    declared=(DECLARED,),
+    seconds=1.25,
+)
+MANY = evolve(VERDICT, found=(FOUND,) * 25, declared=(DECLARED,) * 25)
+HOSTILE_CASE = Case(SETTINGS, (evolve(ARRIVAL, keys=Keys(HOSTILE)), Admit(0, 64), Finish(0)), HOSTILE, HOSTILE, 7)
+HOSTILE_VERDICT = evolve(
+    VERDICT,
+    system=HOSTILE,
+    tallies=(Tally(HOSTILE, HOSTILE, 1, 3),),
+    found=(evolve(FOUND, case=HOSTILE_CASE),),
+    declared=(evolve(DECLARED, case=HOSTILE_CASE, finding=HOSTILE),),
+)
+
+
+def rendered(verdict: Verdict, format_name: Format) -> str:
+    """The report with one trace file and one thing that was not tested."""
+    return render(verdict, format_name, not_tested=("Pinned blocks.",), reproducers={0: Path("traces/0.jsonl")})
+
+
+def test_the_json_report_reads_back() -> None:
+    """Its keys are a contract."""
+    document = json.loads(rendered(VERDICT, "json"))
+    assert (document["format"], document["version"]) == ("kvgate-verdict", 1)
+    assert list(document) == [
+        "format",
+        "version",
+        "outcome",
+        "agrees",
+        "system",
+        "seed",
+        "seconds",
+        "ended",
+        "detectors",
+        "claimed",
+        "operations",
+        "cases",
+        "tested",
+        "found",
+        "found_left_out",
+        "declared",
+        "declared_left_out",
+        "not_tested",
+    ]
+    assert document["agrees"] is False
+    assert document["tested"][1] == {"model": "flash", "preset": "legal", "cases": 2, "operations": 100}
+    (found,) = document["found"]
+    assert found["operation"] == {"type": "Finish", "request": 0}
+    assert found["reproducer"] == "traces/0.jsonl"
+    assert [operation["type"] for operation in found["case"]["operations"]] == ["Arrive", "Admit", "Finish"]
+    assert found["case"]["operations"][0]["prompt"] == [{"first": 0, "length": 8}]
+    assert found["case"]["settings"]["geometry"]["groups"][1]["kind"] == "sliding_window"
+    assert document["declared"][0]["finding"] == "F-3"
+    assert "case" not in document["declared"][0]
+
+
+def test_the_json_report_keeps_names_as_they_are() -> None:
+    """Escaping is JSON's own."""
+    document = json.loads(rendered(HOSTILE_VERDICT, "json"))
+    assert document["system"]["name"] == HOSTILE
+    assert document["found"][0]["case"]["operations"][0]["keys"]["salt"] == HOSTILE
+
+
+def test_the_json_report_drops_the_first_operations_of_a_huge_case() -> None:
+    """And counts them; what was found at rest has no operation."""
+    case = evolve(FOUND.case, operations=(Arrive(0, (Run(0, 8),)), *(Admit(0, 64),) * 5000))
+    found = Found(Divergence(9, None, "leak", Difference("KV-LEAK-01", "x", "y" * 10**6, "z")), case)
+    document = json.loads(rendered(evolve(VERDICT, found=(found,)), "json"))
+    (told,) = document["found"]
+    assert told["operation"] is None
+    assert len(told["expected"]) == 10_000
+    assert told["case"]["operations_left_out"] + len(told["case"]["operations"]) == 5001
+    assert told["case"]["operations_left_out"] > 0
+    assert len(rendered(evolve(VERDICT, found=(found,)), "json")) < 600_000
+
+
+def test_the_json_report_counts_what_it_leaves_out() -> None:
+    """Divergences and declared differences."""
+    document = json.loads(rendered(MANY, "json"))
+    assert (len(document["found"]), document["found_left_out"]) == (20, 5)
+    assert (len(document["declared"]), document["declared_left_out"]) == (20, 5)
+
+
+def test_junit_has_a_test_case_for_each_tally() -> None:
+    """The divergence fails its own, and what is declared is output."""
+    suites = ElementTree.fromstring(rendered(VERDICT, "junit"))
+    suite = suites.find("testsuite")
+    assert suite is not None
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "time")} == {
+        "tests": "2",
+        "failures": "1",
+        "errors": "0",
+        "time": "1.250",
+    }
+    tiny, legal = suite.findall("testcase")
+    assert (tiny.get("classname"), tiny.get("name")) == ("kvgate.stock.flash", "tiny")
+    assert [failure.get("message") for failure in tiny.findall("failure")] == ["KV-OP-07 at step 2: Finish request 0"]
+    assert "kvgate replay traces/0.jsonl" in (tiny.findtext("failure") or "")
+    assert "declared as F-3, seen 12 times: KV-OP-07 at step 2" in (tiny.findtext("system-out") or "")
+    assert legal.find("failure") is None
+    assert legal.findtext("system-out") == "100 operations, 2 cases"
+    assert "not tested: Pinned blocks." in (suite.findtext("system-out") or "")
+
+
+def test_junit_loses_no_divergence() -> None:
+    """Neither one without a tally, nor those that are not told."""
+    stray = evolve(FOUND, case=evolve(FOUND.case, model="another"))
+    suites = ElementTree.fromstring(rendered(evolve(MANY, found=(*MANY.found, stray)), "junit"))
+    tiny, _legal, another = suites.iter("testcase")
+    assert len(tiny.findall("failure")) == 21
+    assert tiny.findall("failure")[-1].get("message") == "5 divergences more, left out here"
+    assert "5 declared differences more, left out here" in (tiny.findtext("system-out") or "")
+    assert [failure.get("message") for failure in another.iter("failure")] == ["1 divergence more, left out here"]
+
+
+def test_junit_escapes_names() -> None:
+    """What XML cannot hold is written as its escape."""
+    report = rendered(HOSTILE_VERDICT, "junit")
+    suites = ElementTree.fromstring(report.encode())
+    assert [case.get("name") for case in suites.iter("testcase")] == [
+        r"a<b>&%[red]\n::error::,\x1b[2J\ud800",
+    ]

@@ -1,0 +1,233 @@
+"""The story of a divergence.
+
+Goal: a reader learns what was promised, what happened and how to see it again. Method: a planted defect, found by
+the lockstep itself, is told and its fixed parts are compared; every operation and answer is described.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from attrs import evolve
+
+from kvgate.case import Case
+from kvgate.difference import Difference, Divergence
+from kvgate.lockstep import Lockstep
+from kvgate.story import describe, describe_answer, headline, tell
+from kvgate.verdict import Found
+from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
+from kvreference.attention import Kind
+from kvreference.content import Keys, Media
+from kvreference.events import Cleared, Removed, Stored
+from kvreference.geometry import Geometry, Group
+from kvreference.manager import Manager
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    CommonPrefix,
+    Evict,
+    Finish,
+    LookUp,
+    Operation,
+    Preempt,
+    ReleaseSkipped,
+    Reset,
+    Run,
+    Sample,
+    Schedule,
+    TakeEvents,
+    TakeStatistics,
+)
+from kvreference.settings import Settings
+
+SETTINGS = Settings(Geometry((Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, window_tokens=6))), blocks=16)
+PROMPT = (Run(0, 8), Run(5000, 4))
+
+
+class HeadFirst(Manager):
+    """The reference with a defect: a request that ends releases its blocks from the head on."""
+
+    def apply(self, operation: Operation) -> Answer:
+        if isinstance(operation, Finish):
+            for table in self.tables[operation.request]:
+                table.blocks.reverse()
+        return super().apply(operation)
+
+    def roots(self) -> dict[str, object]:
+        return {"manager": self}
+
+    def name_of(self, request: int) -> str:
+        return f"request {request}"
+
+
+def find(operations: tuple[Operation, ...]) -> Found:
+    """What the lockstep finds in ``HeadFirst``."""
+    lockstep = Lockstep(HeadFirst(SETTINGS), Manager(SETTINGS), ())
+    found = next(filter(None, map(lockstep.perform, operations)))
+    return Found(found, Case(SETTINGS, tuple(lockstep.performed), "two groups", "tiny", 7))
+
+
+FOUND = find((Arrive(0, PROMPT), Admit(0, 64), Finish(0)))
+
+OPERATIONS = {
+    Arrive(3, (Run(0, 80), Run(5000, 20))): "Request 3 arrives, prompt of 100 tokens: 0..79, 5000..5019",
+    Arrive(0, (Run(5, 1),), Keys("a\n", "b", (Media("c", 0, 1),)), reads_cache=False): (
+        r"Request 0 arrives, prompt of 1 token: 5; salt 'a\n'; LoRA 'b'; media 'c' at 0; not served from the cache"
+    ),
+    LookUp(1): "Look up request 1",
+    Admit(3, 64): "Admit request 3, at most 64 tokens",
+    Schedule(3, 1): "Schedule request 3, at most 1 token",
+    Sample(2, 1, 9, 0): "Sample for request 2: 1 draft accepted, token 9 sampled, 0 drafts proposed",
+    Preempt(1): "Preempt request 1",
+    Finish(1): "Finish request 1",
+    Abort(1): "Abort request 1",
+    ReleaseSkipped(1): "Release the skipped blocks of request 1",
+    CommonPrefix(1): "Ask for the common prefix of request 1",
+    Evict(5): "Evict block 5",
+    Reset(): "Reset the prefix cache",
+    TakeEvents(): "Take the events",
+    TakeStatistics(): "Take the statistics",
+}
+
+STORED = Stored(1, ("x", "y"), None, (1, 2), 1, None, ((), ()))
+ANSWERS = {
+    Done(): "done",
+    Hit(8, ((0, 0, 5), (1, 2, 3, 7))): "a hit of 8 tokens, blocks by group: [2 null, 5], [1..3, 7]",
+    Granted(0, ((1,), ())): "granted, a hit of 0 tokens, new blocks by group: [1], []",
+    Refused(4, gate=True): "refused, the whole request does not fit, a hit of 4 tokens",
+    Refused(1, gate=False): "refused, this step does not fit, a hit of 1 token",
+    Success(True): "it took effect",
+    Success(False): "it had no effect",
+    Shared((2, 0)): "leading blocks shared, by group: 2, 0",
+    Happened(()): "no events",
+    Happened((STORED, Removed("x"), Cleared())): "stored 2 blocks of group 1, removed 1 block, cleared",
+    Happened((Removed("x"),) * 9): f"{'removed 1 block, ' * 6}and 3 more",
+    Statistics(2, 20, 8, 1, 6, 4, reset=True): (
+        "2 look-ups with 8 of 20 tokens hit; preempted: 1 look-up with 4 of 6 tokens hit; reset"
+    ),
+}
+
+
+@pytest.mark.parametrize(("operation", "words"), OPERATIONS.items(), ids=str)
+def test_an_operation_is_described(operation: Operation, words: str) -> None:
+    """Each in its own words, on one line."""
+    assert words == describe(operation)
+
+
+@pytest.mark.parametrize(("answer", "words"), ANSWERS.items(), ids=str)
+def test_an_answer_is_described(answer: Answer, words: str) -> None:
+    """Each in its own words, on one line."""
+    assert words == describe_answer(answer)
+
+
+def test_no_operation_and_no_answer_is_forgotten() -> None:
+    """A type added to the alphabet needs words, and a row above."""
+    assert set(get_args(Operation)) == set(map(type, OPERATIONS))
+    assert set(get_args(Answer)) == set(map(type, ANSWERS))
+
+
+def test_a_long_prompt_is_counted_beyond_a_limit() -> None:
+    """The runs beyond the limit are told by their number of tokens."""
+    told = describe(Arrive(0, tuple(Run(10 * i, 2) for i in range(20))))
+    assert told.endswith(", 110..111, and 16 more")
+    assert "prompt of 40 tokens" in told
+
+
+def test_many_media_are_counted_beyond_a_limit() -> None:
+    """The items beyond the limit are told by their number."""
+    media = tuple(Media(f"m{i}", i, 1) for i in range(8))
+    assert describe(Arrive(0, PROMPT, Keys(media=media))).endswith("media 'm5' at 5; and 2 more media")
+
+
+def test_the_fixed_parts_come_in_their_order() -> None:
+    """The whole story of a planted defect."""
+    expected = """\
+KV-OP-07: A request that ends or is preempted releases all its blocks, group by group, tail first.
+step 2: Finish request 0
+expected: 3
+got: 1
+smallest difference: free queue at position 9: 3 | 1
+operations, each with the reference's answer:
+     0  Request 0 arrives, prompt of 12 tokens: 0..7, 5000..5003 -> done
+     1  Admit request 0, at most 64 tokens -> granted, a hit of 0 tokens, new blocks by group: [1..3], [4..6]
+>    2  Finish request 0 -> done
+to see it again:
+  kvgate replay 'traces of today/0.jsonl'
+model two groups, preset tiny, seed 7
+system stock, version 0.20.2
+found by lockstep, seen 1 time"""
+    assert expected == tell(FOUND, system="stock", version="0.20.2", reproducer=Path("traces of today/0.jsonl"))
+
+
+def test_a_headline_is_one_line() -> None:
+    """The id, the step and the operation."""
+    assert headline(FOUND) == "KV-OP-07 at step 2: Finish request 0"
+
+
+def test_without_a_trace_file_the_story_says_so() -> None:
+    """No command that cannot work."""
+    told = tell(FOUND, system="stock", version="0.20.2")
+    assert "to see it again: no trace file was written" in told.splitlines()
+    assert "kvgate replay" not in told
+
+
+def test_a_long_run_shows_its_last_operations() -> None:
+    """The last thirty, and how many were left out before them."""
+    found = find((*(TakeEvents(),) * 40, Arrive(0, PROMPT), Admit(0, 64), Finish(0)))
+    lines = tell(found, system="stock", version="0.20.2").splitlines()
+    start = lines.index("  ... 13 operations before these left out") + 1
+    assert lines[start].startswith("    13  ")
+    assert lines[start + 29] == ">   42  Finish request 0 -> done"
+
+
+def test_the_operations_may_be_left_out() -> None:
+    """For a message that has little room."""
+    told = tell(FOUND, system="stock", version="0.20.2", operations_max=0)
+    assert "3 operations led there" in told.splitlines()
+    assert "Admit" not in told
+
+
+def test_what_is_found_at_rest_is_told_after_the_last_operation() -> None:
+    """No operation diverges, so the end is what is marked."""
+    divergence = Divergence(3, None, "leak", Difference("KV-LEAK-01", "blocks held", "none", "1: [4]"))
+    lines = tell(evolve(FOUND, divergence=divergence), system="stock", version="0.20.2").splitlines()
+    assert lines[1] == "step 3: every request has ended, and what remains is judged"
+    assert [line for line in lines if line.startswith(">")] == [
+        ">    3  every request has ended, and what remains is judged"
+    ]
+    assert headline(evolve(FOUND, divergence=divergence)) == "KV-LEAK-01 at step 3: at rest"
+
+
+def test_an_operation_that_the_reference_cannot_perform_is_told_as_such() -> None:
+    """Where monitors judge alone, the system may stand where the reference does not."""
+    found = evolve(FOUND, case=evolve(FOUND.case, operations=(Finish(0),)))
+    assert ">    0  Finish request 0 -> not legal here, so not performed" in tell(found, system="s", version="v")
+
+
+def test_a_declared_difference_names_its_finding() -> None:
+    """Next to how often it was seen."""
+    told = tell(evolve(FOUND, finding="F-3", times=4), system="s", version="v")
+    assert told.endswith("found by lockstep, seen 4 times, declared as F-3")
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "a\x1b[2Jb", "a\u202eb", "a\ud800b", "a\r\x00b"])
+def test_what_comes_from_outside_neither_breaks_a_line_nor_steers_the_terminal(hostile: str) -> None:
+    """Names, versions, differences and salts."""
+    divergence = evolve(FOUND.divergence, difference=Difference("KV-SYS-01", hostile, hostile, hostile))
+    arrival = Arrive(0, PROMPT, Keys(salt=hostile, lora=hostile))
+    case = evolve(FOUND.case, operations=(arrival,), model=hostile, preset=hostile)
+    told = tell(Found(divergence, case, 1, hostile), system=hostile, version=hostile, reproducer=Path("a.jsonl"))
+    assert all(line.isprintable() for line in told.splitlines())
+    assert len(told.splitlines()) == len(tell(FOUND, system="s", version="v", reproducer=Path("a")).splitlines()) - 2
+    told.encode()
+
+
+def test_a_story_is_bounded() -> None:
+    """Whatever the length of what differs."""
+    divergence = evolve(FOUND.divergence, difference=Difference("KV-SYS-01", *("\n" * 10**6,) * 3))
+    told = tell(evolve(FOUND, divergence=divergence), system="s" * 10**6, version="v" * 10**6)
+    assert len(told) < 5_000
+    assert "more characters)" in told

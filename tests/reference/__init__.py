@@ -1,0 +1,1 @@
+"""Tests of kvreference, one file per module and, for the manager, one per thing that it does."""

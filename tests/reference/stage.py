@@ -1,0 +1,64 @@
+"""The stage of these tests: small managers, and operations that must be legal as they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvreference.answers import Answer, Done
+from kvreference.geometry import Geometry, Group
+from kvreference.manager import Manager
+from kvreference.operations import Admit, Arrive, Finish, Operation, Run
+from kvreference.settings import Settings
+from kvreference.snapshot import check
+
+FULL = Group("full", 16)
+WINDOW = Group("sliding_window", 16, 64)
+
+BUDGET = 1024
+"""A token budget that no request of these tests exceeds."""
+
+
+def manager_of(*groups: Group, blocks: int = 64, **limits: Any) -> Manager:
+    """A manager that computes any request in one step, unless ``limits`` say otherwise."""
+    return Manager(Settings(Geometry(groups), blocks, **{"chunk_tokens": BUDGET, **limits}))
+
+
+def perform(manager: Manager, *operations: Operation) -> Answer:
+    """Apply each operation, which must be legal as it stands and leave a sound state; the last answer."""
+    answer: Answer = Done()
+    for operation in operations:
+        assert operation == manager.population.resolve(operation)
+        answer = manager.apply(operation)
+        assert [] == check(manager.snapshot())
+    return answer
+
+
+def arrive(number: int, tokens: int, first: int = 0, **rest: Any) -> Arrive:
+    """A request with a prompt of one run."""
+    return Arrive(number, (Run(first, tokens),), **rest)
+
+
+def enter(manager: Manager, number: int, tokens: int, first: int = 0, **rest: Any) -> Answer:
+    """A request arrives and is admitted for as much as one step can compute."""
+    return perform(manager, arrive(number, tokens, first, **rest), Admit(number, BUDGET))
+
+
+def pass_through(manager: Manager, number: int, tokens: int, first: int = 0, **rest: Any) -> None:
+    """A request arrives, is admitted and finishes; what it computed stays cached behind it."""
+    enter(manager, number, tokens, first, **rest)
+    perform(manager, Finish(number))
+
+
+def free(manager: Manager) -> list[int]:
+    """The free queue, front first."""
+    return list(manager.snapshot().free)
+
+
+def table(manager: Manager, number: int, group: int = 0) -> list[int]:
+    """The block table of a request in one group."""
+    return list(manager.snapshot().tables[number][group])
+
+
+def cached(manager: Manager) -> list[int]:
+    """The blocks whose content is cached, by id."""
+    return [block for block, content in enumerate(manager.snapshot().contents) if content is not None]

@@ -1,0 +1,143 @@
+"""Content identity: what makes two blocks hold the same, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kvreference.content import ExtraKey, Keys, Media, Prefix, Prefixes
+
+TOKENS = list(range(100, 112))
+"""Three grains of four tokens."""
+
+
+def prefixes(interned: Prefixes, tokens: Sequence[int] = TOKENS, keys: Keys | None = None) -> list[Prefix]:
+    """The prefixes of a request at every grain."""
+    known: list[Prefix] = []
+    interned.extend(known, tokens, keys or Keys())
+    return known
+
+
+def same(one: Keys, other: Keys) -> list[bool]:
+    """Per grain, whether two requests of the same tokens hold the same content."""
+    interned = Prefixes(4)
+    pairs = zip(prefixes(interned, keys=one), prefixes(interned, keys=other), strict=True)
+    return [mine is others for mine, others in pairs]
+
+
+def test_equal_prefixes_are_one_object() -> None:
+    """Goal: identity is content. Method: the same twelve tokens twice, in one set of prefixes and in another."""
+    interned = Prefixes(4)
+    assert prefixes(interned) == prefixes(interned)
+    assert [4, 8, 12] == [prefix.tokens for prefix in prefixes(interned)]
+    assert prefixes(interned)[0] is not prefixes(Prefixes(4))[0]
+
+
+def test_a_different_token_changes_everything_from_there_on() -> None:
+    """Goal: content is the whole prefix. Method: change token 5; the grain 8..11 has equal tokens, yet differs."""
+    interned = Prefixes(4)
+    changed = [*TOKENS[:5], 7, *TOKENS[6:]]
+    pairs = zip(prefixes(interned), prefixes(interned, changed), strict=True)
+    assert [True, False, False] == [one is other for one, other in pairs]
+
+
+def test_only_whole_grains_are_content() -> None:
+    """Goal: a grain that is not full has no identity yet. Method: 0, 3, 4, 11 tokens in grains of 4."""
+    interned = Prefixes(4)
+    assert [0, 0, 1, 2] == [len(prefixes(interned, TOKENS[:length])) for length in (0, 3, 4, 11)]
+
+
+def test_extending_is_the_same_as_starting_over() -> None:
+    """Goal: tokens that arrive one by one make the same prefixes. Method: extend after every token."""
+    interned = Prefixes(4)
+    known: list[Prefix] = []
+    for length in range(len(TOKENS) + 1):
+        interned.extend(known, TOKENS[:length], Keys(salt="s"))
+    assert prefixes(interned, keys=Keys(salt="s")) == known
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Keys(), Keys(salt="x")),
+        (Keys(salt="x"), Keys(salt="y")),
+        (Keys(), Keys(lora="x")),
+        (Keys(lora="x"), Keys(lora="y")),
+        (Keys(salt="x"), Keys(lora="x")),
+        (Keys(salt="x", lora="y"), Keys(salt="y", lora="x")),
+    ],
+)
+def test_salt_and_adapter_separate_from_the_first_token_on(one: Keys, other: Keys) -> None:
+    """Goal: a salt and an adapter are domains of their own. Method: 'x' as salt, as adapter, swapped; and equal."""
+    assert [False, False, False] == same(one, other)
+    assert [True, True, True] == same(other, other)
+
+
+@pytest.mark.parametrize(
+    ("media", "expected"),
+    [
+        (Media("cat", 5, 6), [True, True, True]),  # the same item in tokens 5..10
+        (Media("cat", 6, 5), [True, False, False]),  # begins a token later
+        (Media("dog", 5, 6), [True, False, False]),  # another item
+        (Media("cat", 5, 3), [True, True, False]),  # ends with token 7, before the third grain
+        (Media("cat", 1, 6), [False, False, False]),  # begins in the first grain
+    ],
+)
+def test_a_multimodal_item_changes_content_where_it_lies(media: Media, expected: list[bool]) -> None:
+    """Goal: the identifier and the place of an item are part of content, from the grain where it begins.
+
+    Method: against an item 'cat' in tokens 5..10, that is in the grains 4..7 and 8..11.
+    """
+    assert expected == same(Keys(media=(Media("cat", 5, 6),)), Keys(media=(media,)))
+
+
+def test_media_within() -> None:
+    """Goal: an item counts where one of its tokens lies, with its offset from the start of the range.
+
+    Method: items in 2..4 and 8..9, in ranges that touch, miss and lie inside them.
+    """
+    keys = Keys(media=(Media("a", 2, 3), Media("b", 8, 2)))
+    assert (("a", 2),) == keys.media_within(0, 4)
+    assert (("a", -2), ("b", 4)) == keys.media_within(4, 12)
+    assert (("a", -1),) == keys.media_within(3, 4)
+    assert () == keys.media_within(5, 8)
+    assert () == keys.media_within(0, 2)
+    assert () == keys.media_within(10, 12)
+
+
+def test_extra_keys_of_blocks() -> None:
+    """Goal: events name the adapter with every block, items where they lie, the salt with the first block only.
+
+    Method: block 0..3 and block 4..7 of a request that has all three; and one that has none.
+    """
+    keys = Keys(salt="s", lora="l", media=(Media("cat", 2, 4),))
+    lora, salt = ExtraKey("lora", "l"), ExtraKey("salt", "s")
+    assert (lora, ExtraKey("media", "cat", 2), salt) == keys.of_block(0, 4)
+    assert (lora, ExtraKey("media", "cat", -2)) == keys.of_block(4, 8)
+    assert (lora,) == keys.of_block(8, 12)
+    assert () == Keys().of_block(0, 4)
+
+
+@pytest.mark.parametrize("arguments", [("", 0, 1), ("cat", -1, 1), ("cat", 0, 0)])
+def test_what_is_no_item(arguments: tuple[str, int, int]) -> None:
+    """Goal: an item has a name, a place and a token. Method: leave each of them out."""
+    with pytest.raises(ValueError, match="must be"):
+        Media(*arguments)
+
+
+def test_what_are_no_keys() -> None:
+    """Goal: an empty name would be no name; items lie in order. Method: empty names, overlap, wrong order."""
+    with pytest.raises(ValueError, match="salt"):
+        Keys(salt="")
+    with pytest.raises(ValueError, match="lora"):
+        Keys(lora="")
+    for media in ((Media("a", 0, 4), Media("b", 3, 1)), (Media("b", 4, 1), Media("a", 0, 4))):
+        with pytest.raises(ValueError, match="in order"):
+            Keys(media=media)
+    assert 2 == len(Keys(media=(Media("a", 0, 4), Media("b", 4, 1))).media)
+
+
+def test_a_prefix_prints_its_length() -> None:
+    """Goal: a report names content briefly. Method: the prefix of eight tokens."""
+    assert "<prefix of 8 tokens>" == repr(prefixes(Prefixes(4))[1])

@@ -1,0 +1,176 @@
+"""The scheduler's books: where requests stand, and what follows from answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvreference.answers import Done, Granted, Refused
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    Finish,
+    Operation,
+    Preempt,
+    Run,
+    Sample,
+    Schedule,
+)
+from kvreference.population import Population, Request, Status
+from kvreference.settings import Settings
+
+GEOMETRY = Geometry((Group("full", 4),))
+
+
+def population_of(**limits: Any) -> Population:
+    """A population with limits that matter: at most 32 tokens, 16 in a step, 4 drafts."""
+    given = {"tokens_max": 32, "chunk_tokens": 16, "drafts_max": 4, **limits}
+    return Population(Settings(GEOMETRY, 8, **given))
+
+
+def settle(population: Population, *operations: Operation, hit: int = 0) -> Request:
+    """Settle operations that the manager grants, each legal as it stands; the request of the first."""
+    first = operations[0]
+    assert isinstance(first, (Arrive, Admit, Schedule, Sample, Preempt))
+    for operation in operations:
+        assert operation == population.resolve(operation)
+        granted = isinstance(operation, (Admit, Schedule))
+        population.settle(operation, Granted(hit, ()) if granted else Done())
+    return population[first.request]
+
+
+def decoding(tokens: int = 20, drafts: int = 3, **limits: Any) -> tuple[Population, Request]:
+    """Request 0, its prompt computed, one token sampled and drafts proposed behind it."""
+    population = population_of(**limits)
+    arrival = Arrive(0, (Run(0, tokens),))
+    request = settle(population, arrival, Admit(0, 64))
+    while not request.answers_next:
+        settle(population, Schedule(0, 64))
+    return population, settle(population, Sample(0, 0, 100, drafts))
+
+
+def test_arrival() -> None:
+    """Goal: a request waits with its prompt, nothing computed. Method: a prompt of two runs."""
+    request = settle(population_of(), Arrive(3, (Run(7, 2), Run(50, 1)), reads_cache=False))
+    assert Request(3, [7, 8, 50], request.keys, reads_cache=False) == request
+    assert (Status.WAITING, 3, False) == (request.status, request.tokens_pending, request.answers_next)
+
+
+def test_prefill_in_chunks() -> None:
+    """Goal: a step computes what is pending, within budget and chunk. Method: 20 tokens: 16 by the chunk, 1 by the
+    budget, 3 that remain; then the model answers.
+    """
+    population = population_of()
+    request = settle(population, Arrive(0, (Run(0, 20),)), Admit(0, 64))
+    assert (16, Status.RUNNING, False) == (request.tokens_computed, request.status, request.answers_next)
+    settle(population, Schedule(0, 1))
+    assert 17 == request.tokens_computed
+    settle(population, Schedule(0, 64))
+    assert (20, 0, True) == (request.tokens_computed, request.drafts_in_flight, request.answers_next)
+
+
+def test_a_hit_counts_as_computed() -> None:
+    """Goal: the chunk begins behind the hit. Method: 20 tokens, a hit of 12: the 8 others are one chunk."""
+    population = population_of()
+    settle(population, Arrive(0, (Run(0, 20),)))
+    assert 20 == settle(population, Admit(0, 64), hit=12).tokens_computed
+
+
+def test_a_refusal_changes_nothing() -> None:
+    """Goal: a refused request stands where it stood. Method: refuse an admission and a decode step."""
+    population = population_of()
+    request = settle(population, Arrive(0, (Run(0, 20),)))
+    before = request.copy()
+    population.settle(Admit(0, 64), Refused(12, gate=True))
+    assert before == request
+    population, request = decoding()
+    before = request.copy()
+    population.settle(Schedule(0, 64), Refused(0, gate=False))
+    assert before == request
+
+
+def test_sampling_with_drafts() -> None:
+    """Goal: accepted drafts and the sampled token are the request's own; rejected ones are taken back.
+
+    Method: 20 tokens; 100 is sampled, drafts 101..103. All 4 are computed: 24, of which 3 in flight. One is accepted
+    and 200 sampled: 20 + 100, 101, 200 are 23 tokens, 22 of them computed.
+    """
+    population, request = decoding()
+    assert (21, [101, 102, 103], 4) == (len(request.tokens), request.drafts, request.tokens_pending)
+    settle(population, Schedule(0, 64))
+    assert (24, 3, True) == (request.tokens_computed, request.drafts_in_flight, request.answers_next)
+    settle(population, Sample(0, 1, 200, 0))
+    assert [100, 101, 200] == request.tokens[20:]
+    assert (22, 0, [], False) == (
+        request.tokens_computed,
+        request.drafts_in_flight,
+        request.drafts,
+        request.answers_next,
+    )
+
+
+def test_a_small_budget_leaves_drafts_behind() -> None:
+    """Goal: only scheduled drafts are in flight, and only they can be accepted. Method: a budget of 2 of 4 tokens."""
+    population, request = decoding()
+    settle(population, Schedule(0, 2))
+    assert (22, 1) == (request.tokens_computed, request.drafts_in_flight)
+    assert Sample(0, 1, 9, 0) == population.resolve(Sample(0, 3, 9, 0))
+
+
+def test_preemption() -> None:
+    """Goal: a preempted request keeps its tokens and nothing else. Method: preempt with drafts in flight, twice."""
+    population, request = decoding()
+    settle(population, Schedule(0, 64), Preempt(0))
+    assert Request(0, [*range(20), 100], request.keys, reads_cache=True, preemptions=1) == request
+    settle(population, Admit(0, 64), Preempt(0))
+    assert 2 == request.preemptions
+
+
+def test_the_end() -> None:
+    """Goal: a request that ends is forgotten, whether it finishes or is aborted. Method: one of each."""
+    population, _ = decoding()
+    settle(population, Arrive(1, (Run(0, 4),)))
+    population.settle(Finish(0), Done())
+    assert [1] == list(population.alive)
+    population.settle(Abort(1), Done())
+    assert {} == population.alive
+
+
+def test_the_last_token_is_never_computed() -> None:
+    """Goal: a request stops growing at its limit. Method: 30 of 32 tokens; 100 makes 31; its step may compute one
+    token more and no draft; 200 makes 32, and there is nothing left to schedule.
+    """
+    population, request = decoding(30)
+    settle(population, Schedule(0, 64))
+    assert (31, 0) == (request.tokens_computed, request.drafts_in_flight)
+    settle(population, Sample(0, 0, 200, 4))
+    assert (32, 31) == (len(request.tokens), request.tokens_computed)
+    assert population.resolve(Schedule(0, 64)) is None
+
+
+def test_a_full_request_that_resumes_samples_nothing() -> None:
+    """Goal: no request exceeds its limit, not even one preempted at it, whose last token is computed anew.
+
+    Method: a request of 32 of 32 tokens is preempted, and all of them computed in one step.
+    """
+    population, request = decoding(31, 0, chunk_tokens=64)
+    settle(population, Preempt(0), Admit(0, 64))
+    assert (32, True) == (request.tokens_computed, request.answers_next)
+    settle(population, Sample(0, 0, 300, 2))
+    assert [*range(31), 100] == request.tokens
+    assert (31, False) == (request.tokens_computed, request.answers_next)
+    assert population.resolve(Schedule(0, 64)) is None
+
+
+def test_a_copy_is_independent() -> None:
+    """Goal: a step leaves the state before it alone. Method: end and change requests in the copy."""
+    population, request = decoding()
+    before = request.copy()
+    copy = population.copy()
+    assert population.alive == copy.alive
+    settle(copy, Schedule(0, 64), Sample(0, 3, 9, 1))
+    settle(copy, Arrive(1, (Run(0, 1),)))
+    copy.settle(Finish(0), Done())
+    assert {0: before} == population.alive
+    assert (1, 2) == (population.arrived, copy.arrived)
