@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import cattrs
 from attrs import evolve, frozen
-from cattrs.errors import BaseValidationError
 
 from kvgate.errors import UsageError
+from kvgate.structure import DOCUMENT_ERRORS, explain, strict_converter
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 
@@ -116,31 +115,9 @@ def _read(path: Path) -> Geometry:
         if len(document["groups"]) > GROUPS_MAX:
             raise UsageError(f"{path}: {len(document['groups'])} groups, at most {GROUPS_MAX} are allowed")
         geometry: Geometry = _CONVERTER.structure(document, Geometry)
-    except (ValueError, RecursionError, BaseValidationError) as error:
+    except DOCUMENT_ERRORS as error:
         raise UsageError(f"{path}: {explain(error)}") from error
     return geometry
-
-
-def _exact(value: object, kind: type) -> object:
-    """No silent conversion: "16", 16.0 and true are not 16."""
-    if type(value) is not kind:
-        raise ValueError(f"expected {kind.__name__}, got {value!r}")
-    return value
-
-
-def strict_converter() -> cattrs.Converter:
-    """A converter that refuses unknown keys and values of another type."""
-    converter = cattrs.Converter(forbid_extra_keys=True)
-    for kind in (int, str, bool):
-        converter.register_structure_hook(kind, _exact)
-    return converter
-
-
-def explain(error: Exception) -> str:
-    """What was wrong with a document, on one line."""
-    if isinstance(error, BaseValidationError):
-        return "; ".join(cattrs.transform_error(error))
-    return str(error)
 
 
 _CONVERTER = strict_converter()

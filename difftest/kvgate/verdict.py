@@ -7,9 +7,6 @@ from attrs import field, frozen
 from kvgate.case import Case
 from kvgate.difference import Divergence
 
-MONITORS = ("check", "ghost", "leak")
-"""What judges a system without the reference."""
-
 
 @frozen
 class Found:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Kind(str, Enum):
+class Kind(Enum):
     """The attention kinds that the reference knows."""
 
     FULL = "full"

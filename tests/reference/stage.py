@@ -49,6 +49,12 @@ def pass_through(manager: Manager, number: int, tokens: int, first: int = 0, **r
     perform(manager, Finish(number))
 
 
+def seen(manager: Manager) -> tuple[object, ...]:
+    """All that a snapshot shows, read now: a snapshot itself reads its entries when it is asked for them."""
+    now = manager.snapshot()
+    return now.tables, now.references, now.free, now.blocks_free, now.contents, now.entries
+
+
 def free(manager: Manager) -> list[int]:
     """The free queue, front first."""
     return list(manager.snapshot().free)

@@ -6,7 +6,7 @@ from kvreference.answers import Granted, Hit, Refused
 from kvreference.geometry import Group
 from kvreference.operations import Admit, Arrive, LookUp, Run, Sample, Schedule
 
-from .stage import BUDGET, FULL, WINDOW, arrive, cached, enter, free, manager_of, perform, table
+from .stage import BUDGET, FULL, WINDOW, arrive, cached, enter, free, manager_of, perform, seen, table
 
 
 def test_new_blocks_come_from_the_front_group_by_group() -> None:
@@ -95,9 +95,9 @@ def test_a_refused_step_takes_nothing() -> None:
     manager = manager_of(FULL, FULL, blocks=4, full_sequence_must_fit=False)
     enter(manager, 0, 16)
     perform(manager, Sample(0, 0, 500, 0))
-    before = manager.snapshot()
+    before = seen(manager)
     assert Refused(0, gate=False) == perform(manager, Schedule(0, 1))
-    assert before == manager.snapshot()
+    assert before == seen(manager)
     assert 16 == manager.population[0].tokens_computed
 
 

@@ -86,18 +86,18 @@ def test_the_look_ahead_is_each_groups_own() -> None:
 
 
 def test_drafts_that_outrun_the_window() -> None:
-    """Goal: a block that is dead before it could be cached never is. Method: block 4, window 2; 1 token and 8 drafts
-    are computed behind the first 4, all accepted: 12 are, 11 of them dead, blocks 0 and 1.
+    """Goal: a block that is dead before it could be cached never is. Method: block 4, window 2; 1 token and 7 drafts
+    are computed behind the first 4, all accepted: 12 are, 11 of them dead, that is the blocks 0 and 1.
 
     Block 1 was filled by drafts, so it was not cached when it was computed, and it is gone when it could be. Block 2
-    is filled by drafts too, and cached.
+    was filled by drafts too, and is cached.
     """
     manager = manager_of(Group("sliding_window", 4, 2), drafts_max=8)
     enter(manager, 0, 4)
-    perform(manager, Sample(0, 0, 100, 8), Schedule(0, BUDGET))
-    assert [1, 2, 3, 4] == table(manager, 0)
+    perform(manager, Sample(0, 0, 100, 7), Schedule(0, BUDGET))
+    assert [1, 2, 3] == table(manager, 0)
     assert [1] == cached(manager)
-    perform(manager, Sample(0, 8, 200, 0), Schedule(0, 1))
+    perform(manager, Sample(0, 7, 200, 0), Schedule(0, 1))
     assert [0, 0, 3, 4] == table(manager, 0)
     assert [1, 3] == cached(manager)
     assert 4 == hit_of(manager, 1, Run(0, 4), Run(100, 4))

@@ -8,7 +8,7 @@ from kvreference.answers import Granted, Hit, Shared
 from kvreference.content import Keys, Media
 from kvreference.operations import Admit, Arrive, CommonPrefix, Evict, Finish, LookUp, Run, Sample, Schedule
 
-from .stage import BUDGET, FULL, WINDOW, arrive, enter, manager_of, pass_through, perform
+from .stage import BUDGET, FULL, WINDOW, arrive, enter, manager_of, pass_through, perform, seen
 
 
 def test_a_prompt_that_was_served_hits() -> None:
@@ -27,9 +27,9 @@ def test_a_look_up_takes_nothing() -> None:
     manager = manager_of(FULL, WINDOW)
     pass_through(manager, 0, 320)
     perform(manager, arrive(1, 320))
-    before = manager.snapshot()
+    before = seen(manager)
     answers = [perform(manager, LookUp(1)) for _ in range(2)]
-    assert before == manager.snapshot()
+    assert before == seen(manager)
     assert answers[0] == answers[1]
 
 

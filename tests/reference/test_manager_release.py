@@ -21,7 +21,7 @@ from kvreference.operations import (
     Schedule,
 )
 
-from .stage import BUDGET, FULL, WINDOW, arrive, cached, enter, free, manager_of, perform, table
+from .stage import BUDGET, FULL, WINDOW, arrive, cached, enter, free, manager_of, perform, seen, table
 
 
 @pytest.mark.parametrize("end", [Finish(0), Abort(0), Preempt(0)])
@@ -58,9 +58,9 @@ def test_release_of_the_skipped() -> None:
     assert [*range(1, 10)] == table(manager, 0)
     assert [0] * 5 + [15, 16, 17, 18] == table(manager, 0, group=1)
     assert [14, 13, 12, 11, 10] == free(manager)[-5:]
-    before = manager.snapshot()
+    before = seen(manager)
     perform(manager, ReleaseSkipped(0))
-    assert before == manager.snapshot()
+    assert before == seen(manager)
 
 
 def test_shared_blocks_stay_with_their_last_holder() -> None:
@@ -136,9 +136,9 @@ def test_reset_is_refused_while_a_block_is_held() -> None:
     """Goal: content that is read is not forgotten. Method: a running request, then the same after it has ended."""
     manager = manager_of(FULL, blocks=5)
     enter(manager, 0, 48)
-    before = manager.snapshot()
+    before = seen(manager)
     assert Success(succeeded=False) == perform(manager, Reset())
-    assert before == manager.snapshot()
+    assert before == seen(manager)
     perform(manager, Finish(0), arrive(1, 48))
     assert Success(succeeded=True) == perform(manager, Reset())
     assert [] == cached(manager)

@@ -35,23 +35,6 @@ def adapter_ignored(original: Any, request: Any, *span: Any) -> Any:
         request.lora_request = adapter
 
 
-@breaks(
-    _EXTRA_KEYS,
-    violates="KV-OP-09",
-    needs=("adapter",),
-    equivalent="Every block's hash contains the hash of the block before it, and so whatever the first one contains.",
-)
-def adapter_in_the_first_block_alone(original: Any, request: Any, start_token_idx: int, *rest: Any) -> Any:
-    """Only the first block's hash contains the LoRA adapter's name."""
-    adapter = request.lora_request
-    if start_token_idx > 0:
-        request.lora_request = None
-    try:
-        return original(request, start_token_idx, *rest)
-    finally:
-        request.lora_request = adapter
-
-
 @breaks(_EXTRA_KEYS, violates="KV-OP-09", needs=("media",))
 def media_identifier_ignored(original: Any, *asked: Any) -> Any:
     """Two multimodal items at the same place share content."""
@@ -84,6 +67,16 @@ def parent_ignored(original: Any, hash_function: Any, _parent: Any, *rest: Any) 
 def last_token_ignored(original: Any, hash_function: Any, parent: Any, tokens: Any, *rest: Any) -> Any:
     """A block's content does not depend on its last token."""
     return original(hash_function, parent, tokens[:-1], *rest)
+
+
+@breaks(
+    _HASH,
+    violates="KV-OP-09",
+    equivalent="To reverse is one to one: two blocks' reversed tokens agree exactly if their tokens do.",
+)
+def tokens_hashed_in_reverse(original: Any, hash_function: Any, parent: Any, tokens: Any, *rest: Any) -> Any:
+    """A block's hash takes its tokens from the last to the first."""
+    return original(hash_function, parent, tokens[::-1], *rest)
 
 
 @breaks("vllm.v1.core.block_pool:make_block_hash_with_group_id", violates="KV-OP-09", models=HYBRID)

@@ -12,8 +12,9 @@ from pathlib import Path
 from attrs import frozen
 
 from kvgate.reports.wording import counted, printable
+from kvgate.runner import MONITORS
 from kvgate.story import headline, tell
-from kvgate.verdict import MONITORS, Found, Verdict
+from kvgate.verdict import Found, Verdict
 
 STORIES_MAX = 20
 """How many divergences one report tells."""

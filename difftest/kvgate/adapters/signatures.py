@@ -1,0 +1,86 @@
+"""What the adapter for vLLM 0.20.2 relies on, pinned: every symbol, with the parameters it had when this was written.
+
+A vLLM whose symbols differ is not the vLLM that the adapter was written for. It is refused with a message that names
+the first symbol that differs, instead of being driven wrongly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+
+VLLM_VERSION = "0.20.2"
+
+_MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
+_UTILS = "vllm.v1.core.kv_cache_utils"
+_SPECS = "vllm.v1.kv_cache_interface"
+
+PINNED: Mapping[str, tuple[str, ...]] = {
+    f"{_MANAGER}.__init__": (
+        "self",
+        "kv_cache_config",
+        "max_model_len",
+        "hash_block_size",
+        "max_num_batched_tokens",
+        "enable_caching",
+        "use_eagle",
+        "log_stats",
+        "enable_kv_cache_events",
+        "dcp_world_size",
+        "pcp_world_size",
+        "metrics_collector",
+    ),
+    f"{_MANAGER}.get_computed_blocks": ("self", "request"),
+    f"{_MANAGER}.can_fit_full_sequence": (
+        "self",
+        "request",
+        "num_new_computed_tokens",
+        "new_computed_blocks",
+        "num_external_computed_tokens",
+        "num_encoder_tokens",
+    ),
+    f"{_MANAGER}.allocate_slots": (
+        "self",
+        "request",
+        "num_new_tokens",
+        "num_new_computed_tokens",
+        "new_computed_blocks",
+        "num_lookahead_tokens",
+        "num_external_computed_tokens",
+        "delay_cache_blocks",
+        "num_encoder_tokens",
+    ),
+    f"{_MANAGER}.free": ("self", "request"),
+    f"{_MANAGER}.remove_skipped_blocks": ("self", "request_id", "total_computed_tokens"),
+    f"{_MANAGER}.evict_blocks": ("self", "block_ids"),
+    f"{_MANAGER}.reset_prefix_cache": ("self",),
+    f"{_MANAGER}.get_num_common_prefix_blocks": ("self", "running_request_id"),
+    f"{_MANAGER}.take_events": ("self",),
+    f"{_MANAGER}.make_prefix_cache_stats": ("self",),
+    f"{_UTILS}:get_request_block_hasher": ("block_size", "caching_hash_fn"),
+    f"{_UTILS}:init_none_hash": ("hash_fn",),
+    f"{_UTILS}:FreeKVCacheBlockQueue.__init__": ("self", "blocks"),
+    f"{_SPECS}:KVCacheConfig": ("num_blocks", "kv_cache_tensors", "kv_cache_groups"),
+    f"{_SPECS}:KVCacheGroupSpec": ("layer_names", "kv_cache_spec", "is_eagle_group"),
+}
+"""``module:symbol`` to the names of its parameters, in order."""
+
+
+def drift(pinned: Mapping[str, tuple[str, ...]] = PINNED) -> list[str]:
+    """What differs between the vLLM that is installed and the pinned one, a sentence each."""
+    found = []
+    for path, expected in pinned.items():
+        module, _, symbol = path.partition(":")
+        try:
+            value = importlib.import_module(module)
+            for part in symbol.split("."):
+                value = getattr(value, part)
+        except (ImportError, AttributeError):
+            found.append(f"{path} is not there")
+            continue
+        # Looked at as written, not as wrapped by decorators that keep the signature.
+        parameters = tuple(inspect.signature(value).parameters)  # type: ignore[arg-type]
+        if parameters != expected:
+            found.append(f"{path} takes ({', '.join(parameters)}), pinned is ({', '.join(expected)})")
+    return found

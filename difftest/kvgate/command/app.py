@@ -1,0 +1,47 @@
+"""The ``kvgate`` command: what it offers. Each subcommand is a file; nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from kvgate.command import check, mutants, replay
+from kvgate.errors import SystemUnavailableError, UsageError
+
+app = typer.Typer(
+    name="kvgate",
+    help=(
+        "Run a KV-cache block manager in lockstep with an executable specification.\n\n"
+        "kvgate check drives vLLM's real block manager and the reference through the same operations, and says "
+        "whether they agree. kvgate replay runs what was found again. kvgate mutants plants known faults, and shows "
+        "that they are found."
+    ),
+    epilog="Exit codes: 0 agreement, 1 divergence, 2 bad usage or input, 3 no system under test, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("check")(check.check)
+app.command("replay")(replay.replay)
+app.command("mutants")(mutants.mutants)
+
+
+def main() -> None:
+    """The entry point: runs a subcommand, and turns what ends it early into one message and an exit code."""
+    try:
+        app()
+    except UsageError as error:
+        print(f"kvgate: {error}", file=sys.stderr)
+        sys.exit(2)
+    except SystemUnavailableError as error:
+        print(f"kvgate: {error}", file=sys.stderr)
+        sys.exit(3)
+    except KeyboardInterrupt:
+        print("kvgate: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

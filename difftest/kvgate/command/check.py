@@ -1,0 +1,128 @@
+"""``kvgate check``: lockstep of a system under test with the reference."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvgate.command.options import (
+    AGREEMENT,
+    DIVERGENCE,
+    INTERRUPTED,
+    Format,
+    Models,
+    OutputFormat,
+    Preloads,
+    ProfileName,
+    ReportDirectory,
+    Seed,
+    Sut,
+)
+from kvgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvgate.verdict import Verdict
+
+NOT_TESTED = (
+    "Scheduling: requests are driven as a scheduler would, without the scheduler itself.",
+    "Compressed groups, Mamba, chunked local attention, external tokens and context parallelism.",
+    "The worker: what it would read and write is modelled, no tensor is touched.",
+)
+REPORT_DEFAULT = Path("kvgate-report")
+
+
+def check(
+    sut: Sut = "stock",
+    preload: Preloads = None,
+    model: Models = None,
+    profile: Annotated[ProfileName, typer.Option("--profile", help="How much is run.")] = ProfileName.QUICK,
+    seed: Seed = 0,
+    time_budget: Annotated[
+        str | None, typer.Option("--time-budget", metavar="TIME", help="Stop after, for example, 60s, 5m or 2h.")
+    ] = None,
+    monitors_only: Annotated[
+        bool, typer.Option("--monitors-only", help="Judge by the monitors alone, without the reference.")
+    ] = False,
+    report: ReportDirectory = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Run a system in lockstep with the reference, and say whether they agree.
+
+    Examples:
+
+      kvgate check
+
+      kvgate check --model gemma-hybrid+eagle --profile ci
+
+      kvgate check --preload my_patch.py --time-budget 60s
+
+      kvgate check --sut my_package.adapter:build --report out
+    """
+    from kvgate.campaign import Campaign
+    from kvgate.command.progress import progress_line
+    from kvgate.profiles import models_named, plan
+    from kvgate.runner import MONITORS, Bench
+    from kvgate.systems import load_system
+    from kvgate.verdict import Verdict
+
+    seconds = None if time_budget is None else parse_duration(time_budget)
+    models = models_named(model or ())
+    with progress_line() as line:
+        line.say(f"loading {sut} …")
+        system = load_system(sut, preload or ())
+        detectors = MONITORS if monitors_only else ("lockstep", *MONITORS)
+        bench = Bench(system.factory, detectors)
+        planned = plan(profile.value, models, seed=seed, seconds=seconds)
+        outcome = Campaign(bench, planned).run(
+            lambda progress: line.say(
+                f"{progress.operations:,} of {planned.operations:,} operations, {progress.cases:,} cases, "
+                f"{progress.found} divergences"
+            )
+        )
+    verdict = Verdict(
+        system=sut,
+        version=system.version,
+        profile=profile.value,
+        seed=seed,
+        detectors=detectors,
+        tallies=outcome.tallies,
+        found=outcome.found,
+        declared=outcome.declared,
+        seconds=outcome.seconds,
+        ended=outcome.ended,
+    )
+    publish(verdict, report, output)
+    if verdict.found:
+        raise typer.Exit(DIVERGENCE)
+    raise typer.Exit(INTERRUPTED if verdict.ended == "interrupted" else AGREEMENT)
+
+
+def publish(verdict: Verdict, directory: Path | None, format_name: Format) -> None:
+    """Print the verdict, write a reproducer for each divergence, and all reports where a directory was asked for."""
+    from kvgate import trace
+    from kvgate.reports import formats
+
+    reproducers = {}
+    for index, found in enumerate(verdict.found):
+        path = (directory or REPORT_DEFAULT) / f"divergence-{index + 1}.jsonl"
+        stored = trace.trace_of(found.case, found.divergence, verdict.system, verdict.version, verdict.detectors)
+        trace.write(stored, path)
+        reproducers[index] = path
+    if directory is not None:
+        formats.write(verdict, directory, not_tested=NOT_TESTED, reproducers=reproducers)
+    typer.echo(formats.render(verdict, format_name.value, not_tested=NOT_TESTED, reproducers=reproducers))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``90``, ``90s``, ``5m`` or ``2h``.
+
+    Raises:
+        UsageError: none of these, or nothing at all.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text)
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"--time-budget {text}: not a time; write, for example, 60s, 5m or 2h")
+    return float(match[1]) * {None: 1, "s": 1, "m": 60, "h": 3600}[match[2]]

@@ -1,0 +1,154 @@
+"""``kvgate mutants``: plant known faults in vLLM's own code, and show that the gate finds them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvgate.command.options import AGREEMENT, DIVERGENCE, Seed
+from kvgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvgate.hunt import Kill, Prey
+    from kvgate.mutants.mutant import Mutant
+
+BASELINE_OPERATIONS = 40_000
+HUNT_OPERATIONS = 200_000
+HUNT_SECONDS = 60.0
+
+
+class TableFormat(str, Enum):
+    """How the table is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def mutants(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these mutants.")] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and plant nothing.")] = False,
+    each_detector: Annotated[
+        bool, typer.Option("--each-detector", help="Also try lockstep and every monitor alone.")
+    ] = False,
+    seed: Seed = 0,
+    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+) -> None:
+    """Plant known faults in vLLM one at a time, and say what finds each, after how many operations and seconds.
+
+    Exit 0 if vLLM as it is shows nothing new and every mutant that can be found is found, 1 otherwise.
+
+    Examples:
+
+      kvgate mutants
+
+      kvgate mutants --list
+
+      kvgate mutants eagle-drop-forgotten --each-detector
+    """
+    chosen = _chosen(names or ())
+    if list_only:
+        for mutant in chosen:
+            typer.echo(f"{mutant.name}: {mutant.sentence}" + (" (equivalent)" if mutant.equivalent else ""))
+        return
+    from kvgate.command.progress import progress_line
+    from kvgate.hunt import chase, hunt
+    from kvgate.profiles import models_named
+    from kvgate.runner import Bench
+    from kvgate.systems import load_system
+
+    models = models_named(()) + models_named(("two-windows+eagle", "mixed-blocks"))
+    prey: list[Prey] = []
+    with progress_line() as line:
+        line.say("loading stock …")
+        bench = Bench(load_system("stock").factory)
+        line.say("vLLM as it is …")
+        alarm = chase(bench, models, seed, BASELINE_OPERATIONS, HUNT_SECONDS)
+        for number, mutant in enumerate(chosen):
+            line.say(f"{number + 1} of {len(chosen)}: {mutant.name}")
+            limits = {"operations": HUNT_OPERATIONS, "seconds": HUNT_SECONDS}
+            if mutant.equivalent is not None:
+                limits["operations"] = BASELINE_OPERATIONS
+            prey.append(hunt(bench, mutant, models, seed=seed, each_detector=each_detector, **limits))  # type: ignore[arg-type]
+    if output is TableFormat.JSON:
+        typer.echo(
+            json.dumps({"false_alarm": alarm is not None, "mutants": [_record(each) for each in prey]}, indent=1)
+        )
+    else:
+        _print(prey, alarm)
+    exposed = [each for each in prey if each.mutant.equivalent and each.kills["gate"]]
+    survivors = [each for each in prey if each.survived]
+    raise typer.Exit(DIVERGENCE if alarm or survivors or exposed else AGREEMENT)
+
+
+def _chosen(names: Sequence[str]) -> list[Mutant]:
+    from kvgate.mutants.zoo import ZOO
+
+    known = {mutant.name: mutant for mutant in ZOO}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UsageError(f"unknown mutant {unknown[0]!r}: kvgate mutants --list says what there is")
+    return [known[name] for name in names] if names else list(ZOO)
+
+
+def _record(prey: Prey) -> dict[str, object]:
+    return {
+        "mutant": prey.mutant.name,
+        "statement": prey.mutant.statement,
+        "equivalent": prey.mutant.equivalent,
+        "kills": {
+            name: None
+            if kill is None
+            else {
+                "by": kill.found.divergence.detector,
+                "statement": kill.found.divergence.difference.statement,
+                "operations": kill.operations,
+                "seconds": round(kill.seconds, 2),
+            }
+            for name, kill in prey.kills.items()
+        },
+    }
+
+
+def _print(prey: Sequence[Prey], alarm: Kill | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=150) if not Console().is_terminal else Console()
+    console.print(
+        "vLLM as it is: " + ("nothing found" if alarm is None else f"FOUND {alarm.found.divergence}"), markup=False
+    )
+    table = Table(box=None)
+    for column in ("mutant", "killed by", "statement", "operations", "seconds"):
+        table.add_column(column, justify="right" if column in ("operations", "seconds") else "left")
+    alone = [name for name in (prey[0].kills if prey else ()) if name != "gate"]
+    for name in alone:
+        table.add_column(f"{name} alone", justify="right")
+    for each in prey:
+        table.add_row(each.mutant.name, *_verdict(each), *(_alone(each.kills[name]) for name in alone))
+    console.print(table)
+    killed = [each.kills["gate"] for each in prey if each.kills["gate"] is not None]
+    expected = [each for each in prey if each.mutant.equivalent is None]
+    slowest = max((kill.seconds for kill in killed if kill), default=0.0)
+    console.print(
+        f"{sum(not each.survived for each in expected)} of {len(expected)} killed, {len(prey) - len(expected)} "
+        f"equivalent; the slowest took {slowest:.1f} s"
+    )
+    for each in prey:
+        if each.mutant.equivalent:
+            console.print(f"{each.mutant.name} is equivalent: {each.mutant.equivalent}", markup=False)
+
+
+def _verdict(prey: Prey) -> tuple[str, str, str, str]:
+    kill = prey.kills["gate"]
+    if kill is None:
+        return ("equivalent" if prey.mutant.equivalent else "SURVIVED", "", "", "")
+    divergence = kill.found.divergence
+    return (divergence.detector, divergence.difference.statement, str(kill.operations), f"{kill.seconds:.1f}")
+
+
+def _alone(kill: Kill | None) -> str:
+    return "-" if kill is None else str(kill.operations)

@@ -1,0 +1,63 @@
+"""The options that several subcommands share, and the exit codes of all of them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+AGREEMENT = 0
+DIVERGENCE = 1
+INTERRUPTED = 130
+
+
+class Format(str, Enum):
+    """How a report is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    JUNIT = "junit"
+    GITHUB = "github"
+
+
+class ProfileName(str, Enum):
+    """How much is run."""
+
+    QUICK = "quick"
+    CI = "ci"
+    DEEP = "deep"
+
+
+Sut: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--sut",
+        metavar="NAME",
+        help="The system under test: stock (vLLM 0.20.2 as installed), reference, or module:factory.",
+    ),
+]
+Preloads: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--preload",
+        metavar="FILE.py",
+        help="Run a Python file before the system is built, to test a patch. May be given several times.",
+    ),
+]
+Models: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="NAME|FILE",
+        help="A model preset (NAME+eagle for a draft layer in every group) or a JSON file. May be given several "
+        "times. Default: the published presets, each with and without EAGLE.",
+    ),
+]
+Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="The seed that every case follows from.")]
+ReportDirectory: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="DIR", help="Write all reports, and a reproducer for each divergence, to DIR."),
+]
+OutputFormat: TypeAlias = Annotated[Format, typer.Option("--format", help="What is printed to standard output.")]

@@ -1,0 +1,41 @@
+"""How much is run: the profiles of the gate, and what a plan looks like for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from kvgate.campaign import Lane, Plan
+from kvgate.generators import PRESETS
+from kvgate.models import MODELS, PUBLISHED, Model, load
+
+
+@frozen
+class Profile:
+    """How many operations, over all lanes."""
+
+    operations: int
+    what_for: str
+
+
+PROFILES: Mapping[str, Profile] = {
+    "quick": Profile(40_000, "before a commit: under a minute"),
+    "ci": Profile(1_200_000, "in front of a merge: some minutes"),
+    "deep": Profile(20_000_000, "over night"),
+}
+
+
+def models_named(names: Sequence[str]) -> list[Model]:
+    """The models called ``names``; without names the published ones, each with and without a draft layer."""
+    if names:
+        return [load(name) for name in names]
+    return [model for name in PUBLISHED for model in (MODELS[name], MODELS[name].with_lookahead())]
+
+
+def plan(
+    profile: str, models: Sequence[Model], *, seed: int = 0, seconds: float | None = None, kinds_max: int = 5
+) -> Plan:
+    """Every model with every generator preset, as much as the profile says."""
+    lanes = tuple(Lane(model, preset) for model in models for preset in PRESETS)
+    return Plan(lanes, PROFILES[profile].operations, seed=seed, seconds=seconds, kinds_max=kinds_max)
