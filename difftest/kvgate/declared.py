@@ -13,6 +13,7 @@ from attrs import evolve
 from kvgate.comparison import hit_tokens_of
 from kvgate.difference import Divergence
 from kvgate.lockstep import Lockstep
+from kvreference.answers import Refused
 from kvreference.content import ExtraKey
 from kvreference.geometry import Geometry
 from kvreference.hit_lookup import longest_hit
@@ -34,9 +35,12 @@ def _new_block_ids_grow(divergence: Divergence, _lockstep: Lockstep) -> bool:
 
 
 def _gate_subtracts_skipped_blocks(divergence: Divergence, lockstep: Lockstep) -> bool:
-    """The gate let a request pass, and passes it exactly if the whole hit is taken off the capped requirement."""
+    """A request passed that should not have, and would not if less than the whole hit were taken off the cap."""
     operation, reference = divergence.operation, lockstep.reference
     if divergence.difference.statement != "KV-OP-03" or not isinstance(operation, Admit) or reference is None:
+        return False
+    ours, theirs = lockstep.answers
+    if not (isinstance(ours, Refused) and ours.gate) or (isinstance(theirs, Refused) and theirs.gate):
         return False
     settings, pool = reference.settings, reference.pool
     request = reference.population[operation.request]
@@ -84,7 +88,7 @@ def _media_before_the_last_in_a_tail(divergence: Divergence, lockstep: Lockstep)
 
 
 def _lookahead_checked_at_a_longer_length(divergence: Divergence, lockstep: Lockstep) -> bool:
-    """With three or more different groups: a longer hit, sound but for a look-ahead block that is not there."""
+    """With three or more different groups: a longer hit, sound but for the look-ahead block of a window."""
     operation, reference = divergence.operation, lockstep.reference
     if divergence.difference.statement != "KV-OP-01" or reference is None or not isinstance(operation, (Admit, LookUp)):
         return False
@@ -92,9 +96,12 @@ def _lookahead_checked_at_a_longer_length(divergence: Divergence, lockstep: Lock
     ours, theirs = map(hit_tokens_of, lockstep.answers)
     if len(set(geometry.groups)) < 3 or ours is None or theirs is None or theirs <= ours:
         return False
-    without = Geometry(tuple(evolve(group, lookahead=False) for group in geometry.groups))
-    found = longest_hit(without, reference.pool.cached, reference.prefixes[operation.request], theirs + 1)
-    return found.tokens == theirs
+    without = Geometry(
+        tuple(evolve(group, lookahead=group.lookahead and group.window_tokens is None) for group in geometry.groups)
+    )
+    request = reference.population[operation.request]
+    longest = longest_hit(without, reference.pool.cached, reference.prefixes[request.number], len(request.tokens))
+    return theirs <= longest.tokens
 
 
 def _aligned_before_the_drop(divergence: Divergence, lockstep: Lockstep) -> bool:

@@ -216,21 +216,16 @@ class Generator:
         )
 
     def _media(self, draw: Draw, tokens: int) -> tuple[Media, ...]:
-        """Up to three items in order, often next to each other, often on a block's edge."""
-        items: list[Media] = []
-        end = 0
-        for _ in range(draw.integer(1, 3)):
-            offset = end + (draw.integer(0, 2) if draw.chance(50) else self._length(draw, tokens))
-            if draw.chance(25):
-                # Where the prompt's last block starts: that block is completed by answers, if at all.
-                offset = max(end, (tokens - 1) // self.geometry.grain_tokens * self.geometry.grain_tokens)
-            name = draw.integer(0, 2)
-            length = (1, 5, self.geometry.grain_tokens)[name]
-            if offset + length > tokens:
-                break
-            items.append(Media(f"image-{name}-{draw.integer(0, 1)}", offset, length))
-            end = offset + length
-        return tuple(items)
+        """Two items in one of a few layouts, so that requests often differ in one item or one offset alone."""
+        grain = self.geometry.grain_tokens
+        # Next to each other, a token apart, across a block's edge, and in the block where the prompt ends.
+        tail = tokens // grain * grain
+        layout = draw.one_of(((0, 1), (0, 2), (1, 2), (grain - 1, grain), (tail, tail + 1)))
+        items = [
+            Media(f"image-{position}-{draw.integer(0, 1)}", offset, length)
+            for position, (offset, length) in enumerate(zip(layout, (1, 2), strict=True))
+        ]
+        return tuple(item for item in items if item.offset_tokens + item.length_tokens <= tokens)
 
     def _length(self, draw: Draw, most: int) -> int:
         """A length in tokens from 1 to ``most``, on a boundary more often than not."""

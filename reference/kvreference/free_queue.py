@@ -27,9 +27,6 @@ class FreeQueue:
     def __iter__(self) -> Iterator[int]:
         return iter(self._order)
 
-    def __contains__(self, block: int) -> bool:
-        return block in self._order
-
     def append(self, block: int) -> None:
         """Put ``block`` at the back: it is handed out after all that are queued now."""
         if block in self._order:

@@ -91,7 +91,8 @@ class Manager:
         answer = _PERFORM[type(operation)](self, operation)
         self.population.settle(operation, answer)
         if isinstance(operation, (Arrive, Sample)):
-            self._extend_prefixes(self.population[operation.request])
+            request = self.population[operation.request]
+            self._interned.extend(self.prefixes.setdefault(request.number, []), request.tokens, request.keys)
         elif isinstance(operation, (Finish, Abort)):
             del self.prefixes[operation.request]
         return answer
@@ -100,9 +101,6 @@ class Manager:
         """What the block at ``index`` of a request's table holds once it is full."""
         grains = self.geometry.groups[group].block_size_tokens // self.geometry.grain_tokens
         return group, self.prefixes[request][(index + 1) * grains - 1]
-
-    def _extend_prefixes(self, request: Request) -> None:
-        self._interned.extend(self.prefixes.setdefault(request.number, []), request.tokens, request.keys)
 
     # Queries
 

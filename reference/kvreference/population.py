@@ -121,7 +121,8 @@ class Population:
             named = candidates[operation.request % len(candidates)]
             operation = evolve(operation, request=named.number)
         if isinstance(operation, Sample):
-            return self._resolve_sample(operation, named)
+            accepted = min(operation.accepted, named.drafts_in_flight)
+            return evolve(operation, accepted=accepted, drafts=min(operation.drafts, self.settings.drafts_max))
         return operation
 
     def _resolve_arrival(self, operation: Arrive) -> Arrive | None:
@@ -135,10 +136,6 @@ class Population:
                 prompt.append(Run(run.first, min(run.length, room)))
             room -= run.length
         return evolve(operation, request=max(operation.request, self.arrived), prompt=tuple(prompt))
-
-    def _resolve_sample(self, operation: Sample, request: Request) -> Sample:
-        accepted = min(operation.accepted, request.drafts_in_flight)
-        return evolve(operation, accepted=accepted, drafts=min(operation.drafts, self.settings.drafts_max))
 
     def settle(self, operation: Operation, answer: Answer) -> None:
         """Follow what the resolved ``operation`` did, given the manager's ``answer``."""

@@ -60,29 +60,32 @@ starts = st.tuples(st.builds(Run, st.just(0), st.sampled_from([1, 4, 5, 8, 9, 13
 continued = st.tuples(st.builds(Run, st.just(0), st.sampled_from([4, 6, 8])), st.builds(Run, tokens, st.integers(1, 9)))
 arrivals = st.builds(Arrive, numbers, st.one_of(starts, continued), keys, reads_cache)
 
-EACH: dict[str, st.SearchStrategy[Operation]] = {
-    "arrive": arrivals,
-    "admit": st.builds(Admit, numbers, budgets),
-    "schedule": st.builds(Schedule, numbers, budgets),
-    "sample": st.builds(Sample, numbers, st.integers(0, 7), tokens, st.integers(0, 7)),
-    "preempt": st.builds(Preempt, numbers),
-    "finish": st.builds(Finish, numbers),
-    "abort": st.builds(Abort, numbers),
-    "look up": st.builds(LookUp, numbers),
-    "release": st.builds(ReleaseSkipped, numbers),
-    "common prefix": st.builds(CommonPrefix, numbers),
-    "evict": st.builds(Evict, st.integers(0, 15)),
-    "reset": st.builds(Reset),
-    "events": st.builds(TakeEvents),
-    "statistics": st.builds(TakeStatistics),
+schedules = st.builds(Schedule, numbers, budgets)
+samples = st.builds(Sample, numbers, st.sampled_from([0, 1, 2, 7]), tokens, st.sampled_from([0, 2, 7]))
+admissions = st.builds(Admit, numbers, budgets)
+
+SCENES: dict[str, st.SearchStrategy[tuple[Operation, ...]]] = {
+    "serve": st.tuples(arrivals, admissions, schedules),
+    "decode": st.tuples(schedules, samples, schedules, samples),
+    "arrive": st.tuples(arrivals),
+    "admit": st.tuples(admissions),
+    "schedule": st.tuples(schedules),
+    "sample": st.tuples(samples),
+    "preempt": st.tuples(st.builds(Preempt, numbers)),
+    "finish": st.tuples(st.builds(Finish, numbers)),
+    "abort": st.tuples(st.builds(Abort, numbers)),
+    "look up": st.tuples(st.builds(LookUp, numbers)),
+    "release": st.tuples(st.builds(ReleaseSkipped, numbers)),
+    "common prefix": st.tuples(st.builds(CommonPrefix, numbers)),
+    "evict": st.tuples(st.builds(Evict, st.integers(0, 31))),
+    "reset": st.tuples(st.builds(Reset)),
+    "events": st.tuples(st.builds(TakeEvents)),
+    "statistics": st.tuples(st.builds(TakeStatistics)),
 }
+"""What may happen next: mostly one operation, and the everyday sequences that single draws seldom hit upon."""
 
-# The everyday operations come more often, so that requests get somewhere between the rare ones.
-EVERYDAY = ("arrive", "admit", "schedule", "sample")
-WEIGHTED = (*EACH, *EVERYDAY * 6, "preempt", "finish", "release")
-
-operations = st.sampled_from(WEIGHTED).flatmap(EACH.__getitem__)
-traces = st.lists(operations, min_size=30, max_size=60)
+scenes = st.sampled_from([*SCENES, *["serve", "decode"] * 5]).flatmap(SCENES.__getitem__)
+traces = st.lists(scenes, min_size=12, max_size=30).map(lambda several: [each for scene in several for each in scene])
 
 settings_of_systems = st.builds(
     Settings,
@@ -91,7 +94,7 @@ settings_of_systems = st.builds(
     tokens_max=st.sampled_from([8, 19, 20, 24]),
     chunk_tokens=st.sampled_from([2, 5, 24]),
     requests_max=st.sampled_from([2, 3, 4]),
-    drafts_max=st.sampled_from([0, 2, 7]),
+    drafts_max=st.sampled_from([0, 2, 3, 7]),
     caches=st.sampled_from([True] * 9 + [False]),
     full_sequence_must_fit=st.booleans(),
 )

@@ -47,7 +47,7 @@ def mutants(
 
       kvgate mutants --list
 
-      kvgate mutants eagle-drop-forgotten --each-detector
+      kvgate mutants look-ahead-not-dropped --each-detector
     """
     chosen = _chosen(names or ())
     if list_only:
