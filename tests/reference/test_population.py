@@ -111,10 +111,14 @@ def test_sampling_with_drafts() -> None:
 
 
 def test_a_small_budget_leaves_drafts_behind() -> None:
-    """Goal: only scheduled drafts are in flight, and only they can be accepted. Method: a budget of 2 of 4 tokens."""
+    """Goal: only scheduled drafts are in flight, and only they can be accepted. Method: a budget of 2 of 4 tokens.
+
+    The two drafts left behind are not scheduled later: the model's answer comes first, and replaces them.
+    """
     population, request = decoding()
     settle(population, Schedule(0, 2))
     assert (22, 1) == (request.tokens_computed, request.drafts_in_flight)
+    assert population.resolve(Schedule(0, 64)) is None
     assert Sample(0, 1, 9, 0) == population.resolve(Sample(0, 3, 9, 0))
 
 

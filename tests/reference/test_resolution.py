@@ -97,11 +97,18 @@ def test_evictions_name_a_usable_block() -> None:
 
 
 def test_an_arrival_takes_the_next_number() -> None:
-    """Goal: numbers are never given twice, not even after their request ended. Method: 0..4 arrived, 2 is gone."""
+    """Goal: numbers are never given twice, not even after their request ended. Method: 0..4 arrived, 2 is gone.
+
+    A number not yet reached is kept, and those before it are passed over: behind 9 comes 10.
+    """
     population = standing()
     population.settle(Finish(ANSWERING), Done())
+    prompt = (Run(0, 4),)
     for number, expected in [(0, 5), (2, 5), (5, 5), (9, 9)]:
-        assert Arrive(expected, (Run(0, 4),)) == population.resolve(Arrive(number, (Run(0, 4),)))
+        assert Arrive(expected, prompt) == population.resolve(Arrive(number, prompt))
+    population.settle(Arrive(9, prompt), Done())
+    population.settle(Abort(WAITING), Done())
+    assert Arrive(10, prompt) == population.resolve(Arrive(7, prompt))
 
 
 def test_no_more_arrive_than_may_live() -> None:

@@ -24,6 +24,8 @@ from kvgate.command.options import (
 from kvgate.errors import UsageError
 
 if TYPE_CHECKING:
+    from kvgate.campaign import Outcome
+    from kvgate.systems import Loaded
     from kvgate.verdict import Verdict
 
 NOT_TESTED = (
@@ -66,7 +68,6 @@ def check(
     from kvgate.profiles import models_named, plan
     from kvgate.runner import MONITORS, Bench
     from kvgate.systems import load_system
-    from kvgate.verdict import Verdict
 
     seconds = None if time_budget is None else parse_duration(time_budget)
     models = models_named(model or ())
@@ -82,10 +83,21 @@ def check(
                 f"{progress.found} divergences"
             )
         )
-    verdict = Verdict(
-        system=sut,
+    verdict = verdict_of(system, profile.value, seed, detectors, outcome)
+    publish(verdict, report, output)
+    if verdict.found:
+        raise typer.Exit(DIVERGENCE)
+    raise typer.Exit(INTERRUPTED if verdict.ended == "interrupted" else AGREEMENT)
+
+
+def verdict_of(system: Loaded, profile: str, seed: int, detectors: tuple[str, ...], outcome: Outcome) -> Verdict:
+    """What a campaign found, with all that is needed to run it again."""
+    from kvgate.verdict import Verdict
+
+    return Verdict(
+        system=system.name,
         version=system.version,
-        profile=profile.value,
+        profile=profile,
         seed=seed,
         detectors=detectors,
         tallies=outcome.tallies,
@@ -94,10 +106,6 @@ def check(
         seconds=outcome.seconds,
         ended=outcome.ended,
     )
-    publish(verdict, report, output)
-    if verdict.found:
-        raise typer.Exit(DIVERGENCE)
-    raise typer.Exit(INTERRUPTED if verdict.ended == "interrupted" else AGREEMENT)
 
 
 def publish(verdict: Verdict, directory: Path | None, format_name: Format) -> None:

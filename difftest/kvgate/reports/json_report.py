@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import attrs
+import cattrs
 
 from kvgate.case import Case
 from kvgate.reports.contents import DECLARED_MAX, Contents
@@ -101,7 +101,7 @@ def _case(case: Case) -> dict[str, Any]:
         "model": _cut(case.model),
         "preset": _cut(case.preset),
         "seed": case.seed,
-        "settings": attrs.asdict(case.settings),
+        "settings": cattrs.unstructure(case.settings),
         "operations": operations[::-1],
         "operations_left_out": len(case.operations) - len(operations),
     }
@@ -109,7 +109,7 @@ def _case(case: Case) -> dict[str, Any]:
 
 def record(operation: Operation) -> dict[str, Any]:
     """An operation with the name of its type under ``type``."""
-    return {"type": type(operation).__name__, **attrs.asdict(operation)}
+    return {"type": type(operation).__name__, **cattrs.unstructure(operation)}
 
 
 def _cut(text: str) -> str:

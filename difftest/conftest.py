@@ -1,0 +1,66 @@
+"""``pytest difftest/``: the gate as a test run, with the options of ``kvgate check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from kvgate.command.check import parse_duration
+from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.profiles import PROFILES, models_named
+from kvgate.systems import Loaded, load_system
+
+# Derandomised, so that the gate says the same of the same code every time; no deadline, for machines are noisy.
+settings.register_profile(
+    "gate",
+    derandomize=True,
+    deadline=None,
+    max_examples=25,
+    stateful_step_count=60,
+    suppress_health_check=list(HealthCheck),
+    # Without the phase that looks for an explanation: the divergence is one, and the phase takes minutes.
+    phases=(Phase.generate, Phase.shrink),
+    report_multiple_bugs=False,
+    print_blob=False,
+)
+settings.load_profile("gate")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kvgate", "the gate")
+    group.addoption("--sut", default="stock", help="the system under test: stock, reference or module:factory")
+    group.addoption("--preload", action="append", default=[], type=Path, help="a Python file to run first")
+    group.addoption("--model", action="append", default=[], help="a model preset or JSON file")
+    group.addoption("--profile", default="quick", choices=list(PROFILES), help="how much is run")
+    group.addoption("--seed", default=0, type=int, help="the seed that every case follows from")
+    group.addoption("--time-budget", default=None, help="stop after, for example, 60s")
+    group.addoption("--monitors-only", action="store_true", help="judge without the reference")
+    group.addoption("--report", default=None, type=Path, help="write reports and reproducers to this directory")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per model, so that a failure names it."""
+    if "model" in metafunc.fixturenames:
+        try:
+            models = models_named(metafunc.config.getoption("--model"))
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from error
+        metafunc.parametrize("model", models, ids=lambda model: model.name)
+
+
+@pytest.fixture(scope="session")
+def system(pytestconfig: pytest.Config) -> Loaded:
+    """The system under test; without it nothing can be said, and nothing passes."""
+    try:
+        return load_system(pytestconfig.getoption("--sut"), pytestconfig.getoption("--preload"))
+    except (SystemUnavailableError, UsageError) as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+@pytest.fixture(scope="session")
+def seconds(pytestconfig: pytest.Config) -> float | None:
+    """The time budget of one test, in seconds."""
+    text = pytestconfig.getoption("--time-budget")
+    return None if text is None else parse_duration(text)

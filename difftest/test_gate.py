@@ -1,0 +1,52 @@
+"""The gate: a system under test in lockstep with the reference, on every model, by both drivers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from hypothesis.stateful import run_state_machine_as_test
+
+from kvgate.campaign import Campaign, Lane
+from kvgate.command.check import publish, verdict_of
+from kvgate.command.options import Format
+from kvgate.generators import PRESETS
+from kvgate.machine import machine_for
+from kvgate.models import Model
+from kvgate.profiles import PROFILES, plan
+from kvgate.runner import DETECTORS, MONITORS, Bench
+from kvgate.systems import Loaded
+
+
+@pytest.fixture
+def bench(system: Loaded, pytestconfig: pytest.Config) -> Bench:
+    """The system with everything that judges it."""
+    return Bench(system.factory, MONITORS if pytestconfig.getoption("--monitors-only") else DETECTORS)
+
+
+def test_no_divergence(
+    bench: Bench,
+    system: Loaded,
+    model: Model,
+    seconds: float | None,
+    pytestconfig: pytest.Config,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Goal: nothing diverges that is not declared. Method: seeded cases of every preset, as the profile says."""
+    profile = pytestconfig.getoption("--profile")
+    planned = plan(profile, [model], seed=pytestconfig.getoption("--seed"), seconds=seconds)
+    models = len(pytestconfig.getoption("--model")) or 8
+    outcome = Campaign(bench, evolve(planned, operations=PROFILES[profile].operations // models)).run()
+    verdict = verdict_of(system, profile, planned.seed, bench.detectors, outcome)
+    if verdict.found:
+        report: Path | None = pytestconfig.getoption("--report")
+        publish(verdict, report, Format.TEXT)
+        pytest.fail(capsys.readouterr().out, pytrace=False)
+    assert verdict.operations > 0
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_divergence_that_hypothesis_finds(bench: Bench, model: Model, preset: str) -> None:
+    """Goal: nothing diverges that is not declared. Method: a state machine that shrinks what fails."""
+    run_state_machine_as_test(machine_for(bench, Lane(model, preset)))  # type: ignore[no-untyped-call]
