@@ -15,14 +15,14 @@ from kvgate.generators import PRESETS
 from kvgate.machine import machine_for
 from kvgate.models import Model
 from kvgate.profiles import PROFILES, plan
-from kvgate.runner import DETECTORS, MONITORS, Bench
+from kvgate.runner import GATE, MONITORS, Bench
 from kvgate.systems import Loaded
 
 
 @pytest.fixture
 def bench(system: Loaded, pytestconfig: pytest.Config) -> Bench:
     """The system with everything that judges it."""
-    return Bench(system.factory, MONITORS if pytestconfig.getoption("--monitors-only") else DETECTORS)
+    return Bench(system.factory, MONITORS if pytestconfig.getoption("--monitors-only") else GATE)
 
 
 def test_no_divergence(
@@ -38,7 +38,8 @@ def test_no_divergence(
     planned = plan(profile, [model], seed=pytestconfig.getoption("--seed"), seconds=seconds)
     models = len(pytestconfig.getoption("--model")) or 8
     outcome = Campaign(bench, evolve(planned, operations=PROFILES[profile].operations // models)).run()
-    verdict = verdict_of(system, profile, planned.seed, bench.detectors, outcome)
+    preloads = pytestconfig.getoption("--preload")
+    verdict = verdict_of(system, profile, planned.seed, bench.detectors, outcome, preloads)
     if verdict.found:
         report: Path | None = pytestconfig.getoption("--report")
         publish(verdict, report, Format.TEXT)
@@ -49,4 +50,4 @@ def test_no_divergence(
 @pytest.mark.parametrize("preset", PRESETS)
 def test_no_divergence_that_hypothesis_finds(bench: Bench, model: Model, preset: str) -> None:
     """Goal: nothing diverges that is not declared. Method: a state machine that shrinks what fails."""
-    run_state_machine_as_test(machine_for(bench, Lane(model, preset)))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine_for(bench, Lane(model, preset)))

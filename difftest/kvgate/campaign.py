@@ -91,7 +91,10 @@ class Campaign:
                 operations += performed
                 cases += 1
                 report(Progress(operations, cases, len(self._found)))
-                if operations >= self.plan.operations or len(self._found) >= self.plan.kinds_max:
+                if len(self._found) >= self.plan.kinds_max:
+                    ended = "enough found"
+                    break
+                if operations >= self.plan.operations:
                     break
                 if self.plan.seconds is not None and time.monotonic() - started > self.plan.seconds:
                     ended = "time budget"
@@ -128,14 +131,12 @@ class Campaign:
             kind = _kind(divergence)
             if kind in self._found:
                 self._found[kind] = evolve(self._found[kind], times=self._found[kind].times + 1)
-            else:
-                self._found[kind] = self._smallest(divergence, shown)
+                continue
+            # Kept before it is minimised: whoever interrupts that has the case as it was.
+            self._found[kind] = Found(divergence, shown)
+            if self.plan.minimises:
+                self._found[kind] = minimised(self.bench, divergence, shown)
         return performed
-
-    def _smallest(self, divergence: Divergence, case: Case) -> Found:
-        if not self.plan.minimises:
-            return Found(divergence, case)
-        return minimised(self.bench, divergence, case)
 
 
 def draw_case(generator: Generator, lane: Lane, seed: str, campaign_seed: int) -> Case:
@@ -164,5 +165,6 @@ def minimised(bench: Bench, divergence: Divergence, case: Case) -> Found:
 
 
 def _kind(divergence: Divergence) -> tuple[str, ...]:
-    """What makes two divergences the same defect: numbers aside, who saw it, what it violates, and where."""
-    return tuple(re.sub(r"\d+", "#", part) for part in divergence.kind)
+    """What makes two divergences the same defect: who saw it, what it violates, and where, numbers aside."""
+    detector, statement, subject = divergence.kind
+    return detector, statement, re.sub(r"\d+", "#", subject)

@@ -35,6 +35,7 @@ class Comparison:
 
     def of_states(self, operation: Operation, ours: Snapshot, theirs: Snapshot) -> Difference | None:
         """The first difference between the states after ``operation``."""
+        theirs = _as_lists(theirs)
         if ours.tables != theirs.tables:
             return _tables_differ(operation, ours, theirs)
         # The null block's references are not maintained.
@@ -52,14 +53,16 @@ class Comparison:
             self._unchanged += 1
             if self._unchanged % MAP_READ_EVERY:
                 return None
-        self._contents_before = (ours.contents, theirs.contents)
+        # Copied, for the next operation may change what a system returned.
+        self._contents_before = (ours.contents, list(theirs.contents))
         known = self.correspondence.theirs(ours.contents)
-        if known != theirs.contents:
+        # A content that appears for the first time has no partner yet: it looks like none.
+        if known != theirs.contents or known.count(None) != ours.contents.count(None):
             for block, (before, identity) in enumerate(zip(known, theirs.contents, strict=True)):
                 content = ours.contents[block]
-                if before != identity and not self.correspondence.relate(content, identity):
+                if (before is None or before != identity) and not self.correspondence.relate(content, identity):
                     return self._content_differs(operation, block, content, identity)
-        entries, listed = ours.entries, theirs.entries
+        entries, listed = ours.entries, {content: tuple(blocks) for content, blocks in theirs.entries.items()}
         identities = self.correspondence.theirs(entries)
         if dict(zip(identities, entries.values(), strict=True)) != listed:
             return _entries_differ(dict(zip(identities, entries.items(), strict=True)), listed)
@@ -98,6 +101,8 @@ class Comparison:
             statement = "KV-OP-13"
         elif isinstance(ours, Shared):
             statement = "KV-OP-14"
+        elif isinstance(ours, Happened):
+            statement = "KV-OP-12"
         return Difference(statement, f"answer to {type(operation).__name__}", str(ours), str(theirs))
 
     def _events(self, ours: Sequence[Event], theirs: Sequence[Event]) -> Difference | None:
@@ -126,6 +131,21 @@ class Comparison:
             and self._in_events.relate(ours.parent, theirs.parent)
             and _bare(ours) == _bare(theirs)
         )
+
+
+def _as_lists(snapshot: Snapshot) -> Snapshot:
+    """The same with lists throughout, whatever sequences a system uses; most use lists."""
+    if type(snapshot.references) is type(snapshot.free) is type(snapshot.contents) is list and all(
+        type(tables) is list and all(type(table) is list for table in tables) for tables in snapshot.tables.values()
+    ):
+        return snapshot
+    return evolve(
+        snapshot,
+        tables={number: [list(table) for table in tables] for number, tables in snapshot.tables.items()},
+        references=list(snapshot.references),
+        free=list(snapshot.free),
+        contents=list(snapshot.contents),
+    )
 
 
 def hit_tokens_of(answer: Answer | None) -> int | None:
@@ -189,7 +209,7 @@ def _leading_nulls(snapshot: Snapshot) -> list[int]:
 
 def _free_queues_differ(operation: Operation, ours: Snapshot, theirs: Snapshot) -> Difference:
     if isinstance(operation, (Admit, Schedule, ReleaseSkipped)):
-        statement = "KV-OP-06" if _leading_nulls(ours) else "KV-OP-05"
+        statement = "KV-OP-06" if any(_leading_nulls(ours)) else "KV-OP-05"
     elif isinstance(operation, Evict):
         statement = "KV-OP-10"
     else:

@@ -1,26 +1,29 @@
 """Known differences between a published system and the reference, each with a finding that tells its story.
 
-A declared difference is counted and shown at every run. It is recognised by its mechanism, as narrowly as that can be
-said, never by its statement alone: another defect that violates the same statement is still a divergence.
+A declared difference is counted and shown at every run. What explains it is its fault alone: planted into the
+reference, the fault must make it do all that the system did, where the reference itself does something else. So another
+defect that violates the same statement is still a divergence, even in the same run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import evolve
 
-from kvgate.comparison import hit_tokens_of
+from kvgate.comparison import Comparison
 from kvgate.difference import Divergence
 from kvgate.lockstep import Lockstep
-from kvreference.answers import Refused
-from kvreference.content import ExtraKey
-from kvreference.geometry import Geometry
+from kvreference.answers import Answer, Granted, Hit
+from kvreference.attention import Kind
+from kvreference.content import Keys, Prefix, Prefixes
+from kvreference.geometry import Geometry, Group
 from kvreference.hit_lookup import longest_hit
-from kvreference.operations import Admit, Arrive, LookUp, spell
-
-_CONTENT_STATEMENTS = frozenset({"KV-OP-01", "KV-OP-02", "KV-OP-09", "KV-MEM-01"})
-"""What a content identity that is not one to one violates, depending on when it shows."""
+from kvreference.manager import Manager
+from kvreference.operations import Operation
+from kvreference.population import Request
+from kvreference.settings import Settings
 
 
 def explain(divergence: Divergence, lockstep: Lockstep) -> str | None:
@@ -28,107 +31,178 @@ def explain(divergence: Divergence, lockstep: Lockstep) -> str | None:
     return next((finding for finding, explains in EXPLANATIONS.items() if explains(divergence, lockstep)), None)
 
 
-def _new_block_ids_grow(divergence: Divergence, _lockstep: Lockstep) -> bool:
-    """Only the list that nobody drains; any other container that grows is news."""
-    difference = divergence.difference
-    return difference.statement == "KV-LEAK-02" and difference.subject.endswith(".new_block_ids")
+class GateSubtractsSkippedBlocks(Manager):
+    """The gate takes the whole hit off the most that a request holds at once, of which the dead blocks are no part."""
+
+    def _passes_gate(self, request: Request, hit: Hit) -> bool:
+        needed = 0
+        for group, blocks in zip(self.geometry.groups, hit.blocks, strict=True):
+            peak = min(
+                group.blocks_occupied(len(request.tokens)),
+                group.blocks_held_at_most(self.settings.chunk_tokens, self.settings.tokens_max),
+            )
+            live = blocks[group.blocks_dead(hit.tokens) :]
+            needed += max(0, peak - len(blocks)) + self._count_free(live)
+        return needed <= len(self.pool.free)
 
 
-def _gate_subtracts_skipped_blocks(divergence: Divergence, lockstep: Lockstep) -> bool:
-    """A request passed that should not have, and would not if less than the whole hit were taken off the cap."""
-    operation, reference = divergence.operation, lockstep.reference
-    if divergence.difference.statement != "KV-OP-03" or not isinstance(operation, Admit) or reference is None:
+class SaltNamedLikeAnAdapter(Manager):
+    """Nothing tells whether a name is that of a salt or of an adapter."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._interned = _PrefixesWithoutDomains(self.geometry.grain_tokens)
+
+
+class _PrefixesWithoutDomains(Prefixes):
+    def extend(self, known: list[Prefix], tokens: Sequence[int], keys: Keys) -> None:
+        grain = self.grain_tokens
+        parent = known[-1] if known else self._child(None, (), 0)
+        for start in range(len(known) * grain, len(tokens) - grain + 1, grain):
+            names = tuple((key.name, key.offset_tokens) for key in keys.of_block(start, start + grain))
+            parent = self._child(parent, (tuple(tokens[start : start + grain]), names), start + grain)
+            known.append(parent)
+
+
+class MediaForgottenInPromptTail(Manager):
+    """What the prompt does not fill depends on the last multimodal item alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._interned = _PrefixesWithLastMedia(self.geometry.grain_tokens)
+
+
+class _PrefixesWithLastMedia(Prefixes):
+    def extend(self, known: list[Prefix], tokens: Sequence[int], keys: Keys) -> None:
+        super().extend(known, tokens, evolve(keys, media=keys.media[-1:]) if known else keys)
+
+
+class LookAheadVerifiedOnce(Manager):
+    """The groups shorten the hit in turn, and each asks for its look-ahead block only the first time it is asked.
+
+    It asks again if the hit was shortened by a group that did not ask.
+    """
+
+    aligns_before_the_drop = False
+
+    def _count_look_up(self, request: Request) -> Hit:
+        hit = super()._count_look_up(request)
+        if not (self.settings.caches and request.reads_cache):
+            return hit
+        bare = Geometry(tuple(evolve(group, lookahead=False) for group in self.geometry.groups))
+        return longest_hit(bare, self.pool.cached, self.prefixes[request.number], self._hit_tokens(request) + 1)
+
+    def _hit_tokens(self, request: Request) -> int:
+        alignment = self.geometry.alignment_tokens
+        tokens = (len(request.tokens) - 1) // alignment * alignment
+        # Groups that are alike are asked as one, full attention before all others.
+        kinds = sorted(dict.fromkeys(self.geometry.groups), key=lambda kind: kind.window_tokens is not None)
+        verified: set[Group] = set()
+        while True:
+            before = tokens
+            for kind in kinds:
+                asks = kind.lookahead and kind not in verified
+                longest = self._longest(request, kind, tokens, asks)
+                if asks:
+                    verified.add(kind)
+                elif longest < tokens:
+                    verified.clear()
+                tokens = longest
+            if tokens == before:
+                return tokens
+
+    def _longest(self, request: Request, kind: Group, tokens: int, asks: bool) -> int:
+        """The longest hit of at most ``tokens`` that the groups like ``kind`` can serve."""
+        indices = [index for index, group in enumerate(self.geometry.groups) if group == kind]
+        asked = evolve(kind, lookahead=asks)
+
+        def satisfied(hit_tokens: int) -> bool:
+            if hit_tokens > 0 and asked.tokens_matched(hit_tokens) > len(request.tokens) - 1:
+                return False
+            needed = range(*asked.blocks_needed(hit_tokens))
+            contents = (self.content(request.number, index, block) for index in indices for block in needed)
+            return all(self.pool.cached.find(content) is not None for content in contents)
+
+        alignment = self.geometry.alignment_tokens
+        longest = next(length for length in range(tokens, -1, -alignment) if satisfied(length))
+        if self.aligns_before_the_drop and asks and kind.window_tokens and kind.block_size_tokens != alignment:
+            whole_window = kind.blocks_occupied(kind.window_tokens - 1) * kind.block_size_tokens
+            return longest if longest >= whole_window else max(0, longest - alignment)
+        return longest
+
+
+class AlignedBeforeTheDrop(LookAheadVerifiedOnce):
+    """Where the window reaches back to the first token, what was found is aligned before the look-ahead block goes."""
+
+    aligns_before_the_drop = True
+
+
+def _explained_by(fault: type[Manager]) -> Callable[[Divergence, Lockstep], bool]:
+    """Whether the system did what the reference with ``fault`` does, and not what the reference does."""
+
+    def explains(divergence: Divergence, lockstep: Lockstep) -> bool:
+        if divergence.operation is None or not _does_the_same(fault, lockstep):
+            return False
+        if lockstep.reference is None:
+            return not _does_the_same(Manager, lockstep)
+        return divergence.detector == "lockstep"
+
+    return explains
+
+
+def _does_the_same(kind: type[Manager], lockstep: Lockstep) -> bool:
+    """Whether a manager of ``kind`` answers the last operation, and stands after it, as the system does."""
+    *earlier, last = lockstep.performed
+    manager, comparison = kind(lockstep.system.population.settings), Comparison()
+    if not _walks(manager, earlier, comparison, lockstep) or manager.population.resolve(last) != last:
         return False
-    ours, theirs = lockstep.answers
-    if not (isinstance(ours, Refused) and ours.gate) or (isinstance(theirs, Refused) and theirs.gate):
-        return False
-    settings, pool = reference.settings, reference.pool
-    request = reference.population[operation.request]
-    hit = longest_hit(settings.geometry, pool.cached, reference.prefixes[request.number], len(request.tokens))
-    needed = 0
-    for group, blocks in zip(settings.geometry.groups, hit.blocks, strict=True):
-        capped = min(
-            group.blocks_occupied(len(request.tokens)),
-            group.blocks_held_at_most(settings.chunk_tokens, settings.tokens_max),
-        )
-        live = blocks[group.blocks_dead(hit.tokens) :]
-        needed += max(0, capped - len(blocks)) + sum(pool.references[block] == 0 for block in live)
-    return hit.tokens > 0 and needed <= len(pool.free)
-
-
-def _arrivals(lockstep: Lockstep) -> Iterator[Arrive]:
-    return (operation for operation in lockstep.performed if isinstance(operation, Arrive))
-
-
-def _salt_named_like_an_adapter(divergence: Divergence, lockstep: Lockstep) -> bool:
-    """Two requests agree in their first tokens, and in their keys only if nobody asks which is which."""
-    if divergence.difference.statement not in _CONTENT_STATEMENTS:
-        return False
-    grain = lockstep.system.population.settings.geometry.grain_tokens
-    seen: dict[tuple[object, ...], tuple[ExtraKey, ...]] = {}
-    for arrival in _arrivals(lockstep):
-        tagged = arrival.keys.of_block(0, grain)
-        bare = (*spell(arrival.prompt)[:grain], *((key.name, key.offset_tokens) for key in tagged))
-        if seen.setdefault(bare, tagged) != tagged:
-            return True
-    return False
-
-
-def _media_before_the_last_in_a_tail(divergence: Divergence, lockstep: Lockstep) -> bool:
-    """A prompt ends inside a block that holds part of a multimodal item which is not its last one."""
-    if divergence.difference.statement not in _CONTENT_STATEMENTS:
-        return False
-    grain = lockstep.system.population.settings.geometry.grain_tokens
-    for arrival in _arrivals(lockstep):
-        tokens = sum(run.length for run in arrival.prompt)
-        tail = tokens // grain * grain
-        if any(item.offset_tokens + item.length_tokens > tail for item in arrival.keys.media[:-1]):
-            return True
-    return False
-
-
-def _lookahead_checked_at_a_longer_length(divergence: Divergence, lockstep: Lockstep) -> bool:
-    """With three or more different groups: a longer hit, sound but for the look-ahead block of a window."""
-    operation, reference = divergence.operation, lockstep.reference
-    if divergence.difference.statement != "KV-OP-01" or reference is None or not isinstance(operation, (Admit, LookUp)):
-        return False
-    geometry = reference.geometry
-    ours, theirs = map(hit_tokens_of, lockstep.answers)
-    if len(set(geometry.groups)) < 3 or ours is None or theirs is None or theirs <= ours:
-        return False
-    without = Geometry(
-        tuple(evolve(group, lookahead=group.lookahead and group.window_tokens is None) for group in geometry.groups)
+    ours, theirs = manager.apply(last), lockstep.answers[1]
+    return (
+        theirs is not None
+        and comparison.of_answers(last, ours, theirs) is None
+        and comparison.of_states(last, manager.snapshot(), lockstep.system.snapshot()) is None
     )
-    request = reference.population[operation.request]
-    longest = longest_hit(without, reference.pool.cached, reference.prefixes[request.number], len(request.tokens))
-    return theirs <= longest.tokens
 
 
-def _aligned_before_the_drop(divergence: Divergence, lockstep: Lockstep) -> bool:
-    """A window that reaches back to the first token, in blocks finer than the alignment, loses a whole alignment."""
-    if divergence.difference.statement != "KV-OP-01":
+def _walks(manager: Manager, operations: Sequence[Operation], comparison: Comparison, lockstep: Lockstep) -> bool:
+    """Whether ``manager`` can go the way that the system went, and the identities seen on it stand for its contents."""
+    truth = None
+    if lockstep.reference is not None:
+        truth = Manager(manager.settings)
+        truth._interned = lockstep.reference._interned
+    for operation in operations:
+        if manager.population.resolve(operation) != operation:
+            return False
+        manager.apply(operation)
+        if truth is not None:
+            truth.apply(operation)
+            identities = lockstep.comparison.correspondence.theirs(truth.snapshot().contents)
+            for content, identity in zip(manager.snapshot().contents, identities, strict=True):
+                if identity is not None and not comparison.correspondence.relate(content, identity):
+                    return False
+    return True
+
+
+def _new_block_ids_grow(divergence: Divergence, lockstep: Lockstep) -> bool:
+    """Only the list that nobody drains, with every block that a full group was given; whatever else grows is news."""
+    settings = lockstep.system.population.settings
+    place = re.fullmatch(r".*\.single_type_managers\[(\d+)\]\.new_block_ids", divergence.difference.subject)
+    if place is None or settings.geometry.groups[int(place[1])].kind is not Kind.FULL:
         return False
-    geometry = lockstep.system.population.settings.geometry
-    ours, theirs = map(hit_tokens_of, lockstep.answers)
-    if ours is None or theirs is None:
-        return False
-    losing = {
-        group
-        for group in geometry.groups
-        if group.lookahead
-        and group.window_tokens is not None
-        and group.block_size_tokens != geometry.alignment_tokens
-        and ours < group.blocks_occupied(group.window_tokens - 1) * group.block_size_tokens
-    }
-    return bool(losing) and ours - theirs == len(losing) * geometry.alignment_tokens
+    if lockstep.reference is None:
+        return True
+    manager = Manager(settings)
+    answers: list[Answer] = [manager.apply(operation) for operation in lockstep.performed]
+    given = sum(len(answer.blocks[int(place[1])]) for answer in answers if isinstance(answer, Granted))
+    return divergence.difference.got == str(given)
 
 
 EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
     "001-new-block-ids-never-drained": _new_block_ids_grow,
-    "002-gate-subtracts-skipped-blocks": _gate_subtracts_skipped_blocks,
-    "003-salt-collides-with-adapter-name": _salt_named_like_an_adapter,
-    "004-media-forgotten-in-prompt-tail": _media_before_the_last_in_a_tail,
-    "005-lookahead-verified-at-another-length": _lookahead_checked_at_a_longer_length,
-    "006-aligned-before-the-drop": _aligned_before_the_drop,
+    "002-gate-subtracts-skipped-blocks": _explained_by(GateSubtractsSkippedBlocks),
+    "003-salt-collides-with-adapter-name": _explained_by(SaltNamedLikeAnAdapter),
+    "004-media-forgotten-in-prompt-tail": _explained_by(MediaForgottenInPromptTail),
+    "005-lookahead-verified-at-another-length": _explained_by(LookAheadVerifiedOnce),
+    "006-aligned-before-the-drop": _explained_by(AlignedBeforeTheDrop),
 }
 """Finding id to the question whether it explains a divergence."""

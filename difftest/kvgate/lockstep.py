@@ -51,7 +51,7 @@ class Lockstep:
         try:
             answer = self.system.apply(resolved)
             snapshot = self.system.snapshot()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             difference = Difference("KV-SYS-01", type(error).__name__, "an answer", f"{type(error).__name__}: {error}")
             return Divergence(step, resolved, "lockstep" if self.reference else "check", difference)
         self.answers = (expected, answer)

@@ -12,12 +12,14 @@ from pathlib import Path
 from attrs import evolve, frozen
 
 from kvgate.errors import UsageError
-from kvgate.structure import DOCUMENT_ERRORS, explain, strict_converter
+from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 
 FILE_BYTES_MAX = 1_000_000
 GROUPS_MAX = 64
+TOKENS_MAX = 131_072
+"""The longest window and the longest alignment: prompts are many times as long."""
 
 
 @frozen
@@ -94,10 +96,14 @@ def load(name: str) -> Model:
         UsageError: neither a preset nor a readable file of that form.
     """
     base, plus, suffix = name.partition("+")
-    if base in MODELS and suffix in ("", "eagle"):
+    if base in MODELS and plus + suffix in ("", "+eagle"):
         return MODELS[base].with_lookahead() if plus else MODELS[base]
     path = Path(name)
-    if not path.is_file():
+    try:
+        is_file = path.is_file()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    if not is_file:
         raise UsageError(
             f"unknown model {name!r}: give one of {', '.join(MODELS)} (with +eagle for a draft layer in every group), "
             "or the path of a JSON file"
@@ -106,10 +112,8 @@ def load(name: str) -> Model:
 
 
 def _read(path: Path) -> Geometry:
-    if path.stat().st_size > FILE_BYTES_MAX:
-        raise UsageError(f"{path}: larger than {FILE_BYTES_MAX} bytes, so not a model file")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_bytes(path, FILE_BYTES_MAX))
         if not isinstance(document, dict) or not isinstance(document.get("groups"), list):
             raise UsageError(f'{path}: a model file is an object with a list "groups"')
         if len(document["groups"]) > GROUPS_MAX:
@@ -117,6 +121,9 @@ def _read(path: Path) -> Geometry:
         geometry: Geometry = _CONVERTER.structure(document, Geometry)
     except DOCUMENT_ERRORS as error:
         raise UsageError(f"{path}: {explain(error)}") from error
+    longest = max(geometry.alignment_tokens, *(group.window_tokens or 0 for group in geometry.groups))
+    if longest > TOKENS_MAX:
+        raise UsageError(f"{path}: windows and the block sizes' common multiple may span at most {TOKENS_MAX} tokens")
     return geometry
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from attrs import fields
 
+from kvgate.reports.wording import printable
 from kvgate.trace import Trace
 from kvreference.attention import Kind
 
@@ -21,8 +23,8 @@ _NAMES = {
 }
 
 
-def regression_test(trace: Trace) -> str:
-    """The source of a test that fails as long as the case diverges."""
+def regression_test(trace: Trace, preloads: Sequence[Path] = ()) -> str:
+    """The source of a test that fails as long as the case diverges; ``preloads`` are run before the system is built."""
     header = trace.header
     used: set[str] = set()
     operations = [_spell(operation, used) for operation in trace.operations]
@@ -32,26 +34,35 @@ def regression_test(trace: Trace) -> str:
         imports.setdefault(_NAMES.get(name, "kvreference.operations"), []).append(name)
     violated = header.violates
     claim = "the system and the reference agree" if violated is None else f"{violated.statement} holds"
+    arguments = repr(header.system)
+    if preloads:
+        arguments += f", [{', '.join(f'Path({str(path)!r})' for path in preloads)}]"
     lines = [
-        f'"""{header.system} {header.system_version} on {header.model}: {claim}."""',
+        f'"""{_in_docstring(f"{header.system} {header.system_version} on {header.model}: {claim}")}."""',
         "",
+        *(("from pathlib import Path", "") if preloads else ()),
         "from kvgate.runner import Bench, run",
         "from kvgate.systems import load_system",
         *(f"from {module} import {', '.join(names)}" for module, names in sorted(imports.items())),
         "",
         "",
         "def test_replay() -> None:",
-        f'    """Goal: {claim}. Method: the operations that once showed otherwise."""',
+        f'    """Goal: {_in_docstring(claim)}. Method: the operations that once showed otherwise."""',
         f"    settings = {settings}",
         "    operations = [",
         *(f"        {operation}," for operation in operations),
         "    ]",
-        f"    bench = Bench(load_system({header.system!r}).factory, {header.detectors!r})",
+        f"    bench = Bench(load_system({arguments}).factory, {header.detectors!r})",
         "    _, divergences = run(bench, settings, operations)",
         "    assert divergences == []",
         "",
     ]
     return "\n".join(lines)
+
+
+def _in_docstring(text: str) -> str:
+    """``text`` on one line; a trace comes from outside, and nothing in it ends the docstring."""
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _spell(value: Any, used: set[str]) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from kvgate.difference import Divergence
+from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.lockstep import Lockstep
 from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
-from kvgate.system import Factory
+from kvgate.system import Factory, System
 from kvreference.manager import Manager
 from kvreference.operations import Operation
 from kvreference.settings import Settings
@@ -23,17 +24,25 @@ MONITORS = ("check", "ghost", "leak")
 DETECTORS = ("lockstep", *MONITORS)
 """Everything that can find a defect: the comparison with the reference, and the monitors."""
 
+GATE = ("lockstep", "ghost", "leak")
+"""What the gate uses: in lockstep a state equals one that satisfies the invariants, so ``check`` would add nothing."""
+
 
 @frozen
 class Bench:
     """A system under test, and what judges it."""
 
     factory: Factory
-    detectors: tuple[str, ...] = DETECTORS
+    detectors: tuple[str, ...] = GATE
     """Among ``DETECTORS``."""
 
     def set_up(self, settings: Settings) -> Lockstep:
-        """A fresh system with fresh judges."""
+        """A fresh system with fresh judges.
+
+        Raises:
+            UsageError: the system does not support ``settings``.
+            SystemUnavailableError: it cannot be built.
+        """
         monitors: list[Monitor] = []
         if "check" in self.detectors:
             monitors.append(Invariants())
@@ -42,7 +51,17 @@ class Bench:
         if "leak" in self.detectors:
             monitors.append(LeakMonitor(settings))
         reference = Manager(settings) if "lockstep" in self.detectors else None
-        return Lockstep(self.factory(settings), reference, monitors)
+        return Lockstep(self._build(settings), reference, monitors)
+
+    def _build(self, settings: Settings) -> System:
+        try:
+            return self.factory(settings)
+        except (UsageError, SystemUnavailableError):
+            raise
+        except ValueError as error:
+            raise UsageError(f"the system does not support the settings it was given: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise SystemUnavailableError(f"the system cannot be built: {type(error).__name__}: {error}") from error
 
 
 def run(bench: Bench, settings: Settings, operations: Iterable[Operation]) -> tuple[Lockstep, Sequence[Divergence]]:

@@ -7,12 +7,13 @@ is written on one line and bounded; the reference's answers are worked out anew 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvgate.case import Case
 from kvgate.reports.contrast import contrast
 from kvgate.reports.wording import consecutive, counted, printable, quoted, spans
+from kvgate.systems import BUILT_IN
 from kvgate.verdict import Found
 from kvreference.answers import Answer, BlockTable, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
 from kvreference.block_pool import NULL
@@ -47,9 +48,15 @@ _AT_REST = "every request has ended, and what remains is judged"
 
 
 def tell(
-    found: Found, *, system: str, version: str, reproducer: Path | None = None, operations_max: int = OPERATIONS_MAX
+    found: Found,
+    *,
+    system: str,
+    version: str,
+    reproducer: Path | None = None,
+    preloads: Sequence[str] = (),
+    operations_max: int = OPERATIONS_MAX,
 ) -> str:
-    """The whole story, as lines for a terminal. ``reproducer`` is the trace file that the command to paste names."""
+    """The whole story, as lines for a terminal. The command to paste names ``reproducer``, the trace file."""
     divergence, difference = found.divergence, found.divergence.difference
     operation = divergence.operation
     ours, theirs = contrast(difference.expected, difference.got)
@@ -61,7 +68,7 @@ def tell(
             f"got: {printable(difference.got)}",
             f"smallest difference: {printable(difference.subject)}: {ours} | {theirs}",
             *_led_there(found, operations_max),
-            *_again(reproducer),
+            *_again(reproducer, system, preloads),
             *_circumstances(found, system, version),
         )
     )
@@ -102,10 +109,13 @@ def _answered(case: Case) -> Iterator[tuple[Operation, Answer | None]]:
         yield (operation, None) if resolved is None else (resolved, reference.apply(resolved))
 
 
-def _again(reproducer: Path | None) -> tuple[str, ...]:
+def _again(reproducer: Path | None, system: str, preloads: Sequence[str]) -> tuple[str, ...]:
     if reproducer is None:
         return ("to see it again: no trace file was written",)
-    return "to see it again:", f"  kvgate replay {printable(shlex.quote(str(reproducer)), 1000)}"
+    # A trace is not trusted to name code of one's own.
+    options = [] if system in BUILT_IN else ["--sut", system]
+    options += [part for path in preloads for part in ("--preload", path)]
+    return "to see it again:", f"  {printable(shlex.join(['kvgate', 'replay', str(reproducer), *options]), 1000)}"
 
 
 def _circumstances(found: Found, system: str, version: str) -> Iterator[str]:

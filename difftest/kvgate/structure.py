@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import cattrs
 from cattrs.errors import BaseValidationError
 from cattrs.v import format_exception
 
+from kvgate.errors import UsageError
+
 DOCUMENT_ERRORS = (ValueError, TypeError, KeyError, RecursionError, BaseValidationError)
 """Whatever a document that is not what it should be may raise while it becomes a value."""
+
+
+def read_bytes(path: Path, bytes_max: int) -> bytes:
+    """What a file holds; no more than the limit is read, whatever size the file says it has.
+
+    Raises:
+        UsageError: it cannot be read, or is longer than ``bytes_max``.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(bytes_max + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(raw) > bytes_max:
+        raise UsageError(f"{path}: larger than {bytes_max} bytes")
+    return raw
 
 
 def _exact(value: object, kind: type) -> object:

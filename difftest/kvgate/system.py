@@ -30,7 +30,7 @@ class System(Protocol):
         ...
 
     def snapshot(self) -> Snapshot:
-        """The state as it is now. Nobody changes what is returned; the next operation may."""
+        """The state as it is now. What is returned stays as it is, whatever happens next, but for ``read_entries``."""
         ...
 
     def roots(self) -> Mapping[str, object]:

@@ -17,6 +17,7 @@ from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.system import Factory
 
 BUILT_IN = ("stock", "reference")
+"""The systems that come with kvgate."""
 
 
 @frozen
@@ -95,7 +96,7 @@ def _load_foreign(name: str) -> Loaded:
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SystemUnavailableError(f"{name}: cannot import {module_name}: {type(error).__name__}: {error}") from error
     factory = getattr(module, attribute, None)
     if not callable(factory):
@@ -105,7 +106,11 @@ def _load_foreign(name: str) -> Loaded:
 
 def _preload(path: Path, index: int) -> None:
     """Run a file as a module that stays imported, so that whatever it patches keeps its globals."""
-    if not path.is_file():
+    try:
+        is_file = path.is_file()
+    except OSError as error:
+        raise UsageError(f"--preload {path}: {error.strerror}") from error
+    if not is_file:
         raise UsageError(f"--preload {path}: no such file")
     spec = importlib.util.spec_from_file_location(f"kvgate_preload_{index}", path)
     if spec is None or spec.loader is None:

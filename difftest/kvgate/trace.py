@@ -19,8 +19,9 @@ from attrs import field, frozen
 from kvgate.case import Case
 from kvgate.difference import Divergence
 from kvgate.errors import UsageError
+from kvgate.runner import DETECTORS
 from kvgate.story import describe_answer
-from kvgate.structure import DOCUMENT_ERRORS, explain, strict_converter
+from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
 from kvreference.manager import Manager
 from kvreference.operations import Arrive, Operation
 from kvreference.settings import Settings
@@ -137,19 +138,14 @@ def read(path: Path) -> Trace:
     Raises:
         UsageError: no such file, too large, or not a trace of a version that is understood; says which line and why.
     """
-    try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise UsageError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
-        raw = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    raw = read_bytes(path, FILE_BYTES_MAX)
+    if raw.count(b"\n") > OPERATIONS_MAX + 1:
+        raise UsageError(f"{path}: more than {OPERATIONS_MAX} operations")
     lines = raw.split(b"\n")
     if lines.pop() != b"":
         raise UsageError(f"{path}: line {len(lines) + 1}: cut off; the last line of a trace ends with a newline")
     if not lines:
         raise UsageError(f"{path}: empty; a trace starts with a header")
-    if len(lines) > OPERATIONS_MAX + 1:
-        raise UsageError(f"{path}: more than {OPERATIONS_MAX} operations")
     header = _read_header(path, lines[0])
     found: list[Line] = []
     tokens = 0
@@ -185,11 +181,14 @@ def _read_header(path: Path, text: bytes) -> Header:
         header: Header = _CONVERTER.structure(document, Header)
     except DOCUMENT_ERRORS as error:
         raise UsageError(f"{path}: line 1: {explain(error)}") from error
+    if not header.detectors or not set(header.detectors) <= set(DETECTORS):
+        raise UsageError(f'{path}: line 1: "detectors" are one or more of {", ".join(DETECTORS)}')
     settings = header.settings
     largest = max(group.block_size_tokens for group in settings.geometry.groups)
-    if settings.blocks > BLOCKS_MAX or max(settings.tokens_max, largest) > TOKENS_MAX:
+    if settings.blocks > BLOCKS_MAX or max(settings.tokens_max, settings.drafts_max, largest) > TOKENS_MAX:
         raise UsageError(
-            f"{path}: line 1: at most {BLOCKS_MAX} blocks and requests of {TOKENS_MAX} tokens are replayed"
+            f"{path}: line 1: at most {BLOCKS_MAX} blocks and requests, drafts and blocks of {TOKENS_MAX} tokens are "
+            "replayed"
         )
     return header
 

@@ -46,8 +46,10 @@ class Verdict:
     declared: tuple[Found, ...] = ()
     """What a finding explains: counted and shown, and no failure."""
     seconds: float = 0.0
+    preloads: tuple[str, ...] = ()
+    """The files that were run before the system was built: without them it is another system."""
     ended: str = field(default="completed")
-    """``completed``, ``time budget`` or ``interrupted``."""
+    """``completed``, ``enough found``, ``time budget`` or ``interrupted``."""
 
     @property
     def agrees(self) -> bool:

@@ -22,7 +22,7 @@ class BlockPool:
         self.references = [0] * blocks
         """Per block, how many table entries name it. Not maintained for the null block."""
         self.free = FreeQueue(range(1, blocks))
-        self.cached = CachedMap()
+        self.cached = CachedMap(blocks)
 
     def copy(self) -> BlockPool:
         """An independent pool in the same state."""
@@ -66,5 +66,5 @@ class BlockPool:
         """Forget all content, if nobody holds a block; returns whether it happened."""
         if len(self.free) != len(self.references) - 1:
             return False
-        self.cached = CachedMap()
+        self.cached = CachedMap(len(self.references))
         return True

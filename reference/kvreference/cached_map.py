@@ -15,26 +15,26 @@ Content: TypeAlias = tuple[int, Prefix]
 
 
 class CachedMap:
-    """Content to blocks and back.
+    """Content to blocks and back, for a pool of ``blocks`` blocks.
 
     Raises:
         ValueError: a block is registered that holds cached content already.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: int) -> None:
         self._blocks: dict[Content, tuple[int, ...]] = {}
-        self._content: dict[int, Content] = {}
+        self._content: list[Content | None] = [None] * blocks
 
     def register(self, content: Content, block: int) -> None:
         """From now on ``block`` is known to hold ``content``."""
-        if block in self._content:
+        if self._content[block] is not None:
             raise ValueError(f"block {block} is already registered")
         self._content[block] = content
         self._blocks[content] = (*self._blocks.get(content, ()), block)
 
     def forget(self, block: int) -> Content | None:
         """Forget what ``block`` holds; returns it, or None if nothing was known."""
-        content = self._content.pop(block, None)
+        content, self._content[block] = self._content[block], None
         if content is not None:
             others = tuple(other for other in self._blocks.pop(content) if other != block)
             if others:
@@ -46,9 +46,9 @@ class CachedMap:
         blocks = self._blocks.get(content)
         return None if blocks is None else blocks[0]
 
-    def contents(self, blocks: int) -> list[Content | None]:
-        """For each of the first ``blocks`` block ids, what it is known to hold, or None."""
-        return list(map(self._content.get, range(blocks)))
+    def contents(self) -> list[Content | None]:
+        """For each block, what it is known to hold, or None."""
+        return list(self._content)
 
     def entries(self) -> dict[Content, tuple[int, ...]]:
         """For every content cached, the blocks that hold it, the one that serves first."""
@@ -56,7 +56,7 @@ class CachedMap:
 
     def copy(self) -> CachedMap:
         """An independent map of the same content."""
-        other = CachedMap()
+        other = CachedMap(0)
         other._blocks = dict(self._blocks)
-        other._content = dict(self._content)
+        other._content = list(self._content)
         return other

@@ -283,7 +283,7 @@ class Manager:
             references=list(self.pool.references),
             free=list(self.pool.free),
             blocks_free=len(self.pool.free),
-            contents=cached.contents(len(self.pool.references)),
+            contents=cached.contents(),
             read_entries=cached.entries,
         )
 

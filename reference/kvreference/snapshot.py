@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kvreference.block_pool import NULL
 
@@ -37,7 +37,7 @@ class Snapshot:
     """How many blocks the system says are free."""
     contents: Sequence[Hashable | None]
     """Per block, the content it says it holds."""
-    read_entries: Callable[[], Mapping[Any, Sequence[int]]]
+    read_entries: Callable[[], Mapping[Any, Sequence[int]]] = field(eq=False)
     """Reads ``entries``, which is costly, and right until the next operation."""
 
     @property

@@ -15,27 +15,29 @@ _SENTENCES = {
     "KV-INV-04": "A request names no block twice.",
     "KV-INV-05": "The cached map and the blocks agree on what each block holds.",
     "KV-INV-06": "The null block is never free and never cached.",
-    "KV-OP-01": "The hit length is the largest multiple of the alignment, at most the request's length minus one, "
-    "at which every block that a resume needs is cached in every group.",
+    "KV-OP-01": "The hit length is the largest multiple of the alignment at which every block that a resume needs is "
+    "cached in every group; neither it nor the look-ahead block behind it, where there is one, reaches the request's "
+    "last token.",
     "KV-OP-02": "A hit is served by the blocks that were registered first for its content.",
-    "KV-OP-03": "A request passes the admission gate exactly if what it will hold at its peak fits into what is free.",
+    "KV-OP-03": "A request passes the admission gate exactly if what its tokens so far will hold at their peak fits "
+    "into what is free; look-ahead slots are not counted.",
     "KV-OP-04": "An allocation is refused exactly if it takes more blocks than are free.",
     "KV-OP-05": "New blocks come from the front of the free queue, group by group.",
-    "KV-OP-06": "A block that no later token reads is released at the next allocation, the later ones first.",
+    "KV-OP-06": "A block that no later token reads is released at the next allocation or when asked, later ones first.",
     "KV-OP-07": "A request that ends or is preempted releases all its blocks, group by group, tail first.",
-    "KV-OP-08": "Every full block of verified tokens is cached once, when its last token is scheduled.",
+    "KV-OP-08": "A full block of verified tokens that is still needed is cached once: when its last token is "
+    "scheduled, or at the next allocation if drafts filled it.",
     "KV-OP-09": "Two blocks carry the same content identity exactly if group, whole token prefix and keys agree.",
     "KV-OP-10": "A block handed out, or evicted by its id, is cached no longer.",
     "KV-OP-11": "A reset forgets all content if nobody holds a block, and changes nothing otherwise.",
     "KV-OP-12": "Events tell every block cached or forgotten, in order, with exactly the tokens of the blocks named.",
-    "KV-OP-13": "Statistics count every look-up once, in tokens, those of preempted requests apart.",
-    "KV-OP-14": "The common prefix is the leading blocks that every request with blocks holds.",
+    "KV-OP-13": "Statistics count every look-up that may read the cache, in tokens, those of preempted requests apart.",
+    "KV-OP-14": "The common prefix of a full group is the leading blocks that all with blocks hold; windows have none.",
     "KV-MEM-01": "Whatever a computed token reads is in its slot: the state of its own request's prefix.",
     "KV-MEM-02": "A step has a slot of its own for every token it computes or drafts.",
     "KV-LEAK-01": "Once no request is alive, no block is held and nothing in the manager remembers a request.",
     "KV-LEAK-02": "Once no request is alive, no container of the manager is larger than what it holds accounts for.",
     "KV-SYS-01": "No legal operation raises.",
-    "KV-SYS-02": "The free blocks a system reports are the blocks in its free queue.",
 }
 
 STATEMENTS = MappingProxyType(_SENTENCES)

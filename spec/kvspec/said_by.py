@@ -31,7 +31,6 @@ _SAID_BY = {
     "KV-LEAK-01": (),
     "KV-LEAK-02": (),
     "KV-SYS-01": ("population:Population.resolve",),
-    "KV-SYS-02": ("manager:Manager.snapshot",),
 }
 
 SAID_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(_SAID_BY)

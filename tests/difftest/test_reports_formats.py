@@ -158,7 +158,7 @@ def test_what_the_verdict_leaves_open_is_not_tested() -> None:
     """A detector that was absent, and a run that ended early."""
     verdict = evolve(AGREEING, detectors=("check",), ended="time budget")
     report = rendered(verdict, "text")
-    assert "\n- Nothing was judged by leak: once no request is alive, nothing of any request remains" in report
+    assert "\n- What leak would judge: once no request is alive, nothing of any request remains" in report
     assert "\n- The run ended early (time budget); the cases left were not run.\n" in report
 
 

@@ -26,7 +26,7 @@ class Cached:
 
     def __init__(self, *groups: Group, tokens: int = 320, holes: Iterable[tuple[int, int]] = ()) -> None:
         self.geometry = Geometry(groups)
-        self.map = CachedMap()
+        self.map = CachedMap(320)
         self.prefixes: list[Prefix] = []
         Prefixes(self.geometry.grain_tokens).extend(self.prefixes, range(1024), Keys())
         for index, group in enumerate(groups):

@@ -62,8 +62,8 @@ def test_blocks_of_the_hit_count_if_nobody_holds_them(usable: int, passes: bool)
     """
     manager = manager_of(FULL, blocks=usable + 1)
     pass_through(manager, 0, 80)
-    answer = enter(manager, 1, 160)
-    assert Refused(80, gate=True) != answer if passes else Refused(80, gate=True) == answer
+    expected = Granted(80, ((6, 7, 8, 9, 10),)) if passes else Refused(80, gate=True)
+    assert expected == enter(manager, 1, 160)
     assert (0 if passes else usable) == len(free(manager))
 
 
@@ -79,7 +79,7 @@ def long_hit(others: int) -> Manager:
     """A window of 64 over 330 tokens (21 blocks) in 21 usable blocks, and request 2 waits with the same tokens.
 
     Request 0 computed them in one step and has released what no later token reads: 330 - 63 = 267 tokens, 16 blocks.
-    It holds the blocks 17..21 for 5 blocks of tokens, and ``others`` of the 16 free ones are held by request 1.
+    It holds the other five, 17..21, and request 1 holds ``others`` of the 16.
     """
     manager = manager_of(WINDOW, blocks=22)
     enter(manager, 0, 330)
@@ -111,7 +111,7 @@ def test_a_long_hit_on_free_blocks(tokens: int, passes: bool) -> None:
     Method: request 0 ends, its 5 blocks go behind the free ones, the tail 21 first. Request 3 takes what is before
     them, and one block more where it is refused; what it takes, 21, held no part of the hit.
     """
-    manager = long_hit(0 + 1)
+    manager = long_hit(1)
     perform(manager, Finish(0))
     assert [*range(15, 0, -1), 21, 20, 19, 18, 17] == free(manager)
     enter(manager, 3, tokens, first=9000)
@@ -123,8 +123,8 @@ def test_a_long_hit_on_free_blocks(tokens: int, passes: bool) -> None:
 def test_the_hit_is_held_before_anything_is_taken() -> None:
     """Goal: a request never takes a block of its own hit. Method: the hit's blocks are at the front of the queue.
 
-    A request of 32 tokens passes through two usable blocks of four, then one of 32 others, so that the hit 2, 1 is
-    the front; 33 tokens take 4, which is behind.
+    Four usable blocks: a request of 32 tokens leaves its two behind the other two, one of 32 other tokens takes those
+    and leaves them behind the first. A request that hits 32 tokens of the first and needs one block more takes 4.
     """
     manager = manager_of(FULL, blocks=5)
     pass_through(manager, 0, 32)

@@ -48,9 +48,10 @@ def test_null_blocks_are_not_released() -> None:
 
 
 def test_release_of_the_skipped() -> None:
-    """Goal: what no later token reads can be released between steps, once. Method: window 64 at 144 and at 145 tokens.
+    """Goal: what no later token reads can be released between steps, once. Method: window 64, 144 tokens computed.
 
-    At 144 tokens 81 are dead, blocks 0..4; block 5 dies with token 96, at 159. Full attention keeps all.
+    Token 144 reads 81..144: the tokens 0..80 are dead, that is the blocks 0..4 and one token of block 5. Full
+    attention keeps all.
     """
     manager = manager_of(FULL, WINDOW, blocks=32)
     enter(manager, 0, 144)
@@ -147,9 +148,10 @@ def test_reset_is_refused_while_a_block_is_held() -> None:
 
 
 def test_a_window_of_a_hit_is_released_as_its_own() -> None:
-    """Goal: a table that began with a hit recycles like any other. Method: hit 128 with window 17, then decode.
+    """Goal: a table that began with a hit recycles like any other. Method: a hit of 128, window 17, chunks of 16.
 
-    The hit holds block 7 of 8, 127 tokens back from 144 leave 128 dead: it dies with token 128 + 16.
+    Token 128 reads 112..128, so of the hit block 7 serves and 0..6 are null. Token 144 reads 128..144: at the second
+    chunk block 7 is dead as well.
     """
     manager = manager_of(Group("sliding_window", 16, 17), blocks=12, chunk_tokens=16)
     perform(manager, arrive(0, 129), Admit(0, 16))

@@ -46,39 +46,25 @@ class Stock:
     """vLLM's block manager under the gate's protocol."""
 
     def __init__(self, settings: Settings) -> None:
-        import torch
         from vllm.lora.request import LoRARequest
         from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
         from vllm.sampling_params import SamplingParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_manager import KVCacheManager
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
+        from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.request import Request
 
         self.settings = settings
         self.population = Population(settings)
         geometry = settings.geometry
-
-        def spec(group: Group) -> KVCacheSpec:
-            # Heads and head size only matter for memory, which no test of the manager needs.
-            shape: dict[str, Any] = {
-                "block_size": group.block_size_tokens,
-                "num_kv_heads": 1,
-                "head_size": 1,
-                "dtype": torch.float32,
-            }
-            if group.kind is Kind.SLIDING_WINDOW:
-                return SlidingWindowSpec(sliding_window=group.window_tokens or 0, **shape)
-            return FullAttentionSpec(**shape)
-
         init_none_hash(sha256)
         self.manager = KVCacheManager(
             KVCacheConfig(
                 num_blocks=settings.blocks,
                 kv_cache_tensors=[],
                 kv_cache_groups=[
-                    KVCacheGroupSpec([f"layer.{index}"], spec(group), is_eagle_group=group.lookahead)
+                    KVCacheGroupSpec([f"layer.{index}"], _spec(group), is_eagle_group=group.lookahead)
                     for index, group in enumerate(geometry.groups)
                 ],
             ),
@@ -252,6 +238,22 @@ class Stock:
             found.append(block.block_id)
             block = block.next_free_block
         return found
+
+
+def _spec(group: Group) -> KVCacheSpec:
+    """The group in vLLM's words. Heads and head size only matter for memory, which no test of the manager needs."""
+    import torch
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
+
+    shape: dict[str, Any] = {
+        "block_size": group.block_size_tokens,
+        "num_kv_heads": 1,
+        "head_size": 1,
+        "dtype": torch.float32,
+    }
+    if group.kind is Kind.SLIDING_WINDOW:
+        return SlidingWindowSpec(sliding_window=group.window_tokens or 0, **shape)
+    return FullAttentionSpec(**shape)
 
 
 def _ids(blocks: KVCacheBlocks) -> BlockTable:

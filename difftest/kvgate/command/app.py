@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
 
 from kvgate.command import check, mutants, replay
 from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.reports.wording import printable
+
+MESSAGE_CHARACTERS_MAX = 2000
+"""How long the message may be that a command ends with."""
 
 app = typer.Typer(
     name="kvgate",
@@ -33,14 +38,16 @@ def main() -> None:
     try:
         app()
     except UsageError as error:
-        print(f"kvgate: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(error, 2)
     except SystemUnavailableError as error:
-        print(f"kvgate: {error}", file=sys.stderr)
-        sys.exit(3)
+        _end(error, 3)
     except KeyboardInterrupt:
-        print("kvgate: interrupted", file=sys.stderr)
-        sys.exit(130)
+        _end("interrupted", 130)
+
+
+def _end(message: object, code: int) -> NoReturn:
+    print(f"kvgate: {printable(str(message), MESSAGE_CHARACTERS_MAX)}", file=sys.stderr)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,15 +68,17 @@ def check(
     from kvgate.campaign import Campaign
     from kvgate.command.progress import progress_line
     from kvgate.profiles import models_named, plan
-    from kvgate.runner import MONITORS, Bench
+    from kvgate.runner import GATE, MONITORS, Bench
     from kvgate.systems import load_system
 
     seconds = None if time_budget is None else parse_duration(time_budget)
     models = models_named(model or ())
+    if report is not None:
+        make_writable(report)
     with progress_line() as line:
         line.say(f"loading {sut} …")
         system = load_system(sut, preload or ())
-        detectors = MONITORS if monitors_only else ("lockstep", *MONITORS)
+        detectors = MONITORS if monitors_only else GATE
         bench = Bench(system.factory, detectors)
         planned = plan(profile.value, models, seed=seed, seconds=seconds)
         outcome = Campaign(bench, planned).run(
@@ -83,14 +87,21 @@ def check(
                 f"{progress.found} divergences"
             )
         )
-    verdict = verdict_of(system, profile.value, seed, detectors, outcome)
+    verdict = verdict_of(system, profile.value, seed, detectors, outcome, preload or ())
     publish(verdict, report, output)
     if verdict.found:
         raise typer.Exit(DIVERGENCE)
     raise typer.Exit(INTERRUPTED if verdict.ended == "interrupted" else AGREEMENT)
 
 
-def verdict_of(system: Loaded, profile: str, seed: int, detectors: tuple[str, ...], outcome: Outcome) -> Verdict:
+def verdict_of(
+    system: Loaded,
+    profile: str,
+    seed: int,
+    detectors: tuple[str, ...],
+    outcome: Outcome,
+    preloads: Sequence[Path] = (),
+) -> Verdict:
     """What a campaign found, with all that is needed to run it again."""
     from kvgate.verdict import Verdict
 
@@ -104,24 +115,49 @@ def verdict_of(system: Loaded, profile: str, seed: int, detectors: tuple[str, ..
         found=outcome.found,
         declared=outcome.declared,
         seconds=outcome.seconds,
+        preloads=tuple(map(str, preloads)),
         ended=outcome.ended,
     )
 
 
 def publish(verdict: Verdict, directory: Path | None, format_name: Format) -> None:
-    """Print the verdict, write a reproducer for each divergence, and all reports where a directory was asked for."""
+    """Print the verdict, write a reproducer for each divergence, and all reports where a directory was asked for.
+
+    Raises:
+        UsageError: a file could not be written; the verdict is printed all the same.
+    """
     from kvgate import trace
     from kvgate.reports import formats
 
-    reproducers = {}
-    for index, found in enumerate(verdict.found):
-        path = (directory or REPORT_DEFAULT) / f"divergence-{index + 1}.jsonl"
-        stored = trace.trace_of(found.case, found.divergence, verdict.system, verdict.version, verdict.detectors)
-        trace.write(stored, path)
-        reproducers[index] = path
-    if directory is not None:
-        formats.write(verdict, directory, not_tested=NOT_TESTED, reproducers=reproducers)
+    reproducers: dict[int, Path] = {}
+    failure: OSError | None = None
+    try:
+        for index, found in enumerate(verdict.found):
+            path = (directory or REPORT_DEFAULT) / f"divergence-{index + 1}.jsonl"
+            stored = trace.trace_of(found.case, found.divergence, verdict.system, verdict.version, verdict.detectors)
+            trace.write(stored, path)
+            reproducers[index] = path
+        if directory is not None:
+            formats.write(verdict, directory, not_tested=NOT_TESTED, reproducers=reproducers)
+    except OSError as error:
+        failure = error
     typer.echo(formats.render(verdict, format_name.value, not_tested=NOT_TESTED, reproducers=reproducers))
+    if failure is not None:
+        raise UsageError(f"{failure.filename}: cannot be written: {failure.strerror}") from failure
+
+
+def make_writable(directory: Path) -> None:
+    """Make a report directory, and see before anything is run that it can be written to.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise UsageError(f"--report {directory}: cannot be written: {error.strerror}") from error
 
 
 def parse_duration(text: str) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvgate.command.options import AGREEMENT, DIVERGENCE, Format, OutputFormat, Preloads
+from kvgate.errors import UsageError
 
 if TYPE_CHECKING:
     from kvgate.trace import Trace
@@ -39,21 +40,25 @@ def replay(
     from kvgate.command.progress import progress_line
     from kvgate.declared import explain
     from kvgate.reports import formats
+    from kvgate.reports.wording import printable
     from kvgate.runner import Bench, run
-    from kvgate.systems import load_system
+    from kvgate.systems import BUILT_IN, load_system
     from kvgate.verdict import Found, Tally, Verdict
 
     trace = traces.read(file)
     if as_pytest:
         from kvgate.regression_test import regression_test
 
-        typer.echo(regression_test(trace), nl=False)
+        typer.echo(regression_test(trace, preload or ()), nl=False)
         return
     header = trace.header
     changed = where_the_reference_changed(trace)
     if changed is not None:
-        typer.echo(f"kvgate: the reference has changed since this trace was written: {changed}", err=True)
+        message = f"the reference has changed since this trace was written: {changed}"
+        typer.echo(f"kvgate: {printable(message, 2000)}", err=True)
     name = sut or header.system
+    if sut is None and name not in BUILT_IN:
+        raise UsageError(f"{file}: written for the system {name!r}; to run that code, say so with --sut {name}")
     with progress_line() as line:
         line.say(f"loading {name} …")
         system = load_system(name, preload or ())
@@ -73,6 +78,7 @@ def replay(
         tallies=(Tally(header.model, header.preset, 1, len(lockstep.performed)),),
         found=tuple(each for each in found if each.finding is None),
         declared=tuple(each for each in found if each.finding is not None),
+        preloads=tuple(map(str, preload or ())),
     )
     reproducers = dict.fromkeys(range(len(verdict.found)), file)
     typer.echo(formats.render(verdict, output.value, not_tested=(), reproducers=reproducers))

@@ -180,10 +180,13 @@ class GhostMemory:
         for position in range(begin // size, group.blocks_occupied(end)):
             first = position * size
             low, high = max(begin, first), min(end, first + size)
-            writer, slots = self._slots.get(table[position], (None, []))
-            held = slots[low - first : high - first] if writer == index and table[position] != NULL else []
+            if position >= len(table):
+                return Difference("KV-MEM-02", where, f"a slot for token {low}", "the table has none")
+            block = table[position]
+            writer, slots = self._slots.get(block, (None, []))
+            held = slots[low - first : high - first] if writer == index and block != NULL else []
             if held != chain[low:high]:
-                return self._misread(low, list(chain[low:high]), held, table[position], where)
+                return self._misread(low, list(chain[low:high]), held, block, where)
         return None
 
     def _misread(self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: str) -> Difference:

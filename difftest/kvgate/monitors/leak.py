@@ -50,7 +50,8 @@ class LeakMonitor:
         reported: set[str] = set()
         for path, value in _reachable(system.roots()):
             if isinstance(value, str) and value in names:
-                place = path.rpartition("[")[0] or path
+                # An entry stands for its container.
+                place = path.rpartition("[")[0] if path.endswith("]") else path
                 if place not in reported:
                     reported.add(place)
                     yield Difference("KV-LEAK-01", place, "no request remembered", f"request {names[value]}")
@@ -93,5 +94,8 @@ def _inside(path: str, value: object) -> Iterator[tuple[str, object]]:
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(value, name):
-                yield f"{path}.{name}", getattr(value, name)
+            # A private name is kept under the name of its class.
+            private = name.startswith("__") and not name.endswith("__")
+            found = f"_{kind.__name__.lstrip('_')}{name}" if private else name
+            if hasattr(value, found):
+                yield f"{path}.{name}", getattr(value, found)

@@ -95,7 +95,7 @@ def held_block_not_evicted(original: Any, self: Any, block_ids: Any) -> None:
     original(self, {block_id for block_id in block_ids if self.blocks[block_id].ref_cnt == 0})
 
 
-@breaks(f"{_POOL}.get_num_free_blocks", violates="KV-SYS-02")
+@breaks(f"{_POOL}.get_num_free_blocks", violates="KV-INV-03")
 def one_free_block_concealed(original: Any, self: Any) -> Any:
     """One block fewer is reported free than is in the free queue."""
     return max(0, original(self) - 1)

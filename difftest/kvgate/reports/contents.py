@@ -87,7 +87,14 @@ def _outcome(verdict: Verdict) -> str:
 
 def _told(verdict: Verdict, found: Found, reproducer: Path | None) -> Told:
     def story(**bounds: int) -> str:
-        return tell(found, system=verdict.system, version=verdict.version, reproducer=reproducer, **bounds)
+        return tell(
+            found,
+            system=verdict.system,
+            version=verdict.version,
+            reproducer=reproducer,
+            preloads=verdict.preloads,
+            **bounds,
+        )
 
     return Told(found, headline(found), story(), story(operations_max=0), reproducer)
 
@@ -107,9 +114,10 @@ def _declared(declared: Sequence[Found]) -> tuple[str, ...]:
 def _not_run(verdict: Verdict) -> list[str]:
     """What the verdict itself says was not tested."""
     sentences = [
-        f"Nothing was judged by {detector}: {CLAIMS[detector]}."
+        f"What {detector} would judge: {CLAIMS[detector]}."
         for detector in ("lockstep", *MONITORS)
-        if detector not in verdict.detectors
+        # In lockstep a state equals one that satisfies the invariants.
+        if detector not in verdict.detectors and not (detector == "check" and "lockstep" in verdict.detectors)
     ]
     if verdict.ended != "completed":
         sentences.append(f"The run ended early ({printable(verdict.ended)}); the cases left were not run.")

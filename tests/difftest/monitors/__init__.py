@@ -1,0 +1,1 @@
+"""Tests of the monitors, which judge a system without the reference."""

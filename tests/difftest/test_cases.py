@@ -1,0 +1,223 @@
+"""The cases that a campaign draws.
+
+Goal: a seed stands for one case, and cases meet everything that can happen, so that a campaign that finds nothing has
+said something. Method: run the reference alone over cases of every model and preset and count what happens; each
+count has a minimum.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import get_args
+
+import pytest
+from attrs import evolve
+
+from kvgate.campaign import Lane, draw_case
+from kvgate.case import Case
+from kvgate.generators import PRESETS, Generator
+from kvgate.models import MODELS, Model
+from kvreference.answers import Answer, Granted, Happened, Hit, Refused, Shared, Statistics, Success
+from kvreference.events import Event
+from kvreference.manager import Manager
+from kvreference.operations import Admit, Arrive, Evict, OfRequest, Operation, Preempt, Sample
+
+CASES = {"legal": 16, "hostile": 12, "tiny": 60}
+"""How many cases of each preset are counted, for each model."""
+
+EVERY_MODEL: dict[str, Model] = {
+    each.name: each for model in MODELS.values() for each in (model, model.with_lookahead())
+}
+
+IN_EVERY_LANE = {"hit": 30, "hit looked up": 3, "hit of a preempted request": 12, "evicted a cached block": 3}
+"""What every model must meet with every preset, and how often at least: about half of what was seen."""
+OVER_ALL_MODELS = {
+    "hit": 600,
+    "hit looked up": 80,
+    "hit of a preempted request": 200,
+    "evicted a cached block": 60,
+    "refused by the gate": 50,
+    "refused by the pool": 60,
+    "drafts accepted": 90,
+    "drafts rejected": 45,
+    "salt": 70,
+    "adapter": 70,
+    "media": 70,
+    "two kinds of keys": 70,
+    "not read from the cache": 45,
+    "blocks shared": 50,
+    "reset": 30,
+    "no reset": 45,
+    "preempted requests counted": 30,
+}
+"""What every preset must meet on some models, and how often at least."""
+COLLISIONS = {"legal": 0, "hostile": 10, "tiny": 1}
+"""How many salts are named like an adapter at least: a well-behaved scheduler sees none."""
+
+
+def cases(model: str, preset: str, number: int) -> Iterator[Case]:
+    lane = Lane(EVERY_MODEL[model], preset)
+    generator = Generator(PRESETS[preset], lane.model.geometry)
+    return (draw_case(generator, lane, f"0/{index}", 0) for index in range(number))
+
+
+@cache
+def counts(model: str, preset: str) -> Counter[str]:
+    """What happens in the cases of one lane."""
+    return counted(cases(model, preset, CASES[preset]))
+
+
+def counted(several: Iterable[Case]) -> Counter[str]:
+    """What happens in some cases, if the reference runs them alone."""
+    found: Counter[str] = Counter()
+    for case in several:
+        manager = Manager(case.settings)
+        for operation in case.operations:
+            found["drawn"] += 1
+            resolved = manager.population.resolve(operation)
+            if resolved is not None:
+                before = manager.snapshot().contents if isinstance(resolved, Evict) else ()
+                found.update(_before(manager, resolved))
+                answer = manager.apply(resolved)
+                found.update(("legal", type(resolved).__name__, type(answer).__name__))
+                found.update(_after(answer))
+                found["evicted a cached block"] += isinstance(resolved, Evict) and before[resolved.block] is not None
+                found["hit of a preempted request"] += (
+                    isinstance(answer, Granted)
+                    and answer.hit_tokens > 0
+                    and isinstance(resolved, Admit)
+                    and manager.population[resolved.request].preemptions > 0
+                )
+    return found
+
+
+def _before(manager: Manager, operation: Operation) -> Iterator[str]:
+    if isinstance(operation, Arrive):
+        keys = operation.keys
+        kinds = {"salt": keys.salt, "adapter": keys.lora, "media": keys.media}
+        yield from (kind for kind, value in kinds.items() if value)
+        if sum(map(bool, kinds.values())) == 2:
+            yield "two kinds of keys"
+        if keys.salt is not None and keys.salt.startswith("adapter"):
+            yield "salt named like an adapter"
+        if not operation.reads_cache:
+            yield "not read from the cache"
+    elif isinstance(operation, Sample):
+        in_flight = manager.population[operation.request].drafts_in_flight
+        yield from ["drafts accepted"] * (operation.accepted > 0)
+        yield from ["drafts rejected"] * (operation.accepted < in_flight)
+
+
+def _after(answer: Answer) -> Iterator[str]:
+    match answer:
+        case Hit(tokens=tokens) if tokens:
+            yield "hit looked up"
+        case Granted(hit_tokens=tokens) if tokens:
+            yield "hit"
+        case Refused(gate=gate):
+            yield "refused by the gate" if gate else "refused by the pool"
+        case Success(succeeded=succeeded):
+            yield "reset" if succeeded else "no reset"
+        case Shared(blocks=blocks) if any(blocks):
+            yield "blocks shared"
+        case Happened(events=events):
+            yield from (type(event).__name__ for event in events)
+        case Statistics(preempted_requests=requests) if requests:
+            yield "preempted requests counted"
+
+
+def missing(found: Counter[str], least: dict[str, int]) -> dict[str, int]:
+    return {name: found[name] for name, minimum in least.items() if found[name] < minimum}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("model", EVERY_MODEL)
+def test_every_lane_does_everything(model: str, preset: str) -> None:
+    """Every operation, every answer and every event, hits above all; and a large share of what is drawn is legal.
+
+    In a pool of comfortable size refusals, and resets that succeed, are seen on some models only.
+    """
+    found = counts(model, preset)
+    everything = {kind.__name__ for kind in (*get_args(Operation), *get_args(Answer), *get_args(Event))}
+    seldom = {"Refused", "Cleared"} if preset == "legal" else set()
+    assert {} == missing(found, dict.fromkeys(everything - seldom, 1))
+    assert {} == missing(found, IN_EVERY_LANE)
+    assert found["legal"] > found["drawn"] * (0.3 if preset == "tiny" else 0.4)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_meets_every_situation(preset: str) -> None:
+    """Over all models: refusals of both kinds, drafts, keys, resets, preempted requests that come back."""
+    found = sum((counts(model, preset) for model in EVERY_MODEL), Counter[str]())
+    assert {} == missing(found, OVER_ALL_MODELS)
+    collisions = found["salt named like an adapter"]
+    assert collisions >= COLLISIONS[preset]
+    assert (collisions == 0) == (preset == "legal")
+
+
+def test_the_counts_can_be_too_low() -> None:
+    """The control: where nobody is preempted nobody comes back, and both are missed."""
+    calm = [
+        evolve(case, operations=tuple(each for each in case.operations if not isinstance(each, Preempt)))
+        for case in cases("full", "hostile", CASES["hostile"])
+    ]
+    least = {"Preempt": 1, **IN_EVERY_LANE}
+    assert {} == missing(counts("full", "hostile"), least)
+    assert {"Preempt": 0, "hit of a preempted request": 0} == missing(counted(calm), least)
+
+
+def test_every_case_is_of_its_lane() -> None:
+    """Settings and length as the preset says; operations name requests that can exist."""
+    for preset, bias in PRESETS.items():
+        case = next(cases("swa+eagle", preset, 1))
+        assert ("swa+eagle", preset, 0) == (case.model, case.preset, case.seed)
+        assert EVERY_MODEL["swa+eagle"].geometry == case.settings.geometry
+        assert bias.operations == len(case.operations)
+        requests = {operation.request for operation in case.operations if isinstance(operation, OfRequest)}
+        assert requests <= set(range(bias.requests_max))
+
+
+PROGRAM = """
+from kvgate.campaign import Lane, draw_case
+from kvgate.generators import PRESETS, Generator
+from kvgate.models import MODELS
+from hashlib import sha256
+for model in MODELS.values():
+    for preset in PRESETS:
+        lane = Lane(model.with_lookahead(), preset)
+        case = draw_case(Generator(PRESETS[preset], lane.model.geometry), lane, "5/3", 5)
+        print(sha256(repr(case).encode()).hexdigest())
+"""
+
+
+def test_a_seed_stands_for_one_case(capsys: pytest.CaptureFixture[str]) -> None:
+    """Twice here, and in a process that hashes strings to something else; every lane has cases of its own."""
+    outputs = []
+    for _ in range(2):
+        exec(compile(PROGRAM, "program", "exec"), {})
+        outputs.append(capsys.readouterr().out)
+    for hash_seed in ("1", "2"):
+        finished = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        outputs.append(finished.stdout)
+    assert 1 == len(set(outputs))
+    assert len(MODELS) * len(PRESETS) == len(set(outputs[0].split()))
+
+
+def test_another_seed_stands_for_another_case() -> None:
+    """So does another index: a campaign does not run one case again and again."""
+    lane = Lane(MODELS["full"], "tiny")
+    generator = Generator(PRESETS["tiny"], lane.model.geometry)
+    found = {draw_case(generator, lane, seed, 0) for seed in ("0/0", "0/1", "1/0", "1/1")}
+    assert 4 == len(found)

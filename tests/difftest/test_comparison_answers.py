@@ -1,0 +1,82 @@
+"""The comparison of answers.
+
+Goal: every answer that differs is reported under the guarantee that it breaks. Method: for each kind of answer the
+reference's own, and beside it one with a planted difference; the same answer twice is the control.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from kvgate.comparison import Comparison, hit_tokens_of
+from kvgate.difference import Difference
+from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
+from kvreference.operations import (
+    Admit,
+    CommonPrefix,
+    Finish,
+    LookUp,
+    Operation,
+    Reset,
+    Schedule,
+    TakeEvents,
+    TakeStatistics,
+)
+
+PLANTED: dict[str, tuple[str, Operation, Answer, Answer]] = {
+    "a longer hit": ("KV-OP-01", LookUp(0), Hit(4, ((1,),)), Hit(8, ((1, 2),))),
+    "a longer hit of a request that is admitted": ("KV-OP-01", Admit(0, 8), Granted(4, ((2,),)), Granted(0, ((2,),))),
+    "another hit of a request that is refused": ("KV-OP-01", Admit(0, 8), Refused(4, True), Refused(0, True)),
+    "no hit told at all": ("KV-OP-01", LookUp(0), Hit(0, ((),)), Done()),
+    "another block serves the hit": ("KV-OP-02", LookUp(0), Hit(4, ((1,),)), Hit(4, ((2,),))),
+    "let through the gate": ("KV-OP-03", Admit(0, 8), Refused(0, True), Granted(0, ((1,),))),
+    "stopped by the gate": ("KV-OP-03", Admit(0, 8), Granted(0, ((1,),)), Refused(0, True)),
+    "stopped by the gate, not by the pool": ("KV-OP-03", Admit(0, 8), Refused(0, False), Refused(0, True)),
+    "an allocation is refused": ("KV-OP-04", Schedule(0, 8), Granted(0, ((1,),)), Refused(0, False)),
+    "an allocation is granted": ("KV-OP-04", Schedule(0, 8), Refused(0, False), Granted(0, ((1,),))),
+    "other blocks are granted": ("KV-OP-05", Schedule(0, 8), Granted(0, ((1,),)), Granted(0, ((2,),))),
+    "a reset is refused": ("KV-OP-11", Reset(), Success(True), Success(False)),
+    "no events told at all": ("KV-OP-12", TakeEvents(), Happened(()), Done()),
+    "a look-up is not counted": ("KV-OP-13", TakeStatistics(), Statistics(1, 8), Statistics(0, 0)),
+    "more is shared": ("KV-OP-14", CommonPrefix(0), Shared((1,)), Shared((2,))),
+}
+
+
+@pytest.mark.parametrize(("statement", "operation", "ours", "theirs"), PLANTED.values(), ids=PLANTED)
+def test_an_answer_that_differs_breaks_its_guarantee(
+    statement: str, operation: Operation, ours: Answer, theirs: Answer
+) -> None:
+    """The difference names the operation and quotes both answers."""
+    expected = Difference(statement, f"answer to {type(operation).__name__}", str(ours), str(theirs))
+    assert expected == Comparison().of_answers(operation, ours, theirs)
+
+
+@pytest.mark.parametrize(("operation", "answer"), [planted[1:3] for planted in PLANTED.values()], ids=PLANTED)
+def test_the_same_answer_is_no_difference(operation: Operation, answer: Answer) -> None:
+    """The control: the reference's answer to each of the operations above."""
+    assert Comparison().of_answers(operation, answer, answer) is None
+
+
+def test_an_operation_that_tells_nothing_may_not_tell_anything() -> None:
+    """Done is an answer, too."""
+    assert Comparison().of_answers(Finish(0), Done(), Done()) is None
+    assert Comparison().of_answers(Finish(0), Done(), Success(True)) is not None
+
+
+def test_every_kind_of_answer_is_compared() -> None:
+    """A kind added to the answers needs a row above."""
+    assert set(get_args(Answer)) == {type(answer) for planted in PLANTED.values() for answer in planted[2:]}
+
+
+def test_three_kinds_of_answer_tell_a_hit() -> None:
+    """The others tell none."""
+    told: dict[Answer | None, int | None] = {
+        Hit(1, ()): 1,
+        Granted(2, ()): 2,
+        Refused(3, False): 3,
+        Done(): None,
+        None: None,
+    }
+    assert told == {answer: hit_tokens_of(answer) for answer in told}

@@ -1,0 +1,23 @@
+"""A disagreement as data. Goal: it quotes the guarantee, and says what makes two of them the same. Method: read it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvgate.difference import Difference, Divergence
+from kvreference.operations import Reset
+from kvreference.statements import STATEMENTS
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_divergence_quotes_the_guarantee(statement: str) -> None:
+    """Whatever the step, in the guarantee's own words."""
+    divergence = Divergence(7, Reset(), "lockstep", Difference(statement, "free queue", "1", "2"))
+    assert STATEMENTS[statement] == divergence.sentence
+
+
+def test_a_kind_is_detector_statement_and_subject() -> None:
+    """What was expected and seen, and when, belongs to the case."""
+    first = Divergence(7, Reset(), "lockstep", Difference("KV-OP-11", "free queue", "1", "2"))
+    second = Divergence(9, None, "lockstep", Difference("KV-OP-11", "free queue", "3", "4"))
+    assert ("lockstep", "KV-OP-11", "free queue") == first.kind == second.kind

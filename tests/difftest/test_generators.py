@@ -1,0 +1,180 @@
+"""Where operations come from.
+
+Goal: every knob does what it says, and lengths lie where faults are. Method: draw many and count; a knob turned off,
+or lengths drawn evenly, are the control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from kvgate.draws import Seeded
+from kvgate.generators import PRESETS, Generator
+from kvgate.models import MODELS
+from kvreference.content import Keys
+from kvreference.operations import Arrive, Operation, Reset, TakeEvents
+
+DRAWS = 2000
+HOSTILE = PRESETS["hostile"]
+FULL = MODELS["full"].geometry
+GENERATORS = {
+    f"{name}-{preset}": Generator(bias, model.geometry)
+    for name, model in MODELS.items()
+    for preset, bias in PRESETS.items()
+}
+
+
+def arrivals(**knobs: Any) -> list[Arrive]:
+    """Requests of the hostile preset on one full group, with some knobs turned."""
+    generator = Generator(evolve(HOSTILE, **knobs), FULL)
+    draw = Seeded("arrivals")
+    return [generator.arrival(draw) for _ in range(DRAWS)]
+
+
+def share(found: list[bool]) -> float:
+    return sum(found) / len(found)
+
+
+def tokens_of(arrival: Arrive) -> int:
+    return sum(run.length for run in arrival.prompt)
+
+
+def at_a_boundary(tokens: int, generator: Generator) -> bool:
+    """Whether a length lies on a multiple of some block size, or one token before or behind it."""
+    sizes = {group.block_size_tokens for group in generator.geometry.groups}
+    return any((tokens + 1) % size <= 2 for size in sizes)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_most_prompts_of_the_hostile_preset_end_at_a_boundary(model: str) -> None:
+    """The whole prompts, shared prefix and tail together; and what they share, more often still."""
+    generator = GENERATORS[f"{model}-hostile"]
+    draw = Seeded("prompts")
+    prompts = [generator.arrival(draw) for _ in range(DRAWS)]
+    assert share([at_a_boundary(tokens_of(prompt), generator) for prompt in prompts]) > 0.5
+    assert share([at_a_boundary(prompt.prompt[0].length, generator) for prompt in prompts]) > 0.75
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_few_lengths_lie_at_a_boundary(model: str) -> None:
+    """The control: of all lengths there are, fewer than a quarter, so lengths drawn evenly would miss them."""
+    generator = GENERATORS[f"{model}-hostile"]
+    assert share([at_a_boundary(tokens, generator) for tokens in range(1, generator.prompt_max + 1)]) < 0.25
+
+
+def test_boundaries_are_where_something_changes() -> None:
+    """Blocks, alignments, windows, and windows behind a block: none of them beyond the longest prompt."""
+    generator = GENERATORS["mixed-blocks-hostile"]
+    found = generator.boundaries
+    assert sorted(set(found)) == found
+    assert found[-1] <= generator.prompt_max
+    assert {16, 32, 48, 64, 64 - 1 + 16, 64 + 16, 128, 256} <= set(found)
+    assert not {17, 100} & set(found)
+
+
+@pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
+def test_the_pool_holds_the_longest_request(generator: Generator) -> None:
+    """Whoever runs alone can finish: a refusal is never for good."""
+    draw = Seeded("settings")
+    for settings in (generator.settings(draw) for _ in range(200)):
+        chunk_tokens, tokens_max = settings.chunk_tokens, settings.tokens_max
+        assert 1 <= chunk_tokens <= generator.prompt_max < tokens_max
+        peak = sum(
+            min(group.blocks_occupied(tokens_max), group.blocks_held_at_most(chunk_tokens, tokens_max))
+            for group in settings.geometry.groups
+        )
+        assert settings.blocks - 1 >= peak
+
+
+def test_drafts_are_for_models_with_a_draft_layer() -> None:
+    """Others draft now and then all the same: n-gram speculation needs no layer."""
+    draw = Seeded("drafts")
+    with_layer, without = (
+        Generator(HOSTILE, model.geometry) for model in (MODELS["full"].with_lookahead(), MODELS["full"])
+    )
+    assert all(with_layer.settings(draw).drafts_max > 0 for _ in range(DRAWS))
+    assert 0.1 < share([without.settings(draw).drafts_max > 0 for _ in range(DRAWS)]) < 0.3
+
+
+def ranges(found: list[Arrive]) -> Iterator[range]:
+    for arrival in found:
+        for run in arrival.prompt:
+            yield range(run.first, run.first + run.length)
+
+
+def test_prompts_share_exactly_what_they_were_given() -> None:
+    """Families and tails lie apart: two runs begin alike, or have no token in common."""
+    longest = {run.start: run for run in sorted(ranges(arrivals()), key=len)}
+    assert 4 == len(longest)
+    for before, after in pairwise(sorted(longest.values(), key=lambda run: run.start)):
+        assert before.stop <= after.start
+
+
+@pytest.mark.parametrize(("knob", "expected"), [("families", 3), ("tails", 5)])
+def test_families_and_tails_are_as_many_as_the_knob_says(knob: str, expected: int) -> None:
+    """One more of the one means one more first token."""
+    before = {run.start for run in ranges(arrivals(families=1, tails=1))}
+    after = {run.start for run in ranges(arrivals(**{"families": 1, "tails": 1, knob: expected}))}
+    assert expected - 1 == len(after) - len(before)
+
+
+def test_keys_are_as_frequent_as_the_knob_says() -> None:
+    """None at all at 0; at 100 nearly all, for an item beyond the prompt's end is left out."""
+    assert 0.0 == share([arrival.keys != Keys() for arrival in arrivals(keys_percent=0)])
+    assert share([arrival.keys != Keys() for arrival in arrivals(keys_percent=100)]) > 0.9
+
+
+@pytest.mark.parametrize("kind", ["salt", "lora", "media"])
+def test_every_kind_of_key_is_drawn_alone_and_with_others(kind: str) -> None:
+    """Two at once show whether their domains are told apart."""
+    kinds = [
+        {name for name in ("salt", "lora", "media") if getattr(arrival.keys, name)}
+        for arrival in arrivals(keys_percent=100)
+    ]
+    assert {kind} in kinds
+    assert any(kind in found and len(found) == 2 for found in kinds)
+
+
+def test_salts_named_like_an_adapter_are_as_frequent_as_the_knob_says() -> None:
+    """None at 0, all at 100."""
+
+    def collisions(percent: int) -> list[bool]:
+        keys = [arrival.keys for arrival in arrivals(keys_percent=100, collision_percent=percent)]
+        return [key.salt.startswith("adapter") for key in keys if key.salt is not None]
+
+    assert [0.0, 1.0] == [share(collisions(0)), share(collisions(100))]
+
+
+def test_media_lie_within_the_prompt() -> None:
+    """Next to each other, apart, across a block's edge, and in the block where the prompt ends."""
+    found = [arrival for arrival in arrivals(keys_percent=100) if arrival.keys.media]
+    assert all(
+        item.offset_tokens + item.length_tokens <= tokens_of(arrival)
+        for arrival in found
+        for item in arrival.keys.media
+    )
+    across = [item for arrival in found for item in arrival.keys.media if item.offset_tokens % 16 == 15]
+    in_tail = [
+        arrival for arrival in found if arrival.keys.media[-1].offset_tokens >= tokens_of(arrival) // 16 * 16 > 16
+    ]
+    assert across
+    assert in_tail
+
+
+def test_some_requests_do_not_read_the_cache() -> None:
+    """Few: they make everything else rarer."""
+    assert 0.0 < share([not arrival.reads_cache for arrival in arrivals()]) < 0.1
+
+
+def test_operations_are_drawn_by_their_weights() -> None:
+    """Three of one kind for one of another, and none of a third."""
+    generator = Generator(evolve(HOSTILE, weights={Reset: 3, TakeEvents: 1}), FULL)
+    draw = Seeded("weights")
+    drawn: list[Operation] = [generator.operation(draw) for _ in range(DRAWS)]
+    assert {Reset(), TakeEvents()} == set(drawn)
+    assert 0.7 < share([operation == Reset() for operation in drawn]) < 0.8

@@ -1,0 +1,105 @@
+"""The hunt for planted faults.
+
+Goal: a mutant that changes something is found, one that changes nothing is said to survive, and a system as it is
+raises no alarm. Method: mutants of a system of these tests' own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvgate.adapters.reference import Reference
+from kvgate.hunt import Prey, chase, hunt
+from kvgate.models import MODELS
+from kvgate.mutants.mutant import Mutant, breaks
+from kvgate.runner import DETECTORS, Bench
+from kvreference.answers import Answer
+from kvreference.operations import Finish, Operation
+from kvreference.settings import Settings
+
+FULL, SWA = MODELS["full"], MODELS["swa"]
+
+
+class Sound(Reference):
+    """The reference, with a method of its own to break."""
+
+    def apply(self, operation: Operation) -> Answer:
+        return super().apply(operation)
+
+
+BENCH = Bench(Sound)
+TARGET = f"{__name__}:Sound.apply"
+
+
+def head_first(original: Any, system: Sound, operation: Operation) -> Any:
+    """The blocks of a request that finishes are released head first."""
+    if isinstance(operation, Finish):
+        for table in system.tables[operation.request]:
+            table.blocks.reverse()
+    return original(system, operation)
+
+
+def unchanged(original: Any, system: Sound, operation: Operation) -> Any:
+    """Nothing is broken."""
+    return original(system, operation)
+
+
+def mutant(broken: Any, **hints: Any) -> Mutant:
+    return breaks(TARGET, violates="KV-OP-07", **hints)(broken)
+
+
+def hunted(prey: Mutant, *, each_detector: bool = False) -> Prey:
+    return hunt(BENCH, prey, [FULL, SWA], seed=0, operations=2000, seconds=30.0, each_detector=each_detector)
+
+
+def test_a_mutant_is_killed() -> None:
+    """By the lockstep, soon; and nothing stays broken."""
+    prey = hunted(mutant(head_first))
+    kill = prey.kills["gate"]
+    assert kill is not None
+    assert "KV-OP-07" == kill.found.divergence.difference.statement
+    assert (True, True) == (0 < kill.operations < 2000, kill.seconds > 0)
+    assert not prey.survived
+    assert chase(BENCH, [FULL], 0, 1000, 30.0) is None
+
+
+def test_a_mutant_that_breaks_nothing_survives() -> None:
+    """Unless it is known that nobody can tell it from the original."""
+    assert hunted(mutant(unchanged)).survived
+    assert not hunted(mutant(unchanged, equivalent="The operation is passed on.")).survived
+
+
+def test_detectors_are_tried_alone() -> None:
+    """The order of the free queue is nothing that a monitor knows of."""
+    prey = hunted(mutant(head_first), each_detector=True)
+    assert {"gate", *DETECTORS} == set(prey.kills)
+    assert {"gate", "lockstep"} == {name for name, kill in prey.kills.items() if kill is not None}
+
+
+@pytest.mark.parametrize(
+    ("models", "expected"), [(("swa",), {"swa"}), (None, {"full", "swa"}), (("x",), {"full", "swa"})]
+)
+def test_a_hunt_goes_where_a_mutant_can_show(
+    models: tuple[str, ...] | None, expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the models that it names, with and without a draft layer; on all where none of these is at hand."""
+    chased: list[set[str]] = []
+    monkeypatch.setattr("kvgate.hunt.chase", lambda _bench, found, *_limits: chased.append({m.name for m in found}))
+    models_at_hand = [FULL, SWA, SWA.with_lookahead()]
+    with_drafts = {"swa+eagle"} if "swa" in expected else set()
+    hunt(
+        BENCH, mutant(unchanged, models=models), models_at_hand, seed=0, operations=1, seconds=1.0, each_detector=False
+    )
+    assert [expected | with_drafts] == chased
+
+
+def test_an_interrupt_ends_the_hunt() -> None:
+    """What was not hunted has not survived."""
+
+    def factory(_settings: Settings) -> Sound:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        chase(Bench(factory), [FULL], 0, 1000, 30.0)

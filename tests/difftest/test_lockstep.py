@@ -1,0 +1,224 @@
+"""The lockstep: the same operations on two systems until they disagree.
+
+Goal: nothing that a system does escapes, and nothing is reported of a sound one. Method: the reference in lockstep
+with itself is the control; subclasses of it with one planted fault each are found at the operation that shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from kvgate.adapters.reference import Reference
+from kvgate.difference import Difference, Divergence
+from kvgate.lockstep import Lockstep
+from kvgate.monitors.monitor import Step
+from kvgate.system import System
+from kvreference.answers import Answer, Granted
+from kvreference.attention import Kind
+from kvreference.geometry import Geometry, Group
+from kvreference.manager import Manager
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    Evict,
+    Finish,
+    LookUp,
+    Operation,
+    Reset,
+    Run,
+    Sample,
+    Schedule,
+    TakeEvents,
+)
+from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
+
+SETTINGS = Settings(Geometry((Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, window_tokens=6))), blocks=24)
+PROMPT = (Run(0, 12),)
+
+
+class Witness:
+    """A monitor that sees everything and finds what it is told to."""
+
+    name = "witness"
+
+    def __init__(self, finds_at: int | None = None, at_rest: tuple[str, ...] = ()) -> None:
+        self.seen: list[Step] = []
+        self._finds_at = finds_at
+        self._at_rest = at_rest
+
+    def observe(self, step: Step) -> Difference | None:
+        self.seen.append(step)
+        return self._difference("state") if len(self.seen) - 1 == self._finds_at else None
+
+    def at_rest(self, system: System) -> Iterable[Difference]:
+        assert not system.population.alive
+        return [self._difference(subject) for subject in self._at_rest]
+
+    def _difference(self, subject: str) -> Difference:
+        return Difference("KV-LEAK-01", subject, "nothing", "something")
+
+
+class Raises(Reference):
+    """Fails at the first look-up."""
+
+    error: BaseException = ZeroDivisionError("by nothing")
+
+    def apply(self, operation: Operation) -> Answer:
+        if isinstance(operation, LookUp):
+            raise self.error
+        return super().apply(operation)
+
+
+class Unobservable(Reference):
+    """Cannot be looked at once a request is there."""
+
+    def snapshot(self) -> Snapshot:
+        if self.population.alive:
+            raise LookupError("no snapshot")
+        return super().snapshot()
+
+
+class ForgetsToRelease(Reference):
+    """Loses the blocks of whoever is aborted."""
+
+    def apply(self, operation: Operation) -> Answer:
+        if isinstance(operation, Abort):
+            self.tables[operation.request] = []
+        return super().apply(operation)
+
+
+class LiesAboutTheHit(Reference):
+    """Says that a hit was used when none was."""
+
+    def apply(self, operation: Operation) -> Answer:
+        answer = super().apply(operation)
+        return Granted(4, answer.blocks) if isinstance(answer, Granted) else answer
+
+
+def lockstep(system: type[Reference], *monitors: Witness, judged: bool = True) -> Lockstep:
+    """A run of one system, judged by the reference or by ``monitors`` alone."""
+    return Lockstep(system(SETTINGS), Manager(SETTINGS) if judged else None, monitors)
+
+
+def first(run: Lockstep, *operations: Operation) -> Divergence | None:
+    """The first divergence."""
+    return next(filter(None, map(run.perform, operations)), None)
+
+
+def test_a_sound_system_does_not_diverge() -> None:
+    """The control: every answer and every state is the same, and nothing remains."""
+    witness = Witness()
+    run = lockstep(Reference, witness)
+    assert first(run, Arrive(0, PROMPT), LookUp(0), Admit(0, 64), Sample(0, 0, 9, 0), Schedule(0, 1)) is None
+    assert [] == run.close()
+    assert [Abort(0), TakeEvents()] == run.performed[5:]
+    assert run.performed == [step.operation for step in witness.seen]
+
+
+def test_operations_that_stand_for_none_are_passed_over() -> None:
+    """They are neither performed nor seen by a monitor; the next legal one is."""
+    witness = Witness()
+    run = lockstep(Reference, witness)
+    assert first(run, Finish(0), Admit(3, 1), Schedule(0, 1), LookUp(7)) is None
+    assert ([], []) == (run.performed, witness.seen)
+    assert run.perform(Arrive(0, PROMPT)) is None
+    assert [Arrive(0, PROMPT)] == run.performed
+
+
+def test_operations_are_performed_as_they_are_resolved() -> None:
+    """A number that does not fit stands for one that does."""
+    run = lockstep(Reference)
+    assert first(run, Arrive(0, PROMPT), Admit(7, 64), Evict(25)) is None
+    assert [Arrive(0, PROMPT), Admit(0, 64), Evict(2)] == run.performed
+
+
+@pytest.mark.parametrize("judged", [True, False], ids=["by the reference", "by monitors"])
+@pytest.mark.parametrize("error", [ZeroDivisionError("by nothing"), SystemExit(0), AssertionError()], ids=repr)
+def test_a_system_that_raises_violates_its_first_duty(
+    error: BaseException, judged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it raises: a system that ends the process would otherwise end the gate, with an exit code of its own."""
+    monkeypatch.setattr(Raises, "error", error)
+    run = lockstep(Raises, judged=judged)
+    name = type(error).__name__
+    difference = Difference("KV-SYS-01", name, "an answer", f"{name}: {error}")
+    assert Divergence(1, LookUp(0), "lockstep" if judged else "check", difference) == first(
+        run, Arrive(0, PROMPT), LookUp(0)
+    )
+
+
+def test_an_interrupt_is_not_the_systems_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever interrupts is let through."""
+    monkeypatch.setattr(Raises, "error", KeyboardInterrupt())
+    run = lockstep(Raises)
+    with pytest.raises(KeyboardInterrupt):
+        first(run, Arrive(0, PROMPT), LookUp(0))
+
+
+def test_a_state_that_cannot_be_seen_is_found() -> None:
+    """Looking is part of the operation; nothing is known of an answer then."""
+    run = lockstep(Unobservable)
+    found = run.perform(Arrive(0, PROMPT))
+    assert found is not None
+    assert ("KV-SYS-01", "LookupError") == (found.difference.statement, found.difference.subject)
+    assert run.answers[1] is None
+
+
+def test_an_answer_is_compared_before_the_state() -> None:
+    """What was told first is told first; both answers can be asked for."""
+    run = lockstep(LiesAboutTheHit)
+    found = first(run, Arrive(0, PROMPT), Admit(0, 64))
+    assert found is not None
+    assert ("lockstep", 1, "KV-OP-01") == (found.detector, found.step, found.difference.statement)
+    assert [Granted(0, ((1, 2, 3), (4, 5, 6))), Granted(4, ((1, 2, 3), (4, 5, 6)))] == list(run.answers)
+
+
+def test_a_state_is_compared_after_every_operation() -> None:
+    """Here after the request has ended: its blocks are free on one side only."""
+    found = first(lockstep(ForgetsToRelease), Arrive(0, PROMPT), Admit(0, 64), Abort(0))
+    assert found is not None
+    assert Difference("KV-INV-01", "references of block 1", "0", "1") == found.difference
+
+
+def test_a_monitor_is_asked_where_the_reference_agrees() -> None:
+    """And it is the monitor that is named."""
+    run = lockstep(Reference, Witness(), Witness(finds_at=1))
+    found = first(run, Arrive(0, PROMPT), LookUp(0), Reset())
+    assert Divergence(1, LookUp(0), "witness", Difference("KV-LEAK-01", "state", "nothing", "something")) == found
+
+
+def test_monitors_judge_without_the_reference() -> None:
+    """What differs from the reference passes, and the population is the system's own."""
+    witness = Witness()
+    run = lockstep(LiesAboutTheHit, witness, judged=False)
+    assert first(run, Arrive(0, (Run(0, 3),)), Admit(0, 64)) is None
+    assert run.population is run.system.population
+    assert run.answers[0] is None
+
+
+def test_at_rest_everything_that_remains_is_reported() -> None:
+    """Every difference of every monitor, behind the last operation."""
+    run = lockstep(Reference, Witness(at_rest=("one", "two")), Witness(at_rest=("three",)))
+    assert run.perform(Arrive(0, PROMPT)) is None
+    found = run.close()
+    assert ["one", "two", "three"] == [divergence.difference.subject for divergence in found]
+    assert {(3, None)} == {(divergence.step, divergence.operation) for divergence in found}
+
+
+def test_what_diverges_while_requests_end_is_reported_alone() -> None:
+    """What monitors would say of a state that is wrong means nothing."""
+    run = lockstep(ForgetsToRelease, Witness(at_rest=("one",)))
+    assert first(run, Arrive(0, PROMPT), Admit(0, 64)) is None
+    assert ["KV-INV-01"] == [divergence.difference.statement for divergence in run.close()]
+
+
+def test_the_reference_speaks_the_protocol() -> None:
+    """The type checker agrees that it is a system; its roots hold its state, and its names tell requests apart."""
+    system: System = Reference(SETTINGS)
+    roots: Mapping[str, object] = system.roots()
+    assert {"tables", "pool", "prefixes"} == set(roots)
+    assert "3" == system.name_of(3)

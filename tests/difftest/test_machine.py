@@ -1,0 +1,110 @@
+"""The lockstep as a Hypothesis state machine.
+
+Goal: what the seeded driver finds, Hypothesis finds too, and shrinks. Method: the reference is the control; a faulty
+subclass fails while operations are performed, another one at rest.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from kvgate.adapters.reference import Reference
+from kvgate.campaign import Lane
+from kvgate.machine import DivergenceError, machine_for
+from kvgate.models import MODELS
+from kvgate.runner import Bench
+from kvgate.system import Factory
+from kvreference.answers import Answer
+from kvreference.operations import Abort, Arrive, Operation
+from kvreference.settings import Settings
+
+LANE = Lane(MODELS["full"], "tiny")
+
+
+class Miscounts(Reference):
+    """Counts a holder of block 1 too many when a second request arrives."""
+
+    def apply(self, operation: Operation) -> Answer:
+        answer = super().apply(operation)
+        if isinstance(operation, Arrive) and operation.request > 0:
+            self.pool.references[1] += 1
+        return answer
+
+
+class KeepsALog(Reference):
+    """Writes down who is aborted, for ever."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.log: list[str] = []
+
+    def apply(self, operation: Operation) -> Answer:
+        if isinstance(operation, Abort):
+            self.log.append(self.name_of(operation.request))
+        return super().apply(operation)
+
+    def roots(self) -> dict[str, object]:
+        return {"log": self.log}
+
+    def name_of(self, request: int) -> str:
+        return f"request-{request}"
+
+
+def machine(system: Factory) -> type[RuleBasedStateMachine]:
+    return machine_for(Bench(system), LANE)
+
+
+def search(system: Factory) -> None:
+    """Let Hypothesis look for a divergence."""
+    run_state_machine_as_test(
+        machine(system),
+        settings=settings(
+            max_examples=25,
+            stateful_step_count=20,
+            # Shrinking is Hypothesis's own affair, and takes its time.
+            phases=(Phase.generate,),
+            derandomize=True,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_a_sound_system_passes() -> None:
+    """The control."""
+    search(Reference)
+
+
+def test_a_fault_is_found() -> None:
+    """The message quotes the guarantee, the operation and both sides."""
+    with pytest.raises(DivergenceError) as failure:
+        search(Miscounts)
+    promise, step, subject, expected, got = str(failure.value).splitlines()
+    assert "KV-INV-01: A block's reference count is the number of table entries that name it." == promise
+    assert re.match(r"step \d+: Arrive\(request=\d, ", step)
+    assert "references of block 1" == subject
+    assert ("expected: ", "got:      ") == (expected[:10], got[:10])
+    assert int(expected[10:]) + 1 == int(got[10:])
+
+
+def test_what_remains_at_the_end_is_found() -> None:
+    """Every request is ended, and then the leak monitor looks."""
+    with pytest.raises(DivergenceError, match="KV-LEAK-01"):
+        search(KeepsALog)
+
+
+@pytest.mark.parametrize("system", [Miscounts, KeepsALog])
+def test_declared_differences_are_no_failure(system: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run in which one shows ends there."""
+    monkeypatch.setattr("kvgate.machine.explain", lambda *_: "000-known")
+    search(system)
+
+
+def test_a_machine_names_its_lane() -> None:
+    """So does the failure that Hypothesis prints."""
+    assert "LockstepMachine[full-tiny]" == machine(Reference).__name__

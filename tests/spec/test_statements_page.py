@@ -1,0 +1,58 @@
+"""The page of the guarantees: complete, current, and without a dead end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from kvgate.runner import DETECTORS
+from kvreference.statements import STATEMENTS
+from kvspec.said_by import SAID_BY
+from kvspec.statements_page import FAMILIES, page
+
+SPEC = Path(__file__).parents[2] / "spec"
+
+
+def test_the_page_is_current() -> None:
+    """Goal: what is read is what is checked. Method: print the page as its head says, and compare."""
+    printed = subprocess.run([sys.executable, "-m", "kvspec"], capture_output=True, text=True, check=True, timeout=60)
+    assert (SPEC / "statements.md").read_text() == printed.stdout, "run: python -m kvspec > spec/statements.md"
+
+
+def test_every_guarantee_is_on_the_page_once() -> None:
+    """Goal: none is left out, whatever family it belongs to. Method: look for the row of each."""
+    rows = [line for line in page().splitlines() if line.startswith("| <a")]
+    expected = [f'<a id="{statement.lower()}"></a>{statement} | {STATEMENTS[statement]} ' for statement in STATEMENTS]
+    assert expected == [row[2:].rpartition("|")[0].rpartition("|")[0] for row in rows]
+
+
+def test_every_guarantee_says_where_the_reference_says_it() -> None:
+    """Goal: neither a guarantee without an entry, nor an entry without a guarantee. Method: compare ids, in order."""
+    assert list(STATEMENTS) == list(SAID_BY)
+
+
+@pytest.mark.parametrize("function", sorted({function for functions in SAID_BY.values() for function in functions}))
+def test_what_says_it_is_there(function: str) -> None:
+    """Goal: no link leads nowhere. Method: import the module, and walk to the function."""
+    module, _, path = function.partition(":")
+    found: object = import_module(f"kvreference.{module}")
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert callable(found)
+    assert (SPEC.parent / "reference" / "kvreference" / f"{module}.py").is_file()
+
+
+def test_only_monitors_watch_what_the_reference_does_not_say() -> None:
+    """Goal: a guarantee without a function is not an oversight. Method: its family is one that a monitor watches."""
+    silent = {statement.rpartition("-")[0] for statement, functions in SAID_BY.items() if not functions}
+    assert {"KV-MEM", "KV-LEAK"} == silent
+
+
+def test_the_monitors_on_the_page_exist() -> None:
+    """Goal: the page names no monitor that the gate has not. Method: look every quoted name up, and find them all."""
+    named = {word for text in FAMILIES.values() for word in text.split("`")[1::2]}
+    assert {detector for detector in DETECTORS if detector != "lockstep"} == named

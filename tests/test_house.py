@@ -1,0 +1,228 @@
+"""The house: who imports whom, how large a file may be, what the package brings along, and that README is current.
+
+``python tests/test_house.py`` writes the table of trusted files into README anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+import typer
+from packaging.requirements import Requirement
+
+from kvgate.command.app import app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PACKAGES = ("reference/kvreference", "spec/kvspec", "impl/swa_retention", "difftest/kvgate")
+
+LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc"}
+# The places where people and machines keep their checkouts. What is written here must run anywhere.
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|workspace|Users|mnt|opt|data)/\w")
+HEAVY = {"vllm", "torch", "transformers", "hypothesis", "z3"}
+
+# Who says that a system agrees. Together with the reference, this is what a reviewer must believe.
+JUDGES = tuple(
+    f"difftest/kvgate/{name}.py"
+    for name in (
+        "system",
+        "adapters/stock",
+        "lockstep",
+        "comparison",
+        "correspondence",
+        "declared",
+        "monitors/invariants",
+        "monitors/ghost",
+        "monitors/leak",
+    )
+)
+
+
+def written() -> Iterator[tuple[str, str]]:
+    """Everything that people wrote, by its path from the root."""
+    rooms = ("spec", "reference", "impl", "difftest", "tests", "benchmarks")
+    files = [path for room in rooms for path in (ROOT / room).rglob("*") if path.suffix in {".py", ".md", ".toml"}]
+    files += [*ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / ".ci" / "run"]
+    for path in sorted(files):
+        yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+
+
+def breaches(name: str, text: str) -> set[str]:
+    """The rules of the house that a file breaks."""
+    found = set()
+    if len(text.splitlines()) > LINES_MAX:
+        found.add("long file")
+    if DRAWERS & set(re.split(r"[/.]", name)):
+        found.add("drawer")
+    if MACHINE_PATH.search(text):
+        found.add("path of one machine")
+    if name.endswith(".py"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX:
+                found.add("long function")
+    return found
+
+
+def test_no_file_breaks_a_rule() -> None:
+    """Goal: one idea a file, read at one sitting, on any machine. Method: measure and search all of them."""
+    found = {name: breaches(name, text) for name, text in written()}
+    assert len(found) > 100
+    assert {name: rules for name, rules in found.items() if rules} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("spec/a.md", "line\n" * (LINES_MAX + 1), {"long file"}),
+        ("tests/common/a.py", "", {"drawer"}),
+        ("impl/a/utils.py", "", {"drawer"}),
+        ("a.md", "see " + "/ho" + "me/me/kvgate", {"path of one machine"}),
+        ("a.py", "def f():\n" + "    pass\n" * FUNCTION_LINES_MAX, {"long function"}),
+        ("a.md", "spec/work/a, ../root/x and the common prefix", set()),
+    ],
+)
+def test_a_breach_would_be_found(name: str, text: str, expected: set[str]) -> None:
+    """Goal: the scan can fail, and does not without a reason. Method: one breach of each rule, and none."""
+    assert expected == breaches(name, text)
+
+
+def lint_imports(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Check the import contracts that stand in the directory's pyproject.toml."""
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", *arguments]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
+
+
+def test_nobody_imports_whom_they_must_not() -> None:
+    """Goal: the reference knows nothing of what it judges, and so on. Method: the contracts in pyproject.toml."""
+    finished = lint_imports(ROOT)
+    assert finished.returncode == 0, finished.stdout
+    assert "6 kept, 0 broken" in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("contract", "file", "line"),
+    [
+        ("reference", "kvreference/manager.py", "import cattrs"),
+        ("proofs", "kvspec/__init__.py", "import kvgate"),
+        ("plug-in", "swa_retention/__init__.py", "def late():\n    import kvreference"),
+        ("adapters", "kvgate/mutants/zoo.py", "import vllm.v1.core"),
+        ("monitors", "kvgate/monitors/ghost.py", "import kvgate.runner"),
+        ("independence", "kvgate/adapters/stock.py", "from kvreference.hit_lookup import longest_hit"),
+    ],
+)
+def test_each_contract_can_be_broken(contract: str, file: str, line: str, tmp_path: Path) -> None:
+    """Goal: no contract holds because it says nothing. Method: a house of empty files keeps it, with one line it fails.
+
+    The house stands in the working directory, which comes first on the path, in front of the real packages.
+    """
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    house = {f"{name}/__init__.py": "" for name in ("kvreference", "kvspec", "swa_retention", "kvgate")}
+    house |= {f"kvgate/{name}/__init__.py": "" for name in ("adapters", "monitors", "mutants")}
+    house |= dict.fromkeys(("kvreference/manager.py", "kvreference/hit_lookup.py", "kvgate/monitors/ghost.py"), "")
+    house |= {"kvgate/runner.py": "import kvreference.manager", "kvgate/adapters/stock.py": "import vllm\nimport torch"}
+    for name, text in house.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    sound = lint_imports(tmp_path, "--contract", contract)
+    assert sound.returncode == 0, sound.stdout
+    (tmp_path / file).write_text(f"{house.get(file, '')}\n{line}\n")
+    broken = lint_imports(tmp_path, "--contract", contract)
+    assert broken.returncode == 1
+    assert "0 kept, 1 broken" in broken.stdout
+
+
+def loaded_with(module: str) -> set[str]:
+    """The heavy packages that come along when ``module`` is imported in a fresh interpreter."""
+    program = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    return HEAVY & set(finished.stdout.split())
+
+
+def test_the_command_starts_light() -> None:
+    """Goal: ``kvgate --help`` answers at once. Method: import the command, and something heavy as a control."""
+    assert (set(), {"hypothesis"}) == (loaded_with("kvgate.command.app"), loaded_with("kvgate.machine"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """What ``pip install`` would get, built without a network."""
+    uv = os.environ.get("UV") or shutil.which("uv")
+    if uv is None:
+        pytest.skip("uv builds the wheel, and is not here")
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [uv, "build", "--wheel", "--offline", "--no-create-gitignore", "-o", str(directory), str(ROOT)]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert finished.returncode == 0, finished.stderr
+    return zipfile.ZipFile(next(directory.glob("*.whl")))
+
+
+def test_the_wheel_has_all_of_the_four_packages(wheel: zipfile.ZipFile) -> None:
+    """Goal: nothing that is ignored by git or by mistake is missing. Method: compare with the folders."""
+    expected = {
+        path.relative_to((ROOT / package).parent).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    }
+    assert {"kvgate/reports/text.py", "kvgate/mutants/zoo.py"} < expected
+    assert expected == {name for name in wheel.namelist() if ".dist-info/" not in name}
+
+
+def test_an_installation_pulls_nothing_large(wheel: zipfile.ZipFile) -> None:
+    """Goal: where vLLM is, it stays as it is. Method: read what the wheel requires without extras; README names it."""
+    metadata = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    requirements = map(Requirement, Parser().parsestr(wheel.read(metadata).decode()).get_all("Requires-Dist", []))
+    pulled = {each.name for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})}
+    assert pulled <= {"attrs", "cattrs", "hypothesis", "rich", "typer"}
+    assert f"pip install {' '.join(sorted(pulled))}" in README
+
+
+def test_the_commands_in_readme_exist() -> None:
+    """Goal: what README says works as written. Method: look up every subcommand and option of its code blocks."""
+    commands = vars(typer.main.get_command(app))["commands"]
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    called = [found for block in blocks for found in re.findall(r"(?m)(?:^|uv run )kvgate (\S+)(.*)$", block)]
+    assert set(commands) == {name for name, _ in called}
+    for name, arguments in called:
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        given = {word for word in shlex.split(arguments, comments=True) if word.startswith("--")}
+        assert given <= known, name
+
+
+BEGIN, END = "<!-- trusted files: python tests/test_house.py -->\n", "<!-- end of trusted files -->"
+
+
+def trusted_files() -> str:
+    """The table of what a reviewer must read: each file with its lines, and what its docstring says first."""
+    reference = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGES[0]).glob("*.py"))
+    rows = ["| file | lines | |", "|---|--:|---|"]
+    for title, names in (("the reference", reference), ("what judges by it", JUDGES)):
+        texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
+        rows.append(f"| **{title}** | **{sum(len(text.splitlines()) for text in texts.values())}** | |")
+        for name, text in texts.items():
+            first_line = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+            rows.append(f"| [`{name}`]({name}) | {len(text.splitlines())} | {first_line} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_trusted_files_in_readme_are_current() -> None:
+    """Goal: README names all that must be believed, and how long it takes. Method: count again, and compare."""
+    _, _, rest = README.partition(BEGIN)
+    assert trusted_files() == rest.partition(END)[0], "run: python tests/test_house.py"
+
+
+if __name__ == "__main__":
+    before, _, rest = README.partition(BEGIN)
+    (ROOT / "README.md").write_text(f"{before}{BEGIN}{trusted_files()}{END}{rest.partition(END)[2]}", encoding="utf-8")
