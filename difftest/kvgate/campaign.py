@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count
+from itertools import cycle
 
 from attrs import evolve, frozen
 
@@ -111,9 +111,8 @@ class Campaign:
 
     def _cases(self) -> Iterator[tuple[Lane, Case]]:
         generators = {lane: Generator(PRESETS[lane.preset], lane.model.geometry) for lane in self.plan.lanes}
-        for index in count():
-            for lane, generator in generators.items():
-                yield lane, draw_case(generator, lane, f"{self.plan.seed}/{index}", self.plan.seed)
+        for index, (lane, generator) in enumerate(cycle(generators.items())):
+            yield lane, draw_case(generator, lane, f"{self.plan.seed}/{index // len(generators)}", self.plan.seed)
 
     def _judge(self, lane: Lane, case: Case) -> int:
         """Run one case; returns how many operations it performed."""

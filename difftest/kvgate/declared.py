@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from attrs import evolve
 
 from kvgate.comparison import Comparison
+from kvgate.correspondence import Correspondence
 from kvgate.difference import Divergence
 from kvgate.lockstep import Lockstep
 from kvreference.answers import Answer, Granted, Hit
@@ -21,7 +22,6 @@ from kvreference.content import Keys, Prefix, Prefixes
 from kvreference.geometry import Geometry, Group
 from kvreference.hit_lookup import longest_hit
 from kvreference.manager import Manager
-from kvreference.operations import Operation
 from kvreference.population import Request
 from kvreference.settings import Settings
 
@@ -137,50 +137,48 @@ class AlignedBeforeTheDrop(LookAheadVerifiedOnce):
     aligns_before_the_drop = True
 
 
-def _explained_by(fault: type[Manager]) -> Callable[[Divergence, Lockstep], bool]:
-    """Whether the system did what the reference with ``fault`` does, and not what the reference does."""
+def _explained_by(fault: type[Manager], without: type[Manager] = Manager) -> Callable[[Divergence, Lockstep], bool]:
+    """Whether the system did what the reference with ``fault`` does, and not what the one without it does."""
 
     def explains(divergence: Divergence, lockstep: Lockstep) -> bool:
-        if divergence.operation is None or not _does_the_same(fault, lockstep):
-            return False
-        if lockstep.reference is None:
-            return not _does_the_same(Manager, lockstep)
-        return divergence.detector == "lockstep"
+        happened = divergence.operation is not None
+        return happened and _does_the_same(fault, lockstep) and not _does_the_same(without, lockstep)
 
     return explains
 
 
 def _does_the_same(kind: type[Manager], lockstep: Lockstep) -> bool:
-    """Whether a manager of ``kind`` answers the last operation, and stands after it, as the system does."""
-    *earlier, last = lockstep.performed
-    manager, comparison = kind(lockstep.system.population.settings), Comparison()
-    if not _walks(manager, earlier, comparison, lockstep) or manager.population.resolve(last) != last:
-        return False
-    ours, theirs = manager.apply(last), lockstep.answers[1]
+    """Whether a manager of ``kind`` can go the way that the system went, and ends where the system stands."""
+    manager = kind(lockstep.system.population.settings)
+    ours: Answer | None = None
+    for operation in lockstep.performed:
+        if manager.population.resolve(operation) != operation:
+            return False
+        ours = manager.apply(operation)
+    theirs, comparison = lockstep.answers[1], Comparison()
     return (
-        theirs is not None
-        and comparison.of_answers(last, ours, theirs) is None
-        and comparison.of_states(last, manager.snapshot(), lockstep.system.snapshot()) is None
+        ours is not None
+        and theirs is not None
+        and comparison.of_answers(operation, ours, theirs) is None
+        and comparison.of_states(operation, manager.snapshot(), lockstep.system.snapshot()) is None
+        and (lockstep.reference is None or _identities_fit(kind, lockstep, lockstep.reference))
     )
 
 
-def _walks(manager: Manager, operations: Sequence[Operation], comparison: Comparison, lockstep: Lockstep) -> bool:
-    """Whether ``manager`` can go the way that the system went, and the identities seen on it stand for its contents."""
-    truth = None
-    if lockstep.reference is not None:
-        truth = Manager(manager.settings)
-        truth._interned = lockstep.reference._interned
-    for operation in operations:
-        if manager.population.resolve(operation) != operation:
-            return False
+def _identities_fit(kind: type[Manager], lockstep: Lockstep, reference: Manager) -> bool:
+    """Whether every identity that the system ever gave to a content stands for one content of a manager of ``kind``."""
+    manager, truth = kind(reference.settings), Manager(reference.settings)
+    truth._interned = reference._interned
+    seen = Correspondence()
+    for operation in lockstep.performed[:-1]:
         manager.apply(operation)
-        if truth is not None:
-            truth.apply(operation)
-            identities = lockstep.comparison.correspondence.theirs(truth.snapshot().contents)
-            for content, identity in zip(manager.snapshot().contents, identities, strict=True):
-                if identity is not None and not comparison.correspondence.relate(content, identity):
-                    return False
-    return True
+        truth.apply(operation)
+        identities = lockstep.comparison.correspondence.theirs(truth.pool.cached.contents())
+        for content, identity in zip(manager.pool.cached.contents(), identities, strict=True):
+            if identity is not None and not seen.relate(content, identity):
+                return False
+    manager.apply(lockstep.performed[-1])
+    return all(map(seen.relate, manager.pool.cached.contents(), lockstep.system.snapshot().contents))
 
 
 def _new_block_ids_grow(divergence: Divergence, lockstep: Lockstep) -> bool:
@@ -203,6 +201,6 @@ EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
     "003-salt-collides-with-adapter-name": _explained_by(SaltNamedLikeAnAdapter),
     "004-media-forgotten-in-prompt-tail": _explained_by(MediaForgottenInPromptTail),
     "005-lookahead-verified-at-another-length": _explained_by(LookAheadVerifiedOnce),
-    "006-aligned-before-the-drop": _explained_by(AlignedBeforeTheDrop),
+    "006-aligned-before-the-drop": _explained_by(AlignedBeforeTheDrop, without=LookAheadVerifiedOnce),
 }
 """Finding id to the question whether it explains a divergence."""

@@ -129,7 +129,7 @@ PRESETS: Mapping[str, Bias] = {
         boundary_percent=80,
         families=1,
         tails=2,
-        keys_percent=10,
+        keys_percent=25,
         collision_percent=2,
         drafts_max=2,
         requests_max=3,
@@ -220,7 +220,7 @@ class Generator:
         grain = self.geometry.grain_tokens
         # Next to each other, a token apart, across a block's edge, and in the block where the prompt ends.
         tail = tokens // grain * grain
-        layout = draw.one_of(((0, 1), (0, 2), (1, 2), (grain - 1, grain), (tail, tail + 1)))
+        layout = draw.one_of(((0, 1), (0, 2), (1, 2), (grain - 1, grain), (tail, tail + 1), (tail, tail + 1)))
         items = [
             Media(f"image-{position}-{draw.integer(0, 1)}", offset, length)
             for position, (offset, length) in enumerate(zip(layout, (1, 2), strict=True))

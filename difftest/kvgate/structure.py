@@ -10,7 +10,7 @@ from cattrs.v import format_exception
 
 from kvgate.errors import UsageError
 
-DOCUMENT_ERRORS = (ValueError, TypeError, KeyError, RecursionError, BaseValidationError)
+DOCUMENT_ERRORS = (ValueError, TypeError, KeyError, AttributeError, RecursionError, BaseValidationError)
 """Whatever a document that is not what it should be may raise while it becomes a value."""
 
 

@@ -77,6 +77,12 @@ def test_a_sound_system_passes() -> None:
     assert outcome.seconds > 0
 
 
+def test_a_plan_without_lanes_ends_at_once() -> None:
+    """It has nothing to run, and says that it ran nothing."""
+    outcome = campaign(Reference, lanes=())
+    assert ((), (), "completed") == (outcome.tallies, outcome.found, outcome.ended)
+
+
 def test_lanes_take_turns() -> None:
     """Whatever ends a campaign, it has seen a bit of everything."""
     tallies = campaign(Reference).tallies
@@ -133,7 +139,7 @@ def test_one_fault_is_reported_once_and_counted() -> None:
 
 def test_another_statement_is_another_fault() -> None:
     """Although the same thing differs: here the free queue, after two different operations."""
-    outcome = campaign(MovesEvicted, 4000)
+    outcome = campaign(MovesEvicted, 4000, minimises=False)
     assert ["KV-OP-07", "KV-OP-10"] == sorted(found.divergence.difference.statement for found in outcome.found)
     assert 1 == len({found.divergence.difference.subject.rstrip("0123456789") for found in outcome.found})
 
@@ -146,10 +152,10 @@ def test_a_case_need_not_be_shortened() -> None:
 
 def test_enough_is_enough() -> None:
     """One kind of fault is found, and the campaign says why it ended; with room for more it goes on."""
-    early, late = (campaign(MovesEvicted, 4000, kinds_max=kinds) for kinds in (1, 2))
+    early, late, whole = (campaign(MovesEvicted, 4000, kinds_max=kinds, minimises=False) for kinds in (1, 2, 3))
     assert (1, "enough found") == (len(early.found), early.ended)
     assert (2, "enough found") == (len(late.found), late.ended)
-    assert "completed" == campaign(MovesEvicted, 4000, kinds_max=3).ended
+    assert (2, "completed") == (len(whole.found), whole.ended)
 
 
 def test_a_time_budget_ends_it() -> None:

@@ -56,7 +56,7 @@ FIELDS = {
 
 def operations_of(kind: type[Operation]) -> st.SearchStrategy[Operation]:
     """Any operation of one kind."""
-    return st.builds(kind, **{each.name: FIELDS[each.name] for each in kind.__attrs_attrs__})  # type: ignore[union-attr]
+    return st.builds(kind, **{each.name: FIELDS[each.name] for each in kind.__attrs_attrs__})
 
 
 groups = st.one_of(

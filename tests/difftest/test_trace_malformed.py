@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvgate import trace as traces
@@ -88,7 +89,7 @@ def test_the_file_that_all_are_made_from_is_a_trace(path: Path, sound: bytes) ->
 
 
 RAW: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "empty": (lambda _: b"", "line 1: cut off"),
+    "empty": (lambda _: b"", "empty; a trace starts with a header"),
     "a newline": (lambda _: b"\n", "line 1: not JSON"),
     "binary": (lambda _: bytes(range(256)) * 4 + b"\n", "line 1: not JSON"),
     "no newline at the end": (lambda sound: sound[:-1], "line 8: cut off"),
@@ -230,7 +231,12 @@ def test_a_file_that_does_not_tell_its_size_is_read_no_further_either(
     monkeypatch.setattr(traces, "FILE_BYTES_MAX", 1000)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=lambda: pipe.open("wb", buffering=0).write(b"x" * 5000))
+
+    def pour() -> None:
+        with pipe.open("wb") as file:
+            file.write(b"x" * 5000)
+
+    writer = threading.Thread(target=pour)
     writer.start()
     with pytest.raises(UsageError, match="larger than 1000 bytes"):
         read(pipe)
@@ -253,35 +259,40 @@ def attempt(path: Path, content: bytes) -> traces.Trace | None:
     try:
         return read(path)
     except UsageError as error:
-        assert str(error).startswith(f"{path}: ")
-        assert "\n" not in str(error)
-        return None
+        told = str(error)
+    assert told.startswith(f"{path}: ")
+    assert "\n" not in told
+    return None
 
 
 many = settings(
-    max_examples=1000, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=700, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
 @many
 @given(content=st.binary(max_size=200))
-def test_junk_is_refused(content: bytes, path: Path) -> None:
-    """Bytes of any kind, alone and behind a sound header."""
+def test_junk_is_refused(content: bytes, path: Path, sound: bytes) -> None:
+    """Bytes of any kind; behind a sound header they are refused as well, unless there are none."""
     assert attempt(path, content) is None
+    header = sound.splitlines(keepends=True)[0]
+    assert (attempt(path, header + content) is None) == bool(content)
 
 
-@many
-@given(
-    edits=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=4), cut=st.integers(0, 40)
-)
-def test_a_file_with_wrong_bytes_is_read_or_refused(
-    edits: list[tuple[int, int]], cut: int, path: Path, sound: bytes
-) -> None:
-    """As a bad disk or a bad editor leaves it."""
-    content = bytearray(sound)
-    for position, byte in edits:
-        content[position % len(content)] = byte
-    attempt(path, bytes(content[: len(content) - max(0, cut - 30)]))
+def test_a_file_with_wrong_bytes_is_read_or_refused(path: Path, sound: bytes) -> None:
+    """As a bad disk or a bad editor leaves it: both happen often."""
+    outcomes: Counter[bool] = Counter()
+
+    @many
+    @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(48, 57) | st.integers(0, 255)), min_size=1, max_size=2))
+    def judge(edits: list[tuple[int, int]]) -> None:
+        content = bytearray(sound)
+        for position, byte in edits:
+            content[position % len(content)] = byte
+        outcomes[attempt(path, bytes(content)) is None] += 1
+
+    judge()
+    assert min(outcomes[True], outcomes[False]) > 20
 
 
 values = st.recursive(
@@ -294,7 +305,6 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=4,
 )
-SMALL = st.integers(0, 60)
 
 
 def places(document: Any, place: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -306,22 +316,28 @@ def places(document: Any, place: tuple[str | int, ...] = ()) -> list[tuple[str |
     return found
 
 
-@many
-@given(data=st.data())
-def test_a_file_with_other_values_is_refused_or_can_be_replayed(data: st.DataObject, path: Path, sound: bytes) -> None:
+def test_a_file_with_other_values_is_refused_or_can_be_replayed(path: Path, sound: bytes) -> None:
     """Any value in any place: what is let through can be run, compared and written down as a test."""
-    documents = [json.loads(line) for line in sound.splitlines()]
-    for _ in range(data.draw(st.integers(1, 3))):
-        number = data.draw(st.integers(0, len(documents) - 1))
-        *outer, last = data.draw(st.sampled_from(places(documents[number])))
-        holder = deep(documents[number], *outer)
-        whole = isinstance(holder[last], int) and not isinstance(holder[last], bool)
-        holder[last] = data.draw(SMALL if whole else values)
-        if data.draw(st.booleans()) and not whole:
-            break
-    trace = attempt(path, b"".join(json.dumps(document).encode() + b"\n" for document in documents))
-    if trace is not None:
-        where_the_reference_changed(trace)
-        _, divergences = run(Bench(Reference, trace.header.detectors), trace.header.settings, trace.operations)
-        assert [] == divergences
-        compile(regression_test(trace), "test", "exec")
+    outcomes: Counter[bool] = Counter()
+
+    @many
+    @given(st.data())
+    def judge(data: st.DataObject) -> None:
+        documents = [json.loads(line) for line in sound.splitlines()]
+        for _ in range(data.draw(st.integers(1, 3))):
+            number = data.draw(st.integers(0, len(documents) - 1))
+            *outer, last = data.draw(st.sampled_from(places(documents[number])))
+            holder = deep(documents[number], *outer)
+            # Mostly a number for a number, or hardly anything would be let through.
+            exact = type(holder[last]) is int and data.draw(st.integers(0, 9)) > 0
+            holder[last] = data.draw(st.integers(0, 60) if exact else values)
+        trace = attempt(path, b"".join(json.dumps(document).encode() + b"\n" for document in documents))
+        outcomes[trace is None] += 1
+        if trace is not None:
+            where_the_reference_changed(trace)
+            _, divergences = run(Bench(Reference, trace.header.detectors), trace.header.settings, trace.operations)
+            assert [] == divergences
+            compile(regression_test(trace), "test", "exec")
+
+    judge()
+    assert min(outcomes[True], outcomes[False]) > 20

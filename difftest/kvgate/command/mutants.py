@@ -137,6 +137,9 @@ def _print(prey: Sequence[Prey], alarm: Kill | None) -> None:
         f"{sum(not each.survived for each in expected)} of {len(expected)} killed, {len(prey) - len(expected)} "
         f"equivalent; the slowest took {slowest:.1f} s"
     )
+    if alone:
+        told = ", ".join(f"{name} {sum(each.kills[name] is not None for each in expected)}" for name in alone)
+        console.print(f"alone, of {len(expected)}: {told}")
     for each in prey:
         if each.mutant.equivalent:
             console.print(f"{each.mutant.name} is equivalent: {each.mutant.equivalent}", markup=False)

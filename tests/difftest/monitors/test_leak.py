@@ -204,7 +204,18 @@ def tensor() -> object:
     return kind(GONE)
 
 
-@pytest.mark.parametrize("hoard", [Plain, closure(), module(), tensor(), b"request-0", 0, None], ids=repr)
+NOT_ENTERED: dict[str, object] = {
+    "class": Plain,
+    "function": closure(),
+    "module": module(),
+    "tensor": tensor(),
+    "bytes": b"request-0",
+    "number": 0,
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("hoard", NOT_ENTERED.values(), ids=NOT_ENTERED)
 def test_some_things_are_not_entered(hoard: object) -> None:
     """Classes, functions, modules, tensors, plain values: they belong to no request, or have no end."""
     assert [] == at_rest(hoard)

@@ -1,0 +1,1 @@
+"""Tests of the command: what is printed, what is written, and the exit codes."""

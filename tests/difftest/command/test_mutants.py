@@ -1,0 +1,150 @@
+"""``kvgate mutants``.
+
+Goal: the table says what finds each mutant, and the exit code whether the gate is as sharp as it should be. Method:
+mutants of a system made for these tests; vLLM itself is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvgate.adapters.reference import Reference
+from kvgate.command import mutants
+from kvgate.models import MODELS
+from kvgate.mutants.mutant import Mutant, breaks
+from kvgate.mutants.zoo import ZOO
+from kvgate.systems import Loaded
+from kvreference.answers import Answer
+from kvreference.operations import Finish, Operation
+
+from .stage import Ended
+
+Kvgate = Callable[..., Ended]
+
+
+class Sound(Reference):
+    """The reference, with a method of its own to break."""
+
+    def apply(self, operation: Operation) -> Answer:
+        return super().apply(operation)
+
+
+class Faulty(Sound):
+    """A system that is not as it should be before anything is planted."""
+
+    def apply(self, operation: Operation) -> Answer:
+        answer: Answer = head_first(Sound.apply, self, operation)
+        return answer
+
+
+def head_first(original: Any, system: Sound, operation: Operation) -> Any:
+    """The blocks of a request that finishes are released head first."""
+    if isinstance(operation, Finish):
+        for table in system.tables[operation.request]:
+            table.blocks.reverse()
+    return original(system, operation)
+
+
+def unchanged(original: Any, system: Sound, operation: Operation) -> Any:
+    """Nothing is broken."""
+    return original(system, operation)
+
+
+def planted(broken: Any, equivalent: str | None = None) -> Mutant:
+    return breaks(f"{__name__}:Sound.apply", violates="KV-OP-07", equivalent=equivalent)(broken)
+
+
+KILLED, SURVIVING = planted(head_first), planted(unchanged)
+EQUIVALENT, EXPOSED = planted(unchanged, "Nothing [is] broken."), planted(head_first, "Nobody looks.")
+
+
+@pytest.fixture
+def zoo(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts other mutants into the zoo, and another system in the place of vLLM, on one small model."""
+
+    def put(*inside: Mutant, system: type[Sound] = Sound) -> None:
+        monkeypatch.setattr("kvgate.mutants.zoo.ZOO", inside)
+        monkeypatch.setattr("kvgate.systems.load_system", lambda _name: Loaded("stock", "0.20.2", system))
+        monkeypatch.setattr("kvgate.profiles.models_named", lambda names: [] if names else [MODELS["full"]])
+        monkeypatch.setattr(mutants, "BASELINE_OPERATIONS", 1000)
+        monkeypatch.setattr(mutants, "HUNT_OPERATIONS", 5000)
+
+    return put
+
+
+def test_a_mutant_that_is_found_is_exit_code_0(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+    """The table says by what, and after how many operations; an equivalent one is said to be, and why."""
+    zoo(KILLED, EQUIVALENT)
+    ended = kvgate("mutants")
+    assert (0, "") == (ended.code, ended.err)
+    assert "vLLM as it is: nothing found" in ended.out
+    row = next(line.split() for line in ended.out.splitlines() if line.lstrip().startswith("head-first"))
+    assert ["lockstep", "KV-OP-07"] == row[1:3]
+    assert int(row[3]) > 0
+    assert "1 of 1 killed, 1 equivalent; the slowest took " in ended.out
+    assert "unchanged is equivalent: Nothing [is] broken." in ended.out
+
+
+def test_a_mutant_that_survives_is_exit_code_1(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+    """By name."""
+    zoo(KILLED, SURVIVING)
+    ended = kvgate("mutants")
+    assert 1 == ended.code
+    assert "SURVIVED" in next(line for line in ended.out.splitlines() if line.lstrip().startswith("unchanged"))
+    assert "1 of 2 killed, 0 equivalent" in ended.out
+
+
+def test_one_that_is_not_equivalent_after_all_is_exit_code_1(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+    """What was said of it is wrong."""
+    zoo(EXPOSED)
+    assert 1 == kvgate("mutants").code
+
+
+def test_a_false_alarm_is_exit_code_1(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+    """A gate that finds something in vLLM as it is proves nothing with mutants."""
+    zoo(KILLED, system=Faulty)
+    ended = kvgate("mutants", "--format", "json")
+    assert 1 == ended.code
+    assert json.loads(ended.out)["false_alarm"] is True
+    assert "vLLM as it is: FOUND Divergence(" in kvgate("mutants").out
+
+
+def test_detectors_can_be_tried_alone(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+    """A column for each, and for programs the same."""
+    zoo(KILLED)
+    table = kvgate("mutants", "--each-detector")
+    assert "lockstep alone  check alone  ghost alone  leak alone" in table.out
+    assert ["-", "-", "-"] == next(
+        line.split() for line in table.out.splitlines() if line.lstrip().startswith("head-first")
+    )[-3:]
+    document = json.loads(kvgate("mutants", "--each-detector", "--format", "json").out)
+    (record,) = document["mutants"]
+    assert ("head-first", "KV-OP-07", None, False) == (
+        record["mutant"],
+        record["statement"],
+        record["equivalent"],
+        document["false_alarm"],
+    )
+    assert {"gate", "lockstep"} == {name for name, kill in record["kills"].items() if kill is not None}
+    assert {"by", "statement", "operations", "seconds"} == set(record["kills"]["gate"])
+
+
+def test_only_those_that_are_named_are_hunted(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+    """In the order in which they are named."""
+    zoo(SURVIVING, KILLED)
+    assert 0 == kvgate("mutants", "head-first").code
+
+
+def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each; nothing is loaded, and nothing is planted."""
+    monkeypatch.setattr("kvgate.systems.load_system", None)
+    ended = kvgate("mutants", "--list")
+    assert 0 == ended.code
+    lines = ended.out.splitlines()
+    assert [mutant.name for mutant in ZOO] == [line.partition(":")[0] for line in lines]
+    assert [bool(mutant.equivalent) for mutant in ZOO] == [line.endswith("(equivalent)") for line in lines]
+    assert 1 == len(kvgate("mutants", "--list", ZOO[3].name).out.splitlines())

@@ -1,0 +1,71 @@
+"""Progress on standard error.
+
+Goal: a person sees that something happens, a log is not flooded, and standard output is left to the report. Method: a
+console that writes into memory, and a clock that stands still until it is moved.
+"""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from kvgate.command import progress
+from kvgate.command.progress import Line, progress_line
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that the module reads."""
+    stopped = Clock()
+    monkeypatch.setattr(progress, "time", stopped)
+    return stopped
+
+
+def test_a_log_gets_a_line_now_and_then(clock: Clock) -> None:
+    """None at first: most commands are done by then. Names are not read as markup."""
+    output = StringIO()
+    line = Line(Console(file=output, force_terminal=False))
+    line.start()
+    for _ in range(40):
+        line.say(f"[red]{clock.now:.0f}")
+        clock.now += 1.0
+    line.stop()
+    assert ["[red]1015", "[red]1030"] == output.getvalue().splitlines()
+
+
+def test_a_terminal_gets_a_line_that_moves(clock: Clock) -> None:
+    """At once, and not more often than one can read; it is gone in the end."""
+    output = StringIO()
+    console = Console(file=output, force_terminal=True, width=80)
+    line = Line(console)
+    line.start()
+    shown = []
+    for text in ("first", "too soon", "second"):
+        line.say(text)
+        assert line._status is not None
+        shown.append(line._status.status)
+        clock.now += 0.15
+    line.stop()
+    assert ["first", "first", "second"] == shown
+    assert "second" in output.getvalue()
+
+
+def test_a_line_is_taken_away_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if what it tells of fails."""
+    stopped: list[bool] = []
+    monkeypatch.setattr(Line, "stop", lambda _line: stopped.append(True))
+    with pytest.raises(ZeroDivisionError), progress_line():
+        raise ZeroDivisionError
+    assert [True] == stopped

@@ -1,0 +1,291 @@
+"""The findings: each is written up, is shown by its traces, and excuses nothing but itself.
+
+Goal: what is declared is true, is told, and is narrow. Method: read what is written against what is declared; run the
+traces on vLLM, where it is installed, and on the reference with the finding's fault planted, where it is not; plant
+neighbouring faults that violate the same guarantees.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from kvgate.adapters.reference import Reference
+from kvgate.campaign import Lane, draw_case
+from kvgate.command.replay import where_the_reference_changed
+from kvgate.declared import (
+    EXPLANATIONS,
+    AlignedBeforeTheDrop,
+    GateSubtractsSkippedBlocks,
+    LookAheadVerifiedOnce,
+    MediaForgottenInPromptTail,
+    SaltNamedLikeAnAdapter,
+    explain,
+)
+from kvgate.difference import Divergence
+from kvgate.generators import PRESETS, Generator
+from kvgate.lockstep import Lockstep
+from kvgate.models import load
+from kvgate.runner import Bench, run
+from kvgate.system import Factory
+from kvgate.systems import load_system
+from kvgate.trace import Trace, Violated, read
+from kvreference.answers import Hit
+from kvreference.content import Keys, Prefix, Prefixes
+from kvreference.geometry import Geometry
+from kvreference.hit_lookup import longest_hit
+from kvreference.population import Request
+from kvreference.settings import Settings
+from kvreference.statements import STATEMENTS
+
+ROOT = Path(__file__).parents[2]
+FINDINGS = ROOT / "difftest" / "findings"
+REGISTER = (FINDINGS / "README.md").read_text(encoding="utf-8")
+TRACES = sorted(FINDINGS.glob("*/*.jsonl"))
+
+CASES = 60
+"""How many cases each neighbouring fault is looked for in."""
+
+of_every_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{path.parent.name[:3]}-{path.stem}")
+
+
+class GateSubtracts(GateSubtractsSkippedBlocks, Reference):
+    """002, as a system."""
+
+
+class SaltCollides(SaltNamedLikeAnAdapter, Reference):
+    """003, as a system."""
+
+
+class MediaForgotten(MediaForgottenInPromptTail, Reference):
+    """004, as a system."""
+
+
+class VerifiedOnce(LookAheadVerifiedOnce, Reference):
+    """005, as a system."""
+
+
+class AlignsFirst(AlignedBeforeTheDrop, Reference):
+    """006, as a system."""
+
+
+PLANTED: dict[str, Factory] = {
+    "002-gate-subtracts-skipped-blocks": GateSubtracts,
+    "003-salt-collides-with-adapter-name": SaltCollides,
+    "004-media-forgotten-in-prompt-tail": MediaForgotten,
+    "005-lookahead-verified-at-another-length": VerifiedOnce,
+    "006-aligned-before-the-drop": AlignsFirst,
+}
+"""Every finding but 001, whose fault is not one of the block manager's rules."""
+
+
+@cache
+def trace_at(path: Path) -> Trace:
+    return read(path)
+
+
+def diverges(factory: Factory, trace: Trace, without: int | None = None) -> list[tuple[Violated, list[str]]]:
+    """What a system violates on a trace, or on all of it but one operation, and every finding that explains it."""
+    operations = [operation for index, operation in enumerate(trace.operations) if index != without]
+    lockstep, divergences = run(Bench(factory, trace.header.detectors), trace.header.settings, operations)
+    return [(violated(divergence), explained(divergence, lockstep)) for divergence in divergences]
+
+
+def violated(divergence: Divergence) -> Violated:
+    return Violated(divergence.detector, divergence.difference.statement, divergence.difference.subject)
+
+
+def explained(divergence: Divergence, lockstep: Lockstep) -> list[str]:
+    return [finding for finding, explains in EXPLANATIONS.items() if explains(divergence, lockstep)]
+
+
+def unwrapped(text: str) -> str:
+    """A text without line breaks and quotation marks of Markdown."""
+    return " ".join(re.sub(r"^>", " ", text, flags=re.MULTILINE).split())
+
+
+# What is written
+
+
+def test_what_is_declared_is_written_up() -> None:
+    """Goal: no difference is excused without a story, and none is told that is not. Method: compare ids and folders."""
+    folders = {path.name for path in FINDINGS.iterdir() if path.is_dir()}
+    assert set(EXPLANATIONS) == folders
+    assert not [
+        name for name in folders for file in ("README.md", "trace.jsonl") if not (FINDINGS / name / file).is_file()
+    ]
+
+
+def test_the_register_has_a_row_for_every_finding() -> None:
+    """Goal: the register is complete and true. Method: its ids, statements and versions against folders and traces."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in REGISTER.splitlines() if line[:3] == "| ["
+    ]
+    told = {re.sub(r"\[(.*)\]\(.*\)", r"\1", row[0]): (row[1], row[3]) for row in rows}
+    headers = {name: trace_at(FINDINGS / name / "trace.jsonl").header for name in EXPLANATIONS}
+    assert {name: (header.violates and header.violates.statement) for name, header in headers.items()} == {
+        name: statement for name, (statement, _versions) in told.items()
+    }
+    assert not [name for name, (_statement, versions) in told.items() if headers[name].system_version not in versions]
+
+
+@of_every_trace
+def test_a_write_up_quotes_the_guarantee_and_says_how_to_see_it(path: Path) -> None:
+    """Goal: a reader has the guarantee's own words, and one command. Method: look for both, for every trace."""
+    text = unwrapped((path.parent / "README.md").read_text(encoding="utf-8"))
+    violates = trace_at(path).header.violates
+    assert violates is not None
+    assert violates.statement in text
+    assert STATEMENTS[violates.statement] in text
+    assert f"kvgate replay {path.relative_to(ROOT).as_posix()}" in text
+
+
+@of_every_trace
+def test_the_reference_still_goes_the_way_of_a_trace(path: Path) -> None:
+    """Goal: a trace tells what the reference does today. Method: compare answers and digests."""
+    assert where_the_reference_changed(trace_at(path)) is None
+
+
+# What is shown
+
+
+@of_every_trace
+def test_the_reference_passes(path: Path) -> None:
+    """Goal: a trace accuses vLLM, not its judges. Method: the reference in vLLM's place, as the positive control."""
+    assert [] == diverges(load_system("reference").factory, trace_at(path))
+
+
+@of_every_trace
+def test_vllm_shows_its_finding(path: Path) -> None:
+    """Goal: each finding is true of the vLLM installed. Method: replay; one divergence, the one that the header names,
+    and one finding alone that explains it."""
+    pytest.importorskip("vllm")
+    trace = trace_at(path)
+    assert [(trace.header.violates, [path.parent.name])] == diverges(load_system("stock").factory, trace)
+
+
+@pytest.mark.parametrize("path", [path for path in TRACES if path.parent.name in PLANTED], ids=lambda p: p.parent.name)
+def test_the_fault_alone_shows_the_finding(path: Path) -> None:
+    """Goal: the fault that explains a finding is the fault that makes it. Method: plant it into the reference; it shows
+    what vLLM shows, and no shorter trace does."""
+    trace, finding = trace_at(path), path.parent.name
+    assert [(trace.header.violates, [finding])] == diverges(PLANTED[finding], trace)
+    longer = [
+        index
+        for index in range(len(trace.lines))
+        if any(finding in found for _, found in diverges(PLANTED[finding], trace, without=index))
+    ]
+    assert not longer, "these operations can go"
+
+
+# What is not excused
+
+
+class GateOpen(Reference):
+    """Every request passes the gate."""
+
+    def _passes_gate(self, _request: Request, _hit: Hit) -> bool:
+        return True
+
+
+class GateLenient(Reference):
+    """The gate lets a request pass for which one block is lacking."""
+
+    def _passes_gate(self, request: Request, hit: Hit) -> bool:
+        spare = self.pool.free
+        spare.append(len(self.pool.references))
+        passes = super()._passes_gate(request, hit)
+        spare.remove(len(self.pool.references))
+        return passes
+
+
+class SaltIgnored(Reference):
+    """Two salts share content."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._interned = PrefixesWithout(self.geometry.grain_tokens, "salt")
+
+
+class AdapterIgnored(Reference):
+    """Two adapters share content."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._interned = PrefixesWithout(self.geometry.grain_tokens, "lora")
+
+
+class MediaIgnored(Reference):
+    """All multimodal items share content."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._interned = PrefixesWithout(self.geometry.grain_tokens, "media")
+
+
+class PrefixesWithout(Prefixes):
+    """Prefixes that do not depend on one kind of keys."""
+
+    def __init__(self, grain_tokens: int, kind: str) -> None:
+        super().__init__(grain_tokens)
+        self.kept = {"salt", "lora", "media"} - {kind}
+
+    def extend(self, known: list[Prefix], tokens: Sequence[int], keys: Keys) -> None:
+        super().extend(known, tokens, Keys(**{kind: getattr(keys, kind) for kind in self.kept}))
+
+
+class LookAheadForgotten(Reference):
+    """No look-ahead block is asked for."""
+
+    def _count_look_up(self, request: Request) -> Hit:
+        asked, self.geometry = self.geometry, bare(self.geometry)
+        hit = super()._count_look_up(request)
+        self.geometry = asked
+        return hit
+
+
+class HitShortened(Reference):
+    """Every hit is one alignment shorter than it could be."""
+
+    def _count_look_up(self, request: Request) -> Hit:
+        hit = super()._count_look_up(request)
+        if hit.tokens == 0:
+            return hit
+        return longest_hit(bare(self.geometry), self.pool.cached, self.prefixes[request.number], hit.tokens)
+
+
+def bare(geometry: Geometry) -> Geometry:
+    """The same without look-ahead."""
+    return Geometry(tuple(evolve(group, lookahead=False) for group in geometry.groups))
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "model"),
+    [
+        (GateOpen, "swa"),
+        (GateLenient, "swa"),
+        (SaltIgnored, "full"),
+        (AdapterIgnored, "full"),
+        (MediaIgnored, "full"),
+        (LookAheadForgotten, "two-windows+eagle"),
+        (HitShortened, "mixed-blocks+eagle"),
+    ],
+)
+def test_a_neighbouring_fault_is_not_excused(neighbour: Factory, model: str) -> None:
+    """Goal: another defect that violates the same guarantee is still a divergence. Method: plant one into the
+    reference, and count over hostile cases how often a finding explains it: seldom, for where both do the same nobody
+    can tell them apart."""
+    lane = Lane(load(model), "hostile")
+    generator = Generator(PRESETS[lane.preset], lane.model.geometry)
+    found: list[str | None] = []
+    for index in range(CASES):
+        case = draw_case(generator, lane, f"findings/{index}", 0)
+        lockstep, divergences = run(Bench(neighbour), case.settings, case.operations)
+        found += [explain(divergence, lockstep) for divergence in divergences]
+    assert len(found) >= 15
+    assert found.count(None) > len(found) / 2
