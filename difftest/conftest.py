@@ -63,4 +63,7 @@ def system(pytestconfig: pytest.Config) -> Loaded:
 def seconds(pytestconfig: pytest.Config) -> float | None:
     """The time budget of one test, in seconds."""
     text = pytestconfig.getoption("--time-budget")
-    return None if text is None else parse_duration(text)
+    try:
+        return None if text is None else parse_duration(text)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from error

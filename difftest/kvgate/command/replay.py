@@ -76,8 +76,8 @@ def replay(
         seed=header.seed,
         detectors=header.detectors,
         tallies=(Tally(header.model, header.preset, 1, len(lockstep.performed)),),
-        found=tuple(each for each in found if each.finding is None),
-        declared=tuple(each for each in found if each.finding is not None),
+        # Whoever replays wants the story, declared or not; it says which finding it belongs to.
+        found=tuple(found),
         preloads=tuple(map(str, preload or ())),
     )
     reproducers = dict.fromkeys(range(len(verdict.found)), file)
