@@ -14,7 +14,7 @@ from kvgate.command.options import Format
 from kvgate.generators import PRESETS
 from kvgate.machine import machine_for
 from kvgate.models import Model
-from kvgate.profiles import PROFILES, plan
+from kvgate.profiles import PROFILES, models_named, plan
 from kvgate.runner import GATE, MONITORS, Bench
 from kvgate.systems import Loaded
 
@@ -36,7 +36,7 @@ def test_no_divergence(
     """Goal: nothing diverges that is not declared. Method: seeded cases of every preset, as the profile says."""
     profile = pytestconfig.getoption("--profile")
     planned = plan(profile, [model], seed=pytestconfig.getoption("--seed"), seconds=seconds)
-    models = len(pytestconfig.getoption("--model")) or 8
+    models = len(models_named(pytestconfig.getoption("--model")))
     outcome = Campaign(bench, evolve(planned, operations=PROFILES[profile].operations // models)).run()
     preloads = pytestconfig.getoption("--preload")
     verdict = verdict_of(system, profile, planned.seed, bench.detectors, outcome, preloads)

@@ -6,6 +6,7 @@ follows from the campaign's seed, its lane and its index: any case can be drawn 
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -79,10 +80,12 @@ class Campaign:
         self._tallies = {lane: Tally(lane.model.name, lane.preset, 0, 0) for lane in plan.lanes}
         self._found: dict[tuple[str, ...], Found] = {}
         self._declared: dict[str, Found] = {}
+        self._until = math.inf
 
     def run(self, report: Callable[[Progress], None] = lambda _progress: None) -> Outcome:
         """Run until the plan is fulfilled, the time is up, enough is found, or somebody interrupts."""
         started = time.monotonic()
+        self._until = started + (math.inf if self.plan.seconds is None else self.plan.seconds)
         ended = "completed"
         operations = cases = 0
         try:
@@ -96,7 +99,7 @@ class Campaign:
                     break
                 if operations >= self.plan.operations:
                     break
-                if self.plan.seconds is not None and time.monotonic() - started > self.plan.seconds:
+                if time.monotonic() > self._until:
                     ended = "time budget"
                     break
         except KeyboardInterrupt:
@@ -134,7 +137,7 @@ class Campaign:
             # Kept before it is minimised: whoever interrupts that has the case as it was.
             self._found[kind] = Found(divergence, shown)
             if self.plan.minimises:
-                self._found[kind] = minimised(self.bench, divergence, shown)
+                self._found[kind] = minimised(self.bench, divergence, shown, self._until)
         return performed
 
 
@@ -146,15 +149,15 @@ def draw_case(generator: Generator, lane: Lane, seed: str, campaign_seed: int) -
     return Case(settings, operations, lane.model.name, lane.preset, campaign_seed)
 
 
-def minimised(bench: Bench, divergence: Divergence, case: Case) -> Found:
-    """The smallest case found that shows the same defect, told by what it violates and who saw it."""
+def minimised(bench: Bench, divergence: Divergence, case: Case, until: float = math.inf) -> Found:
+    """The smallest case found by ``until`` that shows the same defect, told by what it violates and who saw it."""
     wanted = _kind(divergence)
 
     def seen(operations: Iterable[Operation]) -> Divergence | None:
         lockstep, divergences = run(bench, case.settings, operations)
         return next((d for d in divergences if _kind(d) == wanted and explain(d, lockstep) is None), None)
 
-    operations = minimise(case.operations, lambda candidate: seen(candidate) is not None)
+    operations = minimise(case.operations, lambda candidate: seen(candidate) is not None, until)
     lockstep, divergences = run(bench, case.settings, operations)
     again = next((d for d in divergences if _kind(d) == wanted), None)
     if again is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from attrs import evolve
 
+from kvgate.adapters.stock import Stock
 from kvgate.comparison import Comparison
 from kvgate.correspondence import Correspondence
 from kvgate.difference import Divergence
@@ -27,7 +28,12 @@ from kvreference.settings import Settings
 
 
 def explain(divergence: Divergence, lockstep: Lockstep) -> str | None:
-    """The id of the finding that explains ``divergence``, or None. ``lockstep`` stands where it diverged."""
+    """The id of the finding that explains ``divergence``, or None. ``lockstep`` stands where it diverged.
+
+    Findings are vLLM 0.20.2's: in any other system the same fault is that system's own.
+    """
+    if not isinstance(lockstep.system, Stock):
+        return None
     return next((finding for finding, explains in EXPLANATIONS.items() if explains(divergence, lockstep)), None)
 
 

@@ -1,7 +1,7 @@
 """Where operations come from: settings and operations, drawn with a bias towards boundaries.
 
 Most faults sit one token around a block, a window, an alignment or a cap, so lengths are drawn there more often than
-anywhere else. ``Bias`` is the documented knob board; ``PRESETS`` has the three that the gate uses. Everything is
+anywhere else. ``Bias`` is the documented knob board; ``PRESETS`` has those that the gate uses. Everything is
 drawn through ``Draw``, so that the bare seeded driver and Hypothesis share one generator.
 """
 
@@ -121,6 +121,19 @@ PRESETS: Mapping[str, Bias] = {
         collision_percent=10,
         weights={**_WEIGHTS, Preempt: 15, Abort: 12, Finish: 15, LookUp: 8, Evict: 6, Reset: 3, ReleaseSkipped: 6},
     ),
+    # A few long conversations, in which whole blocks hold nothing but answers.
+    "long": Bias(
+        operations=700,
+        stretches=20,
+        pool_percent=(150, 300),
+        boundary_percent=30,
+        families=2,
+        tails=2,
+        keys_percent=25,
+        collision_percent=0,
+        requests_max=3,
+        weights={**_WEIGHTS, Arrive: 8, Admit: 20, Schedule: 150, Sample: 150, Finish: 2, Abort: 1},
+    ),
     # A handful of blocks and requests, for the shortest stories.
     "tiny": Bias(
         operations=60,
@@ -172,6 +185,7 @@ class Generator:
             requests_max=draw.integer(1, self.bias.requests_max),
             drafts_max=draw.integer(1, self.bias.drafts_max) if lookahead or draw.chance(20) else 0,
             caches=not draw.chance(4),
+            tells_events=draw.chance(75),
             full_sequence_must_fit=draw.chance(50),
         )
 
@@ -216,15 +230,22 @@ class Generator:
         )
 
     def _media(self, draw: Draw, tokens: int) -> tuple[Media, ...]:
-        """Two items in one of a few layouts, so that requests often differ in one item or one offset alone."""
+        """Items in one of a few layouts, so that requests often differ in one item or one offset alone."""
         grain = self.geometry.grain_tokens
-        # Next to each other, a token apart, across a block's edge, and in the block where the prompt ends.
         tail = tokens // grain * grain
-        layout = draw.one_of(((0, 1), (0, 2), (1, 2), (grain - 1, grain), (tail, tail + 1), (tail, tail + 1)))
-        items = [
-            Media(f"image-{position}-{draw.integer(0, 1)}", offset, length)
-            for position, (offset, length) in enumerate(zip(layout, (1, 2), strict=True))
-        ]
+        # Next to each other, a token apart, one that spans blocks, and two in the block where the prompt ends.
+        layout = draw.one_of(
+            (
+                ((0, 1), (1, 2)),
+                ((0, 1), (2, 2)),
+                ((1, 1), (2, 2)),
+                ((grain - 1, 1), (grain, 2)),
+                ((2, 1), (4, 2 * grain), (2 * grain + 4, 1)),
+                ((tail, 1), (tail + 1, 1)),
+            )
+        )
+        # An item's length follows from its identifier, as its content would.
+        items = [Media(f"image-{length}-{draw.integer(0, 1)}", offset, length) for offset, length in layout]
         return tuple(item for item in items if item.offset_tokens + item.length_tokens <= tokens)
 
     def _length(self, draw: Draw, most: int) -> int:

@@ -14,7 +14,7 @@ from kvgate.monitors.monitor import Monitor, Step
 from kvgate.system import System
 from kvreference.answers import Answer
 from kvreference.manager import Manager
-from kvreference.operations import Abort, Operation, TakeEvents
+from kvreference.operations import Abort, Operation, TakeEvents, TakeStatistics
 from kvreference.population import Population
 
 
@@ -71,7 +71,7 @@ class Lockstep:
     def close(self) -> list[Divergence]:
         """End every request, and judge what remains. Several things may remain, each is reported."""
         closings: list[Operation] = [Abort(number) for number in self.population.alive]
-        for closing in (*closings, TakeEvents()):
+        for closing in (*closings, TakeEvents(), TakeStatistics()):
             divergence = self.perform(closing)
             if divergence:
                 return [divergence]

@@ -7,6 +7,8 @@ deletion work.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve
@@ -21,20 +23,28 @@ ATTEMPTS_MAX = 3000
 class _Attempts:
     """Asks whether a candidate still fails, and gives up after a limit."""
 
-    def __init__(self, still_fails: StillFails) -> None:
+    def __init__(self, still_fails: StillFails, until: float) -> None:
         self._still_fails = still_fails
+        self._until = until
         self.left = ATTEMPTS_MAX
 
     def __call__(self, candidate: Sequence[Operation]) -> bool:
+        if time.monotonic() > self._until:
+            self.left = 0
         if self.left <= 0:
             return False
         self.left -= 1
         return self._still_fails(candidate)
 
 
-def minimise(operations: Sequence[Operation], still_fails: StillFails) -> tuple[Operation, ...]:
-    """A short list of operations for which ``still_fails`` holds, given that it holds for ``operations``."""
-    attempts = _Attempts(still_fails)
+def minimise(
+    operations: Sequence[Operation], still_fails: StillFails, until: float = math.inf
+) -> tuple[Operation, ...]:
+    """A short list of operations for which ``still_fails`` holds, given that it holds for ``operations``.
+
+    ``until`` is a time of ``time.monotonic``: what is shortest by then is returned.
+    """
+    attempts = _Attempts(still_fails, until)
     current = tuple(operations)
     while attempts.left > 0:
         smaller = _with_smaller_numbers(_with_fewer(current, attempts), attempts)

@@ -82,8 +82,8 @@ MODELS = {
 }
 """The presets, by name."""
 
-PUBLISHED = ("full", "swa", "gemma-hybrid", "gpt-oss-hybrid")
-"""The presets that stand for published models: what the gate runs unless told otherwise."""
+GATED = ("full", "swa", "gemma-hybrid", "gpt-oss-hybrid", "mixed-blocks")
+"""What the gate runs unless told otherwise: the published models, and block sizes that differ."""
 
 
 def load(name: str) -> Model:

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from kvgate.campaign import Lane, Plan
 from kvgate.generators import PRESETS
-from kvgate.models import MODELS, PUBLISHED, Model, load
+from kvgate.models import GATED, MODELS, Model, load
 
 
 @frozen
@@ -21,16 +21,16 @@ class Profile:
 
 PROFILES: Mapping[str, Profile] = {
     "quick": Profile(40_000, "before a commit: under a minute"),
-    "ci": Profile(1_200_000, "in front of a merge: some minutes"),
+    "ci": Profile(1_500_000, "in front of a merge: some minutes"),
     "deep": Profile(20_000_000, "over night"),
 }
 
 
 def models_named(names: Sequence[str]) -> list[Model]:
-    """The models called ``names``; without names the published ones, each with and without a draft layer."""
+    """The models called ``names``; without names those of the gate, each with and without a draft layer."""
     if names:
         return [load(name) for name in names]
-    return [model for name in PUBLISHED for model in (MODELS[name], MODELS[name].with_lookahead())]
+    return [model for name in GATED for model in (MODELS[name], MODELS[name].with_lookahead())]
 
 
 def plan(

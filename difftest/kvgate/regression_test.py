@@ -23,8 +23,11 @@ _NAMES = {
 }
 
 
-def regression_test(trace: Trace, preloads: Sequence[Path] = ()) -> str:
-    """The source of a test that fails as long as the case diverges; ``preloads`` are run before the system is built."""
+def regression_test(trace: Trace, system: str, preloads: Sequence[Path] = ()) -> str:
+    """The source of a test that fails as long as the case diverges in a way that no finding explains.
+
+    ``preloads`` are run before the system is built.
+    """
     header = trace.header
     used: set[str] = set()
     operations = [_spell(operation, used) for operation in trace.operations]
@@ -34,13 +37,14 @@ def regression_test(trace: Trace, preloads: Sequence[Path] = ()) -> str:
         imports.setdefault(_NAMES.get(name, "kvreference.operations"), []).append(name)
     violated = header.violates
     claim = "the system and the reference agree" if violated is None else f"{violated.statement} holds"
-    arguments = repr(header.system)
+    arguments = repr(system)
     if preloads:
         arguments += f", [{', '.join(f'Path({str(path)!r})' for path in preloads)}]"
     lines = [
         f'"""{_in_docstring(f"{header.system} {header.system_version} on {header.model}: {claim}")}."""',
         "",
         *(("from pathlib import Path", "") if preloads else ()),
+        "from kvgate.declared import explain",
         "from kvgate.runner import Bench, run",
         "from kvgate.systems import load_system",
         *(f"from {module} import {', '.join(names)}" for module, names in sorted(imports.items())),
@@ -53,8 +57,8 @@ def regression_test(trace: Trace, preloads: Sequence[Path] = ()) -> str:
         *(f"        {operation}," for operation in operations),
         "    ]",
         f"    bench = Bench(load_system({arguments}).factory, {header.detectors!r})",
-        "    _, divergences = run(bench, settings, operations)",
-        "    assert divergences == []",
+        "    lockstep, divergences = run(bench, settings, operations)",
+        "    assert [found for found in divergences if explain(found, lockstep) is None] == []",
         "",
     ]
     return "\n".join(lines)

@@ -28,6 +28,10 @@ GATE = ("lockstep", "ghost", "leak")
 """What the gate uses: in lockstep a state equals one that satisfies the invariants, so ``check`` would add nothing."""
 
 
+_PROTOCOL = ("population", "apply", "snapshot", "roots", "name_of")
+"""What every system has; see ``kvgate.system``."""
+
+
 @frozen
 class Bench:
     """A system under test, and what judges it."""
@@ -55,13 +59,17 @@ class Bench:
 
     def _build(self, settings: Settings) -> System:
         try:
-            return self.factory(settings)
+            system = self.factory(settings)
         except (UsageError, SystemUnavailableError):
             raise
         except ValueError as error:
             raise UsageError(f"the system does not support the settings it was given: {error}") from error
         except (Exception, SystemExit) as error:
             raise SystemUnavailableError(f"the system cannot be built: {type(error).__name__}: {error}") from error
+        missing = [name for name in _PROTOCOL if not hasattr(system, name)]
+        if missing:
+            raise SystemUnavailableError(f"the system is not one: a {type(system).__name__} has no {missing[0]!r}")
+        return system
 
 
 def run(bench: Bench, settings: Settings, operations: Iterable[Operation]) -> tuple[Lockstep, Sequence[Divergence]]:

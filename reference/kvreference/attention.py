@@ -37,7 +37,7 @@ def blocks_occupied(tokens: int, block_size_tokens: int) -> int:
 
 
 def blocks_held_at_most(window_tokens: int, chunk_tokens: int, tokens_max: int, block_size_tokens: int) -> int:
-    """The most blocks that one request holds at once in a sliding-window group.
+    """A bound on the blocks that one request holds at once in a sliding-window group, often one more than it ever does.
 
     While a chunk is computed the request holds the window before it and the chunk itself, never more than
     ``tokens_max`` tokens in all. The window need not start at a block's first token, hence one block more.

@@ -1,7 +1,6 @@
 """The block pool: who holds which block, which are free, and what the cached ones hold.
 
-Block 0 is the null block. It stands in tables where nothing is needed any more; nobody owns it, it is never free and
-never cached.
+Block 0 is the null block: it stands in tables where nothing is needed any more, and is never held, free or cached.
 """
 
 from __future__ import annotations

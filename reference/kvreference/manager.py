@@ -269,7 +269,7 @@ class Manager:
 
     def _take_events(self, _operation: TakeEvents) -> Happened:
         events, self._events = self._events, []
-        return Happened(tuple(events))
+        return Happened(tuple(events) if self.settings.tells_events else ())
 
     def _take_statistics(self, _operation: TakeStatistics) -> Statistics:
         statistics, self._statistics = self._statistics, Statistics()

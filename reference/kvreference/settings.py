@@ -29,6 +29,8 @@ class Settings:
     """How many draft tokens are proposed at most behind a sampled one."""
     caches: bool = True
     """Whether prefix caching is on."""
+    tells_events: bool = True
+    """Whether KV events are told."""
     full_sequence_must_fit: bool = True
     """Whether a request is admitted only if all of its tokens fit, not merely its first chunk."""
 

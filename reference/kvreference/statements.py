@@ -19,7 +19,7 @@ _SENTENCES = {
     "cached in every group; neither it nor the look-ahead block behind it, where there is one, reaches the request's "
     "last token.",
     "KV-OP-02": "A hit is served by the blocks that were registered first for its content.",
-    "KV-OP-03": "A request passes the admission gate exactly if what its tokens so far will hold at their peak fits "
+    "KV-OP-03": "A request passes the admission gate exactly if a bound on what its tokens so far hold at once fits "
     "into what is free; look-ahead slots are not counted.",
     "KV-OP-04": "An allocation is refused exactly if it takes more blocks than are free.",
     "KV-OP-05": "New blocks come from the front of the free queue, group by group.",
@@ -32,7 +32,7 @@ _SENTENCES = {
     "KV-OP-11": "A reset forgets all content if nobody holds a block, and changes nothing otherwise.",
     "KV-OP-12": "Events tell every block cached or forgotten, in order, with exactly the tokens of the blocks named.",
     "KV-OP-13": "Statistics count every look-up that may read the cache, in tokens, those of preempted requests apart.",
-    "KV-OP-14": "The common prefix of a full group is the leading blocks that all with blocks hold; windows have none.",
+    "KV-OP-14": "With caching, the common prefix of a full group is the leading blocks that all with blocks hold.",
     "KV-MEM-01": "Whatever a computed token reads is in its slot: the state of its own request's prefix.",
     "KV-MEM-02": "A step has a slot of its own for every token it computes or drafts.",
     "KV-LEAK-01": "Once no request is alive, no block is held and nothing in the manager remembers a request.",

@@ -27,7 +27,7 @@ from kvreference.events import Event
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Evict, OfRequest, Operation, Preempt, Sample
 
-CASES = {"legal": 16, "hostile": 12, "tiny": 60}
+CASES = {"legal": 16, "hostile": 12, "tiny": 80}
 """How many cases of each preset are counted, for each model."""
 
 EVERY_MODEL: dict[str, Model] = {
@@ -131,11 +131,32 @@ def _after(answer: Answer) -> Iterator[str]:
             yield "preempted requests counted"
 
 
+@pytest.mark.parametrize("model", ["full", "gemma-hybrid", "gpt-oss-hybrid+eagle"])
+def test_long_conversations_are_long(model: str) -> None:
+    """Tables of more than 64 blocks, and blocks that hold nothing but answers, which the other presets hardly reach."""
+    longest = answered = 0
+    for case in cases(model, "long", 8):
+        manager = Manager(case.settings)
+        prompts: dict[int, int] = {}
+        for operation in case.operations:
+            resolved = manager.population.resolve(operation)
+            if resolved is not None:
+                manager.apply(resolved)
+                if isinstance(resolved, Arrive):
+                    prompts[resolved.request] = len(manager.population[resolved.request].tokens)
+                elif isinstance(resolved, Sample):
+                    answers = len(manager.population[resolved.request].tokens) - prompts[resolved.request]
+                    answered = max(answered, answers)
+        longest = max(longest, *(len(t.blocks) for tables in manager.tables.values() for t in tables), 0)
+    assert longest > 64
+    assert answered > 48
+
+
 def missing(found: Counter[str], least: dict[str, int]) -> dict[str, int]:
     return {name: found[name] for name, minimum in least.items() if found[name] < minimum}
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", CASES)
 @pytest.mark.parametrize("model", EVERY_MODEL)
 def test_every_lane_does_everything(model: str, preset: str) -> None:
     """Every operation, every answer and every event, hits above all; and a large share of what is drawn is legal.
@@ -150,7 +171,7 @@ def test_every_lane_does_everything(model: str, preset: str) -> None:
     assert found["legal"] > found["drawn"] * (0.3 if preset == "tiny" else 0.4)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", CASES)
 def test_every_preset_meets_every_situation(preset: str) -> None:
     """Over all models: refusals of both kinds, drafts, keys, resets, preempted requests that come back."""
     found = sum((counts(model, preset) for model in EVERY_MODEL), Counter[str]())

@@ -32,6 +32,7 @@ from kvreference.operations import (
     Sample,
     Schedule,
     TakeEvents,
+    TakeStatistics,
 )
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
@@ -115,7 +116,7 @@ def test_a_sound_system_does_not_diverge() -> None:
     run = lockstep(Reference, witness)
     assert first(run, Arrive(0, PROMPT), LookUp(0), Admit(0, 64), Sample(0, 0, 9, 0), Schedule(0, 1)) is None
     assert [] == run.close()
-    assert [Abort(0), TakeEvents()] == run.performed[5:]
+    assert [Abort(0), TakeEvents(), TakeStatistics()] == run.performed[5:]
     assert run.performed == [step.operation for step in witness.seen]
 
 
@@ -206,7 +207,7 @@ def test_at_rest_everything_that_remains_is_reported() -> None:
     assert run.perform(Arrive(0, PROMPT)) is None
     found = run.close()
     assert ["one", "two", "three"] == [divergence.difference.subject for divergence in found]
-    assert {(3, None)} == {(divergence.step, divergence.operation) for divergence in found}
+    assert {(4, None)} == {(divergence.step, divergence.operation) for divergence in found}
 
 
 def test_what_diverges_while_requests_end_is_reported_alone() -> None:

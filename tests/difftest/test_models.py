@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kvgate.errors import UsageError
-from kvgate.models import FILE_BYTES_MAX, GROUPS_MAX, MODELS, PUBLISHED, TOKENS_MAX, load
+from kvgate.models import FILE_BYTES_MAX, GATED, GROUPS_MAX, MODELS, TOKENS_MAX, load
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 
@@ -51,7 +51,7 @@ def test_a_preset_with_a_draft_layer(name: str) -> None:
 
 def test_published_models_are_presets() -> None:
     """What runs by default."""
-    assert set(PUBLISHED) < set(MODELS)
+    assert set(GATED) < set(MODELS)
 
 
 @pytest.mark.parametrize(

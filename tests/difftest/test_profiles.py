@@ -11,7 +11,7 @@ from kvgate.campaign import Lane
 from kvgate.command.check import parse_duration
 from kvgate.errors import UsageError
 from kvgate.generators import PRESETS
-from kvgate.models import MODELS, PUBLISHED
+from kvgate.models import GATED, MODELS
 from kvgate.profiles import PROFILES, models_named, plan
 
 DURATIONS = {"90": 90.0, "90s": 90.0, "5m": 300.0, "2h": 7200.0, "0.5s": 0.5, "1.5m": 90.0}
@@ -33,7 +33,7 @@ def test_anything_else_is_refused(text: str) -> None:
 def test_without_names_the_published_models_are_run() -> None:
     """Each with and without a draft layer."""
     names = [model.name for model in models_named(())]
-    assert [name for published in PUBLISHED for name in (published, f"{published}+eagle")] == names
+    assert [name for published in GATED for name in (published, f"{published}+eagle")] == names
 
 
 def test_models_are_run_as_they_are_named() -> None:

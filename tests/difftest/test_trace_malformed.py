@@ -337,7 +337,7 @@ def test_a_file_with_other_values_is_refused_or_can_be_replayed(path: Path, soun
             where_the_reference_changed(trace)
             _, divergences = run(Bench(Reference, trace.header.detectors), trace.header.settings, trace.operations)
             assert [] == divergences
-            compile(regression_test(trace), "test", "exec")
+            compile(regression_test(trace, trace.header.system), "test", "exec")
 
     judge()
     assert min(outcomes[True], outcomes[False]) > 20

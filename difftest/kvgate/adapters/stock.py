@@ -74,7 +74,7 @@ class Stock:
             enable_caching=settings.caches,
             use_eagle=any(group.lookahead for group in geometry.groups),
             log_stats=True,
-            enable_kv_cache_events=True,
+            enable_kv_cache_events=settings.tells_events,
         )
         self._requests: dict[int, Request] = {}
         hasher = get_request_block_hasher(geometry.grain_tokens, sha256) if settings.caches else None
@@ -207,11 +207,10 @@ class Stock:
 
     def snapshot(self) -> Snapshot:
         pool = self.manager.block_pool
-        managers = self.manager.coordinator.single_type_managers
         tables = {}
         for number in self._requests:
-            name = self.name_of(number)
-            blocks = [[block.block_id for block in manager.req_to_blocks.get(name, ())] for manager in managers]
+            # What vLLM's scheduler sends to its workers.
+            blocks = list(self.manager.get_block_ids(self.name_of(number)))
             if any(blocks):
                 tables[number] = blocks
         return Snapshot(

@@ -124,7 +124,8 @@ def publish(verdict: Verdict, directory: Path | None, format_name: Format) -> No
     """Print the verdict, write a reproducer for each divergence, and all reports where a directory was asked for.
 
     Raises:
-        UsageError: a file could not be written; the verdict is printed all the same.
+        UsageError: a file could not be written and nothing was found. A divergence counts for more than a file: then
+            this is only said.
     """
     from kvgate import trace
     from kvgate.reports import formats
@@ -143,7 +144,10 @@ def publish(verdict: Verdict, directory: Path | None, format_name: Format) -> No
         failure = error
     typer.echo(formats.render(verdict, format_name.value, not_tested=NOT_TESTED, reproducers=reproducers))
     if failure is not None:
-        raise UsageError(f"{failure.filename}: cannot be written: {failure.strerror}") from failure
+        message = f"{failure.filename}: cannot be written: {failure.strerror}"
+        if not verdict.found:
+            raise UsageError(message) from failure
+        typer.echo(f"kvgate: {message}", err=True)
 
 
 def make_writable(directory: Path) -> None:

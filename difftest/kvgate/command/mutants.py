@@ -60,7 +60,7 @@ def mutants(
     from kvgate.runner import Bench
     from kvgate.systems import load_system
 
-    models = models_named(()) + models_named(("two-windows+eagle", "mixed-blocks"))
+    models = models_named(()) + models_named(("two-windows+eagle",))
     prey: list[Prey] = []
     with progress_line() as line:
         line.say("loading stock …")
@@ -69,10 +69,18 @@ def mutants(
         alarm = chase(bench, models, seed, BASELINE_OPERATIONS, HUNT_SECONDS)
         for number, mutant in enumerate(chosen):
             line.say(f"{number + 1} of {len(chosen)}: {mutant.name}")
-            limits = {"operations": HUNT_OPERATIONS, "seconds": HUNT_SECONDS}
-            if mutant.equivalent is not None:
-                limits["operations"] = BASELINE_OPERATIONS
-            prey.append(hunt(bench, mutant, models, seed=seed, each_detector=each_detector, **limits))  # type: ignore[arg-type]
+            operations = HUNT_OPERATIONS if mutant.equivalent is None else BASELINE_OPERATIONS
+            prey.append(
+                hunt(
+                    bench,
+                    mutant,
+                    models,
+                    seed=seed,
+                    operations=operations,
+                    seconds=HUNT_SECONDS,
+                    each_detector=each_detector,
+                )
+            )
     if output is TableFormat.JSON:
         typer.echo(
             json.dumps({"false_alarm": alarm is not None, "mutants": [_record(each) for each in prey]}, indent=1)

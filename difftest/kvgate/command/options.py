@@ -52,7 +52,7 @@ Models: TypeAlias = Annotated[
         "--model",
         metavar="NAME|FILE",
         help="A model preset (NAME+eagle for a draft layer in every group) or a JSON file. May be given several "
-        "times. Default: the published presets, each with and without EAGLE.",
+        "times. Default: four published models and one with mixed block sizes, each with and without EAGLE.",
     ),
 ]
 Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="The seed that every case follows from.")]

@@ -46,19 +46,19 @@ def replay(
     from kvgate.verdict import Found, Tally, Verdict
 
     trace = traces.read(file)
+    header = trace.header
+    name = sut or header.system
+    if sut is None and name not in BUILT_IN:
+        raise UsageError(f"{file}: written for the system {name!r}; to run that code, say so with --sut {name}")
     if as_pytest:
         from kvgate.regression_test import regression_test
 
-        typer.echo(regression_test(trace, preload or ()), nl=False)
+        typer.echo(regression_test(trace, name, preload or ()), nl=False)
         return
-    header = trace.header
     changed = where_the_reference_changed(trace)
     if changed is not None:
         message = f"the reference has changed since this trace was written: {changed}"
         typer.echo(f"kvgate: {printable(message, 2000)}", err=True)
-    name = sut or header.system
-    if sut is None and name not in BUILT_IN:
-        raise UsageError(f"{file}: written for the system {name!r}; to run that code, say so with --sut {name}")
     with progress_line() as line:
         line.say(f"loading {name} …")
         system = load_system(name, preload or ())

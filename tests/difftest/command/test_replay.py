@@ -29,7 +29,7 @@ def test_a_case_that_passes_is_exit_code_0(here: Path, kvgate: Kvgate) -> None:
     verdict = json.loads(ended.out)
     assert ("reference", "replay", 7) == (verdict["system"]["name"], verdict["system"]["profile"], verdict["seed"])
     # The operations of the trace, and the one that takes the events at the end.
-    assert [{"model": "one group", "preset": "tiny", "cases": 1, "operations": 4}] == verdict["tested"]
+    assert [{"model": "one group", "preset": "tiny", "cases": 1, "operations": 5}] == verdict["tested"]
 
 
 def test_a_case_that_diverges_is_exit_code_1(here: Path, kvgate: Kvgate) -> None:
@@ -79,12 +79,14 @@ def test_a_declared_difference_is_told_as_such(here: Path, kvgate: Kvgate, monke
     monkeypatch.setattr("kvgate.declared.explain", explain)
     ended = kvgate("replay", str(stored(here, "reference")), "--sut", "faulty:HeadFirst", "--format", "json")
     verdict = json.loads(ended.out)
-    assert (1, [], ["000-known"]) == (ended.code, verdict["found"], [each["finding"] for each in verdict["declared"]])
+    assert (1, ["000-known"], []) == (ended.code, [each["finding"] for each in verdict["found"]], verdict["declared"])
 
 
 def test_a_case_can_be_printed_as_a_test(here: Path, kvgate: Kvgate) -> None:
-    """The source and nothing else, without a system."""
-    ended = kvgate("replay", str(stored(here, "no_such_module:build")), "--as-pytest")
+    """The source and nothing else, without a system; code that only the trace names is not written into it."""
+    path = str(stored(here, "no_such_module:build"))
+    assert 2 == kvgate("replay", path, "--as-pytest").code
+    ended = kvgate("replay", path, "--as-pytest", "--sut", "no_such_module:build")
     assert (0, "") == (ended.code, ended.err)
     compile(ended.out, "test", "exec")
     assert "load_system('no_such_module:build')" in ended.out
