@@ -1,4 +1,4 @@
-"""Mutants of what the block manager tells its scheduler besides blocks: statistics and the common prefix."""
+"""Mutants of what the block manager tells its scheduler: statistics, the common prefix, and tables for the workers."""
 
 from __future__ import annotations
 
@@ -52,3 +52,9 @@ def common_prefix_of_some(_original: Any, self: Any, running_request_id: str) ->
     """The common prefix is what at least two requests share, not what all do."""
     blocks = self.req_to_blocks[running_request_id]
     return sum(1 for _ in takewhile(lambda block: block.ref_cnt > 1, blocks))
+
+
+@breaks(f"{_MANAGER}.get_block_ids", violates="KV-OP-05")
+def tables_told_in_reverse(original: Any, self: Any, request_id: str) -> Any:
+    """What workers are told of a block table stands in reverse."""
+    return tuple(blocks[::-1] for blocks in original(self, request_id))

@@ -88,3 +88,9 @@ def reset_despite_holders(original: Any, self: Any) -> Any:
         return original(self)
     finally:
         queue.num_free_blocks = counted
+
+
+@breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-OP-10")
+def cached_for_good_without_events(original: Any, self: Any, block: Any) -> Any:
+    """Where no events are told, a block that is handed out stays cached."""
+    return self.enable_kv_cache_events and original(self, block)
