@@ -18,11 +18,23 @@ class Done:
 
 
 @frozen
+class Partial:
+    """Where a hit ends inside a block of ``group``: the block that begins with it, and how many tokens of it count."""
+
+    group: int
+    source: int
+    tokens: int
+
+
+@frozen
 class Hit:
     """The longest hit, in tokens, and the blocks that serve it."""
 
     tokens: int
     blocks: BlockTable
+    """The full blocks of the hit."""
+    partials: tuple[Partial, ...] = ()
+    """The blocks of which a beginning is copied."""
 
 
 @frozen
@@ -31,6 +43,10 @@ class Granted:
 
     hit_tokens: int
     blocks: BlockTable
+    external_tokens: int = 0
+    """How many tokens behind the hit come from another node."""
+    loads: bool = False
+    """Whether those arrive later."""
 
 
 @frozen
@@ -63,6 +79,23 @@ class Happened:
 
 
 @frozen
+class Copy:
+    """The first ``tokens`` tokens of block ``source`` go to the same slots of block ``destination``, in one group."""
+
+    group: int
+    source: int
+    destination: int
+    tokens: int
+
+
+@frozen
+class Copies:
+    """What the worker copies before it computes the step, in order."""
+
+    copies: tuple[Copy, ...]
+
+
+@frozen
 class Statistics:
     """Prefix-cache statistics: look-ups, tokens asked for, tokens hit; those of preempted requests apart."""
 
@@ -92,4 +125,4 @@ class Statistics:
         )
 
 
-Answer: TypeAlias = Done | Hit | Granted | Refused | Success | Shared | Happened | Statistics
+Answer: TypeAlias = Done | Hit | Granted | Refused | Success | Shared | Happened | Copies | Statistics

@@ -1,35 +1,67 @@
 """The block pool: who holds which block, which are free, and what the cached ones hold.
 
 Block 0 is the null block: it stands in tables where nothing is needed any more, and is never held, free or cached.
+A block that is not cached, and so could serve nobody but its holder, is *scratch*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+
+from attrs import frozen
 
 from kvreference.cached_map import CachedMap, Content
-from kvreference.free_queue import FreeQueue
+from kvreference.free_queue import FreeQueue, ScratchFirstQueue
+from kvreference.partial_map import PartialMap
 
 NULL = 0
 """The null block's id."""
 
 
+@frozen
+class Pinned:
+    """What is pinned: blocks, held or not, and those that nobody holds in the order in which they were released."""
+
+    blocks: frozenset[int] = frozenset()
+    queue: tuple[int, ...] = ()
+
+
 class BlockPool:
     """All blocks of one system; ``blocks`` counts the null block."""
 
-    def __init__(self, blocks: int) -> None:
+    def __init__(self, blocks: int, scratch_first: bool = False) -> None:
         self.references = [0] * blocks
-        """Per block, how many table entries name it. Not maintained for the null block."""
-        self.free = FreeQueue(range(1, blocks))
+        """Per block, how many table entries name it and how many copies read it. Not kept for the null block."""
+        self.free = (ScratchFirstQueue if scratch_first else FreeQueue)(range(1, blocks))
         self.cached = CachedMap(blocks)
+        self.partial = PartialMap()
 
     def copy(self) -> BlockPool:
         """An independent pool in the same state."""
-        other = BlockPool(1)
+        other = type(self).__new__(type(self))
         other.references = list(self.references)
         other.free = self.free.copy()
         other.cached = self.cached.copy()
+        other.partial = self.partial.copy()
         return other
+
+    def is_cached(self, block: int) -> bool:
+        """Whether ``block`` is known to hold something that a hit could use."""
+        return self.cached.content_of(block) is not None or bool(self.partial.contents_of(block))
+
+    def pinned_blocks(self) -> Pinned:
+        """What is pinned: nothing, without a pinned tier."""
+        return Pinned()
+
+    # Taking
+
+    def make_room(self, count: int, kept: Collection[int]) -> bool:
+        """Whether ``count`` blocks can be taken from the free queue; ``kept`` must stay what they are."""
+        return count <= len(self.free)
+
+    def count_free(self, blocks: Iterable[int]) -> int:
+        """How many of ``blocks`` are in the free queue: to hold them takes them out of it."""
+        return sum(self.references[block] == 0 for block in blocks)
 
     def take(self, count: int) -> tuple[list[int], list[Content]]:
         """Take ``count`` blocks from the front of the free queue, for one holder each.
@@ -37,7 +69,7 @@ class BlockPool:
         Returns the blocks, and the content that was lost with them, in order.
         """
         blocks = [self.free.pop() for _ in range(count)]
-        lost = [content for block in blocks if (content := self.cached.forget(block)) is not None]
+        lost = [content for block in blocks if (content := self._forget(block)) is not None]
         for block in blocks:
             self.references[block] = 1
         return blocks, lost
@@ -46,24 +78,59 @@ class BlockPool:
         """One more holder for each of ``blocks``; those that were free are no longer."""
         for block in blocks:
             if self.references[block] == 0:
-                self.free.remove(block)
+                self._unqueue(block)
             self.references[block] += 1
 
-    def release(self, blocks: Iterable[int]) -> None:
-        """One holder fewer for each of ``blocks``; those without any go to the back of the free queue, in order.
+    def _unqueue(self, block: int) -> None:
+        self.free.remove(block)
 
-        Null blocks are passed over.
-        """
+    # Releasing
+
+    def release(self, blocks: Iterable[int]) -> None:
+        """One holder fewer for each of ``blocks``; those without any become free, in order. Null is passed over."""
+        freed = []
         for block in blocks:
             if block == NULL:
                 continue
             self.references[block] -= 1
             if self.references[block] == 0:
-                self.free.append(block)
+                freed.append(block)
+        self._queue(freed)
+
+    def _queue(self, blocks: Sequence[int]) -> None:
+        self.free.put(blocks, {block for block in blocks if not self.is_cached(block)})
+
+    def slide(self, blocks: Sequence[int], tail_blocks: int) -> None:
+        """Release ``blocks``, the later ones first, because the window slid past them.
+
+        A hit reads the last ``tail_blocks`` blocks before a boundary.
+        """
+        self.release(blocks)
+
+    def end(self, blocks: Sequence[int]) -> None:
+        """Release ``blocks``, the later ones first, because their request gives up its table."""
+        self.release(blocks)
+
+    # Forgetting
+
+    def evict(self, block: int) -> Content | None:
+        """Forget what ``block`` holds, whoever holds it; returns the content that was cached, or None."""
+        content = self._forget(block)
+        if self.references[block] == 0:
+            self._turned_scratch(block)
+        return content
+
+    def _forget(self, block: int) -> Content | None:
+        self.partial.forget(block)
+        return self.cached.forget(block)
+
+    def _turned_scratch(self, block: int) -> None:
+        self.free.turned_scratch(block)
 
     def reset(self) -> bool:
         """Forget all content, if nobody holds a block; returns whether it happened."""
-        if len(self.free) != len(self.references) - 1:
+        if any(self.references[NULL + 1 :]):
             return False
         self.cached = CachedMap(len(self.references))
+        self.partial = PartialMap()
         return True

@@ -46,6 +46,10 @@ class CachedMap:
         blocks = self._blocks.get(content)
         return None if blocks is None else blocks[0]
 
+    def content_of(self, block: int) -> Content | None:
+        """What ``block`` is known to hold, or None."""
+        return self._content[block]
+
     def contents(self) -> list[Content | None]:
         """For each block, what it is known to hold, or None."""
         return list(self._content)

@@ -7,7 +7,7 @@ front; whatever is put at the back outlives what stood before it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 
 class FreeQueue:
@@ -50,6 +50,31 @@ class FreeQueue:
             raise LookupError(f"block {block} is not in the free queue")
         del self._order[block]
 
+    def put(self, blocks: Sequence[int], scratch: Collection[int]) -> None:
+        """Blocks that become free, in order; those in ``scratch`` are not cached."""
+        for block in blocks:
+            self.append(block)
+
+    def turned_scratch(self, block: int) -> None:
+        """A queued ``block`` is cached no longer."""
+
     def copy(self) -> FreeQueue:
         """An independent queue of the same order."""
-        return FreeQueue(self._order)
+        return type(self)(self._order)
+
+
+class ScratchFirstQueue(FreeQueue):
+    """A free queue that hands out scratch before whatever is cached.
+
+    What is cached still goes to the back, so that it outlives what stood before it; scratch has nothing to lose.
+    """
+
+    def put(self, blocks: Sequence[int], scratch: Collection[int]) -> None:
+        super().put([block for block in blocks if block not in scratch], ())
+        for block in reversed(blocks):
+            if block in scratch:
+                self.prepend(block)
+
+    def turned_scratch(self, block: int) -> None:
+        self.remove(block)
+        self.prepend(block)

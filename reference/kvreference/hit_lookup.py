@@ -2,7 +2,8 @@
 
 The hit length is the largest multiple of the alignment, at most the request's length minus one, at which every group
 is satisfied. A group is satisfied at a length if every block that a resume there needs is cached; where a draft
-layer lives, the look-ahead block is one of them, and it too must end within the request's length minus one.
+layer lives, the look-ahead behind it must match too, and end within the request's length minus one. Where a hit ends
+inside a block, the beginning of that block must be an entry of its own.
 
 The last token is never served from the cache: its state would be there, but not the answer that follows it.
 """
@@ -11,43 +12,81 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from kvreference.answers import Hit
+from kvreference.answers import Hit, Partial
 from kvreference.block_pool import NULL
 from kvreference.cached_map import CachedMap
 from kvreference.content import Prefix
 from kvreference.geometry import Geometry
+from kvreference.partial_map import PartialMap
 
 
-def longest_hit(geometry: Geometry, cached: CachedMap, prefixes: list[Prefix], tokens: int) -> Hit:
-    """The longest hit of a request of ``tokens`` tokens.
+class _Found:
+    """What is cached of one request in one group."""
+
+    def __init__(
+        self, geometry: Geometry, index: int, maps: tuple[CachedMap, PartialMap], prefixes: list[Prefix]
+    ) -> None:
+        cached, self.partial_map = maps
+        self.group = geometry.groups[index]
+        self.index = index
+        self.grain_tokens = geometry.grain_tokens
+        self.prefixes = prefixes
+        grains = self.group.block_size_tokens // self.grain_tokens
+        self.blocks = [cached.find((index, prefix)) for prefix in prefixes[grains - 1 :: grains]]
+        # absent[i] counts the missing among the first i blocks, so that a range is complete if its ends agree.
+        self.absent = list(accumulate((block is None for block in self.blocks), initial=0))
+
+    def satisfies(self, hit_tokens: int, tokens: int) -> bool:
+        """Whether a request of ``tokens`` tokens can resume at ``hit_tokens`` here."""
+        if hit_tokens == 0:
+            return True
+        matched = self.group.tokens_matched(hit_tokens)
+        if matched > tokens - 1:
+            return False
+        first, end = self.group.blocks_needed(hit_tokens)
+        if self.absent[first] != self.absent[end]:
+            return False
+        return matched % self.group.block_size_tokens == 0 or self._beginning(matched) is not None
+
+    def _beginning(self, matched_tokens: int) -> int | None:
+        """The block that begins with the last of the request's first ``matched_tokens`` tokens."""
+        prefix = self.prefixes[matched_tokens // self.grain_tokens - 1]
+        return self.partial_map.find((self.index, prefix))
+
+    def table(self, hit_tokens: int) -> tuple[int, ...]:
+        """The full blocks of the hit, with the null block where no later token reads."""
+        first, _ = self.group.blocks_needed(hit_tokens)
+        kept = self.blocks[first : hit_tokens // self.group.block_size_tokens]
+        return (*(NULL,) * first, *(block for block in kept if block is not None))
+
+    def partial(self, hit_tokens: int) -> Partial | None:
+        """The block of which a beginning is copied, if the hit ends inside one."""
+        inside = hit_tokens % self.group.block_size_tokens
+        if not inside:
+            return None
+        matched = self.group.tokens_matched(hit_tokens)
+        whole = matched % self.group.block_size_tokens == 0
+        source = self.blocks[matched // self.group.block_size_tokens - 1] if whole else self._beginning(matched)
+        assert source is not None, "a satisfied group has a source"
+        return Partial(self.index, source, inside)
+
+
+def longest_hit(
+    geometry: Geometry, cached: CachedMap, prefixes: list[Prefix], tokens: int, partial: PartialMap | None = None
+) -> Hit:
+    """The longest hit of a request of ``tokens`` tokens, given what is cached and the entries inside blocks.
 
     ``prefixes[i]`` is the request's prefix of ``(i + 1) * geometry.grain_tokens`` tokens. The blocks returned cover
     the hit; those that no later token reads are the null block.
     """
-    found: list[list[int | None]] = []
-    absent: list[list[int]] = []
-    for index, group in enumerate(geometry.groups):
-        grains = group.block_size_tokens // geometry.grain_tokens
-        blocks = [cached.find((index, prefix)) for prefix in prefixes[grains - 1 :: grains]]
-        found.append(blocks)
-        # absent[i] counts the missing among the first i blocks, so that a range is complete if its ends agree.
-        absent.append(list(accumulate((block is None for block in blocks), initial=0)))
-
-    def satisfied(index: int, hit_tokens: int) -> bool:
-        group = geometry.groups[index]
-        if hit_tokens > 0 and group.tokens_matched(hit_tokens) > tokens - 1:
-            return False
-        first, end = group.blocks_needed(hit_tokens)
-        return absent[index][first] == absent[index][end]
-
+    maps = cached, PartialMap() if partial is None else partial
+    found = [_Found(geometry, index, maps, prefixes) for index in range(len(geometry.groups))]
     alignment = geometry.alignment_tokens
     candidates = range((tokens - 1) // alignment * alignment, -1, -alignment)
-    hit_tokens = next(
-        length for length in candidates if all(satisfied(index, length) for index in range(len(geometry.groups)))
+    hit_tokens = next(length for length in candidates if all(group.satisfies(length, tokens) for group in found))
+    partials = (group.partial(hit_tokens) for group in found)
+    return Hit(
+        hit_tokens,
+        tuple(group.table(hit_tokens) for group in found),
+        tuple(partial for partial in partials if partial is not None),
     )
-    tables = []
-    for group, blocks in zip(geometry.groups, found, strict=True):
-        first, _ = group.blocks_needed(hit_tokens)
-        kept = blocks[first : hit_tokens // group.block_size_tokens]
-        tables.append((*(NULL,) * first, *(block for block in kept if block is not None)))
-    return Hit(hit_tokens, tuple(tables))

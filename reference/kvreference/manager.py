@@ -1,28 +1,41 @@
-"""The hybrid block manager: one table per request and group, over one pool.
+"""The hybrid block manager: what every operation of the alphabet does, and what it answers.
 
-Every operation has the same bands: what must hold before, what it does to the state, what it answers. ``apply``
-takes an operation of the alphabet and returns the answer; ``step`` does the same without touching the state it was
-given.
+``apply`` takes a legal operation and returns the answer; ``step`` does the same without touching the state it was
+given. Who holds which block is in ``kvreference.holdings``, what is cached in ``kvreference.prefix_cache``, and where
+the requests stand in ``kvreference.population``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve
 
-from kvreference.answers import Answer, BlockTable, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
-from kvreference.block_pool import NULL, BlockPool
+from kvreference.answers import (
+    Answer,
+    Copies,
+    Copy,
+    Done,
+    Granted,
+    Happened,
+    Hit,
+    Refused,
+    Shared,
+    Statistics,
+    Success,
+)
+from kvreference.block_pool import BlockPool
 from kvreference.cached_map import Content
 from kvreference.content import Prefix, Prefixes
-from kvreference.events import Cleared, Event, Removed, Stored
-from kvreference.hit_lookup import longest_hit
+from kvreference.events import Cleared, Event, Removed
+from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.operations import (
     Abort,
     Admit,
     Arrive,
     CommonPrefix,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -34,23 +47,13 @@ from kvreference.operations import (
     Schedule,
     TakeEvents,
     TakeStatistics,
+    Transferred,
 )
-from kvreference.population import Population, Request
+from kvreference.population import Population, Request, Status, holds_on
+from kvreference.prefix_cache import new_cache, no_hit
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
-
-
-class Table:
-    """The blocks of one request in one group, in token order.
-
-    ``registered`` counts the leading blocks that were offered to the cache: each is offered once.
-    """
-
-    __slots__ = ("blocks", "registered")
-
-    def __init__(self, blocks: list[int], registered: int) -> None:
-        self.blocks = blocks
-        self.registered = registered
+from kvreference.tables import Tables, content_up_to
 
 
 class Manager:
@@ -60,31 +63,40 @@ class Manager:
         self.settings = settings
         self.geometry = settings.geometry
         self.population = Population(settings)
-        self.pool = BlockPool(settings.blocks)
-        self.tables: dict[int, list[Table]] = {}
-        """Per request that holds blocks, its table in every group."""
+        self.holdings = Holdings(settings)
+        self.cache = new_cache(settings)
         self._interned = Prefixes(self.geometry.grain_tokens)
         self.prefixes: dict[int, list[Prefix]] = {}
         """Per request alive, its prefixes at every whole grain."""
         self._events: list[Event] = []
-        self._statistics = Statistics()
 
     def copy(self) -> Manager:
         """An independent manager in the same state. Content identities are shared: they are immutable."""
-        other = Manager.__new__(Manager)
+        other = type(self).__new__(type(self))
         other.settings = self.settings
         other.geometry = self.geometry
         other.population = self.population.copy()
-        other.pool = self.pool.copy()
-        other.tables = {
-            number: [Table(list(table.blocks), table.registered) for table in tables]
-            for number, tables in self.tables.items()
-        }
+        other.holdings = self.holdings.copy()
+        other.cache = self.cache.copy()
         other._interned = self._interned
         other.prefixes = {number: list(prefixes) for number, prefixes in self.prefixes.items()}
         other._events = list(self._events)
-        other._statistics = self._statistics
         return other
+
+    @property
+    def pool(self) -> BlockPool:
+        """Who holds which block, and which are free."""
+        return self.holdings.pool
+
+    @property
+    def tables(self) -> dict[int, Tables]:
+        """Per request that holds blocks, its table in every group."""
+        return self.holdings.tables
+
+    @property
+    def copies(self) -> list[Copy]:
+        """What the worker copies before it computes the next step."""
+        return self.holdings.copies
 
     def apply(self, operation: Operation) -> Answer:
         """Perform a legal operation (see ``Population.resolve``), in place."""
@@ -93,167 +105,114 @@ class Manager:
         if isinstance(operation, (Arrive, Sample)):
             request = self.population[operation.request]
             self._interned.extend(self.prefixes.setdefault(request.number, []), request.tokens, request.keys)
-        elif isinstance(operation, (Finish, Abort)):
+        elif isinstance(operation, (Finish, Abort, Transferred)) and operation.request not in self.population.alive:
             del self.prefixes[operation.request]
         return answer
 
     def content(self, request: int, group: int, index: int) -> Content:
         """What the block at ``index`` of a request's table holds once it is full."""
-        grains = self.geometry.groups[group].block_size_tokens // self.geometry.grain_tokens
-        return group, self.prefixes[request][(index + 1) * grains - 1]
+        end_tokens = (index + 1) * self.geometry.groups[group].block_size_tokens
+        return content_up_to(self.geometry, group, self.prefixes[request], end_tokens)
 
     # Queries
 
     def _look_up(self, operation: LookUp) -> Hit:
-        return self._count_look_up(self.population[operation.request])
-
-    def _count_look_up(self, request: Request) -> Hit:
-        """Look up and count it. A request that may not read the cache is not counted either."""
-        if not (self.settings.caches and request.reads_cache):
-            return Hit(0, ((),) * len(self.geometry.groups))
-        hit = longest_hit(self.geometry, self.pool.cached, self.prefixes[request.number], len(request.tokens))
-        self._statistics = self._statistics.counted(len(request.tokens), hit.tokens, request.preemptions > 0)
-        return hit
+        request = self.population[operation.request]
+        return self.cache.look_up(self.pool, request, self.prefixes[request.number])
 
     def _common_prefix(self, operation: CommonPrefix) -> Shared:
-        """Blocks that every request with blocks holds; not told for sliding windows, nor without prefix caching."""
-        everyone = len(self.tables)
-        shared = []
-        for group, table in zip(self.geometry.groups, self.tables[operation.request], strict=True):
-            references = [self.pool.references[block] for block in table.blocks]
-            told = self.settings.caches and group.window_tokens is None
-            leading = next((i for i, count in enumerate(references) if count != everyone), len(references))
-            shared.append(leading if told else 0)
-        return Shared(tuple(shared))
+        return Shared(self.cache.shared(self.holdings.leading_shared(operation.request)))
 
     # Allocation
 
     def _admit(self, operation: Admit) -> Granted | Refused:
+        """Let a waiting request in, behind its hit and what another node provides, or behind what it has loaded."""
         request = self.population[operation.request]
-        hit = self._count_look_up(request)
-        if self.settings.full_sequence_must_fit and not self._passes_gate(request, hit):
+        if request.tokens_computed > 0:
+            # A request that has computed tokens may draft in its next step; others draft nothing in their first.
+            return self._allocate(request, operation, no_hit(self.geometry), 0, self.settings.lookahead_tokens)
+        hit = self.cache.look_up(self.pool, request, self.prefixes[request.number])
+        # The last token is computed here: now, or again after the load, unless its state could not be taken back.
+        left = 0 if operation.loads and not self.geometry.keeps_states else 1
+        external_tokens = min(operation.external_tokens, len(request.tokens) - hit.tokens - left)
+        return self._allocate(request, operation, hit, external_tokens, 0)
+
+    def _allocate(
+        self, request: Request, operation: Admit, hit: Hit, external_tokens: int, lookahead_tokens: int
+    ) -> Granted | Refused:
+        loads = operation.loads and external_tokens > 0
+        end = request.tokens_computed + hit.tokens + external_tokens
+        # The last token is computed even if it arrives, so what it reads is not given up.
+        computed = min(end, len(request.tokens) - 1)
+        tokens = end - computed if loads else self.population.tokens_from(request, computed, operation.tokens)
+        ready = self.cache.is_ready(hit, self.prefixes[request.number])
+        if self.settings.full_sequence_must_fit and not (ready and self._fits(request, hit, computed)):
             return Refused(hit.tokens, gate=True)
-        tokens = min(len(request.tokens) - hit.tokens, operation.tokens, self.settings.chunk_tokens)
-        # A request without computed tokens gets no look-ahead slots: it drafts nothing in its first step.
-        granted = self._allocate(request, hit, tokens, lookahead_tokens=0)
-        return Refused(hit.tokens, gate=False) if granted is None else Granted(hit.tokens, granted)
+        span = Span(computed, tokens, lookahead_tokens, provided=end if external_tokens else 0)
+        allocation = self.holdings.allocate(request.number, span, hit) if ready else None
+        if allocation is None:
+            return Refused(hit.tokens, gate=False)
+        self._lose(allocation)
+        if not loads:
+            self._register(request, computed + tokens)
+        return Granted(hit.tokens, allocation.entries, external_tokens, loads)
+
+    def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
+        return self.holdings.passes_gate(request.number, len(request.tokens), hit, computed)
 
     def _schedule(self, operation: Schedule) -> Granted | Refused:
         request = self.population[operation.request]
         tokens = self.population.tokens_to_schedule(request, operation.tokens)
-        granted = self._allocate(request, None, tokens, self.settings.lookahead_tokens)
-        return Refused(0, gate=False) if granted is None else Granted(0, granted)
+        span = Span(request.tokens_computed, tokens, self.settings.lookahead_tokens)
+        allocation = self.holdings.allocate(request.number, span, no_hit(self.geometry))
+        if allocation is None:
+            return Refused(0, gate=False)
+        self._lose(allocation)
+        self._register(request, request.tokens_computed + tokens)
+        return Granted(0, allocation.entries)
 
-    def _passes_gate(self, request: Request, hit: Hit) -> bool:
-        """Whether the blocks that the whole request will still take fit into what is free now.
+    def _lose(self, allocation: Allocation) -> None:
+        self._events += [Removed(content) for content in allocation.lost]
 
-        At its peak the request holds no more of a group than what is left of it after the hit, nor more than a
-        window and a chunk; the live blocks of the hit are part of that.
-        """
-        needed = 0
-        for index, group in enumerate(self.geometry.groups):
-            dead = group.blocks_dead(hit.tokens)
-            live = hit.blocks[index][dead:]
-            peak = min(
-                group.blocks_occupied(len(request.tokens)) - dead,
-                group.blocks_held_at_most(self.settings.chunk_tokens, self.settings.tokens_max),
-            )
-            needed += max(0, peak - len(live)) + self._count_free(live)
-        return needed <= len(self.pool.free)
+    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
+        """Cache what the first ``tokens`` tokens make due; ``now`` if this step computes them."""
+        prefixes, tables = self.prefixes[request.number], self.tables[request.number]
+        self._events += self.cache.register(self.pool, request, prefixes, tables, tokens, now)
 
-    def _count_free(self, blocks: Iterable[int]) -> int:
-        """How many of ``blocks`` nobody holds: to use them takes them out of the free queue."""
-        return sum(self.pool.references[block] == 0 for block in blocks)
-
-    def _allocate(self, request: Request, hit: Hit | None, tokens: int, lookahead_tokens: int) -> BlockTable | None:
-        """Give ``request`` slots for its next ``tokens`` tokens and some look-ahead; None if they do not fit.
-
-        In this order, each over all groups: release what no later token reads; refuse if too few blocks are free;
-        hold the blocks of the hit, so that none of them is taken; take new ones; cache the blocks that are full.
-        The release stands even if the rest is refused.
-        """
-        computed = request.tokens_computed + (0 if hit is None else hit.tokens)
-        slots = min(computed + tokens + lookahead_tokens, self.settings.tokens_max)
-        tables = self.tables.get(request.number)
-        if tables is not None:
-            self._release_dead(tables, computed)
-
-        groups = self.geometry.groups
-        planned = tables or [self._table_of_hit(index, hit, computed) for index in range(len(groups))]
-        taken = [
-            max(0, group.blocks_occupied(slots) - len(table.blocks))
-            for group, table in zip(groups, planned, strict=True)
-        ]
-        held_again = 0 if tables else self._count_free(b for t in planned for b in t.blocks if b != NULL)
-        if sum(taken) + held_again > len(self.pool.free):
-            return None
-
-        if tables is None:
-            for table in planned:
-                self.pool.touch(block for block in table.blocks if block != NULL)
-            self.tables[request.number] = planned
-        granted = []
-        for table, count in zip(planned, taken, strict=True):
-            blocks, lost = self.pool.take(count)
-            table.blocks += blocks
-            granted.append(tuple(blocks))
-            self._events += [Removed(content) for content in lost]
-        if self.settings.caches:
-            self._register(request, min(computed + tokens, len(request.tokens)))
-        return tuple(granted)
-
-    def _table_of_hit(self, group: int, hit: Hit | None, computed: int) -> Table:
-        """A first table: the hit, with the null block where no later token reads."""
-        assert hit is not None, "a running request has its tables"
-        dead = self.geometry.groups[group].blocks_dead(computed)
-        blocks = [*(NULL,) * dead, *hit.blocks[group][dead:]]
-        return Table(blocks, registered=len(blocks))
-
-    def _register(self, request: Request, tokens: int) -> None:
-        """Cache the blocks that the first ``tokens`` tokens fill, each once; drafts are never among them."""
-        for index, (group, table) in enumerate(zip(self.geometry.groups, self.tables[request.number], strict=True)):
-            size = group.block_size_tokens
-            full = tokens // size
-            # Accepted drafts may span a whole window: the blocks they filled can be dead before they are cached.
-            new = [position for position in range(table.registered, full) if table.blocks[position] != NULL]
-            if not new:
-                continue
-            for position in new:
-                self.pool.cached.register(self.content(request.number, index, position), table.blocks[position])
-            self._events.append(
-                Stored(
-                    group=index,
-                    contents=tuple(self.content(request.number, index, position) for position in new),
-                    parent=self.content(request.number, index, new[0] - 1) if new[0] else None,
-                    tokens=tuple(request.tokens[new[0] * size : full * size]),
-                    block_size_tokens=size,
-                    lora=request.keys.lora,
-                    extra_keys=tuple(request.keys.of_block(i * size, (i + 1) * size) for i in new),
-                )
-            )
-            table.registered = full
+    def _dispatch(self, _operation: Dispatch) -> Copies:
+        self.cache.dispatched()
+        return Copies(self.holdings.dispatch())
 
     # Release
 
-    def _release_dead(self, tables: list[Table], tokens_computed: int) -> None:
-        """Release the blocks that no token after ``tokens_computed`` reads, the later ones first."""
-        for group, table in zip(self.geometry.groups, tables, strict=True):
-            dead = min(group.blocks_dead(tokens_computed), len(table.blocks))
-            self.pool.release(reversed(table.blocks[:dead]))
-            table.blocks[:dead] = (NULL,) * dead
-
     def _release_skipped(self, operation: ReleaseSkipped) -> Done:
-        self._release_dead(self.tables[operation.request], self.population[operation.request].tokens_computed)
+        self.holdings.release_dead(operation.request, self.population[operation.request].tokens_computed)
         return Done()
 
-    def _end(self, operation: Preempt | Finish | Abort) -> Done:
-        """Release all blocks, group by group, tail first: a prefix is worth more than what follows it."""
-        for table in self.tables.pop(operation.request, []):
-            self.pool.release(reversed(table.blocks))
+    def _preempt(self, operation: Preempt) -> Done:
+        self.holdings.release_all(operation.request)
+        return Done()
+
+    def _end(self, operation: Finish | Abort) -> Done:
+        request = self.population[operation.request]
+        if not holds_on(request, operation):
+            self.holdings.release_all(request.number)
+        elif request.status is Status.RUNNING:
+            # Another node reads what the request's own next token would read, and no more.
+            self.holdings.release_dead(request.number, request.tokens_computed)
+        return Done()
+
+    def _transferred(self, operation: Transferred) -> Done:
+        """What a request was loading is there, and is cached; else its blocks are given up."""
+        request = self.population[operation.request]
+        if request.status is Status.LOADING and operation.succeeded:
+            self._register(request, request.tokens_computed, now=False)
+        else:
+            self.holdings.release_all(operation.request)
         return Done()
 
     def _evict(self, operation: Evict) -> Done:
-        content = self.pool.cached.forget(operation.block)
+        content = self.pool.evict(operation.block)
         if content is not None:
             self._events.append(Removed(content))
         return Done()
@@ -261,7 +220,7 @@ class Manager:
     def _reset(self, _operation: Reset) -> Success:
         succeeded = self.pool.reset()
         if succeeded:
-            self._statistics = evolve(self._statistics, reset=True)
+            self.cache.statistics = evolve(self.cache.statistics, reset=True)
             self._events.append(Cleared())
         return Success(succeeded)
 
@@ -272,19 +231,22 @@ class Manager:
         return Happened(tuple(events) if self.settings.tells_events else ())
 
     def _take_statistics(self, _operation: TakeStatistics) -> Statistics:
-        statistics, self._statistics = self._statistics, Statistics()
+        statistics, self.cache.statistics = self.cache.statistics, Statistics()
         return statistics
 
     def snapshot(self) -> Snapshot:
         """The state, as far as it can be observed from outside."""
-        cached = self.pool.cached
         return Snapshot(
             tables={number: [list(table.blocks) for table in tables] for number, tables in self.tables.items()},
             references=list(self.pool.references),
             free=list(self.pool.free),
             blocks_free=len(self.pool.free),
-            contents=cached.contents(),
-            read_entries=cached.entries,
+            contents=self.pool.cached.contents(),
+            read_entries=self.pool.cached.entries,
+            pinned=self.pool.pinned_blocks(),
+            copies=tuple(self.copies),
+            begun=self.pool.partial.blocks(),
+            scratch_first=self.settings.scratch_first,
         )
 
 
@@ -298,12 +260,14 @@ _PERFORM: dict[type, Callable[[Manager, Any], Answer]] = {
     Admit: Manager._admit,
     Schedule: Manager._schedule,
     Sample: _nothing,
-    Preempt: Manager._end,
+    Preempt: Manager._preempt,
     Finish: Manager._end,
     Abort: Manager._end,
+    Transferred: Manager._transferred,
     ReleaseSkipped: Manager._release_skipped,
     CommonPrefix: Manager._common_prefix,
     Evict: Manager._evict,
+    Dispatch: Manager._dispatch,
     Reset: Manager._reset,
     TakeEvents: Manager._take_events,
     TakeStatistics: Manager._take_statistics,

@@ -68,6 +68,10 @@ class Admit(OfRequest):
 
     tokens: int = field(validator=_count)
     """The token budget: at most this many tokens are computed in this step."""
+    external_tokens: int = field(default=0, validator=_number)
+    """How many tokens behind the hit another node's cache provides; never the request's last one if at once."""
+    loads: bool = False
+    """Whether the external tokens arrive later: nothing is computed now, and the request waits for ``Transferred``."""
 
 
 @frozen
@@ -96,10 +100,21 @@ class Preempt(OfRequest):
 class Finish(OfRequest):
     """A running request ends."""
 
+    sends: bool = False
+    """Whether another node still reads its blocks: they stay held until ``Transferred``."""
+
 
 @frozen
 class Abort(OfRequest):
-    """A request ends, wherever it stands."""
+    """A request ends, wherever it stands; while it loads, its blocks stay held until ``Transferred``."""
+
+
+@frozen
+class Transferred(OfRequest):
+    """A transfer is over: what a request was loading has arrived or failed, or what an ended one sent was read."""
+
+    succeeded: bool = True
+    """Whether everything arrived; if not, the request waits again with nothing computed."""
 
 
 @frozen
@@ -117,6 +132,14 @@ class Evict:
     """Forget the content of one block; whoever holds it keeps it."""
 
     block: int = field(validator=_number)
+
+
+@frozen
+class Dispatch:
+    """The step that was scheduled goes to the worker, which copies first and then computes.
+
+    Until then nothing else happens to the requests in it. It matters only where blocks are copied.
+    """
 
 
 @frozen
@@ -143,9 +166,11 @@ Operation: TypeAlias = (
     | Preempt
     | Finish
     | Abort
+    | Transferred
     | ReleaseSkipped
     | CommonPrefix
     | Evict
+    | Dispatch
     | Reset
     | TakeEvents
     | TakeStatistics

@@ -14,11 +14,13 @@ from attrs import define, evolve, field
 
 from kvreference.answers import Answer, Granted
 from kvreference.content import Keys
+from kvreference.mamba import tokens_to_boundary
 from kvreference.operations import (
     Abort,
     Admit,
     Arrive,
     CommonPrefix,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -29,6 +31,7 @@ from kvreference.operations import (
     Run,
     Sample,
     Schedule,
+    Transferred,
     spell,
 )
 from kvreference.settings import Settings
@@ -39,6 +42,10 @@ class Status(Enum):
 
     WAITING = "waiting"
     RUNNING = "running"
+    LOADING = "loading"
+    """Its blocks are filled by another node; nothing else happens to it."""
+    ENDING = "ending"
+    """It is over, but another node still reads or fills its blocks."""
 
 
 @define
@@ -49,6 +56,8 @@ class Request:
     tokens: list[int]
     keys: Keys
     reads_cache: bool
+    prompt_tokens: int = 0
+    """How long its prompt was when it arrived."""
     status: Status = Status.WAITING
     tokens_computed: int = 0
     drafts: list[int] = field(factory=list)
@@ -57,6 +66,8 @@ class Request:
     """How many of the drafts were scheduled: their slots hold state that may have to be taken back."""
     preemptions: int = 0
     """How often it lost its blocks."""
+    undispatched: bool = False
+    """Whether it is part of a step that did not go to the worker yet."""
 
     @property
     def tokens_pending(self) -> int:
@@ -92,14 +103,23 @@ class Population:
         return other
 
     def tokens_to_schedule(self, request: Request, budget_tokens: int) -> int:
-        """How many tokens the next step computes for ``request``: what is pending, within the budget and the limits.
+        """How many tokens the next step computes for ``request``: what is pending, within the budget and the limits."""
+        return self.tokens_from(request, request.tokens_computed, budget_tokens)
 
-        The last token that a running request may have is never computed: nothing would follow it.
+    def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
+        """The same, once ``computed`` tokens are computed.
+
+        The last token that a running request may have is never computed: nothing would follow it. Where states are
+        kept at block ends only, the chunks of a prompt end there.
         """
-        tokens = min(request.tokens_pending, budget_tokens, self.settings.chunk_tokens)
-        if request.status is Status.WAITING:
+        pending = len(request.tokens) + len(request.drafts) - computed
+        tokens = min(pending, budget_tokens, self.settings.chunk_tokens)
+        if request.status is Status.RUNNING:
+            tokens = min(tokens, self.settings.tokens_max - 1 - computed)
+        block = self.settings.geometry.state_block_tokens
+        if block is None or computed >= len(request.tokens) - 1:
             return tokens
-        return min(tokens, self.settings.tokens_max - 1 - request.tokens_computed)
+        return tokens_to_boundary(computed, tokens, block)
 
     def resolve(self, operation: Operation) -> Operation | None:
         """The legal operation that ``operation`` stands for now, or None if there is none.
@@ -110,6 +130,8 @@ class Population:
             return self._resolve_arrival(operation)
         if isinstance(operation, Evict):
             return Evict(1 + (operation.block - 1) % (self.settings.blocks - 1))
+        if isinstance(operation, Dispatch):
+            return operation if self.settings.geometry.fences else None
         if not isinstance(operation, OfRequest):
             return operation
         eligible = _ELIGIBLE[type(operation)]
@@ -142,11 +164,15 @@ class Population:
         if isinstance(operation, Arrive):
             self.arrived = operation.request + 1
             self.alive[operation.request] = Request(
-                operation.request, spell(operation.prompt), operation.keys, operation.reads_cache
+                operation.request,
+                tokens := spell(operation.prompt),
+                operation.keys,
+                operation.reads_cache,
+                prompt_tokens=len(tokens),
             )
         elif isinstance(operation, (Admit, Schedule)):
             if isinstance(answer, Granted):
-                self._compute(self.alive[operation.request], operation.tokens, answer.hit_tokens)
+                self._compute(self.alive[operation.request], operation.tokens, answer)
         elif isinstance(operation, Sample):
             self._answer(self.alive[operation.request], operation)
         elif isinstance(operation, Preempt):
@@ -157,13 +183,36 @@ class Population:
             request.drafts_in_flight = 0
             request.preemptions += 1
         elif isinstance(operation, (Finish, Abort)):
-            del self.alive[operation.request]
+            self._end(self.alive[operation.request], operation)
+        elif isinstance(operation, Transferred):
+            self._transferred(self.alive[operation.request], operation.succeeded)
+        elif isinstance(operation, Dispatch):
+            for request in self.alive.values():
+                request.undispatched = False
 
-    def _compute(self, request: Request, budget_tokens: int, hit_tokens: int) -> None:
-        request.tokens_computed += hit_tokens
+    def _compute(self, request: Request, budget_tokens: int, granted: Granted) -> None:
+        request.tokens_computed += granted.hit_tokens + granted.external_tokens
+        request.undispatched = self.settings.geometry.fences
+        if granted.loads:
+            request.status = Status.LOADING
+            return
         request.tokens_computed += self.tokens_to_schedule(request, budget_tokens)
         request.status = Status.RUNNING
         request.drafts_in_flight = max(0, request.tokens_computed - len(request.tokens))
+
+    def _end(self, request: Request, operation: Finish | Abort) -> None:
+        if holds_on(request, operation):
+            request.status = Status.ENDING
+        else:
+            del self.alive[request.number]
+
+    def _transferred(self, request: Request, succeeded: bool) -> None:
+        if request.status is Status.ENDING:
+            del self.alive[request.number]
+            return
+        request.status = Status.WAITING
+        # The model's answer follows from its last token, so that one is computed even if all of them arrived.
+        request.tokens_computed = min(request.tokens_computed, len(request.tokens) - 1) if succeeded else 0
 
     def _answer(self, request: Request, operation: Sample) -> None:
         request.tokens_computed -= request.drafts_in_flight - operation.accepted
@@ -174,44 +223,63 @@ class Population:
         request.drafts_in_flight = 0
 
 
+def holds_on(request: Request, operation: Finish | Abort) -> bool:
+    """Whether a request that ends keeps its blocks until a transfer is over."""
+    return request.status is Status.LOADING or (isinstance(operation, Finish) and operation.sends)
+
+
 def _waits(_population: Population, request: Request) -> bool:
     return request.status is Status.WAITING
+
+
+def _looks_up(_population: Population, request: Request) -> bool:
+    return request.status is Status.WAITING and request.tokens_computed == 0
 
 
 def _runs(_population: Population, request: Request) -> bool:
     return request.status is Status.RUNNING
 
 
+def _rests(_population: Population, request: Request) -> bool:
+    """Whether it runs, and no step with it is on its way to the worker."""
+    return request.status is Status.RUNNING and not request.undispatched
+
+
 def _is_verified(_population: Population, request: Request) -> bool:
     """Whether nothing that counts as computed may have to be taken back."""
-    return request.status is Status.RUNNING and request.drafts_in_flight == 0
+    return _rests(_population, request) and request.drafts_in_flight == 0
+
+
+def _transfers(_population: Population, request: Request) -> bool:
+    return request.status in (Status.LOADING, Status.ENDING) and not request.undispatched
 
 
 def _has_work(population: Population, request: Request) -> bool:
     """Whether there is something to compute before the model's answer; a decode step's drafts go with its token."""
     return (
-        request.status is Status.RUNNING
+        _rests(population, request)
         and not request.answers_next
         and population.tokens_to_schedule(request, request.tokens_pending) > 0
     )
 
 
 def _answers(_population: Population, request: Request) -> bool:
-    return request.answers_next
+    return request.answers_next and not request.undispatched
 
 
-def _lives(_population: Population, _request: Request) -> bool:
-    return True
+def _ends(_population: Population, request: Request) -> bool:
+    return request.status is not Status.ENDING and not request.undispatched
 
 
 _ELIGIBLE: dict[type, Callable[[Population, Request], bool]] = {
-    LookUp: _waits,
+    LookUp: _looks_up,
     Admit: _waits,
     Schedule: _has_work,
     Sample: _answers,
-    Preempt: _runs,
-    Finish: _runs,
-    Abort: _lives,
+    Preempt: _rests,
+    Finish: _rests,
+    Abort: _ends,
+    Transferred: _transfers,
     ReleaseSkipped: _is_verified,
     CommonPrefix: _runs,
 }

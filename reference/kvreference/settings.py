@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
-from attrs.validators import ge, instance_of
+from functools import cached_property
+
+from attrs import Attribute, field, frozen
+from attrs.validators import ge, instance_of, optional
 
 from kvreference.geometry import Geometry
+from kvreference.mamba import StateMode
 
 
 @frozen
@@ -13,7 +16,8 @@ class Settings:
     """The settings of one system.
 
     Raises:
-        ValueError: a pool without a usable block, a limit below one.
+        ValueError: a pool without a usable block, a limit below one; a retention interval that is no multiple of the
+            alignment, or for a model without a sliding window; prefix caching where no states are kept for it.
     """
 
     geometry: Geometry
@@ -27,14 +31,43 @@ class Settings:
     """How many requests may be alive at once."""
     drafts_max: int = field(default=0, validator=[instance_of(int), ge(0)])
     """How many draft tokens are proposed at most behind a sampled one."""
-    caches: bool = True
+    caches: bool = field(default=True)
     """Whether prefix caching is on."""
     tells_events: bool = True
     """Whether KV events are told."""
     full_sequence_must_fit: bool = True
     """Whether a request is admitted only if all of its tokens fit, not merely its first chunk."""
+    retention_interval_tokens: int | None = field(default=None, validator=optional([instance_of(int), ge(0)]))
+    """At which boundaries sliding windows are cached; see ``kvreference.retention``."""
+    scratch_first: bool = False
+    """Whether scratch goes to the front of the free queue when it is released."""
+    pin_drop_blocks_min: int | None = field(default=None, validator=optional([instance_of(int), ge(1)]))
+    """The shortest window drop, in blocks, of which a tail is pinned; None: nothing is ever pinned."""
 
-    @property
+    @retention_interval_tokens.validator
+    def _interval_fits_geometry(self, _attribute: Attribute[int | None], interval_tokens: int | None) -> None:
+        if interval_tokens is None:
+            return
+        alignment = self.geometry.alignment_tokens
+        if interval_tokens % alignment:
+            raise ValueError(
+                f"a retention interval of {interval_tokens} tokens is no multiple of the scheduler block size, "
+                f"{alignment} tokens"
+            )
+        if not any(group.slides for group in self.geometry.groups):
+            raise ValueError("a retention interval needs a sliding-window group, and the model has none")
+
+    @caches.validator
+    def _caches_states(self, _attribute: Attribute[bool], caches: bool) -> None:
+        if caches and any(group.states is StateMode.NONE for group in self.geometry.groups):
+            raise ValueError("prefix caching needs the states of a mamba group kept: mode all or align, not none")
+
+    @drafts_max.validator
+    def _drafts_have_states(self, _attribute: Attribute[int], drafts_max: int) -> None:
+        if any(group.keeps_states and group.draft_states < drafts_max for group in self.geometry.groups):
+            raise ValueError(f"{drafts_max} drafts in flight need as many draft_states in every mamba group")
+
+    @cached_property
     def lookahead_tokens(self) -> int:
         """How many slots behind the tokens to be computed a running request gets for its draft layers."""
-        return self.drafts_max if any(group.lookahead for group in self.geometry.groups) else 0
+        return self.drafts_max if self.geometry.lookahead_tokens else 0

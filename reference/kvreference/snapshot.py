@@ -7,12 +7,13 @@ judges the reference and a system that identifies content by hashes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
 
-from kvreference.block_pool import NULL
+from kvreference.answers import Copy
+from kvreference.block_pool import NULL, Pinned
 
 
 @frozen
@@ -39,6 +40,14 @@ class Snapshot:
     """Per block, the content it says it holds."""
     read_entries: Callable[[], Mapping[Any, Sequence[int]]] = field(eq=False)
     """Reads ``entries``, which is costly, and right until the next operation."""
+    pinned: Pinned = field(factory=Pinned)
+    """What is pinned, held or not."""
+    copies: tuple[Copy, ...] = ()
+    """What the worker copies before it computes the next step."""
+    begun: Collection[int] = ()
+    """The blocks inside which a boundary is an entry of the cache."""
+    scratch_first: bool = False
+    """Whether scratch is promised to be handed out before whatever is cached."""
 
     @property
     def entries(self) -> Mapping[Any, Sequence[int]]:
@@ -48,7 +57,14 @@ class Snapshot:
 
 def check(snapshot: Snapshot) -> list[Violation]:
     """The statements that ``snapshot`` violates; see ``kvreference.statements`` for their sentences."""
-    return [*_check_holders(snapshot), *_check_free_queue(snapshot), *_check_cached(snapshot)]
+    return [
+        *_check_holders(snapshot),
+        *_check_free_queue(snapshot),
+        *_check_pinned(snapshot),
+        *_check_scratch(snapshot),
+        *_check_cached(snapshot),
+        *_check_copies(snapshot),
+    ]
 
 
 def _check_holders(snapshot: Snapshot) -> Iterator[Violation]:
@@ -59,10 +75,13 @@ def _check_holders(snapshot: Snapshot) -> Iterator[Violation]:
         for block, count in named.items():
             if count > 1:
                 yield Violation("KV-INV-04", f"request {number} names block {block} {count} times")
+    reads = Counter(copy.source for copy in snapshot.copies)
     for block, references in enumerate(snapshot.references):
-        if block != NULL and references != holders[block]:
+        if block != NULL and references != holders[block] + reads[block]:
+            copies = f" and {reads[block]} copies read it" if reads[block] else ""
             yield Violation(
-                "KV-INV-01", f"block {block} counts {references} references, {holders[block]} table entries name it"
+                "KV-INV-01",
+                f"block {block} counts {references} references, {holders[block]} table entries name it{copies}",
             )
 
 
@@ -71,8 +90,10 @@ def _check_free_queue(snapshot: Snapshot) -> Iterator[Violation]:
     for block, references in enumerate(snapshot.references):
         if block == NULL:
             continue
-        if references == 0 and not queued[block]:
+        if references == 0 and not queued[block] and block not in snapshot.pinned.blocks:
             yield Violation("KV-INV-02", f"nobody holds block {block}, and it is not in the free queue")
+        if queued[block] and block in snapshot.pinned.blocks:
+            yield Violation("KV-INV-02", f"block {block} is pinned, and is in the free queue")
         if references != 0 and queued[block]:
             yield Violation("KV-INV-02", f"block {block} counts {references} references and is in the free queue")
         if queued[block] > 1:
@@ -81,6 +102,28 @@ def _check_free_queue(snapshot: Snapshot) -> Iterator[Violation]:
         yield Violation("KV-INV-03", f"said to be free: {snapshot.blocks_free}, queued: {len(snapshot.free)}")
     if queued[NULL] or snapshot.contents[NULL] is not None:
         yield Violation("KV-INV-06", "the null block is queued or cached")
+
+
+def _check_pinned(snapshot: Snapshot) -> Iterator[Violation]:
+    pinned = snapshot.pinned
+    waiting = sorted(block for block in pinned.blocks if snapshot.references[block] == 0)
+    if waiting != sorted(pinned.queue):
+        yield Violation("KV-INV-07", f"pinned and held by nobody: {waiting}, queued as pinned: {list(pinned.queue)}")
+
+
+def _check_scratch(snapshot: Snapshot) -> Iterator[Violation]:
+    if not snapshot.scratch_first:
+        return
+    is_cached = [snapshot.contents[block] is not None or block in snapshot.begun for block in snapshot.free]
+    if is_cached != sorted(is_cached):
+        yield Violation("KV-INV-08", f"the free queue {list(snapshot.free)} has a cached block before a scratch one")
+
+
+def _check_copies(snapshot: Snapshot) -> Iterator[Violation]:
+    for copy in snapshot.copies:
+        for block in (copy.source, copy.destination):
+            if snapshot.references[block] < 1:
+                yield Violation("KV-INV-09", f"nobody holds block {block}, and {copy} is not dispatched")
 
 
 def _check_cached(snapshot: Snapshot) -> Iterator[Violation]:

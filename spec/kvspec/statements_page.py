@@ -21,6 +21,8 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "reference has no slots.",
         "KV-LEAK": "What must not remain. The gate's monitor `leak` walks the system's objects when no request is "
         "alive; the reference says nothing about a system's insides.",
+        "KV-LIVE": "That it goes on. `kvgate explore` looks for a state that is reached again without progress.",
+        "KV-WORK": "What it may cost, counted in operations and not in seconds.",
         "KV-SYS": "What any system must do at all. Whoever drives a system notices.",
     }
 )

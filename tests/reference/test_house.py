@@ -11,7 +11,7 @@ import kvreference
 FILES = sorted(Path(kvreference.__file__).parent.glob("**/*.py"))
 
 ALLOWED = {*sys.stdlib_module_names, "attrs", "kvreference"}
-LINES_MAX = 1500
+LINES_MAX = 4000
 
 
 def imported(source: str) -> set[str]:

@@ -2,65 +2,48 @@
 
 Every token that is computed writes its state into its slot, and reads the states that its attention covers. The
 ghost keeps for each slot which state was written there last, and so sees a stale or foreign hit, a block that two
-requests write, or a window that was released too early, whatever the manager believes.
+requests write, a window that was released too early, or a copy from a recycled block, whatever the manager believes.
 
-A state is identified by everything it depends on: cache salt, adapter, every token up to it, and the multimodal
-items that lie there. The time per step grows with the tokens that the step's attention reads.
+Where blocks are copied or hold states, the worker's order within a step matters, so nothing is done before the step is
+dispatched: first what another node provides, then the copies, then the states that are read, then whatever is written,
+then what attention reads. Elsewhere each operation is a step of its own.
+
+The time per step grows with the tokens that the step's attention reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import frozen
 
 from kvgate.difference import Difference
 from kvgate.monitors.monitor import Step
+from kvgate.monitors.slots import PhysicalSlots, Slots
+from kvgate.monitors.states import States
 from kvgate.system import System
-from kvreference.answers import Granted
-from kvreference.block_pool import NULL
+from kvreference.answers import Copies, Copy, Granted
 from kvreference.geometry import Group
-from kvreference.operations import Abort, Admit, Finish, OfRequest, Schedule
-from kvreference.population import Request
+from kvreference.operations import Admit, Dispatch, Finish, OfRequest, Preempt, Sample, Schedule, Transferred
+from kvreference.population import Request, Status
 from kvreference.settings import Settings
 
-Origin: TypeAlias = tuple[object, ...]
-"""How a state came about: the state before it, the token, and the multimodal item there with the offset in it. The
-first state of all has salt and adapter for a token."""
 
-_JUNK = -1
-"""What a draft layer leaves in a look-ahead slot: nothing that anyone may read."""
+@frozen
+class Work:
+    """What the worker computes for one request in one step. Positions are in tokens."""
 
-
-class States:
-    """Numbers for states: equal numbers exactly for equal origins."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Origin, int] = {}
-        self._origins: list[Origin] = []
-
-    def number(self, *origin: object) -> int:
-        """The number of the state with this origin."""
-        number = self._numbers.get(origin)
-        if number is None:
-            number = self._numbers[origin] = len(self._origins)
-            self._origins.append(origin)
-        return number
-
-    def describe(self, number: int | None) -> str:
-        """A state in words: which token of which prefix."""
-        if number is None:
-            return "nothing was ever written there"
-        if number == _JUNK:
-            return "what a draft layer left in a look-ahead slot"
-        position = -2
-        chain: object = number
-        token = self._origins[number][1]
-        root: object = None
-        while isinstance(chain, int):
-            root = self._origins[chain][1]
-            chain = self._origins[chain][0]
-            position += 1
-        return f"state {number}: token {token} at position {position}, salt and adapter {root}"
+    request: int
+    tables: tuple[tuple[int, ...], ...]
+    chain: tuple[int, ...]
+    provided: int
+    """From here to ``start`` another node provides the states."""
+    start: int
+    end: int
+    verified: int
+    """To here the tokens are no drafts."""
+    drafted: int
+    """To here draft layers write."""
 
 
 class GhostMemory:
@@ -70,32 +53,71 @@ class GhostMemory:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.groups = settings.geometry.groups
         self.states = States()
-        self._slots: dict[int, tuple[int, list[int | None]]] = {}
-        """Per block, the group that wrote it last, and the states in its slots."""
+        self._physical = PhysicalSlots(self.states)
         self._chains: dict[int, list[int]] = {}
         """Per request, the states of its tokens."""
         self._computed: dict[int, int] = {}
+        self._pending: list[Work] = []
+        """What was scheduled and not dispatched."""
+        self._transfers: dict[int, Work] = {}
+        """Per request, what another node writes, or reads (then ``provided`` is ``end``)."""
+
+    def copy(self) -> GhostMemory:
+        """An independent memory that holds the same."""
+        other = GhostMemory.__new__(GhostMemory)
+        other.settings = self.settings
+        other.groups = self.groups
+        other.states = self.states
+        other._physical = self._physical.copy()
+        other._chains = {number: list(chain) for number, chain in self._chains.items()}
+        other._computed = dict(self._computed)
+        other._pending = list(self._pending)
+        other._transfers = dict(self._transfers)
+        return other
+
+    def slots(self, block: int) -> Slots | None:
+        """What a block holds; None if nothing is known to be there."""
+        return self._physical.of(block)
+
+    def forget(self, blocks: Iterable[int]) -> None:
+        """From now on nothing in ``blocks`` may be relied on, until it is written again."""
+        self._physical.forget(blocks)
+
+    def under_way(self) -> tuple[Work, ...]:
+        """What was ordered and is not done: steps that were not dispatched, and transfers that are not over."""
+        return (*self._pending, *self._transfers.values())
 
     def observe(self, step: Step) -> Difference | None:
         """Do what the step orders, and check whatever its attention reads."""
         operation = step.operation
+        if isinstance(operation, Dispatch):
+            return self._dispatch(step.answer.copies if isinstance(step.answer, Copies) else ())
         if not isinstance(operation, OfRequest):
             return None
         number = operation.request
-        if isinstance(operation, (Finish, Abort)):
-            self._chains.pop(number, None)
-            self._computed.pop(number, None)
-            return None
-        found = None
-        request = step.population[number]
-        if isinstance(operation, (Admit, Schedule)) and isinstance(step.answer, Granted):
-            first_step = isinstance(operation, Admit)
-            start = step.answer.hit_tokens if first_step else self._computed[number]
-            lookahead = 0 if first_step else self.settings.lookahead_tokens
-            found = self._compute(request, start, step.snapshot.tables.get(number, ()), lookahead)
-        self._computed[number] = request.tokens_computed
+        request = step.population.alive.get(number)
+        if isinstance(operation, Transferred):
+            found = self._transferred(number, operation.succeeded)
+        elif isinstance(operation, (Admit, Schedule)) and isinstance(step.answer, Granted):
+            assert request is not None, "a request that was granted blocks is alive"
+            found = self._granted(operation, step.answer, request, step.snapshot.tables.get(number, ()))
+        elif isinstance(operation, Sample):
+            found = self._verify(step.population[number], step.snapshot.tables.get(number, ()))
+        else:
+            found = None
+            if isinstance(operation, Finish) and operation.sends and request is not None:
+                self._transfers[number] = self._work(request, step.snapshot.tables.get(number, ()), sends=True)
+        self._settle(operation, request)
         return found
+
+    def _settle(self, operation: OfRequest, request: Request | None) -> None:
+        if request is None or request.status is Status.ENDING:
+            self._chains.pop(operation.request, None)
+            self._computed.pop(operation.request, None)
+        else:
+            self._computed[request.number] = 0 if isinstance(operation, Preempt) else request.tokens_computed
 
     def at_rest(self, system: System) -> Iterable[Difference]:
         """Nothing: what no request reads cannot be wrong."""
@@ -105,99 +127,133 @@ class GhostMemory:
     def _chain(self, request: Request) -> list[int]:
         """The states of the request's tokens, drafts included."""
         chain = self._chains.setdefault(request.number, [])
-        self._extend(chain, request, request.tokens)
+        self.states.extend(chain, request, request.tokens)
         if not request.drafts:
             return chain
         with_drafts = list(chain)
-        self._extend(with_drafts, request, [*request.tokens, *request.drafts])
+        self.states.extend(with_drafts, request, [*request.tokens, *request.drafts])
         return with_drafts
 
-    def _extend(self, chain: list[int], request: Request, tokens: Sequence[int]) -> None:
-        keys = request.keys
-        state = chain[-1] if chain else self.states.number(None, (keys.salt, keys.lora), None)
-        for position in range(len(chain), len(tokens)):
-            media = keys.media_within(position, position + 1) if keys.media else ()
-            state = self.states.number(state, tokens[position], media)
-            chain.append(state)
+    # Steps
 
-    def _compute(
-        self, request: Request, start: int, tables: Sequence[Sequence[int]], lookahead: int
+    def _granted(
+        self, operation: Admit | Schedule, granted: Granted, request: Request, tables: Sequence[Sequence[int]]
     ) -> Difference | None:
-        """Compute the tokens from ``start`` to where the request stands now, in every group."""
-        chain = self._chain(request)
-        end = request.tokens_computed
-        if len(tables) != len(self.settings.geometry.groups):
+        if len(tables) != len(self.groups):
             return Difference("KV-MEM-02", "tables", "a table in every group", f"{len(tables)} tables")
-        for index, (group, table) in enumerate(zip(self.settings.geometry.groups, tables, strict=True)):
-            where = f"request {request.number}, group {index}"
-            drafted = min(end + lookahead, self.settings.tokens_max) if group.lookahead else end
-            found = self._write(index, group, table, chain, (start, end, drafted), where)
-            found = found or self._read(index, group, table, chain, (start, end), where)
-            if found:
+        before = self._computed.get(request.number, 0)
+        hit = before + granted.hit_tokens
+        start = hit + granted.external_tokens
+        # A request without computed tokens drafts nothing in its first step.
+        drafts = 0 if isinstance(operation, Admit) and before == 0 else self.settings.lookahead_tokens
+        work = self._work(request, tables, provided=hit, start=start, lookahead=drafts)
+        if granted.loads:
+            self._transfers[request.number] = work
+            return None
+        self._pending.append(work)
+        return None if self.settings.geometry.fences else self._dispatch(())
+
+    def _work(
+        self,
+        request: Request,
+        tables: Sequence[Sequence[int]],
+        provided: int = 0,
+        start: int = 0,
+        lookahead: int = 0,
+        sends: bool = False,
+    ) -> Work:
+        end = request.tokens_computed
+        return Work(
+            request.number,
+            tuple(map(tuple, tables)),
+            tuple(self._chain(request)[: max(end, start)]),
+            end if sends else provided,
+            end if sends else start,
+            end,
+            min(end, len(request.tokens)),
+            min(end + lookahead, self.settings.tokens_max),
+        )
+
+    def _dispatch(self, copies: Iterable[Copy]) -> Difference | None:
+        """The worker does one step."""
+        pending, self._pending = self._pending, []
+        for work in pending:
+            self._deliver(work)
+        for copy in copies:
+            self._physical.perform(copy, self.groups[copy.group].block_size_tokens)
+        for phase in (self._read_states, self._write, self._read):
+            for work in pending:
+                for found in phase(work):
+                    if found is not None:
+                        return found
+        return None
+
+    def _in_groups(self, work: Work) -> Iterator[tuple[int, Group, tuple[int, ...], str]]:
+        for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
+            yield index, group, table, f"request {work.request}, group {index}"
+
+    def _deliver(self, work: Work) -> None:
+        """Another node writes what it provides."""
+        if work.provided == work.start:
+            return
+        for index, group, table, _ in self._in_groups(work):
+            self._physical.deliver(index, group, table, work.chain[: work.start], work.provided)
+
+    def _read_states(self, work: Work) -> Iterator[Difference | None]:
+        for index, group, table, where in self._in_groups(work):
+            if group.keeps_states and work.start > 0:
+                yield self._physical.read_state(index, group, table, work.chain, work.start, where)
+
+    def _write(self, work: Work) -> Iterator[Difference | None]:
+        for index, group, table, where in self._in_groups(work):
+            if group.keeps_states:
+                spare = len(table) - group.blocks_occupied(work.verified)
+                if spare < work.end - work.verified:
+                    expected = f"a state for each of {work.end - work.verified} drafts"
+                    yield Difference("KV-MEM-02", where, expected, f"the table has {spare} behind the running one")
+                yield self._physical.write_states(index, group, table, work.chain, (work.start, work.end), where)
+            else:
+                span = work.start, work.end, work.drafted if group.lookahead else work.end
+                yield self._physical.write(index, group, table, work.chain, span, where)
+
+    def _read(self, work: Work) -> Iterator[Difference | None]:
+        for index, group, table, where in self._in_groups(work):
+            if not group.keeps_states:
+                yield self._physical.read(index, group, table, list(work.chain), (work.start, work.end), where)
+
+    # Drafts and transfers
+
+    def _verify(self, request: Request, tables: Sequence[Sequence[int]]) -> Difference | None:
+        """Where states are kept, the worker keeps the one behind the last accepted draft."""
+        before = self._computed.get(request.number, 0)
+        if before == request.tokens_computed or not tables:
+            return None
+        start = max(0, request.tokens_computed - 1)
+        chain = self._chain(request)
+        for index, (group, table) in enumerate(zip(self.groups, tables, strict=True)):
+            if group.keeps_states:
+                span = start, request.tokens_computed
+                found = self._physical.write_states(index, group, table, chain, span, f"request {request.number}")
+                if found is not None:
+                    return found
+        return None
+
+    def _transferred(self, number: int, succeeded: bool) -> Difference | None:
+        """What was loaded arrives, wherever its blocks are by now; or another node has read what was sent."""
+        work = self._transfers.pop(number, None)
+        if work is None:
+            return None
+        if work.provided < work.start:
+            if succeeded:
+                self._deliver(work)
+            return None
+        for index, group, table, where in self._in_groups(work):
+            if work.end == 0:
+                continue
+            if group.keeps_states:
+                found = self._physical.read_state(index, group, table, work.chain, work.end, where)
+            else:
+                found = self._physical.read(index, group, table, list(work.chain), (work.end, work.end), where)
+            if found is not None:
                 return found
         return None
-
-    def _write(
-        self,
-        index: int,
-        group: Group,
-        table: Sequence[int],
-        chain: Sequence[int],
-        span: tuple[int, int, int],
-        where: str,
-    ) -> Difference | None:
-        """Write the states of the tokens from ``start`` to ``end``, and junk from there to ``drafted``."""
-        start, end, drafted = span
-        size = group.block_size_tokens
-        for position in range(start // size, group.blocks_occupied(drafted)):
-            if position >= len(table) or table[position] == NULL:
-                return Difference(
-                    "KV-MEM-02", where, f"a slot for token {max(start, position * size)}", "the table has none"
-                )
-            block = table[position]
-            writer, slots = self._slots.get(block, (None, []))
-            if writer != index:
-                slots = [None] * size
-                self._slots[block] = (index, slots)
-            first = position * size
-            for token in range(max(start, first), min(drafted, first + size)):
-                slots[token - first] = chain[token] if token < end else _JUNK
-        return None
-
-    def _read(
-        self,
-        index: int,
-        group: Group,
-        table: Sequence[int],
-        chain: Sequence[int],
-        span: tuple[int, int],
-        where: str,
-    ) -> Difference | None:
-        """Read what the attention of the tokens from ``start`` to ``end`` covers."""
-        start, end = span
-        size = group.block_size_tokens
-        begin = 0 if group.window_tokens is None else max(0, start - group.window_tokens + 1)
-        for position in range(begin // size, group.blocks_occupied(end)):
-            first = position * size
-            low, high = max(begin, first), min(end, first + size)
-            if position >= len(table):
-                return Difference("KV-MEM-02", where, f"a slot for token {low}", "the table has none")
-            block = table[position]
-            writer, slots = self._slots.get(block, (None, []))
-            held = slots[low - first : high - first] if writer == index and block != NULL else []
-            if held != chain[low:high]:
-                return self._misread(low, list(chain[low:high]), held, block, where)
-        return None
-
-    def _misread(self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: str) -> Difference:
-        """The first slot that does not hold what is read from it."""
-        if block == NULL:
-            return Difference("KV-MEM-01", where, f"token {low} in its slot", "the block was given up: null block")
-        padded = [*held, *[None] * (len(expected) - len(held))]
-        wrong = next(i for i, state in enumerate(expected) if padded[i] != state)
-        return Difference(
-            "KV-MEM-01",
-            where,
-            f"token {low + wrong} in block {block}: {self.states.describe(expected[wrong])}",
-            self.states.describe(padded[wrong]),
-        )

@@ -1,0 +1,163 @@
+"""Holdings: which request holds which blocks, and what is copied between them.
+
+Blocks are given in one order and taken back in another, and both decide what survives in the cache: so both are
+specified exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from kvreference.admission import blocks_to_come, passes_gate
+from kvreference.answers import BlockTable, Copy, Hit
+from kvreference.block_pool import NULL, BlockPool
+from kvreference.cached_map import Content
+from kvreference.pinned_tier import PinnedPool
+from kvreference.settings import Settings
+from kvreference.tables import Plan, Tables, blocks_new, plan, tables_of_hit
+
+
+@frozen
+class Span:
+    """The tokens that slots are asked for."""
+
+    computed: int
+    """How many are computed by then: what no token behind them reads is not held."""
+    tokens: int
+    """How many are computed behind those."""
+    lookahead: int = 0
+    """How many slots more draft layers get."""
+    provided: int = 0
+    """The end of what another node provides; 0 if it provides nothing."""
+
+
+@frozen
+class Allocation:
+    """What an allocation gave: the entries that the tables gained, and the content that was lost for them, in order."""
+
+    entries: BlockTable
+    lost: tuple[Content, ...]
+
+
+def new_pool(settings: Settings) -> BlockPool:
+    """A pool in which everything is free."""
+    if settings.pin_drop_blocks_min is None:
+        return BlockPool(settings.blocks, settings.scratch_first)
+    return PinnedPool(settings.blocks, settings.scratch_first, settings.pin_drop_blocks_min)
+
+
+class Holdings:
+    """Every table, over one pool."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.groups = settings.geometry.groups
+        self.pool = new_pool(settings)
+        self.tables: dict[int, Tables] = {}
+        """Per request that holds blocks, its table in every group."""
+        self.copies: list[Copy] = []
+        """What the worker copies before it computes the next step; until then the sources are held."""
+
+    def copy(self) -> Holdings:
+        """Independent holdings in the same state."""
+        other = type(self).__new__(type(self))
+        other.settings = self.settings
+        other.groups = self.groups
+        other.pool = self.pool.copy()
+        other.tables = {number: [table.copy() for table in tables] for number, tables in self.tables.items()}
+        other.copies = list(self.copies)
+        return other
+
+    # Giving
+
+    def passes_gate(self, request: int, tokens: int, hit: Hit, computed: int) -> bool:
+        """Whether all ``tokens`` tokens of a request that asks to be admitted fit; see ``kvreference.admission``."""
+        tables = self.tables.get(request)
+        if tables is None:
+            return passes_gate(self.settings, self.pool, hit, tokens, computed)
+        live = [len(table.live()) for table in tables]
+        return self.pool.make_room(blocks_to_come(self.settings, tokens, computed, live), ())
+
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        """Give ``request`` slots for ``span``, behind ``hit`` if it holds nothing yet.
+
+        In this order, each over all groups: release what no later token reads; refuse if too few blocks can be had;
+        hold the blocks of the hit, so that none of them is taken; take new ones, first for what another node provides.
+        The release stands even if the rest is refused: then None is returned.
+        """
+        known = self.tables.get(request)
+        if known is not None:
+            self.release_dead(request, span.computed)
+        tables = known or tables_of_hit(self.settings.geometry, hit, span.computed)
+        held = [] if known else [block for table in tables for block in table.live()]
+        held += [partial.source for partial in hit.partials]
+
+        slots = min(span.computed + span.tokens + span.lookahead, self.settings.tokens_max)
+        needs = (span.provided, span.computed + span.tokens, slots)
+        provided, complete = plan(self.settings.geometry, tables, *needs)
+        if not self.pool.make_room(blocks_new(complete) + self.pool.count_free(set(held)), held):
+            return None
+
+        self.tables[request] = tables
+        self.pool.touch(held)
+        before = [len(table.blocks) for table in tables]
+        lost = self._fill(tables, provided)
+        _, complete = plan(self.settings.geometry, tables, *needs)
+        lost += self._fill(tables, complete)
+        self.copies += self._copies_of(hit, tables)
+        entries = tuple(tuple(table.blocks[start:]) for table, start in zip(tables, before, strict=True))
+        for table in tables:
+            table.fresh = False
+        return Allocation(entries, tuple(lost))
+
+    def _fill(self, tables: Tables, layouts: Plan) -> list[Content]:
+        """Bring ``tables`` into shape with new blocks from the front of the free queue, group by group."""
+        all_lost = []
+        for table, layout in zip(tables, layouts, strict=True):
+            blocks, lost = self.pool.take(layout.count(None))
+            new = iter(blocks)
+            table.blocks = [next(new) if block is None else block for block in layout]
+            all_lost += lost
+        return all_lost
+
+    def _copies_of(self, hit: Hit, tables: Tables) -> list[Copy]:
+        """The copies that serve a hit which ends inside blocks: each into the request's own, behind the full ones."""
+        places = {partial.group: hit.tokens // self.groups[partial.group].block_size_tokens for partial in hit.partials}
+        return [
+            Copy(partial.group, partial.source, tables[partial.group].blocks[places[partial.group]], partial.tokens)
+            for partial in hit.partials
+        ]
+
+    def dispatch(self) -> tuple[Copy, ...]:
+        """The worker copies. From then on the sources may be recycled."""
+        copies, self.copies = self.copies, []
+        self.pool.release(copy.source for copy in copies)
+        return tuple(copies)
+
+    # Taking back
+
+    def release_dead(self, request: int, computed: int) -> None:
+        """Release the blocks that no token after the first ``computed`` reads, the later ones first."""
+        for group, table in zip(self.groups, self.tables[request], strict=True):
+            dead = min(group.blocks_dead(computed), len(table.blocks))
+            self.pool.slide(table.blocks[:dead][::-1], group.tail_blocks)
+            table.blocks[:dead] = (NULL,) * dead
+
+    def release_all(self, request: int) -> None:
+        """Release all blocks, group by group, tail first: a prefix is worth more than what follows it."""
+        for table in self.tables.pop(request, []):
+            self.pool.end(table.blocks[::-1])
+
+    # Asking
+
+    def leading_shared(self, request: int) -> Sequence[int]:
+        """Per group that keeps all its slots, how many leading blocks everyone with blocks holds; else 0."""
+        everyone = len(self.tables)
+        shared = []
+        for group, table in zip(self.groups, self.tables[request], strict=True):
+            references = [self.pool.references[block] for block in table.blocks]
+            leading = next((i for i, count in enumerate(references) if count != everyone), len(references))
+            shared.append(leading if group.keeps_all else 0)
+        return shared

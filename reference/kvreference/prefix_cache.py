@@ -1,0 +1,118 @@
+"""The prefix cache: what is known to be in the blocks, and whom it may serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvreference.answers import Hit, Statistics
+from kvreference.block_pool import BlockPool
+from kvreference.cached_map import Content
+from kvreference.caching import register
+from kvreference.content import Prefix
+from kvreference.events import Event
+from kvreference.geometry import Geometry
+from kvreference.hit_lookup import longest_hit
+from kvreference.population import Request
+from kvreference.retention import Dense, Retention, Sparse
+from kvreference.settings import Settings
+from kvreference.tables import Tables, content_up_to
+
+
+def no_hit(geometry: Geometry) -> Hit:
+    """A hit of nothing."""
+    return Hit(0, ((),) * len(geometry.groups))
+
+
+class NoPrefixCache:
+    """Prefix caching is off: nothing is known, nothing is counted, nobody shares."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self.geometry = geometry
+        self.statistics = Statistics()
+        """Since they were last taken."""
+
+    def copy(self) -> NoPrefixCache:
+        """An independent cache in the same state."""
+        other = type(self).__new__(type(self))
+        other.geometry = self.geometry
+        other.statistics = self.statistics
+        return other
+
+    def look_up(self, pool: BlockPool, request: Request, prefixes: list[Prefix]) -> Hit:
+        """The longest hit of ``request``, counted."""
+        return no_hit(self.geometry)
+
+    def is_ready(self, hit: Hit, prefixes: Sequence[Prefix]) -> bool:
+        """Whether ``hit`` needs nothing that the worker has yet to compute."""
+        return True
+
+    def register(
+        self, pool: BlockPool, request: Request, prefixes: Sequence[Prefix], tables: Tables, tokens: int, now: bool
+    ) -> list[Event]:
+        """Cache what the first ``tokens`` tokens make due; ``now`` if this step computes them."""
+        return []
+
+    def dispatched(self) -> None:
+        """What the step computed may serve hits from now on."""
+
+    def shared(self, leading: Sequence[int]) -> tuple[int, ...]:
+        """Of blocks that everyone holds per group, how many are told."""
+        return (0,) * len(leading)
+
+
+class PrefixCache(NoPrefixCache):
+    """Prefix caching is on."""
+
+    def __init__(self, geometry: Geometry, retention: Retention) -> None:
+        super().__init__(geometry)
+        self.retention = retention
+        self.fenced: set[Content] = set()
+        """What this step computes, where that cannot serve a hit before it was dispatched."""
+
+    def copy(self) -> PrefixCache:
+        other = super().copy()
+        assert isinstance(other, PrefixCache)
+        other.retention = self.retention
+        other.fenced = set(self.fenced)
+        return other
+
+    def look_up(self, pool: BlockPool, request: Request, prefixes: list[Prefix]) -> Hit:
+        """The longest hit, counted. A request that may not read the cache is not counted either."""
+        if not request.reads_cache:
+            return no_hit(self.geometry)
+        tokens = len(request.tokens)
+        hit = longest_hit(self.geometry, pool.cached, prefixes, tokens, pool.partial)
+        self.statistics = self.statistics.counted(tokens, hit.tokens, request.preemptions > 0)
+        return hit
+
+    def is_ready(self, hit: Hit, prefixes: Sequence[Prefix]) -> bool:
+        """Whether ``hit`` needs no state, and no slot to be copied, that the worker has yet to compute."""
+        copied = {partial.group for partial in hit.partials}
+        ends = (
+            (index, group.tokens_matched(hit.tokens))
+            for index, group in enumerate(self.geometry.groups)
+            if hit.tokens > 0 and (group.keeps_states or index in copied)
+        )
+        return not any(content_up_to(self.geometry, index, prefixes, end) in self.fenced for index, end in ends)
+
+    def register(
+        self, pool: BlockPool, request: Request, prefixes: Sequence[Prefix], tables: Tables, tokens: int, now: bool
+    ) -> list[Event]:
+        verified = min(tokens, len(request.tokens))
+        events, fenced = register(pool, self.geometry, self.retention, request, prefixes, tables, verified)
+        self.fenced.update(fenced if now else ())
+        return events
+
+    def dispatched(self) -> None:
+        self.fenced.clear()
+
+    def shared(self, leading: Sequence[int]) -> tuple[int, ...]:
+        return tuple(leading)
+
+
+def new_cache(settings: Settings) -> NoPrefixCache:
+    """A cache that knows nothing yet."""
+    geometry, interval_tokens = settings.geometry, settings.retention_interval_tokens
+    if not settings.caches:
+        return NoPrefixCache(geometry)
+    return PrefixCache(geometry, Dense(geometry) if interval_tokens is None else Sparse(geometry, interval_tokens))

@@ -1,0 +1,95 @@
+"""Schedulers that hang, each for want of one guard.
+
+All but the last two have been reported against real systems; the links lead there.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvreference.scheduler.room import blocks_at_peak, blocks_parked
+from kvreference.scheduler.scheduler import Scheduler
+
+
+class UnreservedLoad(Scheduler):
+    """A load is begun if it fits by itself: two of them leave too little for either to be computed.
+
+    https://github.com/vllm-project/vllm/issues/45388
+    """
+
+    def _leaves_room(self, number: int, loads: bool) -> bool:
+        del number, loads
+        return True
+
+
+class LookaheadUnreserved(Scheduler):
+    """What a request needs is counted without speculation: loads fill the pool, and none gets its look-ahead slots.
+
+    https://github.com/vllm-project/vllm/pull/57104
+    """
+
+    def _blocks_at_peak(self, tokens: int) -> int:
+        return blocks_at_peak(evolve(self.settings, drafts_max=0), tokens)
+
+
+class OversizeBlocksQueue(Scheduler):
+    """Whatever is submitted is accepted: a request that can never fit stays first in line for ever.
+
+    https://github.com/vllm-project/vllm/pull/35570
+    """
+
+    def _fits_alone(self, limit_tokens: int) -> bool:
+        del limit_tokens
+        return True
+
+
+class FullSequenceWithoutRecycling(Scheduler):
+    """A window is counted as if it kept all it ever held: what was accepted with recycling in mind is never let in.
+
+    https://github.com/vllm-project/vllm/issues/39734
+    """
+
+    def _blocks_at_peak(self, tokens: int) -> int:
+        return sum(group.blocks_occupied(tokens) for group in self.settings.geometry.groups)
+
+
+class ParkedCountAsRunning(Scheduler):
+    """Whoever holds blocks counts as running: those that have loaded keep each other, and themselves, from running.
+
+    https://github.com/vllm-project/vllm/issues/53130
+    """
+
+    def _may_run(self) -> bool:
+        return len(self.manager.tables) < self.limits.running_max
+
+
+class LoadedIsForgotten(Scheduler):
+    """Whoever waited for a transfer is not looked at again.
+
+    https://github.com/vllm-project/vllm-ascend/pull/10559
+    """
+
+    def _is_ready(self, number: int) -> bool:
+        return number not in self.manager.tables
+
+
+class ReservedForLoadsAlone(Scheduler):
+    """A load is begun if what is free covers what it and all others parked still need.
+
+    Those that run take from what is free as they grow, so that when the loads are over it covers nothing.
+    """
+
+    def _leaves_room(self, number: int, loads: bool) -> bool:
+        tokens = {other: len(request.tokens) for other, request in self.manager.population.alive.items()}
+        parked = blocks_parked(self.manager.tables, self.queues.running)
+        needed = self._blocks_at_peak(tokens[number]) + sum(
+            self._blocks_at_peak(tokens[other]) - held for other, held in parked.items()
+        )
+        return not loads or needed <= len(self.manager.pool.free)
+
+
+class FirstIsPreempted(Scheduler):
+    """The only one that runs gives up its blocks when a transfer holds what it needs, and computes everything again."""
+
+    def _preempts(self) -> bool:
+        return True

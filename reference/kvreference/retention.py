@@ -1,0 +1,121 @@
+"""Retention: which blocks are worth caching.
+
+A block that no hit can read only costs: it is looked after, it is told in events, and it pushes others out of the free
+queue later than need be. Hits end at boundaries, multiples of the alignment. So a block is cached exactly if a hit at
+an *admitted* boundary reads it, and not before the first such boundary is reached.
+
+Admitted are, for sliding windows:
+
+- without a retention interval, every block's end: the cache is *dense*, and nothing is ever left out;
+- with an interval of N tokens, its multiples. The alignment itself as interval is *masked caching*: exactly the blocks
+  that no hit could read are left out;
+- with an interval of 0, none of those;
+
+and with any interval the latest boundary that a replay of the same prompt can hit. All other groups are read from
+every multiple of the alignment on, whatever the interval.
+
+The tail that a boundary needs follows from the hit's own formula, look-ahead included: what is written and what is read
+cannot disagree.
+
+Sources: vLLM's pull requests 42258, 43447 and 44082.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from attrs import frozen
+
+from kvreference.geometry import Geometry, Group
+
+AUTO_INTERVAL_TOKENS = 32768
+"""The interval that ``auto`` stands for."""
+
+
+def interval_of(text: str | None) -> int | None:
+    """The retention interval that a user wrote: nothing, ``auto``, or a number of tokens.
+
+    Raises:
+        ValueError: something else.
+    """
+    if text is None or not text.strip():
+        return None
+    if text.strip().lower() == "auto":
+        return AUTO_INTERVAL_TOKENS
+    try:
+        interval_tokens = int(text)
+    except ValueError:
+        raise ValueError(f"a retention interval is a number of tokens or auto, not {text!r}") from None
+    if interval_tokens < 0:
+        raise ValueError(f"a retention interval must not be negative, got {interval_tokens}")
+    return interval_tokens
+
+
+def replay_boundary(geometry: Geometry, prompt_tokens: int) -> int:
+    """The longest hit, in tokens, that a replay of a prompt of ``prompt_tokens`` can have; 0 if there is none.
+
+    It and whatever must match behind it lie before the prompt's last token.
+    """
+    alignment = geometry.alignment_tokens
+    return max(0, prompt_tokens - 1 - geometry.lookahead_tokens) // alignment * alignment
+
+
+def next_boundary(index: int, interval_tokens: int, block_size_tokens: int, lookahead_tokens: int) -> int:
+    """The first multiple of the interval above 0 that lies behind all but the look-ahead of the block at ``index``."""
+    behind_tokens = max((index + 1) * block_size_tokens - lookahead_tokens, 1)
+    return -(-behind_tokens // interval_tokens) * interval_tokens
+
+
+class Retention(Protocol):
+    """Which blocks of a request are cached, and which boundaries inside compressed blocks are entries."""
+
+    def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
+        """How many tokens must be computed for the block at ``index`` to be cached; None if it never is."""
+        ...
+
+    def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
+        """The admitted boundaries behind ``start_tokens`` and up to ``end_tokens``, ascending."""
+        ...
+
+
+@frozen
+class Dense:
+    """Every block is cached when it is full."""
+
+    geometry: Geometry
+
+    def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
+        return (index + 1) * group.block_size_tokens
+
+    def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
+        alignment = self.geometry.alignment_tokens
+        return iter(range((start_tokens // alignment + 1) * alignment, end_tokens + 1, alignment))
+
+
+@frozen
+class Sparse:
+    """A block is cached when the first admitted boundary that needs it is reached."""
+
+    geometry: Geometry
+    interval_tokens: int
+
+    def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
+        interval = self.interval_tokens if group.slides else self.geometry.alignment_tokens
+        candidates = [replay_boundary(self.geometry, prompt_tokens)]
+        if interval:
+            candidates.append(next_boundary(index, interval, group.block_size_tokens, group.lookahead_tokens))
+        serving = [boundary for boundary in candidates if _reads(group, boundary, index)]
+        return max(min(serving), (index + 1) * group.block_size_tokens) if serving else None
+
+    def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
+        interval = self.interval_tokens
+        multiples = range((start_tokens // interval + 1) * interval, end_tokens + 1, interval) if interval else ()
+        replay = replay_boundary(self.geometry, prompt_tokens)
+        return iter(sorted({*multiples, *((replay,) if start_tokens < replay <= end_tokens else ())}))
+
+
+def _reads(group: Group, boundary: int, index: int) -> bool:
+    """Whether a hit at ``boundary`` reads the block at ``index``."""
+    first, end = group.blocks_needed(boundary)
+    return first <= index < end

@@ -1,0 +1,39 @@
+"""What a scheduler did when it was asked something."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from kvreference.answers import Answer, Refused
+from kvreference.operations import Abort, Admit, Finish, OfRequest, Operation, Sample, Schedule
+from kvreference.scheduler.limits import Reason
+
+
+@frozen
+class Observation:
+    """One operation of a scheduler, told by what it asked of its block manager."""
+
+    performed: tuple[tuple[Operation, Answer], ...] = ()
+    """In order. One after the other, those of a whole run are a trace of the block manager."""
+    entered: tuple[int, ...] = ()
+    """The requests that were given blocks for the first time."""
+    reason: Reason | None = None
+    """Why a request was refused."""
+
+    def requests(self, *kinds: type[OfRequest]) -> tuple[int, ...]:
+        """The requests to which an operation of one of ``kinds`` was done, and not refused."""
+        return tuple(
+            operation.request
+            for operation, answer in self.performed
+            if isinstance(operation, kinds) and not isinstance(answer, Refused)
+        )
+
+    @property
+    def advanced(self) -> bool:
+        """Whether somebody was given blocks, to compute in or to load into."""
+        return bool(self.requests(Admit, Schedule))
+
+    @property
+    def progress(self) -> bool:
+        """Whether a token was answered, or a request came in for the first time, ended or was refused."""
+        return bool(self.entered or self.reason or self.requests(Sample, Finish, Abort))

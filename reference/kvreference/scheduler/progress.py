@@ -1,0 +1,67 @@
+"""Progress: how long a request waits at most, in steps.
+
+- **KV-LIVE-01** A request that fits into the empty pool is accepted, and let in within the steps that everybody ahead
+  of it in line needs to its end, and one more. A request that does not is refused when it is submitted.
+- **KV-LIVE-02** A request that runs is answered within the steps that everybody ahead of it needs to its end, and as
+  many as its own tokens take to be computed.
+- **KV-LIVE-03** Nothing spins: while somebody is in line, every step brings the first in line on, unless a transfer
+  holds it up; steps alone never lead back to where they began.
+
+A step in which nobody gets blocks is *held up*, and not counted. It happens only while a transfer is under way, and
+no transfer is begun in it: if each is over within ``T`` steps, one step in ``T + 1`` is counted. That a transfer is
+over at some time is for whoever transfers to see to.
+
+Whatever is submitted later does not enter: it stands behind. Only a request that loads is passed by others, so its
+steps count from the end of its transfer.
+
+Why: the first that runs stays the first until it ends, since it is never preempted, and in every step it computes as
+many tokens as it may, or is held up. So each request costs at most what it costs alone, from its first token on.
+"""
+
+from __future__ import annotations
+
+from kvreference.population import Request
+from kvreference.scheduler.scheduler import Scheduler
+
+
+def steps_to_be_let_in(scheduler: Scheduler, number: int) -> int:
+    """The most steps, held-up ones apart, after which a request that waits for no transfer is let in."""
+    return _steps_ahead(scheduler, number) + 1
+
+
+def steps_to_answer(scheduler: Scheduler, number: int) -> int:
+    """The most steps, held-up ones apart, after which a request that waits for no transfer has one answer more."""
+    request = scheduler.manager.population[number]
+    return _steps_ahead(scheduler, number) + _steps_to_compute(scheduler, request)
+
+
+def steps_to_end(scheduler: Scheduler, number: int) -> int:
+    """The most steps, held-up ones apart, after which a request that waits for no transfer has ended."""
+    return _steps_ahead(scheduler, number) + _steps_alone(scheduler, number)
+
+
+def _steps_ahead(scheduler: Scheduler, number: int) -> int:
+    return sum(_steps_alone(scheduler, other) for other in scheduler.queues.ahead_of(number))
+
+
+def _steps_alone(scheduler: Scheduler, number: int) -> int:
+    """How many steps a request needs to its end with nobody before it: to begin a load, to compute, one per answer."""
+    terms = scheduler.queues.terms[number]
+    request = scheduler.manager.population[number]
+    answers_left = terms.limit_tokens - len(request.tokens)
+    return terms.loads + _steps_to_compute(scheduler, request) + answers_left - 1
+
+
+def _steps_to_compute(scheduler: Scheduler, request: Request) -> int:
+    """How many steps the tokens of a request take, each as many as it may; where states are kept, chunks end there too.
+
+    Only what the first that runs has computed will not be lost.
+    """
+    computed = request.tokens_computed if scheduler.queues.running[:1] == [request.number] else 0
+    chunk = min(scheduler.settings.chunk_tokens, scheduler.limits.budget_tokens)
+    steps = -(-(len(request.tokens) - computed) // chunk)
+    block = scheduler.settings.geometry.state_block_tokens
+    if block is None:
+        return steps
+    limit_tokens = scheduler.queues.terms[request.number].limit_tokens
+    return steps + limit_tokens // block - computed // block

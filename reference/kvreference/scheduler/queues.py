@@ -1,0 +1,79 @@
+"""The two queues: who runs, and who waits for it.
+
+Put one behind the other they are a line. Admission takes the first that waits, preemption the last that runs, so both
+only move the border between the queues, and nobody passes anybody. There is one exception: a request that loads keeps
+its place, and those behind it go past it until its transfer is over.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve, frozen
+
+
+@frozen
+class Terms:
+    """What holds for one request from when it is accepted."""
+
+    limit_tokens: int
+    """How long it may become: its prompt and the tokens that it is answered."""
+    external_tokens: int = 0
+    """How many tokens behind its hit another node still offers."""
+    loads: bool = False
+    """Whether those would be loaded while it waits."""
+    sends: bool = False
+    """Whether another node reads its blocks once it has ended."""
+    entered: bool = False
+    """Whether it was ever given blocks."""
+
+
+class Queues:
+    """The requests that have not ended, by number, in line."""
+
+    def __init__(self) -> None:
+        self.running: list[int] = []
+        """In the order in which they were admitted."""
+        self.waiting: list[int] = []
+        """In the order in which they will be."""
+        self.terms: dict[int, Terms] = {}
+
+    def copy(self) -> Queues:
+        """Independent queues in the same state."""
+        other = Queues()
+        other.running = list(self.running)
+        other.waiting = list(self.waiting)
+        other.terms = dict(self.terms)
+        return other
+
+    def submit(self, number: int, terms: Terms) -> None:
+        """A request waits behind all others."""
+        self.waiting.append(number)
+        self.terms[number] = terms
+
+    def let_in(self, number: int, runs: bool) -> bool:
+        """A waiting request was given blocks: it runs behind all others, or keeps its place and loads.
+
+        Returns whether it was let in for the first time.
+        """
+        terms = self.terms[number]
+        self.terms[number] = evolve(terms, external_tokens=0, loads=False, entered=True)
+        if runs:
+            self.waiting.remove(number)
+            self.running.append(number)
+        return not terms.entered
+
+    def preempt(self) -> int:
+        """The last that runs waits again, before all others."""
+        number = self.running.pop()
+        self.waiting.insert(0, number)
+        return number
+
+    def leave(self, number: int) -> None:
+        """A request ends; it may have ended before."""
+        self.running = [other for other in self.running if other != number]
+        self.waiting = [other for other in self.waiting if other != number]
+        self.terms.pop(number, None)
+
+    def ahead_of(self, number: int) -> list[int]:
+        """Whom a request may have to wait for: everybody before it in line."""
+        line = [*self.running, *self.waiting]
+        return line[: line.index(number)]

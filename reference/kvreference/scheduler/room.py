@@ -1,0 +1,46 @@
+"""Room: whether everybody that was let in can get to its end.
+
+Blocks of a request that runs can be taken back: it is preempted. Blocks of a request that holds them without running
+cannot: it loads, or has loaded and waits its turn, or has ended and is still read by another node. They are *parked*.
+
+So there is room as long as each request that was let in fits, from here to its end, beside all that the others have
+parked. One of them can then always go on, if need be with everybody else preempted; when it has ended, the next can.
+
+How much a request needs is asked by one formula, when it is submitted and when it is let in. Where the two disagree, a
+request is accepted that is never let in, and everybody behind it waits in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from kvreference.settings import Settings
+from kvreference.tables import Tables
+
+
+def blocks_at_peak(settings: Settings, tokens: int) -> int:
+    """A bound on the blocks that a request of up to ``tokens`` computed tokens holds at once, speculation included.
+
+    The admission gate counts the same for a request as it stands. To run on, it also needs the slots of one speculative
+    step, drafts and look-ahead; and where a hit may end inside a block, the block that it is copied from.
+    """
+    computed = min(tokens + settings.drafts_max, settings.tokens_max)
+    slots = min(computed + settings.lookahead_tokens, settings.tokens_max)
+    span = settings.chunk_tokens + settings.lookahead_tokens
+    return sum(
+        min(group.entries(computed, slots), group.blocks_held_at_most(span, settings.tokens_max)) + group.copies
+        for group in settings.geometry.groups
+    )
+
+
+def blocks_parked(tables: Mapping[int, Tables], running: Collection[int]) -> dict[int, int]:
+    """How many blocks each request holds that does not run."""
+    return {
+        number: sum(len(table.live()) for table in groups) for number, groups in tables.items() if number not in running
+    }
+
+
+def is_room(blocks: int, needed: Mapping[int, int], parked: Mapping[int, int]) -> bool:
+    """Whether of ``blocks`` each request gets what is ``needed`` in all, beside what the others have ``parked``."""
+    total = sum(parked.values())
+    return all(need + total - parked.get(number, 0) <= blocks for number, need in needed.items())

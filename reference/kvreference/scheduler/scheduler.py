@@ -1,0 +1,208 @@
+"""The scheduler: first come, first served, and nobody is let in who could keep another from its end.
+
+Its rules, beside those of every scheduler with chunked prefill:
+
+- Whoever is let in finds room beside all that is parked (``kvreference.scheduler.room``). A load parks blocks, so it is
+  begun only if there is room for everybody that was let in so far as well.
+- The first of those that run is never preempted. It finds its blocks once all behind it gave up theirs; if not, only
+  transfers of requests that have ended hold them, and it waits.
+- In a step in which somebody did not get its blocks, nobody is let in.
+
+So in every step the first in line gets on, unless a transfer holds it up (``kvreference.scheduler.progress``).
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+from attrs import evolve
+
+from kvreference.answers import Answer, Granted
+from kvreference.manager import Manager
+from kvreference.operations import Abort, Admit, Dispatch, Finish, Preempt, Sample, Schedule, TakeEvents, Transferred
+from kvreference.operations import Operation as BlockOperation
+from kvreference.population import Status
+from kvreference.scheduler.limits import Limits, Reason
+from kvreference.scheduler.observation import Observation
+from kvreference.scheduler.operations import Operation, Reply, Step, Submit
+from kvreference.scheduler.queues import Queues, Terms
+from kvreference.scheduler.room import blocks_at_peak, blocks_parked, is_room
+from kvreference.settings import Settings
+
+
+class Scheduler:
+    """The reference of the scheduler, over the reference of the block manager."""
+
+    def __init__(self, settings: Settings, limits: Limits) -> None:
+        self.settings = settings
+        self.limits = limits
+        self.manager = Manager(settings)
+        self.queues = Queues()
+        self._performed: list[tuple[BlockOperation, Answer]] = []
+
+    def copy(self) -> Scheduler:
+        """An independent scheduler in the same state."""
+        other = type(self).__new__(type(self))
+        other.settings = self.settings
+        other.limits = self.limits
+        other.manager = self.manager.copy()
+        other.queues = self.queues.copy()
+        other._performed = []
+        return other
+
+    def resolve(self, operation: Operation) -> Operation | None:
+        """The legal operation that ``operation`` stands for now, or None if there is none."""
+        if isinstance(operation, Submit):
+            number = max(operation.arrival.request, self.manager.population.arrived)
+            return evolve(operation, arrival=evolve(operation.arrival, request=number))
+        if isinstance(operation, Step):
+            return operation
+        legal = self.manager.population.resolve(operation)
+        assert legal is None or isinstance(legal, (Abort, Transferred))
+        return legal
+
+    def apply(self, operation: Operation) -> Observation:
+        """Perform a legal operation (see ``resolve``), in place."""
+        self._performed = []
+        reason: Reason | None = None
+        entered: tuple[int, ...] = ()
+        if isinstance(operation, Submit):
+            reason = self._submit(operation)
+        elif isinstance(operation, Step):
+            entered = self._step(operation.replies)
+        else:
+            self._perform(operation)
+            if isinstance(operation, Abort):
+                self.queues.leave(operation.request)
+        return Observation(tuple(self._performed), entered, reason)
+
+    def _perform(self, operation: BlockOperation) -> Answer:
+        assert operation == self.manager.population.resolve(operation), "a scheduler asks for what is legal"
+        answer = self.manager.apply(operation)
+        self._performed.append((operation, answer))
+        return answer
+
+    # Acceptance
+
+    def _submit(self, operation: Submit) -> Reason | None:
+        """Accept a request that can be served to its end, or tell why not."""
+        limit_tokens = min(operation.prompt_tokens + operation.answers_max, self.settings.tokens_max)
+        if operation.prompt_tokens >= self.settings.tokens_max:
+            return Reason.PROMPT_TOO_LONG
+        if not self._fits_alone(limit_tokens):
+            return Reason.NEVER_FITS
+        if len(self.manager.population.alive) >= self.settings.requests_max:
+            return Reason.TOO_MANY
+        self._perform(operation.arrival)
+        terms = Terms(limit_tokens, operation.external_tokens, operation.loads, operation.sends)
+        self.queues.submit(operation.arrival.request, terms)
+        return None
+
+    def _fits_alone(self, limit_tokens: int) -> bool:
+        """Whether a request gets to its end if nobody else holds a block. Its last token is never computed."""
+        return blocks_at_peak(self.settings, limit_tokens - 1) <= self.settings.blocks - 1
+
+    # A step
+
+    def _step(self, replies: tuple[Reply, ...]) -> tuple[int, ...]:
+        """Give blocks to those that run, let in those that wait, compute all of it, take the replies; who entered."""
+        budget = self._schedule_running(self.limits.budget_tokens)
+        entered = () if budget is None else self._admit_waiting(budget)
+        if self.settings.geometry.fences:
+            self._perform(Dispatch())
+        answered = [number for number in self.queues.running if self.manager.population[number].answers_next]
+        for number, reply in zip(answered, cycle(replies), strict=False):
+            self._answer(number, reply)
+        self._perform(TakeEvents())
+        return entered
+
+    def _schedule_running(self, budget: int) -> int | None:
+        """Give those that run blocks for their next tokens; the budget left, or None if anybody was refused.
+
+        Whoever is refused takes from the last that runs until it has enough, or gives up its own blocks.
+        """
+        running = self.queues.running
+        refused = False
+        place = 0
+        while place < len(running) and budget > 0:
+            tokens = self._compute(Schedule(running[place], budget))
+            if tokens is not None:
+                budget -= tokens
+                place += 1
+                continue
+            refused = True
+            if not self._preempts():
+                break
+            self._perform(Preempt(self.queues.preempt()))
+        return None if refused else budget
+
+    def _preempts(self) -> bool:
+        """Whether the last that runs may lose its blocks: not if it is the first as well."""
+        return len(self.queues.running) > 1
+
+    def _admit_waiting(self, budget: int) -> tuple[int, ...]:
+        """Let in as many as there is room for, in line; who entered: was given blocks for the first time."""
+        entered = []
+        for number in [number for number in self.queues.waiting if self._is_ready(number)]:
+            terms = self.queues.terms[number]
+            if budget == 0 or not self._may_run() or not self._leaves_room(number, terms.loads):
+                break
+            tokens = self._compute(Admit(number, budget, terms.external_tokens, terms.loads))
+            if tokens is None:
+                break
+            budget -= tokens
+            if self.queues.let_in(number, runs=not self._is_loading(number)):
+                entered.append(number)
+        return tuple(entered)
+
+    def _compute(self, operation: Admit | Schedule) -> int | None:
+        """Ask for blocks; how many tokens are computed in them in this step, or None if they were refused."""
+        request = self.manager.population[operation.request]
+        before = request.tokens_computed
+        answer = self._perform(operation)
+        if not isinstance(answer, Granted):
+            return None
+        return request.tokens_computed - before - answer.hit_tokens - answer.external_tokens
+
+    def _answer(self, number: int, reply: Reply) -> None:
+        """Drafts that hold and one token more, up to the request's limit: what is beyond it was never said."""
+        request = self.manager.population[number]
+        terms = self.queues.terms[number]
+        accepted = min(reply.accepted, request.drafts_in_flight, terms.limit_tokens - len(request.tokens) - 1)
+        self._perform(Sample(number, accepted, reply.token, min(reply.drafts, self.settings.drafts_max)))
+        if reply.ends or len(request.tokens) == terms.limit_tokens:
+            self._perform(Finish(number, terms.sends))
+            self.queues.leave(number)
+
+    # Who may be let in
+
+    def _is_loading(self, number: int) -> bool:
+        return self.manager.population[number].status is Status.LOADING
+
+    def _is_ready(self, number: int) -> bool:
+        """Whether a request that waits, waits for no transfer."""
+        return not self._is_loading(number)
+
+    def _may_run(self) -> bool:
+        """Whether one request more may run."""
+        return len(self.queues.running) < self.limits.running_max
+
+    def _leaves_room(self, number: int, loads: bool) -> bool:
+        """Whether a request finds room, and if it loads, leaves room for all who were let in before."""
+        terms = self.queues.terms
+        parked = blocks_parked(self.manager.tables, self.queues.running)
+        let_in = {number}
+        if loads:
+            parked[number] = self._blocks_at_peak(len(self.manager.population[number].tokens))
+            let_in.update(other for other in terms if terms[other].entered)
+        needed = {other: self._blocks_at_peak(terms[other].limit_tokens - 1) for other in let_in}
+        return is_room(self.settings.blocks - 1, needed, parked)
+
+    def _blocks_at_peak(self, tokens: int) -> int:
+        return blocks_at_peak(self.settings, tokens)
+
+
+def step(scheduler: Scheduler, operation: Operation) -> tuple[Scheduler, Observation]:
+    """The state after a legal operation, and what was done. The given state stays as it is."""
+    after = scheduler.copy()
+    return after, after.apply(operation)
