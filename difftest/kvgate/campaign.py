@@ -113,7 +113,9 @@ class Campaign:
         )
 
     def _cases(self) -> Iterator[tuple[Lane, Case]]:
-        generators = {lane: Generator(PRESETS[lane.preset], lane.model.geometry) for lane in self.plan.lanes}
+        generators = {
+            lane: Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features) for lane in self.plan.lanes
+        }
         for index, (lane, generator) in enumerate(cycle(generators.items())):
             yield lane, draw_case(generator, lane, f"{self.plan.seed}/{index // len(generators)}", self.plan.seed)
 

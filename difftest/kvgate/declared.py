@@ -40,15 +40,15 @@ def explain(divergence: Divergence, lockstep: Lockstep) -> str | None:
 class GateSubtractsSkippedBlocks(Manager):
     """The gate takes the whole hit off the most that a request holds at once, of which the dead blocks are no part."""
 
-    def _passes_gate(self, request: Request, hit: Hit) -> bool:
+    def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
         needed = 0
         for group, blocks in zip(self.geometry.groups, hit.blocks, strict=True):
             peak = min(
                 group.blocks_occupied(len(request.tokens)),
                 group.blocks_held_at_most(self.settings.chunk_tokens, self.settings.tokens_max),
             )
-            live = blocks[group.blocks_dead(hit.tokens) :]
-            needed += max(0, peak - len(blocks)) + self._count_free(live)
+            live = blocks[group.blocks_dead(computed) :]
+            needed += max(0, peak - len(blocks)) + self.pool.count_free(live)
         return needed <= len(self.pool.free)
 
 
@@ -91,8 +91,8 @@ class LookAheadVerifiedOnce(Manager):
 
     aligns_before_the_drop = False
 
-    def _count_look_up(self, request: Request) -> Hit:
-        hit = super()._count_look_up(request)
+    def _hit(self, request: Request) -> Hit:
+        hit = super()._hit(request)
         if not (self.settings.caches and request.reads_cache):
             return hit
         bare = Geometry(tuple(evolve(group, lookahead=False) for group in self.geometry.groups))

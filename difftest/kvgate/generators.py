@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from kvgate.variants import Features
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry
 from kvreference.operations import (
@@ -19,6 +20,7 @@ from kvreference.operations import (
     Admit,
     Arrive,
     CommonPrefix,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -31,6 +33,7 @@ from kvreference.operations import (
     Schedule,
     TakeEvents,
     TakeStatistics,
+    Transferred,
 )
 from kvreference.settings import Settings
 
@@ -69,6 +72,9 @@ _WEIGHTS: Mapping[type[Operation], int] = {
     TakeEvents: 8,
     TakeStatistics: 2,
 }
+
+_TRANSFERRED_WEIGHT = 25
+_DISPATCH_WEIGHT = 60
 
 
 @frozen
@@ -161,14 +167,20 @@ _ANSWER_FIRST = 900_000_000
 class Generator:
     """Draws cases for one model: first the settings, then one operation after the other."""
 
-    def __init__(self, bias: Bias, geometry: Geometry) -> None:
+    def __init__(self, bias: Bias, geometry: Geometry, features: Features | None = None) -> None:
         self.bias = bias
         self.geometry = geometry
+        self.features = features or Features()
         window = max((group.window_tokens or 0 for group in geometry.groups), default=0)
         self.prompt_max = bias.stretches * max(window, 4 * geometry.alignment_tokens) + geometry.alignment_tokens
         """The longest prompt, in tokens."""
         self.boundaries = _boundaries(geometry, self.prompt_max)
-        self._kinds = [kind for kind, weight in bias.weights.items() for _ in range(weight)]
+        weights = dict(bias.weights)
+        if self.features.transfers:
+            weights[Transferred] = _TRANSFERRED_WEIGHT
+        if geometry.fences:
+            weights[Dispatch] = _DISPATCH_WEIGHT
+        self._kinds = [kind for kind, weight in weights.items() for _ in range(weight)]
 
     def settings(self, draw: Draw) -> Settings:
         """The settings of one case."""
@@ -177,17 +189,34 @@ class Generator:
         chunk_tokens = self._length(draw, self.prompt_max)
         tokens_max = self.prompt_max + draw.integer(2, 4 * self.geometry.alignment_tokens)
         held = _blocks_at_peak(self.geometry, tokens_max, chunk_tokens)
-        return Settings(
+        settings = Settings(
             geometry=self.geometry,
             blocks=2 + held * draw.integer(low, high) // 100,
             tokens_max=tokens_max,
             chunk_tokens=chunk_tokens,
             requests_max=draw.integer(1, self.bias.requests_max),
             drafts_max=draw.integer(1, self.bias.drafts_max) if lookahead or draw.chance(20) else 0,
-            caches=not draw.chance(4),
+            caches=not draw.chance(4) and not self._keeps_no_state,
             tells_events=draw.chance(75),
             full_sequence_must_fit=draw.chance(50),
         )
+        return self.features.applied_to(settings)
+
+    @property
+    def _keeps_no_state(self) -> bool:
+        """Whether some group keeps no state that prefix caching could use."""
+        return not all(group.attention.serves_hits for group in self.geometry.groups)
+
+    def admission(self, draw: Draw) -> Admit:
+        """An admission; where other nodes take part, some of them provide what follows the hit."""
+        admit = Admit(self.request(draw), self.budget(draw))
+        if not self.features.transfers or draw.chance(60):
+            return admit
+        return evolve(admit, external_tokens=self.budget(draw), loads=draw.chance(50))
+
+    def end(self, draw: Draw) -> Finish:
+        """An end; where other nodes take part, some of them still read."""
+        return Finish(self.request(draw), sends=self.features.transfers and draw.chance(30))
 
     def operation(self, draw: Draw) -> Operation:
         """One operation; it may stand for none in the state it meets."""
@@ -259,15 +288,17 @@ class Generator:
 _DRAWN: Mapping[type[Operation], Callable[[Generator, Draw], Operation]] = {
     Arrive: Generator.arrival,
     LookUp: lambda generator, draw: LookUp(generator.request(draw)),
-    Admit: lambda generator, draw: Admit(generator.request(draw), generator.budget(draw)),
+    Admit: Generator.admission,
     Schedule: lambda generator, draw: Schedule(generator.request(draw), generator.budget(draw)),
     Sample: Generator.sample,
     Preempt: lambda generator, draw: Preempt(generator.request(draw)),
-    Finish: lambda generator, draw: Finish(generator.request(draw)),
+    Finish: Generator.end,
+    Transferred: lambda generator, draw: Transferred(generator.request(draw), draw.chance(80)),
     Abort: lambda generator, draw: Abort(generator.request(draw)),
     ReleaseSkipped: lambda generator, draw: ReleaseSkipped(generator.request(draw)),
     CommonPrefix: lambda generator, draw: CommonPrefix(generator.request(draw)),
     Evict: lambda _generator, draw: Evict(draw.integer(1, 1000)),
+    Dispatch: lambda _generator, _draw: Dispatch(),
     Reset: lambda _generator, _draw: Reset(),
     TakeEvents: lambda _generator, _draw: TakeEvents(),
     TakeStatistics: lambda _generator, _draw: TakeStatistics(),

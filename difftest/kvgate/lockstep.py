@@ -14,7 +14,7 @@ from kvgate.monitors.monitor import Monitor, Step
 from kvgate.system import System
 from kvreference.answers import Answer
 from kvreference.manager import Manager
-from kvreference.operations import Abort, Operation, TakeEvents, TakeStatistics
+from kvreference.operations import Abort, Dispatch, OfRequest, Operation, TakeEvents, TakeStatistics, Transferred
 from kvreference.population import Population
 
 
@@ -70,8 +70,12 @@ class Lockstep:
 
     def close(self) -> list[Divergence]:
         """End every request, and judge what remains. Several things may remain, each is reported."""
-        closings: list[Operation] = [Abort(number) for number in self.population.alive]
-        for closing in (*closings, TakeEvents(), TakeStatistics()):
+        alive = list(self.population.alive)
+        closings: list[Operation] = [Dispatch(), *map(Abort, alive)]
+        for closing in (*closings, *map(Transferred, alive), TakeEvents(), TakeStatistics()):
+            # What is over already must not stand for another request.
+            if isinstance(closing, OfRequest) and closing.request not in self.population.alive:
+                continue
             divergence = self.perform(closing)
             if divergence:
                 return [divergence]

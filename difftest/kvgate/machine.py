@@ -24,7 +24,7 @@ class DivergenceError(AssertionError):
 
 def machine_for(bench: Bench, lane: Lane) -> type[RuleBasedStateMachine]:
     """A state machine that runs ``bench`` on one model with one generator preset."""
-    generator = Generator(PRESETS[lane.preset], lane.model.geometry)
+    generator = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
 
     class LockstepMachine(RuleBasedStateMachine):
         """Performs operations, one rule each, and ends all requests at the end."""

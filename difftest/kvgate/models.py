@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from kvgate.errors import UsageError
 from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
+from kvgate.variants import FEATURES, GEOMETRIES, Features, read
 from kvreference.attention import Kind
+from kvreference.compressed import ASCEND_BLOCK_SIZES, dsv4_flash, dsv4_flash_ascend
 from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 
 FILE_BYTES_MAX = 1_000_000
 GROUPS_MAX = 64
@@ -29,11 +32,20 @@ class Model:
     name: str
     geometry: Geometry
     source: str
+    features: Features = field(factory=Features)
 
     def with_lookahead(self) -> Model:
         """The same model with an EAGLE/MTP draft layer in every group: what vLLM assumes if no group is flagged."""
-        groups = tuple(evolve(group, lookahead=True) for group in self.geometry.groups)
-        return evolve(self, name=f"{self.name}+eagle", geometry=Geometry(groups))
+        return self.varied("eagle")
+
+    def varied(self, suffixes: str) -> Model:
+        """The same model with the mechanisms that ``suffixes`` name; see ``kvgate.variants``.
+
+        Raises:
+            ValueError: no such suffix, or one that does not fit the model.
+        """
+        geometry, features = read(self.geometry, suffixes)
+        return evolve(self, name=f"{self.name}+{suffixes}", geometry=geometry, features=features)
 
 
 _FULL = Group(Kind.FULL, 16)
@@ -78,6 +90,46 @@ MODELS = {
             Geometry((Group(Kind.FULL, 32), _window(64))),
             "No published model: groups whose block sizes differ, as vLLM makes them to equalise page sizes.",
         ),
+        Model(
+            "dsv4-flash",
+            dsv4_flash(),
+            "DeepSeek-V4-Flash as vLLM 0.20.2 groups it: compressed MLA 256 tokens, two sliding windows, C4 and C128 "
+            "compressor state; 128-token windows, nothing scaled.",
+        ),
+        *(
+            Model(
+                f"dsv4-flash-ascend-{size}",
+                dsv4_flash_ascend(size),
+                f"DeepSeek-V4-Flash as vLLM-Ascend 0.20.2rc groups it with --block-size {size}: C4, C128, two sliding "
+                "windows, C4 and C128 compressor state; nothing scaled.",
+            )
+            for size in ASCEND_BLOCK_SIZES
+        ),
+        Model(
+            "compressed",
+            Geometry(
+                (
+                    Group(Kind.FULL, 32, compress_ratio=4),
+                    Group(Kind.FULL, 64, compress_ratio=16),
+                    _window(32),
+                    Group(Kind.SLIDING_WINDOW, 4, 8),
+                )
+            ),
+            "DeepSeek-V4-Flash on Ascend in small: compress ratios 4 and 16, one sliding window, one compressor state.",
+        ),
+        Model(
+            "local",
+            Geometry((_FULL, Group(Kind.CHUNKED_LOCAL, 16, 64))),
+            "Llama 4: attention chunks of 8192 tokens, scaled to 64; one chunked-local and one full group.",
+        ),
+        *(
+            Model(
+                f"mamba-{mode.value}",
+                Geometry((_FULL, Group(Kind.MAMBA, size, states=mode, draft_states=4))),
+                f"A Mamba hybrid with states in mode {mode.value}, room for four drafts in flight.",
+            )
+            for mode, size in ((StateMode.NONE, 4096), (StateMode.ALL, 16), (StateMode.ALIGN, 16))
+        ),
     )
 }
 """The presets, by name."""
@@ -87,7 +139,7 @@ GATED = ("full", "swa", "gemma-hybrid", "gpt-oss-hybrid", "mixed-blocks")
 
 
 def load(name: str) -> Model:
-    """The model called ``name``: a preset, ``PRESET+eagle``, or the path of a JSON file.
+    """The model called ``name``: a preset, one with suffixes (``PRESET+eagle``), or the path of a JSON file.
 
     The file holds ``{"groups": [{"kind": "full", "block_size_tokens": 16}, {"kind": "sliding_window",
     "block_size_tokens": 16, "window_tokens": 64, "lookahead": true}]}``.
@@ -95,9 +147,12 @@ def load(name: str) -> Model:
     Raises:
         UsageError: neither a preset nor a readable file of that form.
     """
-    base, plus, suffix = name.partition("+")
-    if base in MODELS and plus + suffix in ("", "+eagle"):
-        return MODELS[base].with_lookahead() if plus else MODELS[base]
+    base, _, suffixes = name.partition("+")
+    if base in MODELS:
+        try:
+            return MODELS[base].varied(suffixes) if suffixes else MODELS[base]
+        except ValueError as error:
+            raise UsageError(f"model {name!r}: {error}") from error
     path = Path(name)
     try:
         is_file = path.is_file()
@@ -105,7 +160,8 @@ def load(name: str) -> Model:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     if not is_file:
         raise UsageError(
-            f"unknown model {name!r}: give one of {', '.join(MODELS)} (with +eagle for a draft layer in every group), "
+            f"unknown model {name!r}: give one of {', '.join(MODELS)} (with +eagle for a draft layer in every group; "
+            f"other suffixes: {', '.join(word for word in (*GEOMETRIES, *FEATURES) if word != 'eagle')}), "
             "or the path of a JSON file"
         )
     return Model(path.stem, _read(path), f"read from {path.name}")

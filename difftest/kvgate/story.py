@@ -15,7 +15,19 @@ from kvgate.reports.contrast import contrast
 from kvgate.reports.wording import consecutive, counted, printable, quoted, spans
 from kvgate.systems import BUILT_IN
 from kvgate.verdict import Found
-from kvreference.answers import Answer, BlockTable, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
+from kvreference.answers import (
+    Answer,
+    BlockTable,
+    Copies,
+    Done,
+    Granted,
+    Happened,
+    Hit,
+    Refused,
+    Shared,
+    Statistics,
+    Success,
+)
 from kvreference.block_pool import NULL
 from kvreference.content import Keys
 from kvreference.events import Event, Removed, Stored
@@ -25,6 +37,7 @@ from kvreference.operations import (
     Admit,
     Arrive,
     CommonPrefix,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -36,6 +49,7 @@ from kvreference.operations import (
     Schedule,
     TakeEvents,
     TakeStatistics,
+    Transferred,
 )
 
 OPERATIONS_MAX = 30
@@ -137,8 +151,10 @@ def describe(operation: Operation) -> str:
             return f"Request {request} arrives, {_describe_prompt(operation)}"
         case LookUp(request=request):
             return f"Look up request {request}"
-        case Admit(request=request, tokens=tokens):
-            return f"Admit request {request}, at most {counted(tokens, 'token')}"
+        case Admit(request=request, tokens=tokens, external_tokens=external, loads=loads):
+            when = "later" if loads else "now"
+            provided = f", up to {counted(external, 'token')} from another node {when}" if external else ""
+            return f"Admit request {request}, at most {counted(tokens, 'token')}{provided}"
         case Schedule(request=request, tokens=tokens):
             return f"Schedule request {request}, at most {counted(tokens, 'token')}"
         case Sample(request=request, accepted=accepted, token=token, drafts=drafts):
@@ -146,16 +162,20 @@ def describe(operation: Operation) -> str:
             return f"Sample for request {request}: {accepts}, {counted(drafts, 'draft')} proposed"
         case Preempt(request=request):
             return f"Preempt request {request}"
-        case Finish(request=request):
-            return f"Finish request {request}"
+        case Finish(request=request, sends=sends):
+            return f"Finish request {request}{', while another node still reads it' if sends else ''}"
         case Abort(request=request):
             return f"Abort request {request}"
+        case Transferred(request=request, succeeded=succeeded):
+            return f"The transfer of request {request} {'is over' if succeeded else 'fails'}"
         case ReleaseSkipped(request=request):
             return f"Release the skipped blocks of request {request}"
         case CommonPrefix(request=request):
             return f"Ask for the common prefix of request {request}"
         case Evict(block=block):
             return f"Evict block {block}"
+        case Dispatch():
+            return "Dispatch the step to the worker"
         case Reset():
             return "Reset the prefix cache"
         case TakeEvents():
@@ -183,18 +203,29 @@ def _describe_keys(keys: Keys) -> Iterator[str]:
         yield f"and {len(keys.media) - ITEMS_MAX} more media"
 
 
+def _provided(granted: Granted) -> str:
+    """What another node provides, if anything."""
+    if not granted.external_tokens:
+        return ""
+    return f", {counted(granted.external_tokens, 'token')} from another node{' later' if granted.loads else ''}"
+
+
 def describe_answer(answer: Answer) -> str:
     """An answer in words, on one line."""
     match answer:
         case Done():
             return "done"
-        case Hit(tokens=tokens, blocks=blocks):
-            return f"a hit of {counted(tokens, 'token')}, {_describe_blocks(blocks)}"
+        case Hit(tokens=tokens, blocks=blocks, partials=partials):
+            begun = "".join(f", {counted(p.tokens, 'token')} of block {p.source} in group {p.group}" for p in partials)
+            return f"a hit of {counted(tokens, 'token')}, {_describe_blocks(blocks)}{begun}"
         case Granted(hit_tokens=tokens, blocks=blocks):
-            return f"granted, a hit of {counted(tokens, 'token')}, new {_describe_blocks(blocks)}"
+            return f"granted, a hit of {counted(tokens, 'token')}{_provided(answer)}, new {_describe_blocks(blocks)}"
         case Refused(hit_tokens=tokens, gate=gate):
             why = "the whole request does not fit" if gate else "this step does not fit"
             return f"refused, {why}, a hit of {counted(tokens, 'token')}"
+        case Copies(copies=copies):
+            told = (f"{counted(c.tokens, 'token')} of {c.source} to {c.destination} in group {c.group}" for c in copies)
+            return f"copies: {'; '.join(told) or 'none'}"
         case Success(succeeded=succeeded):
             return "it took effect" if succeeded else "it had no effect"
         case Shared(blocks=counts):
@@ -212,10 +243,10 @@ def _some(words: list[str], number: int | None = None) -> str:
 
 
 def _describe_blocks(table: BlockTable) -> str:
-    return f"blocks by group: {_some([f'[{_describe_table(blocks)}]' for blocks in table])}"
+    return f"blocks by group: {_some([f'[{describe_table(blocks)}]' for blocks in table])}"
 
 
-def _describe_table(blocks: tuple[int, ...]) -> str:
+def describe_table(blocks: Sequence[int]) -> str:
     """One group's blocks; the null blocks, which stand before all others, are counted."""
     real = spans(consecutive(block for block in blocks if block != NULL))
     nulls = blocks.count(NULL)

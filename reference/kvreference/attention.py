@@ -36,6 +36,11 @@ class Kind(Enum):
 class Attention(Protocol):
     """One kind of attention, with its own window."""
 
+    serves_hits: bool
+    """Whether a later request can use what is kept."""
+    stops_at_block_ends: bool
+    """Whether the chunks of a prompt end where a block ends."""
+
     def tokens_dead(self, tokens_computed: int) -> int:
         """How many leading tokens may be given up once ``tokens_computed`` tokens are computed."""
         ...
@@ -69,6 +74,9 @@ def blocks_occupied(tokens: int, block_size_tokens: int) -> int:
 
 class SlotPerToken:
     """What all kinds share that keep something for every token: a table grows at its end."""
+
+    serves_hits = True
+    stops_at_block_ends = False
 
     def entries(self, tokens: int, slots: int, block_size_tokens: int) -> int:
         return blocks_occupied(slots, block_size_tokens)

@@ -15,9 +15,10 @@ from attrs.converters import optional as optional_converter
 from attrs.validators import ge, instance_of, optional
 
 from kvreference.attention import Attention, ChunkedLocal, Full, Kind, Layout, SlidingWindow, blocks_occupied
-from kvreference.mamba import AlignedMamba, Mamba, StateMode
+from kvreference.mamba import AlignedMamba, Mamba, RunningMamba, StateMode
 
 _count = [instance_of(int), ge(1)]
+_MAMBA = {StateMode.NONE: RunningMamba, StateMode.ALL: Mamba, StateMode.ALIGN: AlignedMamba}
 _WINDOWED = (Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL)
 
 
@@ -77,7 +78,7 @@ class Group:
     def attention(self) -> Attention:
         """The kind's three answers."""
         if self.states is not None:
-            return (AlignedMamba if self.states is StateMode.ALIGN else Mamba)(self.draft_states)
+            return _MAMBA[self.states](self.draft_states)
         if self.window_tokens is None:
             return Full()
         return (
@@ -177,13 +178,13 @@ class Geometry:
 
     @cached_property
     def alignment_tokens(self) -> int:
-        """Every hit length is a multiple of this: the least common multiple of the groups' units."""
-        return lcm(*(group.unit for group in self.groups))
+        """Every hit length is a multiple of this: the least common multiple of the units that serve hits."""
+        return lcm(*(group.unit for group in self.groups if group.attention.serves_hits))
 
     @cached_property
     def grain_tokens(self) -> int:
-        """The greatest token count that divides every group's unit: the grain of content."""
-        return gcd(*(group.unit for group in self.groups))
+        """The greatest token count that divides the unit of every group that serves hits: the grain of content."""
+        return gcd(*(group.unit for group in self.groups if group.attention.serves_hits)) or 1
 
     @cached_property
     def lookahead_tokens(self) -> int:
@@ -192,8 +193,9 @@ class Geometry:
 
     @cached_property
     def state_block_tokens(self) -> int | None:
-        """The block at whose ends the chunks of a prompt end, where states are kept at block ends only."""
-        return next((group.block_size_tokens for group in self.groups if group.states is StateMode.ALIGN), None)
+        """The block at whose ends the chunks of a prompt end, where states are kept at block ends only; else None."""
+        stops = (group.block_size_tokens for group in self.groups if group.attention.stops_at_block_ends)
+        return next(stops, None)
 
     @cached_property
     def keeps_states(self) -> bool:

@@ -16,7 +16,7 @@ from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import Content
 from kvreference.pinned_tier import PinnedPool
 from kvreference.settings import Settings
-from kvreference.tables import Plan, Tables, blocks_new, plan, tables_of_hit
+from kvreference.tables import Plan, Tables, blocks_new, plan, plan_provided, tables_of_hit
 
 
 @frozen
@@ -94,28 +94,35 @@ class Holdings:
         held = [] if known else [block for table in tables for block in table.live()]
         held += [partial.source for partial in hit.partials]
 
-        slots = min(span.computed + span.tokens + span.lookahead, self.settings.tokens_max)
-        needs = (span.provided, span.computed + span.tokens, slots)
-        provided, complete = plan(self.settings.geometry, tables, *needs)
-        if not self.pool.make_room(blocks_new(complete) + self.pool.count_free(set(held)), held):
+        provided = plan_provided(self.settings.geometry, tables, span.provided)
+        complete = self._plan(tables, provided, span)
+        needed = blocks_new(complete, provided) + self.pool.count_free(set(held))
+        if not self.pool.make_room(needed, held):
             return None
 
         self.tables[request] = tables
         self.pool.touch(held)
         before = [len(table.blocks) for table in tables]
         lost = self._fill(tables, provided)
-        _, complete = plan(self.settings.geometry, tables, *needs)
-        lost += self._fill(tables, complete)
+        # What was provided for has its blocks now: the rest is planned on top of them.
+        nothing: Plan = [None] * len(tables)
+        lost += self._fill(tables, self._plan(tables, nothing, span) if span.provided else complete)
         self.copies += self._copies_of(hit, tables)
         entries = tuple(tuple(table.blocks[start:]) for table, start in zip(tables, before, strict=True))
         for table in tables:
             table.fresh = False
         return Allocation(entries, tuple(lost))
 
+    def _plan(self, tables: Tables, before: Plan, span: Span) -> Plan:
+        slots = min(span.computed + span.tokens + span.lookahead, self.settings.tokens_max)
+        return plan(self.settings.geometry, tables, before, span.computed + span.tokens, slots)
+
     def _fill(self, tables: Tables, layouts: Plan) -> list[Content]:
         """Bring ``tables`` into shape with new blocks from the front of the free queue, group by group."""
         all_lost = []
         for table, layout in zip(tables, layouts, strict=True):
+            if layout is None:
+                continue
             blocks, lost = self.pool.take(layout.count(None))
             new = iter(blocks)
             table.blocks = [next(new) if block is None else block for block in layout]
@@ -142,8 +149,10 @@ class Holdings:
         """Release the blocks that no token after the first ``computed`` reads, the later ones first."""
         for group, table in zip(self.groups, self.tables[request], strict=True):
             dead = min(group.blocks_dead(computed), len(table.blocks))
-            self.pool.slide(table.blocks[:dead][::-1], group.tail_blocks)
-            table.blocks[:dead] = (NULL,) * dead
+            if dead > table.dead:
+                self.pool.slide(table.blocks[table.dead : dead][::-1], group.tail_blocks)
+                table.blocks[table.dead : dead] = (NULL,) * (dead - table.dead)
+                table.dead = dead
 
     def release_all(self, request: int) -> None:
         """Release all blocks, group by group, tail first: a prefix is worth more than what follows it."""

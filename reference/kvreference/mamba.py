@@ -32,9 +32,11 @@ class StateMode(Enum):
 
 @frozen
 class Mamba:
-    """The modes ``NONE`` and ``ALL``, with room for ``draft_states`` drafts in flight."""
+    """The mode ``ALL``, with room for ``draft_states`` drafts in flight."""
 
     draft_states: int
+    serves_hits = True
+    stops_at_block_ends = False
 
     def tokens_dead(self, tokens_computed: int) -> int:
         # As many tokens as there may be drafts in flight may still be taken back.
@@ -54,8 +56,17 @@ class Mamba:
 
 
 @frozen
+class RunningMamba(Mamba):
+    """The mode ``NONE``: nothing but the running state, and one for each draft."""
+
+    serves_hits = False
+
+
+@frozen
 class AlignedMamba(Mamba):
     """The mode ``ALIGN``: the running state, one for each draft behind it, and the state that it came from."""
+
+    stops_at_block_ends = True
 
     def blocks_held_at_most(self, chunk_tokens: int, tokens_max: int, block_size_tokens: int) -> int:
         return 2 + self.draft_states
@@ -81,6 +92,9 @@ def tokens_to_boundary(tokens_computed: int, tokens: int, block_size_tokens: int
     """How many of the next ``tokens`` tokens are computed at once where states are kept at block ends only.
 
     As many as end at a block's end; all of them if none does: then they stay within one block, and no state is skipped.
+    For the same reason, a state that stands inside a block is brought to that block's end first.
     """
-    end = (tokens_computed + tokens) // block_size_tokens * block_size_tokens
-    return end - tokens_computed if end > tokens_computed else tokens
+    inside = tokens_computed % block_size_tokens
+    if inside:
+        return min(tokens, block_size_tokens - inside)
+    return tokens // block_size_tokens * block_size_tokens or tokens

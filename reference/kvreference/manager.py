@@ -117,7 +117,9 @@ class Manager:
     # Queries
 
     def _look_up(self, operation: LookUp) -> Hit:
-        request = self.population[operation.request]
+        return self._hit(self.population[operation.request])
+
+    def _hit(self, request: Request) -> Hit:
         return self.cache.look_up(self.pool, request, self.prefixes[request.number])
 
     def _common_prefix(self, operation: CommonPrefix) -> Shared:
@@ -131,7 +133,7 @@ class Manager:
         if request.tokens_computed > 0:
             # A request that has computed tokens may draft in its next step; others draft nothing in their first.
             return self._allocate(request, operation, no_hit(self.geometry), 0, self.settings.lookahead_tokens)
-        hit = self.cache.look_up(self.pool, request, self.prefixes[request.number])
+        hit = self._hit(request)
         # The last token is computed here: now, or again after the load, unless its state could not be taken back.
         left = 0 if operation.loads and not self.geometry.keeps_states else 1
         external_tokens = min(operation.external_tokens, len(request.tokens) - hit.tokens - left)

@@ -8,7 +8,6 @@ from attrs import Attribute, field, frozen
 from attrs.validators import ge, instance_of, optional
 
 from kvreference.geometry import Geometry
-from kvreference.mamba import StateMode
 
 
 @frozen
@@ -59,7 +58,7 @@ class Settings:
 
     @caches.validator
     def _caches_states(self, _attribute: Attribute[bool], caches: bool) -> None:
-        if caches and any(group.states is StateMode.NONE for group in self.geometry.groups):
+        if caches and not all(group.attention.serves_hits for group in self.geometry.groups):
             raise ValueError("prefix caching needs the states of a mamba group kept: mode all or align, not none")
 
     @drafts_max.validator

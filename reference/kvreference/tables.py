@@ -16,8 +16,8 @@ from kvreference.geometry import Geometry
 
 Tables: TypeAlias = "list[Table]"
 """One request's table in every group."""
-Plan: TypeAlias = list[Layout]
-"""Per group, a table as it must become."""
+Plan: TypeAlias = list[Layout | None]
+"""Per group, a table as it must become; None if it stays as it is."""
 
 
 @define
@@ -29,6 +29,8 @@ class Table:
     """How many leading blocks were offered to the cache: each is offered once."""
     boundary_tokens: int
     """Up to where boundaries inside blocks were offered: each is offered once."""
+    dead: int = 0
+    """How many leading entries were given up: null blocks, for good."""
     fresh: bool = True
     """Whether it holds nothing but a hit."""
 
@@ -47,29 +49,33 @@ def tables_of_hit(geometry: Geometry, hit: Hit, computed: int) -> Tables:
     for group, blocks in zip(geometry.groups, hit.blocks, strict=True):
         dead = group.blocks_dead(computed)
         kept = [*(NULL,) * dead, *blocks[dead:]]
-        tables.append(Table(kept, registered=len(kept), boundary_tokens=hit.tokens))
+        tables.append(Table(kept, registered=len(kept), boundary_tokens=hit.tokens, dead=dead))
     return tables
 
 
-def plan(geometry: Geometry, tables: Tables, provided: int, tokens: int, slots: int) -> tuple[Plan, Plan]:
-    """The tables as they must become: for what another node provides, then to hold ``tokens`` in ``slots`` slots.
-
-    ``provided`` is the end of what the other node provides, in tokens; 0 if it provides nothing.
-    """
-    first = [
-        grown(table.blocks, group.blocks_occupied(provided))
-        for group, table in zip(geometry.groups, tables, strict=True)
+def plan_provided(geometry: Geometry, tables: Tables, provided: int) -> Plan:
+    """The tables as they must become for another node to write the first ``provided`` tokens; 0 if there are none."""
+    wanted = (group.blocks_occupied(provided) for group in geometry.groups)
+    return [
+        grown(table.blocks, entries) if entries > len(table.blocks) else None
+        for table, entries in zip(tables, wanted, strict=True)
     ]
-    second = [
-        group.layout(layout, group.entries(tokens, slots), table.fresh)
-        for group, table, layout in zip(geometry.groups, tables, first, strict=True)
-    ]
-    return first, second
 
 
-def blocks_new(layouts: Plan) -> int:
-    """How many new blocks a plan takes, over all groups."""
-    return sum(layout.count(None) for layout in layouts)
+def plan(geometry: Geometry, tables: Tables, before: Plan, tokens: int, slots: int) -> Plan:
+    """The tables as they must become, after what was planned ``before``, to hold ``tokens`` in ``slots`` slots."""
+    layouts: Plan = []
+    for group, table, layout in zip(geometry.groups, tables, before, strict=True):
+        blocks = table.blocks if layout is None else layout
+        entries = group.entries(tokens, slots)
+        layouts.append(group.layout(blocks, entries, table.fresh) if entries > len(blocks) else None)
+    return layouts
+
+
+def blocks_new(layouts: Plan, before: Plan) -> int:
+    """How many new blocks ``layouts`` take over all groups, with those that were planned ``before``."""
+    last = (after if after is not None else first for after, first in zip(layouts, before, strict=True))
+    return sum(layout.count(None) for layout in last if layout is not None)
 
 
 def content_up_to(geometry: Geometry, group: int, prefixes: Sequence[Prefix], tokens: int) -> Content:

@@ -45,12 +45,23 @@ _SAID_BY = {
     "KV-MEM-02": (),
     "KV-LEAK-01": (),
     "KV-LEAK-02": (),
-    "KV-LIVE-01": ("admission:fits_empty_pool",),
-    "KV-LIVE-02": (),
-    "KV-LIVE-03": (),
+    "KV-LIVE-01": ("scheduler.room:blocks_at_peak", "scheduler.progress:steps_to_be_let_in"),
+    "KV-LIVE-02": ("scheduler.progress:steps_to_answer",),
+    "KV-LIVE-03": ("scheduler.progress:is_stuck", "scheduler.progress:steps_to_end"),
     "KV-WORK-01": ("caching:register",),
     "KV-SYS-01": ("population:Population.resolve",),
 }
 
 SAID_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(_SAID_BY)
 """Id to functions; none where the reference has no such thing, and only a monitor watches."""
+
+
+def link(function: str) -> str:
+    """A function as a link from a page of ``spec/`` to the file that it is in."""
+    module, _, name = function.partition(":")
+    return f"[`{module}.{name}`](../reference/kvreference/{module.replace('.', '/')}.py)"
+
+
+def links(statement: str) -> str:
+    """All functions that say a guarantee, as links."""
+    return ", ".join(map(link, SAID_BY[statement]))

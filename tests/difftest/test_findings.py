@@ -188,17 +188,17 @@ def test_the_fault_alone_shows_the_finding(path: Path) -> None:
 class GateOpen(Reference):
     """Every request passes the gate."""
 
-    def _passes_gate(self, _request: Request, _hit: Hit) -> bool:
+    def _fits(self, _request: Request, _hit: Hit, _computed: int) -> bool:
         return True
 
 
 class GateLenient(Reference):
     """The gate lets a request pass for which one block is lacking."""
 
-    def _passes_gate(self, request: Request, hit: Hit) -> bool:
+    def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
         spare = self.pool.free
         spare.append(len(self.pool.references))
-        passes = super()._passes_gate(request, hit)
+        passes = super()._fits(request, hit, computed)
         spare.remove(len(self.pool.references))
         return passes
 
@@ -241,9 +241,9 @@ class PrefixesWithout(Prefixes):
 class LookAheadForgotten(Reference):
     """No look-ahead block is asked for."""
 
-    def _count_look_up(self, request: Request) -> Hit:
+    def _hit(self, request: Request) -> Hit:
         asked, self.geometry = self.geometry, bare(self.geometry)
-        hit = super()._count_look_up(request)
+        hit = super()._hit(request)
         self.geometry = asked
         return hit
 
@@ -251,8 +251,8 @@ class LookAheadForgotten(Reference):
 class HitShortened(Reference):
     """Every hit is one alignment shorter than it could be."""
 
-    def _count_look_up(self, request: Request) -> Hit:
-        hit = super()._count_look_up(request)
+    def _hit(self, request: Request) -> Hit:
+        hit = super()._hit(request)
         if hit.tokens == 0:
             return hit
         return longest_hit(bare(self.geometry), self.pool.cached, self.prefixes[request.number], hit.tokens)

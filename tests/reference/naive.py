@@ -1,18 +1,21 @@
 """The same once more, naively: what each block was filled with is spelled out, and every hit is found by scanning.
 
-Nothing here is interned, counted ahead or aligned by formula. What is spelled out is the tokens themselves.
+Nothing here is interned, counted ahead or aligned by formula. What is spelled out is the tokens themselves; what is
+worth caching is found by trying every boundary; and what a step caches is what was not worth it before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
-from kvreference.answers import Answer, Granted, Hit
+from kvreference.answers import Answer, Granted, Hit, Partial, Success
+from kvreference.attention import Kind
 from kvreference.content import Keys
-from kvreference.geometry import Geometry
+from kvreference.geometry import Group
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Operation, Schedule
-from kvreference.population import Request
+from kvreference.operations import Admit, Dispatch, Evict, Operation, Reset, Schedule, Transferred
+from kvreference.population import Request, Status
+from kvreference.settings import Settings
 
 
 def _label(keys: Keys, token: int) -> Hashable:
@@ -23,67 +26,199 @@ def _label(keys: Keys, token: int) -> Hashable:
     return None
 
 
-def spelled(geometry: Geometry, request: Request, group: int, position: int) -> Hashable:
-    """All that the block at ``position`` of a request depends on."""
-    end = (position + 1) * geometry.groups[group].block_size_tokens
-    assert end <= len(request.tokens), "a block that is not full is no content"
+def spelled(request: Request, group: int, end: int) -> Hashable:
+    """All that the first ``end`` tokens of a request depend on in one group."""
+    assert end <= len(request.tokens), "a token that was not said is no content"
     keys = request.keys
     return group, keys.salt, keys.lora, tuple((request.tokens[i], _label(keys, i)) for i in range(end))
 
 
+def tokens_read(group: Group, length: int) -> range:
+    """The tokens before ``length`` that the token there reads; of states, the one behind the last of them."""
+    window = group.window_tokens or 0
+    start = {
+        Kind.FULL: 0,
+        Kind.SLIDING_WINDOW: length - window + 1,
+        Kind.CHUNKED_LOCAL: next((t for t in range(length, -1, -1) if window and t % window == 0), 0),
+        Kind.MAMBA: length - 1,
+    }[group.kind]
+    return range(max(0, start), length)
+
+
 class Ledger:
-    """What each cached block was seen to be filled with, in the order in which they were cached."""
+    """What each cached block was filled with, and what others begin with, in the order in which they were cached."""
 
-    def __init__(self, geometry: Geometry) -> None:
-        self.geometry = geometry
+    def __init__(self, system: Settings) -> None:
+        self.system = system
+        self.groups = system.geometry.groups
         self.filled: dict[int, Hashable] = {}
+        self.begun: list[tuple[int, Hashable, int]] = []
+        """Block, what it begins with, and how many tokens that is."""
+        self.computed_now: set[Hashable] = set()
+        """What this step computes, in groups where that matters."""
+        self.offered: dict[int, int] = {}
+        """Per request with blocks, how many of its tokens were offered to the cache."""
+        self.hits: dict[int, int] = {}
+        """Per request with blocks, the hit that it began with, in tokens."""
 
-    def observe(self, manager: Manager, operation: Operation, answer: Answer) -> None:
-        """Enter what ``operation`` cached: blocks of the request that it allocated for, and no others."""
-        contents = manager.snapshot().contents
-        granted = {block for blocks in answer.blocks for block in blocks} if isinstance(answer, Granted) else set()
-        self.filled = {
-            block: what for block, what in self.filled.items() if block not in granted and contents[block] is not None
-        }
-        if isinstance(operation, (Admit, Schedule)) and isinstance(answer, Granted):
-            request = manager.population[operation.request]
-            for group, table in enumerate(manager.tables[operation.request]):
-                for position, block in enumerate(table.blocks):
-                    if contents[block] is not None and block not in self.filled:
-                        self.filled[block] = spelled(self.geometry, request, group, position)
-        assert {block for block, content in enumerate(contents) if content is not None} == set(self.filled)
+    # What is worth caching
 
-    def serving(self, request: Request, group: int, position: int) -> int | None:
+    def _fits(self, length: int) -> bool:
+        """Whether a hit may end at ``length``."""
+        return all(length % group.unit == 0 for group in self.groups)
+
+    def _more(self, group: Group) -> int:
+        """How many tokens more than it serves a hit must match."""
+        return group.unit if group.lookahead else 0
+
+    def _admitted(self, request: Request, tokens: int, everywhere: bool) -> list[int]:
+        """The boundaries within ``tokens`` that hits are kept for: ``everywhere`` one may end, or by the interval."""
+        interval = self.system.retention_interval_tokens
+        every = interval is None or everywhere
+        possible = [length for length in range(1, tokens + 1) if self._fits(length)]
+        replayed = [
+            length
+            for length in range(1, request.prompt_tokens)
+            if self._fits(length) and all(length + self._more(group) < request.prompt_tokens for group in self.groups)
+        ]
+        return [
+            length for length in possible if every or length in replayed[-1:] or (interval and length % interval == 0)
+        ]
+
+    def _due(self, request: Request, index: int, tokens: int) -> set[int]:
+        """The positions whose blocks should have been cached by the time that ``tokens`` tokens are computed."""
+        group = self.groups[index]
+        full = {position for position in range(tokens) if (position + 1) * group.block_size_tokens <= tokens}
+        if self.system.retention_interval_tokens is None:
+            return full
+        needed = set()
+        for length in self._admitted(request, tokens, everywhere=group.kind is not Kind.SLIDING_WINDOW):
+            needed |= self._needed(group, length)
+        return full & needed
+
+    def _needed(self, group: Group, length: int) -> set[int]:
+        """The blocks of which a hit at ``length`` needs all."""
+        matched = length + self._more(group)
+        tokens = [*tokens_read(group, length), *range(length, matched)]
+        blocks = {token // group.block_size_tokens for token in tokens}
+        return {block for block in blocks if (block + 1) * group.block_size_tokens <= matched}
+
+    def _ends(self, request: Request, index: int, tokens: int) -> set[int]:
+        """Where prefixes end, inside blocks, that should be entries by then."""
+        group = self.groups[index]
+        if group.unit == group.block_size_tokens:
+            return set()
+        hit = self.hits.get(request.number, 0)
+        matched = {length + self._more(group) for length in self._admitted(request, tokens, False) if length > hit}
+        return {end for end in matched if end <= tokens and end % group.block_size_tokens}
+
+    # What happens
+
+    def observe(self, before: Manager, operation: Operation, answer: Answer, after: Manager) -> None:
+        """Enter what ``operation`` took, forgot and cached; all that is said to be cached must be in here then."""
+        if isinstance(operation, Evict):
+            self._forget({operation.block})
+        elif isinstance(operation, Reset) and answer == Success(succeeded=True):
+            self.filled, self.begun = {}, []
+        elif isinstance(operation, Dispatch):
+            self.computed_now = set()
+        elif isinstance(operation, (Admit, Schedule)) and isinstance(answer, Granted):
+            self._forget({block for blocks in answer.blocks for block in blocks})
+            request = after.population[operation.request]
+            if operation.request not in before.tables:
+                self.offered[request.number], self.hits[request.number] = 0, answer.hit_tokens
+            if not answer.loads:
+                verified = min(request.tokens_computed, len(request.tokens))
+                self.computed_now |= self._enter(after, request, verified)
+        elif isinstance(operation, Transferred) and operation.succeeded:
+            request = before.population[operation.request]
+            if request.status is Status.LOADING:
+                self._enter(after, request, request.tokens_computed)
+        self.offered = {number: tokens for number, tokens in self.offered.items() if number in after.tables}
+        self._compare(after)
+
+    def _forget(self, blocks: set[int]) -> None:
+        self.filled = {block: what for block, what in self.filled.items() if block not in blocks}
+        self.begun = [entry for entry in self.begun if entry[0] not in blocks]
+
+    def _enter(self, manager: Manager, request: Request, tokens: int) -> set[Hashable]:
+        """Enter what is worth it with ``tokens`` tokens, and was not before; of that, what cannot serve at once."""
+        fenced = set()
+        seen, self.offered[request.number] = self.offered[request.number], tokens
+        if not self.system.caches:
+            return set()
+        for index, group in enumerate(self.groups):
+            size, table = group.block_size_tokens, manager.tables[request.number][index]
+            entered = []
+            for position in self._due(request, index, tokens) - self._due(request, index, seen):
+                if table.blocks[position] and (position + 1) * size > self.hits[request.number]:
+                    self.filled[table.blocks[position]] = spelled(request, index, (position + 1) * size)
+                    entered.append((position + 1) * size)
+            for end in sorted(self._ends(request, index, tokens) - self._ends(request, index, seen)):
+                self.begun.append((table.blocks[end // size], spelled(request, index, end), end))
+                entered.append(end)
+            if group.kind is Kind.MAMBA or group.unit != size:
+                fenced |= {spelled(request, index, end) for end in entered}
+        return fenced
+
+    def _compare(self, manager: Manager) -> None:
+        contents = manager.pool.cached.contents()
+        assert set(self.filled) == {block for block, content in enumerate(contents) if content is not None}
+        partial = manager.pool.partial
+        told = {(block, prefix.tokens) for block in partial.blocks() for _, prefix in partial.contents_of(block)}
+        assert {(block, tokens) for block, _, tokens in self.begun} == told
+
+    # Hits
+
+    def _whole(self, request: Request, index: int, position: int) -> int | None:
         """The block that was cached first of those filled with what a request needs."""
-        wanted = spelled(self.geometry, request, group, position)
+        wanted = spelled(request, index, (position + 1) * self.groups[index].block_size_tokens)
         return next((block for block, what in self.filled.items() if what == wanted), None)
 
-    def _blocks_read(self, group: int, length: int) -> set[int]:
-        """The blocks of the tokens that the token at ``length`` reads."""
-        shape = self.geometry.groups[group]
-        start = 0 if shape.window_tokens is None else length - shape.window_tokens + 1
-        return {token // shape.block_size_tokens for token in range(max(0, start), length)}
+    def _source(self, request: Request, index: int, length: int) -> int | None:
+        """The block of which the beginning is copied for a hit at ``length`` inside one."""
+        group = self.groups[index]
+        matched = length + self._more(group)
+        if matched % group.block_size_tokens == 0:
+            return self._whole(request, index, matched // group.block_size_tokens - 1)
+        wanted = spelled(request, index, matched)
+        return next((block for block, what, _ in self.begun if what == wanted), None)
 
     def _hits(self, request: Request, length: int) -> bool:
-        for group, shape in enumerate(self.geometry.groups):
-            size = shape.block_size_tokens
-            if length % size != 0:
+        if length == 0:
+            return True
+        if not self._fits(length):
+            return False
+        for index, group in enumerate(self.groups):
+            matched = length + self._more(group)
+            if matched > len(request.tokens) - 1:
                 return False
-            needed = self._blocks_read(group, length)
-            if shape.lookahead and length > 0:
-                if length + size > len(request.tokens) - 1:
-                    return False
-                needed.add(length // size)
-            if any(self.serving(request, group, position) is None for position in needed):
+            if any(self._whole(request, index, position) is None for position in self._needed(group, length)):
+                return False
+            if matched % group.block_size_tokens and self._source(request, index, length) is None:
                 return False
         return True
 
     def longest_hit(self, request: Request) -> Hit:
         """The longest hit: try every length."""
+        if not self.system.caches or not request.reads_cache:
+            return Hit(0, ((),) * len(self.groups))
         length = max(length for length in range(len(request.tokens)) if self._hits(request, length))
-        tables = []
-        for group, shape in enumerate(self.geometry.groups):
-            read = self._blocks_read(group, length)
-            positions = range(length // shape.block_size_tokens)
-            tables.append(tuple((self.serving(request, group, i) or 0) if i in read else 0 for i in positions))
-        return Hit(length, tuple(tables))
+        tables, partials = [], []
+        for index, group in enumerate(self.groups):
+            size = group.block_size_tokens
+            read = {token // size for token in tokens_read(group, length)}
+            positions = range(length // size)
+            tables.append(tuple((self._whole(request, index, i) or 0) if i in read else 0 for i in positions))
+            if length % size:
+                partials.append(Partial(index, self._source(request, index, length) or 0, length % size))
+        return Hit(length, tuple(tables), tuple(partials))
+
+    def is_ready(self, request: Request, hit: Hit) -> bool:
+        """Whether nothing that is copied, and no state, is computed by this very step."""
+        inside = {partial.group for partial in hit.partials}
+        return not hit.tokens or all(
+            spelled(request, index, hit.tokens + self._more(group)) not in self.computed_now
+            for index, group in enumerate(self.groups)
+            if group.kind is Kind.MAMBA or index in inside
+        )

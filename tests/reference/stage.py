@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvreference.answers import Answer, Done
+from kvreference.answers import Answer, Copies, Copy, Done
+from kvreference.compressed import Tokens, with_partial_hits
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Arrive, Finish, Operation, Run
+from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Run
 from kvreference.settings import Settings
 from kvreference.snapshot import check
 
 FULL = Group("full", 16)
 WINDOW = Group("sliding_window", 16, 64)
+
+UNIT, SHORT = with_partial_hits(
+    Geometry((Group("full", 64, compress_ratio=16), Group("sliding_window", 16, 32))), Tokens(16)
+).groups
+"""A compressed group in whose blocks of 64 tokens a hit may end at every 16, and a window of two blocks of 16."""
 
 BUDGET = 1024
 """A token budget that no request of these tests exceeds."""
@@ -49,10 +55,27 @@ def pass_through(manager: Manager, number: int, tokens: int, first: int = 0, **r
     perform(manager, Finish(number))
 
 
+def dispatched(manager: Manager) -> tuple[Copy, ...]:
+    """The step goes to the worker; what that copies first."""
+    answer = perform(manager, Dispatch())
+    assert isinstance(answer, Copies)
+    return answer.copies
+
+
+def serve(manager: Manager, number: int, tokens: int, first: int = 0, **rest: Any) -> Answer:
+    """A request arrives and is admitted, and the step with it goes to the worker."""
+    answer = enter(manager, number, tokens, first, **rest)
+    dispatched(manager)
+    return answer
+
+
 def seen(manager: Manager) -> tuple[object, ...]:
     """All that a snapshot shows, read now: a snapshot itself reads its entries when it is asked for them."""
     now = manager.snapshot()
-    return now.tables, now.references, now.free, now.blocks_free, now.contents, now.entries
+    return (
+        *(now.tables, now.references, now.free, now.blocks_free, now.contents, now.entries),
+        *(now.pinned, now.copies, now.begun),
+    )
 
 
 def free(manager: Manager) -> list[int]:
@@ -68,3 +91,14 @@ def table(manager: Manager, number: int, group: int = 0) -> list[int]:
 def cached(manager: Manager) -> list[int]:
     """The blocks whose content is cached, by id."""
     return [block for block, content in enumerate(manager.snapshot().contents) if content is not None]
+
+
+def pinned(manager: Manager) -> tuple[list[int], list[int]]:
+    """The pinned blocks, held or not, by id; and those that nobody holds, the oldest first."""
+    now = manager.snapshot().pinned
+    return sorted(now.blocks), list(now.queue)
+
+
+def references(manager: Manager, *blocks: int) -> list[int]:
+    """The reference counts of ``blocks``."""
+    return [manager.snapshot().references[block] for block in blocks]

@@ -6,6 +6,9 @@ another prompt goes on with. Operations are raw; ``Population.resolve`` says wha
 
 from __future__ import annotations
 
+from typing import Any
+
+from attrs import evolve
 from hypothesis import strategies as st
 
 from kvreference.content import Keys, Media
@@ -15,6 +18,7 @@ from kvreference.operations import (
     Admit,
     Arrive,
     CommonPrefix,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -27,8 +31,11 @@ from kvreference.operations import (
     Schedule,
     TakeEvents,
     TakeStatistics,
+    Transferred,
 )
 from kvreference.settings import Settings
+
+UNIT = Group("full", 8, compress_ratio=2, unit_tokens=4)
 
 GEOMETRIES = (
     Geometry((Group("full", 4),)),
@@ -38,6 +45,31 @@ GEOMETRIES = (
     Geometry((Group("full", 2), Group("sliding_window", 2, 4, lookahead=True))),
     Geometry((Group("sliding_window", 2, 2), Group("full", 3), Group("sliding_window", 2, 6))),
 )
+"""What vLLM has always served: full attention and sliding windows."""
+
+MORE_GEOMETRIES = (
+    Geometry((Group("full", 4), Group("sliding_window", 2, 5), Group("sliding_window", 1, 3, lookahead=True))),
+    Geometry((Group("full", 2), Group("chunked_local", 2, 4))),
+    Geometry((Group("chunked_local", 2, 5, lookahead=True), Group("sliding_window", 4, 3))),
+)
+"""Windows that need several blocks, windows longer and shorter than blocks, and attention chunks."""
+
+COPYING_GEOMETRIES = (
+    Geometry((UNIT, Group("sliding_window", 2, 4))),
+    Geometry((evolve(UNIT, lookahead=True), Group("sliding_window", 4, 6, lookahead=True))),
+    Geometry((Group("full", 2), evolve(UNIT, unit_tokens=2))),
+    Geometry((Group("mamba", 2, states="align"), UNIT)),
+)
+"""Hits that end inside blocks."""
+
+STATE_GEOMETRIES = (
+    Geometry((Group("full", 2), Group("mamba", 2, states="all", draft_states=2))),
+    Geometry((Group("full", 4, lookahead=True), Group("mamba", 4, states="align", draft_states=2))),
+    Geometry((Group("full", 4), Group("mamba", 24, states="none", draft_states=2))),
+)
+"""Layers that keep states, in every mode."""
+
+ALL_GEOMETRIES = (*GEOMETRIES, *MORE_GEOMETRIES, *COPYING_GEOMETRIES, *STATE_GEOMETRIES)
 
 MEDIA = (Media("cat", 1, 3), Media("cat", 2, 3), Media("dog", 4, 2))
 """An identifier stands for an item's content, and so for its length."""
@@ -63,10 +95,32 @@ arrivals = st.builds(Arrive, numbers, st.one_of(starts, continued), keys, reads_
 schedules = st.builds(Schedule, numbers, budgets)
 samples = st.builds(Sample, numbers, st.sampled_from([0, 1, 2, 7]), tokens, st.sampled_from([0, 2, 7]))
 admissions = st.builds(Admit, numbers, budgets)
+loads = st.builds(Admit, numbers, budgets, st.sampled_from([1, 2, 4, 9, 50]), st.booleans())
+transfers = st.builds(Transferred, numbers, st.sampled_from([True, True, False]))
+dispatches = st.builds(Dispatch)
+
+together = starts.flatmap(
+    lambda prompt: st.tuples(
+        st.builds(Arrive, numbers, st.just(prompt)),
+        admissions,
+        st.builds(Arrive, numbers, continued),
+        st.builds(Arrive, numbers, st.just((*prompt, Run(50, 3)))),
+        admissions,
+        admissions,
+        dispatches,
+    )
+)
+"""Prompts that agree, admitted in one step."""
 
 SCENES: dict[str, st.SearchStrategy[tuple[Operation, ...]]] = {
-    "serve": st.tuples(arrivals, admissions, schedules),
-    "decode": st.tuples(schedules, samples, schedules, samples),
+    "serve": st.tuples(arrivals, admissions, dispatches, schedules, dispatches),
+    "decode": st.tuples(schedules, dispatches, samples, schedules, dispatches, samples),
+    "load": st.tuples(arrivals, loads, dispatches, transfers, admissions),
+    "send": st.tuples(dispatches, st.builds(Finish, numbers, st.just(True)), transfers),
+    "together": together,
+    "transfer": st.tuples(transfers),
+    "dispatch": st.tuples(dispatches),
+    "pass through": st.tuples(arrivals, admissions, dispatches, st.builds(Finish, numbers)),
     "arrive": st.tuples(arrivals),
     "admit": st.tuples(admissions),
     "schedule": st.tuples(schedules),
@@ -84,17 +138,52 @@ SCENES: dict[str, st.SearchStrategy[tuple[Operation, ...]]] = {
 }
 """What may happen next: mostly one operation, and the everyday sequences that single draws seldom hit upon."""
 
-scenes = st.sampled_from([*SCENES, *["serve", "decode"] * 5]).flatmap(SCENES.__getitem__)
+scenes = st.sampled_from([*SCENES, *["serve", "decode"] * 5, *["together", "load", "send"] * 2]).flatmap(SCENES.__getitem__)
 traces = st.lists(scenes, min_size=12, max_size=30).map(lambda several: [each for scene in several for each in scene])
 
-settings_of_systems = st.builds(
-    Settings,
-    geometry=st.sampled_from(GEOMETRIES),
-    blocks=st.sampled_from([2, 4, 7, 10, 14, 18, 24, 32]),
-    tokens_max=st.sampled_from([8, 19, 20, 24]),
-    chunk_tokens=st.sampled_from([2, 5, 24]),
-    requests_max=st.sampled_from([2, 3, 4]),
-    drafts_max=st.sampled_from([0, 2, 3, 7]),
-    caches=st.sampled_from([True] * 9 + [False]),
-    full_sequence_must_fit=st.booleans(),
-)
+
+
+def _retained(geometry: Geometry) -> st.SearchStrategy[int | None]:
+    """Dense, for the replay alone, at every boundary, at every second."""
+    alignment = geometry.alignment_tokens
+    slides = any(group.slides for group in geometry.groups)
+    return st.sampled_from([None, None, 0, alignment, alignment, 2 * alignment] if slides else [None])
+
+
+def _drafted(geometry: Geometry) -> st.SearchStrategy[int]:
+    """As many drafts as there are states for, where there must be some."""
+    states = [group.draft_states for group in geometry.groups if group.keeps_states]
+    return st.sampled_from([drafts for drafts in (0, 2, 3, 7) if all(drafts <= most for most in states)])
+
+
+def _cached(geometry: Geometry) -> st.SearchStrategy[bool]:
+    """Mostly, where it can be."""
+    return st.sampled_from([all(group.attention.serves_hits for group in geometry.groups)] * 9 + [False])
+
+
+def systems_of(*geometries: Geometry, **given: Any) -> st.SearchStrategy[Settings]:
+    """Systems of one of ``geometries``, tiny unless ``given`` says otherwise."""
+    limits = {
+        "blocks": st.sampled_from([2, 4, 7, 10, 14, 18, 24, 32]),
+        "tokens_max": st.sampled_from([8, 19, 20, 24]),
+        "chunk_tokens": st.sampled_from([2, 5, 24]),
+        "requests_max": st.sampled_from([2, 3, 4]),
+        "full_sequence_must_fit": st.booleans(),
+        "scratch_first": st.booleans(),
+        "pin_drop_blocks_min": st.sampled_from([None, None, 1, 2]),
+    }
+
+    def systems(geometry: Geometry) -> st.SearchStrategy[Settings]:
+        drawn = {
+            **limits,
+            "drafts_max": _drafted(geometry),
+            "caches": _cached(geometry),
+            "retention_interval_tokens": _retained(geometry),
+            **{name: st.just(value) for name, value in given.items()},
+        }
+        return st.builds(Settings, geometry=st.just(geometry), **drawn)
+
+    return st.sampled_from(geometries).flatmap(systems)
+
+
+settings_of_systems = systems_of(*ALL_GEOMETRIES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvreference.block_pool import NULL, BlockPool
+from kvreference.block_pool import NULL, BlockPool, Pinned
 from kvreference.content import Prefix
 
 ONE = (0, Prefix(None, "one", 16))
@@ -89,6 +89,113 @@ def test_reset_needs_an_idle_pool() -> None:
     assert pool.reset()
     assert {} == pool.cached.entries()
     assert [2, 3, 1] == list(pool.free)
+
+
+def pool_of(blocks: int, *cached: int, scratch_first: bool = False) -> BlockPool:
+    """A pool in which everything is free; ``cached`` hold content, the first of them only a beginning."""
+    pool = BlockPool(blocks, scratch_first)
+    for position, block in enumerate(cached):
+        content = (0, Prefix(None, block, 16))
+        (pool.cached if position else pool.partial).register(content, block)
+    return pool
+
+
+def test_what_counts_as_cached() -> None:
+    """Goal: whatever a hit could use is cached: a block's whole content, or a beginning. Method: 2 has a beginning, 3
+    a content, 1 and the null block nothing.
+    """
+    pool = pool_of(5, 2, 3)
+    assert [False, False, True, True, False] == [pool.is_cached(block) for block in range(5)]
+
+
+def test_a_beginning_is_lost_with_the_block_taken() -> None:
+    """Goal: a block handed out serves no copy, and nothing is told of a beginning. Method: 2 begins, 3 is content."""
+    pool = pool_of(5, 2, 3)
+    content = pool.cached.content_of(3)
+    assert ([1, 2, 3], [content]) == pool.take(3)
+    assert ({}, {}) == (pool.partial.entries(), pool.cached.entries())
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, True), (4, True), (5, False)])
+def test_there_is_room_for_what_is_free(count: int, expected: bool) -> None:
+    """Goal: whatever is in the free queue can be taken, nothing else. Method: four free blocks, whatever is kept."""
+    assert expected == BlockPool(5).make_room(count, [1, 2])
+
+
+def test_free_ones_are_counted() -> None:
+    """Goal: to hold a free block takes it out of the queue, to share a held one does not. Method: 1, 2 held of 1..3."""
+    pool = BlockPool(4)
+    pool.take(2)
+    assert (1, 0) == (pool.count_free([1, 2, 3]), pool.count_free([]))
+
+
+@pytest.mark.parametrize("how", ["slide", "end"])
+def test_without_pins_every_release_is_the_same(how: str) -> None:
+    """Goal: nothing is pinned without a pinned tier. Method: a window slides past cached blocks, a request ends."""
+    pool = pool_of(4, 1, 2)
+    pool.touch([1, 2])
+    if how == "slide":
+        pool.slide([2, NULL, 1], 1)
+    else:
+        pool.end([2, NULL, 1])
+    assert ([3, 2, 1], Pinned()) == (list(pool.free), pool.pinned_blocks())
+
+
+@pytest.mark.parametrize(("scratch_first", "expected"), [(False, [5, 4, 3, 2, 1]), (True, [4, 1, 5, 3, 2])])
+def test_released_scratch(scratch_first: bool, expected: list[int]) -> None:
+    """Goal: scratch is worth least; a block with a beginning is no scratch. Method: 4, 3, 2, 1 are released behind 5.
+
+    3 has a beginning, 2 a content; 4 and 1 are scratch.
+    """
+    pool = pool_of(6, 3, 2, scratch_first=scratch_first)
+    pool.touch([1, 2, 3, 4])
+    pool.release([4, 3, 2, 1])
+    assert expected == list(pool.free)
+
+
+@pytest.mark.parametrize(
+    ("scratch_first", "block", "expected"),
+    [(False, 2, [1, 2, 3]), (True, 2, [2, 1, 3]), (True, 3, [3, 1, 2])],
+)
+def test_an_evicted_block(scratch_first: bool, block: int, expected: list[int]) -> None:
+    """Goal: content and beginnings are forgotten by id; a free block turns scratch. Method: 2 has a beginning, 3 a
+    content; the content alone is told.
+    """
+    pool = pool_of(4, 2, 3, scratch_first=scratch_first)
+    content = pool.cached.content_of(block)
+    assert content == pool.evict(block)
+    assert not pool.is_cached(block)
+    assert expected == list(pool.free)
+
+
+def test_an_evicted_block_that_is_held() -> None:
+    """Goal: whoever holds a block keeps it. Method: evict a held block with content, and release it: scratch."""
+    pool = pool_of(4, 3, 2, scratch_first=True)
+    pool.touch([2])
+    pool.evict(2)
+    assert ([1, 3], [0, 0, 1, 0]) == (list(pool.free), pool.references)
+    pool.release([2])
+    assert [2, 1, 3] == list(pool.free)
+
+
+def test_reset_forgets_beginnings_too() -> None:
+    """Goal: after a reset no copy can be served. Method: 2 has a beginning; hold 1, reset, release, reset."""
+    pool = pool_of(4, 2)
+    pool.take(1)
+    assert not pool.reset()
+    assert pool.is_cached(2)
+    pool.release([1])
+    assert pool.reset()
+    assert not pool.is_cached(2)
+
+
+def test_a_copy_keeps_beginnings_apart() -> None:
+    """Goal: a step leaves the state before it alone. Method: forget the one beginning in the copy."""
+    pool = pool_of(4, 2)
+    copy = pool.copy()
+    assert pool.partial.entries() == copy.partial.entries()
+    copy.evict(2)
+    assert (True, False) == (pool.is_cached(2), copy.is_cached(2))
 
 
 def test_a_copy_is_independent() -> None:

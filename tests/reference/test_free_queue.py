@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvreference.free_queue import FreeQueue
+from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 
 
 def test_blocks_leave_in_the_order_in_which_they_came() -> None:
@@ -82,3 +82,39 @@ def test_it_is_a_list(steps: list[tuple[str, int]]) -> None:
             plain = {"append": [*others, block], "prepend": [block, *others], "remove": others}[what]
         assert plain == list(queue)
         assert len(plain) == len(queue)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(FreeQueue, [8, 9, 4, 5, 6, 7]), (ScratchFirstQueue, [5, 7, 8, 9, 4, 6])]
+)
+def test_where_blocks_that_become_free_go(kind: type[FreeQueue], expected: list[int]) -> None:
+    """Goal: with scratch first, scratch goes to the front and what is cached to the back, both in the order of release;
+    without, all go to the back. Method: 4, 5, 6, 7 become free behind 8, 9; 5 and 7 are scratch.
+    """
+    queue = kind([8, 9])
+    queue.put([4, 5, 6, 7], {5, 7})
+    assert expected == list(queue)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(FreeQueue, [1, 2, 3]), (ScratchFirstQueue, [3, 1, 2])])
+def test_a_queued_block_that_turns_scratch(kind: type[FreeQueue], expected: list[int]) -> None:
+    """Goal: what lost its content has nothing to lose. Method: 3 of 1, 2, 3 is cached no longer."""
+    queue = kind([1, 2, 3])
+    queue.turned_scratch(3)
+    assert expected == list(queue)
+
+
+def test_nothing_scratch_becomes_free() -> None:
+    """Goal: scratch first says nothing about cached blocks among themselves. Method: put two, both cached; put none."""
+    queue = ScratchFirstQueue([1])
+    queue.put([3, 2], ())
+    queue.put([], ())
+    assert [1, 3, 2] == list(queue)
+
+
+def test_a_copy_keeps_its_kind() -> None:
+    """Goal: a step does not change the order of release. Method: the copy of a scratch-first queue is one."""
+    queue = ScratchFirstQueue([1])
+    copy = queue.copy()
+    copy.put([2], {2})
+    assert ([1], [2, 1]) == (list(queue), list(copy))

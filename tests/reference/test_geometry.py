@@ -14,6 +14,12 @@ FULL = Group("full", 16)
 WINDOW = Group("sliding_window", 16, 64)
 DRAFTING_FULL = Group("full", 16, lookahead=True)
 DRAFTING_WINDOW = Group("sliding_window", 16, 64, lookahead=True)
+CHUNKED = Group("chunked_local", 16, 72)
+MAMBA = Group("mamba", 16, states="all", draft_states=2)
+ALIGNED = Group("mamba", 16, states="align", draft_states=2)
+RUNNING = Group("mamba", 1000, states="none", draft_states=2)
+PARTIAL = Group("full", 64, compress_ratio=4, unit_tokens=16)
+DRAFTING_PARTIAL = Group("full", 64, lookahead=True, compress_ratio=4, unit_tokens=16)
 
 
 @pytest.mark.parametrize(
@@ -25,14 +31,21 @@ DRAFTING_WINDOW = Group("sliding_window", 16, 64, lookahead=True)
         (WINDOW, 80, (1, 5)),  # token 80 reads 17..80: the first block is not needed
         (DRAFTING_FULL, 320, (0, 21)),
         (DRAFTING_WINDOW, 320, (16, 21)),
+        (CHUNKED, 320, (18, 20)),  # token 320 reads 288..320, from its chunk's start on: block 18
+        (CHUNKED, 288, (18, 18)),  # at a chunk's start nothing is read
+        (MAMBA, 320, (19, 20)),  # one state
+        (ALIGNED, 16, (0, 1)),
+        (PARTIAL, 112, (0, 1)),  # 64 whole, and a beginning, which is no full block
+        (DRAFTING_PARTIAL, 112, (0, 2)),  # 112 and a unit of 16 are two blocks
+        (DRAFTING_PARTIAL, 128, (0, 2)),  # 128 and 16: the beginning of the third
         (FULL, 0, (0, 0)),
         (DRAFTING_WINDOW, 0, (0, 0)),
     ],
 )
 def test_blocks_needed_by_hand(group: Group, hit_tokens: int, needed: tuple[int, int]) -> None:
-    """Goal: a resume needs what its token reads, and the block behind it where a draft layer lives; at 0, nothing.
+    """Goal: a resume needs what its token reads, and the unit behind it where a draft layer lives; at 0, nothing.
 
-    Method: block 16, window 64.
+    Method: block 16, window 64, attention chunks of 72; compressed blocks of 64 with hits at every 16.
     """
     assert needed == group.blocks_needed(hit_tokens)
 
@@ -48,7 +61,18 @@ def test_blocks_needed_are_the_blocks_that_the_token_reads() -> None:
 
 @pytest.mark.parametrize(
     ("group", "computed", "dead"),
-    [(FULL, 1000, 0), (WINDOW, 0, 0), (WINDOW, 78, 0), (WINDOW, 79, 1), (WINDOW, 320, 16)],
+    [
+        (FULL, 1000, 0),
+        (WINDOW, 0, 0),
+        (WINDOW, 78, 0),
+        (WINDOW, 79, 1),
+        (WINDOW, 320, 16),
+        (CHUNKED, 71, 0),
+        (CHUNKED, 72, 4),  # 72 tokens are 4.5 blocks
+        (MAMBA, 18, 0),  # with two drafts in flight, the state of token 15 may be wanted again
+        (MAMBA, 19, 1),
+        (PARTIAL, 1000, 0),
+    ],
 )
 def test_blocks_dead_by_hand(group: Group, computed: int, dead: int) -> None:
     """Goal: a block is dead once no later token reads any of its tokens; in full attention, never.
@@ -59,14 +83,109 @@ def test_blocks_dead_by_hand(group: Group, computed: int, dead: int) -> None:
 
 
 def test_tokens_matched() -> None:
-    """Goal: a draft layer matches one block more than it serves. Method: a hit of 320 with block 16."""
+    """Goal: a draft layer matches one unit more than it serves. Method: a hit of 320, block 16, or unit 16 of 64."""
     assert (320, 336) == (FULL.tokens_matched(320), DRAFTING_WINDOW.tokens_matched(320))
+    assert (320, 336) == (PARTIAL.tokens_matched(320), DRAFTING_PARTIAL.tokens_matched(320))
 
 
-def test_blocks_held_at_most() -> None:
-    """Goal: full attention holds all, a window its cap. Method: 1000 tokens are 63 blocks; 8 + 1 in the window."""
-    assert 63 == FULL.blocks_held_at_most(64, 1000)
-    assert 9 == WINDOW.blocks_held_at_most(64, 1000)
+@pytest.mark.parametrize(
+    ("group", "blocks"), [(FULL, 63), (WINDOW, 9), (CHUNKED, 10), (MAMBA, 65), (ALIGNED, 4), (RUNNING, 3)]
+)
+def test_blocks_held_at_most(group: Group, blocks: int) -> None:
+    """Goal: each kind has its own bound. Method: 1000 tokens in chunks of 64.
+
+    1000 tokens are 63 blocks; a window ceil(127 / 16) + 1; attention chunks of 72 ceil(136 / 16) + 1; states of 1000
+    tokens and of two drafts 63 + 2; of the last two steps and the drafts 2 + 2; of the last step alone 1 + 2.
+    """
+    assert blocks == group.blocks_held_at_most(64, 1000)
+
+
+def test_tables_are_the_kind_s_own() -> None:
+    """Goal: entries and layout are asked of the kind, in the group's block size. Method: 80 tokens in 81 slots of 16.
+
+    Plain tables have an entry for the look-ahead slot, and grow; states have two for drafts; aligned ones move.
+    """
+    assert [6, 6, 8, 7] == [group.entries(80, 81) for group in (FULL, CHUNKED, MAMBA, ALIGNED)]
+    assert [7, None, None] == FULL.layout([7], 3, fresh=False) == MAMBA.layout([7], 3, fresh=False)
+    assert [7, 0, 0, 5, 6, None] == ALIGNED.layout([7, 5, 6], 6, fresh=False)
+
+
+@pytest.mark.parametrize(
+    ("group", "tail"),
+    [(WINDOW, 4), (DRAFTING_WINDOW, 4), (Group("sliding_window", 16, 65), 4), (Group("sliding_window", 16, 66), 5)],
+)
+def test_tail_blocks(group: Group, tail: int) -> None:
+    """Goal: before a boundary a window reads the blocks of ``window - 1`` tokens, look-ahead not counted.
+
+    Method: ceil(63 / 16) = ceil(64 / 16) = 4, ceil(65 / 16) = 5.
+    """
+    assert tail == group.tail_blocks
+
+
+def test_tail_blocks_are_those_that_a_hit_reads() -> None:
+    """Goal: the tail is the definition, where a window slides; elsewhere there is none.
+
+    Method: at a boundary far from the start, count the blocks needed, for all small windows and sizes.
+    """
+    for window, size in product(range(2, 14), range(1, 6)):
+        group = Group("sliding_window", size, window)
+        first, end = group.blocks_needed(60 * size)
+        assert end - first == group.tail_blocks
+    assert [0, 0, 0] == [group.tail_blocks for group in (FULL, CHUNKED, MAMBA)]
+
+
+@pytest.mark.parametrize(
+    ("group", "traits"),
+    [
+        (FULL, {"keeps_all"}),
+        (WINDOW, {"slides"}),
+        (CHUNKED, set()),
+        (MAMBA, {"keeps_states", "fences"}),
+        (ALIGNED, {"keeps_states", "fences"}),
+        (RUNNING, {"keeps_states", "fences"}),
+        (PARTIAL, {"keeps_all", "copies", "fences"}),
+        (Group("full", 64, compress_ratio=4), {"keeps_all"}),
+        (Group("full", 64, unit_tokens=64), {"keeps_all"}),
+    ],
+)
+def test_traits(group: Group, traits: set[str]) -> None:
+    """Goal: what a mechanism asks of a group is told in one word. Method: each kind, and hits inside blocks."""
+    known = ("keeps_all", "slides", "keeps_states", "copies", "fences")
+    assert traits == {trait for trait in known if getattr(group, trait)}
+
+
+def test_one_group_is_enough() -> None:
+    """Goal: one group with states keeps states, one with states or copies makes every step matter.
+
+    Method: without either, with states, with copies.
+    """
+    geometries = (Geometry((FULL, WINDOW)), Geometry((FULL, MAMBA)), Geometry((PARTIAL, WINDOW)))
+    assert [False, True, False] == [geometry.keeps_states for geometry in geometries]
+    assert [False, True, True] == [geometry.fences for geometry in geometries]
+
+
+def test_where_the_chunks_of_a_prompt_end() -> None:
+    """Goal: at block ends of the group that keeps its states there only. Method: all, aligned, running, no states."""
+    groups = (MAMBA, ALIGNED, RUNNING, WINDOW)
+    assert [None, 16, None, None] == [Geometry((FULL, group)).state_block_tokens for group in groups]
+
+
+def test_a_group_that_serves_no_hits_aligns_nothing() -> None:
+    """Goal: a running state alone spans the longest request, and no hit waits for its end.
+
+    Method: beside full attention of 16, a block of 1000 changes nothing. By itself it leaves hits, of which there are
+    none, at every token.
+    """
+    beside, alone = Geometry((FULL, RUNNING)), Geometry((RUNNING,))
+    assert [(16, 16), (1, 1)] == [(geometry.alignment_tokens, geometry.grain_tokens) for geometry in (beside, alone)]
+
+
+def test_the_longest_look_ahead_counts() -> None:
+    """Goal: a hit must leave room for whoever looks furthest ahead. Method: no flag; 16; 16 beside a unit of 64."""
+    assert [0, 16, 64] == [
+        Geometry(groups).lookahead_tokens
+        for groups in ((FULL, WINDOW), (FULL, DRAFTING_WINDOW), (Group("full", 64, lookahead=True), DRAFTING_WINDOW))
+    ]
 
 
 def test_blocks_occupied() -> None:
@@ -81,6 +200,8 @@ def test_alignment_and_grain() -> None:
     """
     geometry = Geometry((FULL, Group("full", 24)))
     assert (48, 8) == (geometry.alignment_tokens, geometry.grain_tokens)
+    partial = Geometry((PARTIAL, Group("full", 24)))
+    assert (48, 8) == (partial.alignment_tokens, partial.grain_tokens)
     assert (16, 16) == (Geometry((FULL,)).alignment_tokens, Geometry((FULL,)).grain_tokens)
 
 
@@ -89,18 +210,54 @@ def test_a_kind_may_be_a_word() -> None:
     assert Geometry((Group(Kind.FULL, 16),)) == Geometry((Group("full", 16),))
 
 
+@pytest.mark.parametrize("kind", ["sliding_window", "chunked_local"])
 @pytest.mark.parametrize("window_tokens", [None, 0, 1, 64.0, "64", True])
-def test_a_window_group_needs_a_window(window_tokens: Any) -> None:
+def test_a_window_group_needs_a_window(kind: str, window_tokens: Any) -> None:
     """Goal: a window is a number of at least two tokens. Method: none, too small, of another type."""
-    with pytest.raises(ValueError, match="needs window_tokens of at least 2"):
-        Group("sliding_window", 16, window_tokens)
-    assert 2 == Group("sliding_window", 16, 2).window_tokens
+    with pytest.raises(ValueError, match=f"a {kind} group needs window_tokens of at least 2"):
+        Group(kind, 16, window_tokens)
+    assert 2 == Group(kind, 16, 2).window_tokens
 
 
-def test_a_full_group_takes_no_window() -> None:
-    """Goal: a window that would be passed over in silence is refused. Method: a full group with 64."""
-    with pytest.raises(ValueError, match="takes no window_tokens, got 64"):
-        Group("full", 16, 64)
+@pytest.mark.parametrize("states", [None, "all"])
+def test_other_groups_take_no_window(states: str | None) -> None:
+    """Goal: a window that would be passed over in silence is refused. Method: full attention and states, with 64."""
+    kind = "mamba" if states else "full"
+    with pytest.raises(ValueError, match=f"a {kind} group takes no window_tokens, got 64"):
+        Group(kind, 16, 64, states=states)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kind": "mamba"}, "needs a mode of states"),
+        ({"kind": "full", "states": "all"}, "a mamba group, and no other"),
+        ({"kind": "mamba", "states": "some"}, "some"),
+        ({"kind": "full", "draft_states": 1}, "a full group takes no draft_states"),
+        ({"kind": "mamba", "states": "all", "draft_states": -1}, "draft_states"),
+        ({"kind": "mamba", "states": "all", "lookahead": True}, "no draft layer lives in a mamba group"),
+        ({"kind": "full", "compress_ratio": 0}, "compress_ratio"),
+        ({"kind": "full", "compress_ratio": 3}, "a block of 16 tokens is not whole slots of 3"),
+        ({"kind": "full", "unit_tokens": 0}, "unit_tokens"),
+        ({"kind": "full", "unit_tokens": 5}, "a unit of 5 tokens must divide the block and be whole slots"),
+        ({"kind": "full", "unit_tokens": 32}, "a unit of 32 tokens must divide the block"),
+        ({"kind": "full", "compress_ratio": 4, "unit_tokens": 2}, "a unit of 2 tokens must .* be whole slots"),
+        (
+            {"kind": "sliding_window", "window_tokens": 8, "unit_tokens": 8},
+            "a hit cannot end inside a block of a sliding_window group",
+        ),
+    ],
+)
+def test_what_is_no_group(given: dict[str, Any], message: str) -> None:
+    """Goal: what means nothing, or would be passed over, is refused at once. Method: one thing wrong in each."""
+    with pytest.raises(ValueError, match=message):
+        Group(**{"block_size_tokens": 16, **given})
+
+
+def test_what_is_a_group_though_it_says_nothing_new() -> None:
+    """Goal: what is said in so many words is no error. Method: a unit that is the block, no drafts, ratio 1."""
+    spelled_out = Group("sliding_window", 16, 64, False, 1, 16, None, 0)
+    assert (16, WINDOW.attention) == (spelled_out.unit, spelled_out.attention)
 
 
 def test_what_is_no_geometry() -> None:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from kvreference.answers import Hit
+from kvreference.answers import Hit, Partial
 from kvreference.block_pool import NULL
 from kvreference.cached_map import CachedMap
 from kvreference.content import Keys, Prefix, Prefixes
 from kvreference.geometry import Geometry, Group
 from kvreference.hit_lookup import longest_hit
+from kvreference.partial_map import PartialMap
 
 FULL = Group("full", 16)
 WINDOW = Group("sliding_window", 16, 64)
@@ -158,3 +159,139 @@ def test_the_block_registered_first_serves() -> None:
 def test_nothing_cached() -> None:
     """Goal: a miss is a hit of nothing, with an empty table per group. Method: an empty map."""
     assert Hit(0, ((), ())) == Cached(FULL, WINDOW, tokens=0).look_up(1000)
+
+
+class Begun(Cached):
+    """64 tokens a block in the first group, at whose every 16 tokens a hit may end; the prompt is computed up to
+    ``tokens``, the rest of a block is not. Entries are 16 tokens further on with a look-ahead.
+    """
+
+    def __init__(self, *groups: Group, tokens: int, holes: Iterable[tuple[int, int]] = ()) -> None:
+        super().__init__(*groups, tokens=tokens, holes=holes)
+        self.partial = PartialMap()
+        for boundary in range(16, tokens + 1, 16):
+            if boundary % 64:
+                self.partial.register((0, self.prefix(boundary)), 100 + boundary // 64)
+
+    def prefix(self, tokens: int) -> Prefix:
+        """The first ``tokens`` tokens of the prompt."""
+        return self.prefixes[tokens // self.geometry.grain_tokens - 1]
+
+    def look_up(self, tokens: int) -> Hit:
+        known = self.prefixes[: tokens // self.geometry.grain_tokens]
+        return longest_hit(self.geometry, self.map, known, tokens, self.partial)
+
+
+UNIT = Group("full", 64, compress_ratio=16, unit_tokens=16)
+DRAFTING_UNIT = Group("full", 64, compress_ratio=16, unit_tokens=16, lookahead=True)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "hit"),
+    [
+        (16, Hit(0, ((),))),
+        (17, Hit(16, ((),), (Partial(0, 100, 16),))),
+        (64, Hit(48, ((),), (Partial(0, 100, 48),))),
+        (65, Hit(64, ((100,),))),
+        (90, Hit(80, ((100,),), (Partial(0, 101, 16),))),
+        (1000, Hit(96, ((100,),), (Partial(0, 101, 32),))),
+    ],
+)
+def test_hits_inside_a_block(tokens: int, hit: Hit) -> None:
+    """Goal: a hit may end inside a compressed block that begins alike, whether that is full or not; the last token is
+    never served. Method: 110 tokens are computed: one block of 64, and the entries 80 and 96 in the next.
+    """
+    assert hit == Begun(UNIT, tokens=110).look_up(tokens)
+
+
+def test_without_entries_a_hit_ends_where_blocks_end() -> None:
+    """Goal: content that is not known is not served. Method: the same, without any entry, given or not."""
+    begun = Begun(UNIT, tokens=110)
+    begun.partial = PartialMap()
+    assert Hit(64, ((100,),)) == begun.look_up(1000)
+    assert Hit(64, ((100,),)) == Cached.look_up(begun, 1000)
+
+
+def test_an_entry_needs_the_blocks_before_it() -> None:
+    """Goal: full attention reads everything before. Method: block 0 is not cached: its entries up to 48 are all."""
+    begun = Begun(UNIT, tokens=110, holes=[(0, 0)])
+    assert Hit(48, ((),), (Partial(0, 100, 48),)) == begun.look_up(1000)
+
+
+def test_an_entry_alone_may_be_missing() -> None:
+    """Goal: every boundary is an entry of its own. Method: 101 is forgotten, 7 begins with 80 tokens, not with 96."""
+    begun = Begun(UNIT, tokens=110)
+    begun.partial.forget(101)
+    begun.partial.register((0, begun.prefix(80)), 7)
+    assert Hit(80, ((100,),), (Partial(0, 7, 16),)) == begun.look_up(1000)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "hit"),
+    [
+        (32, Hit(0, ((),))),
+        (33, Hit(16, ((),), (Partial(0, 100, 16),))),
+        (64, Hit(32, ((),), (Partial(0, 100, 32),))),
+        (65, Hit(48, ((),), (Partial(0, 100, 48),))),  # 64 tokens match: the source is a whole block
+        (80, Hit(48, ((),), (Partial(0, 100, 48),))),
+        (81, Hit(64, ((100,),))),  # 80 match; nothing is copied
+        (1000, Hit(80, ((100,),), (Partial(0, 101, 16),))),
+    ],
+)
+def test_a_look_ahead_in_units(tokens: int, hit: Hit) -> None:
+    """Goal: with a draft layer one unit more must match than is served, and less of the source counts than matches.
+
+    Method: 110 tokens are computed, entries up to 96.
+    """
+    assert hit == Begun(DRAFTING_UNIT, tokens=110).look_up(tokens)
+
+
+def test_the_whole_block_as_a_source() -> None:
+    """Goal: where the look-ahead ends with the block, the block itself must be cached; an entry is not asked for.
+
+    Method: 48 is served if all 64 match: by block 100, or, once that is forgotten as a whole, not at all.
+    """
+    begun = Begun(DRAFTING_UNIT, tokens=64)
+    assert Hit(48, ((),), (Partial(0, 100, 48),)) == begun.look_up(65)
+    begun.map.forget(100)
+    assert Hit(32, ((),), (Partial(0, 100, 32),)) == begun.look_up(65)
+
+
+def test_units_align_with_the_other_groups() -> None:
+    """Goal: a hit is a multiple of the units, not of the blocks; a window's blocks end there. Method: a window of 32 in
+    blocks of 16 and one of 24: the alignment is 48; of 110 tokens, 96 are served.
+    """
+    groups = (UNIT, Group("sliding_window", 16, 32), Group("sliding_window", 24, 25))
+    found = Begun(*groups, tokens=110).look_up(1000)
+    assert Hit(96, ((100,), (0, 0, 0, 0, 204, 205), (0, 0, 0, 303)), (Partial(0, 101, 32),)) == found
+
+
+@pytest.mark.parametrize(
+    ("tokens", "holes", "hit"),
+    [
+        (97, range(6), 96),
+        (96, [], 80),
+        (96, [0, 1, 2, 3, 5], 80),
+        (96, [4], 64),
+        (64, [0, 1, 3], 48),
+        (64, [2], 32),
+    ],
+)
+def test_chunked_local_reads_its_own_chunk(tokens: int, holes: Iterable[int], hit: int) -> None:
+    """Goal: a resume needs the attention chunk that it goes on with, and nothing where that begins. Method: chunks of
+    32 in blocks of 16: 80 needs block 4 and 48 block 2; 32, 64 and 96 need none.
+    """
+    groups = (Group("full", 16), Group("chunked_local", 16, 32))
+    found = Cached(*groups, tokens=110, holes=[(1, hole) for hole in holes]).look_up(tokens)
+    assert hit == found.tokens
+    first = hit // 32 * 2
+    assert (NULL,) * first + tuple(range(200 + first, 200 + hit // 16)) == found.blocks[1]
+
+
+@pytest.mark.parametrize(("holes", "hit"), [([], 96), ([5], 80), ([0, 1, 2, 3, 4], 96), ([4, 5], 64)])
+def test_a_state_stands_for_all_before_it(holes: list[int], hit: int) -> None:
+    """Goal: a state-space layer needs the state behind the hit's last token alone. Method: states of 16 tokens."""
+    groups = (Group("full", 16), Group("mamba", 16, states="all"))
+    found = Cached(*groups, tokens=110, holes=[(1, hole) for hole in holes]).look_up(1000)
+    assert (NULL,) * (hit // 16 - 1) + (199 + hit // 16,) == found.blocks[1]
+    assert hit == found.tokens

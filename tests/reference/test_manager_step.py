@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvreference.answers import Done, Granted, Happened, Statistics
+from kvreference.block_pool import Pinned
 from kvreference.manager import Manager, step
 from kvreference.operations import (
     Abort,
@@ -88,7 +89,7 @@ def test_a_step_from_a_step() -> None:
 def test_a_new_manager() -> None:
     """Goal: in the beginning there is nothing. Method: ask a new one."""
     manager = manager_of(FULL, blocks=4)
-    assert ({}, [0, 0, 0, 0], [1, 2, 3], 3, [None] * 4, {}) == seen(manager)
+    assert ({}, [0, 0, 0, 0], [1, 2, 3], 3, [None] * 4, {}, Pinned(), (), frozenset()) == seen(manager)
     assert Happened(()) == perform(manager, TakeEvents())
     assert Statistics() == perform(manager, TakeStatistics())
 

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kvreference.answers import Done, Granted, Refused
+from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import (
     Abort,
     Admit,
     Arrive,
+    Dispatch,
     Finish,
     Operation,
     Preempt,
     Run,
     Sample,
     Schedule,
+    Transferred,
 )
 from kvreference.population import Population, Request, Status
 from kvreference.settings import Settings
+
+from .stage import UNIT
 
 GEOMETRY = Geometry((Group("full", 4),))
 
 
 def population_of(**limits: Any) -> Population:
     """A population with limits that matter: at most 32 tokens, 16 in a step, 4 drafts."""
-    given = {"tokens_max": 32, "chunk_tokens": 16, "drafts_max": 4, **limits}
-    return Population(Settings(GEOMETRY, 8, **given))
+    given = {"geometry": GEOMETRY, "blocks": 8, "tokens_max": 32, "chunk_tokens": 16, "drafts_max": 4, **limits}
+    return Population(Settings(**given))
 
 
 def settle(population: Population, *operations: Operation, hit: int = 0) -> Request:
@@ -53,7 +60,7 @@ def decoding(tokens: int = 20, drafts: int = 3, **limits: Any) -> tuple[Populati
 def test_arrival() -> None:
     """Goal: a request waits with its prompt, nothing computed. Method: a prompt of two runs."""
     request = settle(population_of(), Arrive(3, (Run(7, 2), Run(50, 1)), reads_cache=False))
-    assert Request(3, [7, 8, 50], request.keys, reads_cache=False) == request
+    assert Request(3, [7, 8, 50], request.keys, reads_cache=False, prompt_tokens=3) == request
     assert (Status.WAITING, 3, False) == (request.status, request.tokens_pending, request.answers_next)
 
 
@@ -126,7 +133,8 @@ def test_preemption() -> None:
     """Goal: a preempted request keeps its tokens and nothing else. Method: preempt with drafts in flight, twice."""
     population, request = decoding()
     settle(population, Schedule(0, 64), Preempt(0))
-    assert Request(0, [*range(20), 100], request.keys, reads_cache=True, preemptions=1) == request
+    resumed = Request(0, [*range(20), 100], request.keys, reads_cache=True, prompt_tokens=20, preemptions=1)
+    assert resumed == request
     settle(population, Admit(0, 64), Preempt(0))
     assert 2 == request.preemptions
 
@@ -139,6 +147,117 @@ def test_the_end() -> None:
     assert [1] == list(population.alive)
     population.settle(Abort(1), Done())
     assert {} == population.alive
+
+
+def loading(tokens: int = 20, external: int = 12) -> tuple[Population, Request]:
+    """Request 0, whose first 4 tokens are a hit; those behind them are loaded."""
+    population = population_of()
+    request = settle(population, Arrive(0, (Run(0, tokens),)))
+    population.settle(Admit(0, 64, external, loads=True), Granted(4, (), external, loads=True))
+    return population, request
+
+
+def test_what_another_node_provides_counts_as_computed() -> None:
+    """Goal: the chunk begins behind the hit and what follows it. Method: 20 tokens, a hit of 4, 3 provided at once, a
+    budget of 5.
+    """
+    population = population_of()
+    request = settle(population, Arrive(0, (Run(0, 20),)))
+    population.settle(Admit(0, 5, 3), Granted(4, (), 3))
+    assert (12, Status.RUNNING) == (request.tokens_computed, request.status)
+
+
+def test_while_it_loads_nothing_is_computed() -> None:
+    """Goal: a load counts as computed, and the request waits for it. Method: 12 tokens behind a hit of 4."""
+    _, request = loading()
+    assert (16, Status.LOADING, False) == (request.tokens_computed, request.status, request.answers_next)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "succeeded", "computed"), [(20, True, 16), (17, True, 16), (16, True, 15), (20, False, 0)]
+)
+def test_a_transfer_ends(tokens: int, succeeded: bool, computed: int) -> None:
+    """Goal: a request goes on behind what it loaded, but computes its last token; after a failure, it starts anew.
+
+    Method: 16 tokens are there, of 20, 17 and 16.
+    """
+    population, request = loading(tokens)
+    population.settle(Transferred(0, succeeded), Done())
+    assert (computed, Status.WAITING, 0) == (request.tokens_computed, request.status, request.preemptions)
+
+
+def test_an_abort_waits_for_the_load() -> None:
+    """Goal: a request that loads ends when the load does, whether it succeeds or not. Method: abort, then both."""
+    for succeeded in (True, False):
+        population, request = loading()
+        population.settle(Abort(0), Done())
+        assert ({0: request}, Status.ENDING) == (population.alive, request.status)
+        population.settle(Transferred(0, succeeded), Done())
+        assert {} == population.alive
+
+
+@pytest.mark.parametrize(("sends", "alive"), [(True, [0]), (False, [])])
+def test_a_request_that_sends_lives_on(sends: bool, alive: list[int]) -> None:
+    """Goal: blocks that another node reads have an owner. Method: finish, sending or not."""
+    population, request = decoding()
+    population.settle(Finish(0, sends), Done())
+    assert alive == list(population.alive)
+    if sends:
+        assert Status.ENDING is request.status
+        population.settle(Transferred(0), Done())
+        assert {} == population.alive
+
+
+@pytest.mark.parametrize(("group", "undispatched"), [(UNIT, True), (Group("full", 4), False)])
+def test_a_step_is_on_its_way(group: Group, undispatched: bool) -> None:
+    """Goal: where blocks are copied, a step is not over before it was dispatched; elsewhere nobody asks.
+
+    Method: one request computes, one loads, one waits; then the step goes to the worker.
+    """
+    population = population_of(geometry=Geometry((group,)))
+    for number in range(3):
+        settle(population, Arrive(number, (Run(0, 20),)))
+    population.settle(Admit(0, 64), Granted(0, ()))
+    population.settle(Admit(1, 64, 8, loads=True), Granted(0, (), 8, loads=True))
+    assert [undispatched, undispatched, False] == [request.undispatched for request in population.alive.values()]
+    population.settle(Dispatch(), Done())
+    assert [False] * 3 == [request.undispatched for request in population.alive.values()]
+
+
+@pytest.mark.parametrize(
+    ("computed", "budget", "tokens"),
+    [
+        (0, 64, 16),  # the chunk's 16, of which 4 blocks are whole
+        (0, 15, 12),
+        (0, 4, 4),
+        (0, 3, 3),  # no block's end is reached: it stays inside one
+        (3, 64, 1),  # a state inside a block is brought to its end first
+        (2, 1, 1),
+        (8, 11, 8),
+        (16, 64, 4),  # 20, the answer is next
+        (16, 3, 3),
+    ],
+)
+def test_chunks_end_where_states_are_kept(computed: int, budget: int, tokens: int) -> None:
+    """Goal: where states are kept at block ends only, the chunks of a prompt end there, and none is ever of no token.
+
+    Method: 21 tokens, states of 4, steps of 16; the last token is not asked about.
+    """
+    geometry = Geometry((Group("full", 8), Group("mamba", 4, states="align", draft_states=4)))
+    population = population_of(geometry=geometry)
+    request = settle(population, Arrive(0, (Run(0, 21),)))
+    assert tokens == population.tokens_from(request, computed, budget)
+
+
+@pytest.mark.parametrize(("states", "tokens"), [("align", 10), ("all", 13)])
+def test_only_the_chunks_of_a_prompt_end_there(states: str, tokens: int) -> None:
+    """Goal: the last token and its drafts are computed together, wherever they end; and where every block's state is
+    kept, chunks end anywhere. Method: 23 tokens and 3 drafts, states of 10; at 0 with a budget of 13, and at 22.
+    """
+    population = population_of(geometry=Geometry((Group("mamba", 10, states=states, draft_states=4),)))
+    request = Request(0, list(range(23)), Keys(), reads_cache=True, drafts=[100, 101, 102])
+    assert tokens == population.tokens_from(request, 0, 13)
+    assert 4 == population.tokens_from(request, 22, 13)
 
 
 def test_the_last_token_is_never_computed() -> None:

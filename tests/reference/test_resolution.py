@@ -14,6 +14,7 @@ from kvreference.operations import (
     Admit,
     Arrive,
     CommonPrefix,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -26,9 +27,12 @@ from kvreference.operations import (
     Schedule,
     TakeEvents,
     TakeStatistics,
+    Transferred,
 )
 from kvreference.population import Population
 from kvreference.settings import Settings
+
+from .stage import UNIT
 
 LIMITS = Settings(Geometry((Group("full", 4),)), 5, tokens_max=32, chunk_tokens=16, requests_max=5, drafts_max=2)
 
@@ -74,8 +78,100 @@ def test_a_number_that_does_not_fit_is_mapped(operation: Any, eligible: list[int
         assert evolve(operation, request=expected) == resolved
 
 
+def transferring() -> Population:
+    """As ``standing``, but 5 loads, 6 has loaded and waits, 7 has ended and sends, 8 was aborted while it loaded."""
+    population = standing()
+    population.settings = evolve(LIMITS, requests_max=9)
+    for number in range(5, 9):
+        population.settle(Arrive(number, (Run(0, 8),)), Done())
+        population.settle(Admit(number, 64, 4, number != 7), Granted(0, (), 4, number != 7))
+    population.settle(Transferred(6), Done())
+    population.settle(Finish(7, sends=True), Done())
+    population.settle(Abort(8), Done())
+    return population
+
+
 @pytest.mark.parametrize(
-    "operation", [LookUp(0), Admit(0, 1), Schedule(0, 1), Sample(0, 0, 7, 0), Preempt(0), Finish(0), Abort(0)]
+    ("operation", "eligible"),
+    [
+        (LookUp(0), [0, 4]),
+        (Admit(0, 1), [0, 4, 6]),
+        (Schedule(0, 1), [1]),
+        (Sample(0, 0, 7, 0), [2, 3]),
+        (Preempt(0), [1, 2, 3]),
+        (Finish(0, sends=True), [1, 2, 3]),
+        (Abort(0), [0, 1, 2, 3, 4, 5, 6]),
+        (Transferred(0), [5, 7, 8]),
+        (Transferred(0, succeeded=False), [5, 7, 8]),
+        (ReleaseSkipped(0), [1, 2]),
+        (CommonPrefix(0), [1, 2, 3]),
+    ],
+)
+def test_who_transfers_does_nothing_else(operation: Any, eligible: list[int]) -> None:
+    """Goal: a request that loads can only be aborted, one that sends is over; what has loaded waits, and has no hit.
+
+    Method: every number up to 12, as above.
+    """
+    population = transferring()
+    for number in range(13):
+        expected = number if number in eligible else eligible[number % len(eligible)]
+        assert evolve(operation, request=expected) == population.resolve(evolve(operation, request=number))
+
+
+@pytest.mark.parametrize(
+    ("operation", "undispatched", "dispatched"),
+    [
+        (LookUp(0), [3], [3]),
+        (Admit(0, 1), [3], [3]),
+        (Schedule(0, 1), [], [1]),
+        (Sample(0, 0, 7, 0), [], [0]),
+        (Preempt(0), [], [0, 1]),
+        (Finish(0), [], [0, 1]),
+        (Abort(0), [3], [0, 1, 2, 3]),
+        (Transferred(0), [], [2]),
+        (ReleaseSkipped(0), [], [0, 1]),
+        (CommonPrefix(0), [0, 1], [0, 1]),
+    ],
+)
+def test_nothing_happens_to_a_step_on_its_way(operation: Any, undispatched: list[int], dispatched: list[int]) -> None:
+    """Goal: what a step writes is not given up before the worker has begun it. Method: 0 is to be answered, 1 has more
+    to compute, 2 loads, all in one step; 3 waits. Before and after the dispatch.
+    """
+    population = Population(evolve(LIMITS, geometry=Geometry((UNIT,))))
+    for number in range(4):
+        population.settle(Arrive(number, (Run(0, 20 if number == 1 else 8),)), Done())
+    population.settle(Admit(0, 64), Granted(0, ()))
+    population.settle(Admit(1, 64), Granted(0, ()))
+    population.settle(Admit(2, 64, 4, loads=True), Granted(0, (), 4, loads=True))
+    for eligible in (undispatched, dispatched):
+        resolved = population.resolve(operation)
+        assert (evolve(operation, request=eligible[0]) if eligible else None) == resolved
+        legal = [
+            number for number in range(4) if (named := evolve(operation, request=number)) == population.resolve(named)
+        ]
+        assert eligible == legal
+        population.settle(Dispatch(), Done())
+
+
+@pytest.mark.parametrize(
+    ("group", "legal"),
+    [
+        (UNIT, True),
+        (Group("mamba", 4, states="align", draft_states=2), True),
+        (Group("mamba", 4, states="all", draft_states=2), True),
+        (Group("full", 4), False),
+        (Group("sliding_window", 4, 9), False),
+    ],
+)
+def test_a_dispatch_matters_where_something_is_copied(group: Group, legal: bool) -> None:
+    """Goal: where nothing is copied there are no steps to tell apart. Method: one group of each kind beside a full one."""
+    population = Population(evolve(LIMITS, geometry=Geometry((Group("full", 4), group))))
+    assert (Dispatch() if legal else None) == population.resolve(Dispatch())
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [LookUp(0), Admit(0, 1), Schedule(0, 1), Sample(0, 0, 7, 0), Preempt(0), Finish(0), Abort(0), Transferred(0)],
 )
 def test_without_anyone_eligible_there_is_nothing_to_do(operation: Operation) -> None:
     """Goal: what stands for no legal operation is passed over. Method: nobody is alive."""
@@ -142,9 +238,9 @@ def test_answers_accept_and_propose_what_there_is() -> None:
 
 def test_what_is_resolved_stands_for_itself() -> None:
     """Goal: a trace of resolved operations replays as it is. Method: resolve once more, for every kind and number."""
-    population = standing()
+    population = transferring()
     population.settle(Abort(WAITING), Done())
-    for number in range(8):
+    for number in range(12):
         for operation in (
             Arrive(number, (Run(0, 40), Run(5, 5))),
             LookUp(number),
@@ -152,8 +248,9 @@ def test_what_is_resolved_stands_for_itself() -> None:
             Schedule(number, 3),
             Sample(number, 5, number, 5),
             Preempt(number),
-            Finish(number),
+            Finish(number, sends=True),
             Abort(number),
+            Transferred(number),
             ReleaseSkipped(number),
             CommonPrefix(number),
             Evict(number),

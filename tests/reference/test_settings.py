@@ -10,7 +10,9 @@ from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
 FULL = Group("full", 16)
+WINDOW = Group("sliding_window", 24, 64)
 GEOMETRY = Geometry((FULL,))
+SLIDING = Geometry((FULL, WINDOW))
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,73 @@ def test_lookahead_slots_are_for_draft_layers(
 
 
 def test_defaults() -> None:
-    """Goal: caching and the admission gate are on unless told otherwise, speculation is off. Method: say nothing."""
+    """Goal: caching, events and the admission gate are on unless told otherwise, all else off. Method: say nothing."""
     settings = Settings(GEOMETRY, 8)
-    assert (True, True, 0) == (settings.caches, settings.full_sequence_must_fit, settings.drafts_max)
+    assert (True, True, True) == (settings.caches, settings.tells_events, settings.full_sequence_must_fit)
+    assert (0, False) == (settings.drafts_max, settings.scratch_first)
+    assert (None, None) == (settings.retention_interval_tokens, settings.pin_drop_blocks_min)
+
+
+@pytest.mark.parametrize("interval_tokens", [None, 0, 48, 96, 48 * 1000])
+def test_a_retention_interval(interval_tokens: int | None) -> None:
+    """Goal: none, zero and multiples of the alignment are intervals. Method: blocks of 16 and 24 align to 48."""
+    settings = Settings(SLIDING, 8, retention_interval_tokens=interval_tokens)
+    assert interval_tokens == settings.retention_interval_tokens
+
+
+@pytest.mark.parametrize("interval_tokens", [1, 16, 24, 47, 72])
+def test_a_retention_interval_between_alignments(interval_tokens: int) -> None:
+    """Goal: windows kept where no hit can end are refused. Method: no multiples of 48, though some of 16 or 24."""
+    with pytest.raises(ValueError, match=f"{interval_tokens} tokens is no multiple of the scheduler block size, 48"):
+        Settings(SLIDING, 8, retention_interval_tokens=interval_tokens)
+
+
+@pytest.mark.parametrize(("interval_tokens", "error"), [(-48, ValueError), (48.0, TypeError), ("auto", TypeError)])
+def test_what_is_no_retention_interval(interval_tokens: Any, error: type[Exception]) -> None:
+    """Goal: a number of tokens or nothing. Method: negative, not whole, a word that was not read yet."""
+    with pytest.raises(error, match="retention_interval_tokens"):
+        Settings(SLIDING, 8, retention_interval_tokens=interval_tokens)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [FULL, Group("chunked_local", 16, 64), Group("mamba", 16, states="all"), Group("full", 16, compress_ratio=4)],
+)
+@pytest.mark.parametrize("interval_tokens", [0, 16])
+def test_retention_is_for_sliding_windows(group: Group, interval_tokens: int) -> None:
+    """Goal: an interval that would be passed over in silence is refused. Method: models without a sliding window."""
+    with pytest.raises(ValueError, match="needs a sliding-window group, and the model has none"):
+        Settings(Geometry((group,)), 8, retention_interval_tokens=interval_tokens)
+    assert None is Settings(Geometry((group,)), 8).retention_interval_tokens
+
+
+def test_pinning_starts_at_a_drop_of_one_block() -> None:
+    """Goal: a drop that pins is at least one block. Method: one, zero, a word."""
+    assert 1 == Settings(GEOMETRY, 8, pin_drop_blocks_min=1).pin_drop_blocks_min
+    with pytest.raises(ValueError, match="'pin_drop_blocks_min' must be >= 1"):
+        Settings(GEOMETRY, 8, pin_drop_blocks_min=0)
+    with pytest.raises(TypeError, match="pin_drop_blocks_min"):
+        Settings(GEOMETRY, 8, pin_drop_blocks_min="1")  # type: ignore[arg-type]
+
+
+def test_caching_needs_the_states_kept() -> None:
+    """Goal: a cache that could never serve is refused. Method: a state-space group in each mode, with and without."""
+    running_alone = Geometry((FULL, Group("mamba", 1024, states="none")))
+    with pytest.raises(ValueError, match="needs the states of a mamba group kept"):
+        Settings(running_alone, 8)
+    assert False is Settings(running_alone, 8, caches=False).caches
+    for states in ("all", "align"):
+        assert True is Settings(Geometry((FULL, Group("mamba", 16, states=states))), 8).caches
+
+
+@pytest.mark.parametrize("states", ["none", "all", "align"])
+def test_every_draft_in_flight_has_a_state(states: str) -> None:
+    """Goal: a state that was drafted away cannot be taken back, so drafts without one are refused.
+
+    Method: room for two drafts, beside full attention that needs none: two, three, and in full attention alone three.
+    """
+    geometry = Geometry((FULL, Group("mamba", 16, states=states, draft_states=2)))
+    assert 2 == Settings(geometry, 8, caches=False, drafts_max=2).drafts_max
+    with pytest.raises(ValueError, match="3 drafts in flight need as many draft_states in every mamba group"):
+        Settings(geometry, 8, caches=False, drafts_max=3)
+    assert 3 == Settings(GEOMETRY, 8, drafts_max=3).drafts_max

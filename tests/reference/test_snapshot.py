@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from kvreference.answers import Copy
+from kvreference.block_pool import Pinned
 from kvreference.snapshot import Snapshot, check
 from kvreference.statements import STATEMENTS
 
@@ -40,6 +42,9 @@ def test_a_sound_state() -> None:
     assert [] == check(Snapshot({}, [0], [], 0, [None], dict))
 
 
+LESS = {"contents": [None, "a", None, "b", None, None, None], "entries": {"a": (1,), "b": (3,)}}
+"""Block 5 holds nothing."""
+
 BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     (
         "KV-INV-01",
@@ -52,6 +57,12 @@ BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         "block 1 counts 2 references, 1 table entries name it",
         {"tables": {0: [[1, 2], [0, 3]], 1: [[0], [4]]}},
         {"tables": {0: [[1, 2], [0, 3]], 1: [[0], [4]]}, "references": [0, 1, 1, 1, 1, 0, 0]},
+    ),
+    (
+        "KV-INV-01",
+        "block 3 counts 1 references, 1 table entries name it and 1 copies read it",
+        {"copies": (Copy(1, 3, 4, 2),)},
+        {"copies": (Copy(1, 3, 4, 2),), "references": [0, 2, 1, 2, 1, 0, 0]},
     ),
     (
         "KV-INV-02",
@@ -69,6 +80,12 @@ BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
             "references": [0, 2, 0, 1, 1, 0, 0],
             "tables": {0: [[1, 0], [0, 3]], 1: [[1], [4]]},
         },
+    ),
+    (
+        "KV-INV-02",
+        "block 5 is pinned, and is in the free queue",
+        {"pinned": Pinned(frozenset({1, 5}), (5,))},
+        {"pinned": Pinned(frozenset({1, 5}), (5,)), "free": [6], "blocks_free": 1},
     ),
     (
         "KV-INV-03",
@@ -113,6 +130,42 @@ BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         {"contents": ["c", "a", None, "b", None, "a", None], "entries": {**SOUND.entries, "c": (0,)}},
         {"contents": [None, "a", "c", "b", None, "a", None], "entries": {**SOUND.entries, "c": (2,)}},
     ),
+    (
+        "KV-INV-07",
+        "pinned and held by nobody: [5], queued as pinned: []",
+        {"pinned": Pinned(frozenset({1, 5})), "free": [6], "blocks_free": 1},
+        {"pinned": Pinned(frozenset({1, 5}), (5,)), "free": [6], "blocks_free": 1},
+    ),
+    (
+        "KV-INV-07",
+        "pinned and held by nobody: [], queued as pinned: [1]",
+        {"pinned": Pinned(frozenset({1}), (1,))},
+        {"pinned": Pinned(frozenset({1}))},
+    ),
+    (
+        "KV-INV-07",
+        "pinned and held by nobody: [5], queued as pinned: [5, 5]",
+        {"pinned": Pinned(frozenset({5}), (5, 5)), "free": [6], "blocks_free": 1},
+        {"pinned": Pinned(frozenset({5, 6}), (6, 5)), "free": [], "blocks_free": 0},
+    ),
+    (
+        "KV-INV-08",
+        "the free queue [5, 6] has a cached block before a scratch one",
+        {"free": [5, 6], "scratch_first": True},
+        {"free": [6, 5], "scratch_first": True},
+    ),
+    (
+        "KV-INV-08",
+        "the free queue [6, 5] has a cached block before a scratch one",
+        {**LESS, "free": [6, 5], "begun": {6}, "scratch_first": True},
+        {**LESS, "free": [6, 5], "begun": {5}, "scratch_first": True},
+    ),
+    (
+        "KV-INV-09",
+        f"nobody holds block 5, and {Copy(0, 1, 5, 2)} is not dispatched",
+        {"copies": (Copy(0, 1, 5, 2),), "references": [0, 3, 1, 1, 1, 0, 0]},
+        {"copies": (Copy(0, 1, 2, 2),), "references": [0, 3, 1, 1, 1, 0, 0]},
+    ),
 ]
 
 
@@ -130,6 +183,16 @@ def test_every_invariant_has_its_negative_control() -> None:
     """Goal: no invariant is checked without proof that the check can fail. Method: compare with the statements."""
     invariants = [statement for statement in STATEMENTS if statement.startswith("KV-INV")]
     assert invariants == sorted({statement for statement, *_ in BROKEN})
+
+
+def test_a_source_that_nobody_holds() -> None:
+    """Goal: a copy never reads what may be recycled. Method: it reads block 5, of which nothing is said to be held."""
+    assert ["KV-INV-01", "KV-INV-09"] == ids(changed({"copies": (Copy(0, 5, 2, 2),)}))
+
+
+def test_only_a_promise_is_held_to() -> None:
+    """Goal: without scratch first, order is no invariant. Method: the order that breaks the promise, nothing promised."""
+    assert [] == check(changed({"free": [5, 6]}))
 
 
 def test_all_violations_are_told() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
+from kvgate.command.app import app
 from kvgate.runner import DETECTORS
 from kvreference.statements import STATEMENTS
 from kvspec.said_by import SAID_BY
@@ -43,7 +46,19 @@ def test_what_says_it_is_there(function: str) -> None:
     for name in path.split("."):
         found = getattr(found, name)
     assert callable(found)
-    assert (SPEC.parent / "reference" / "kvreference" / f"{module}.py").is_file()
+
+
+def dead_links(text: str) -> list[str]:
+    """The files that a page links to, from where it stands, and that are not there."""
+    return [target for target in re.findall(r"\]\(([^)]+)\)", text) if not (SPEC / target).is_file()]
+
+
+def test_every_link_leads_to_a_file() -> None:
+    """Goal: whoever follows a link reads code. Method: every link of the page, and one that leads nowhere."""
+    assert [] == dead_links(page())
+    assert ["../reference/kvreference/scheduler.queues.py"] == dead_links(
+        "[`a`](../reference/kvreference/manager.py) [`b`](../reference/kvreference/scheduler.queues.py)"
+    )
 
 
 def test_only_monitors_watch_what_the_reference_does_not_say() -> None:
@@ -52,7 +67,24 @@ def test_only_monitors_watch_what_the_reference_does_not_say() -> None:
     assert {"KV-MEM", "KV-LEAK"} == silent
 
 
+def test_every_family_is_introduced() -> None:
+    """Goal: a family without a section would hide its guarantees. Method: compare with the ids, in order."""
+    assert list(dict.fromkeys(statement.rpartition("-")[0] for statement in STATEMENTS)) == list(FAMILIES)
+
+
+def quoted() -> set[str]:
+    """What the introductions of the families quote: monitors, and commands of several words."""
+    return {word for text in FAMILIES.values() for word in text.split("`")[1::2]}
+
+
 def test_the_monitors_on_the_page_exist() -> None:
     """Goal: the page names no monitor that the gate has not. Method: look every quoted name up, and find them all."""
-    named = {word for text in FAMILIES.values() for word in text.split("`")[1::2]}
+    named = {name for name in quoted() if " " not in name}
     assert {detector for detector in DETECTORS if detector != "lockstep"} == named
+
+
+def test_the_commands_on_the_page_exist() -> None:
+    """Goal: the page names no command that there is not. Method: look up what follows ``kvgate`` among its commands."""
+    named = {tuple(name.split()) for name in quoted() if " " in name}
+    offered = {("kvgate", name) for name in vars(typer.main.get_command(app))["commands"]}
+    assert set() < named <= offered

@@ -1,7 +1,8 @@
 """The adapter for vLLM 0.20.2 as published: its ``KVCacheManager``, driven the way its scheduler drives it.
 
 Requests are vLLM's own ``Request`` objects, hashed by vLLM's own block hasher. What the adapter adds is the
-scheduler's part: how many tokens are computed, which drafts are in flight, which blocks go with which call.
+scheduler's part: how many tokens are computed, which drafts are in flight, what other nodes provide, load and read,
+which blocks go with which call.
 """
 
 from __future__ import annotations
@@ -9,16 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kvreference.answers import Answer, BlockTable, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
-from kvreference.attention import Kind
+from kvgate.adapters.groups import group_specs, unsupported
+from kvreference.answers import (
+    Answer,
+    BlockTable,
+    Copies,
+    Done,
+    Granted,
+    Happened,
+    Hit,
+    Refused,
+    Shared,
+    Statistics,
+    Success,
+)
 from kvreference.content import UNTAGGED, ExtraKey
 from kvreference.events import Cleared, Event, Removed, Stored
-from kvreference.geometry import Group
 from kvreference.operations import (
     Abort,
     Admit,
     Arrive,
     CommonPrefix,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -30,29 +43,37 @@ from kvreference.operations import (
     Schedule,
     TakeEvents,
     TakeStatistics,
+    Transferred,
     spell,
 )
-from kvreference.population import Population
+from kvreference.population import Population, Status, holds_on
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
-    from vllm.v1.kv_cache_interface import KVCacheSpec
     from vllm.v1.request import Request
 
 
 class Stock:
-    """vLLM's block manager under the gate's protocol."""
+    """vLLM's block manager under the gate's protocol.
+
+    Raises:
+        ValueError: settings for which vLLM 0.20.2 has nothing.
+    """
 
     def __init__(self, settings: Settings) -> None:
+        refused = unsupported(settings)
+        if refused is not None:
+            raise ValueError(refused)
+
         from vllm.lora.request import LoRARequest
         from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
         from vllm.sampling_params import SamplingParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_manager import KVCacheManager
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-        from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.kv_cache_interface import KVCacheConfig
         from vllm.v1.request import Request
 
         self.settings = settings
@@ -60,14 +81,7 @@ class Stock:
         geometry = settings.geometry
         init_none_hash(sha256)
         self.manager = KVCacheManager(
-            KVCacheConfig(
-                num_blocks=settings.blocks,
-                kv_cache_tensors=[],
-                kv_cache_groups=[
-                    KVCacheGroupSpec([f"layer.{index}"], _spec(group), is_eagle_group=group.lookahead)
-                    for index, group in enumerate(geometry.groups)
-                ],
-            ),
+            KVCacheConfig(num_blocks=settings.blocks, kv_cache_tensors=[], kv_cache_groups=group_specs(geometry)),
             max_model_len=settings.tokens_max,
             hash_block_size=geometry.grain_tokens,
             max_num_batched_tokens=settings.chunk_tokens,
@@ -113,13 +127,15 @@ class Stock:
     def apply(self, operation: Operation) -> Answer:
         answer = _PERFORM[type(operation)](self, operation)
         self.population.settle(operation, answer)
-        if isinstance(operation, (Admit, Schedule, Sample, Preempt)):
+        if isinstance(operation, (Admit, Schedule, Sample, Preempt, Transferred)):
             self._follow(operation.request)
         return answer
 
     def _follow(self, number: int) -> None:
         """Bring vLLM's request to where the scheduler's books have it."""
-        ours, theirs = self.population[number], self._requests[number]
+        ours, theirs = self.population.alive.get(number), self._requests.get(number)
+        if ours is None or theirs is None:
+            return
         theirs.num_computed_tokens = ours.tokens_computed
         theirs.num_preemptions = ours.preemptions
         theirs.spec_token_ids = list(ours.drafts)
@@ -140,37 +156,88 @@ class Stock:
         return Hit(tokens, _ids(blocks))
 
     def _admit(self, operation: Admit) -> Granted | Refused:
-        request = self._requests[operation.request]
-        blocks, hit_tokens = self.manager.get_computed_blocks(request)
+        """What vLLM's scheduler does with a waiting request, up to its slots."""
+        ours, request = self.population[operation.request], self._requests[operation.request]
+        blocks, hit, external = self.manager.empty_kv_cache_blocks, 0, 0
+        if request.num_computed_tokens == 0:
+            blocks, hit = self.manager.get_computed_blocks(request)
+            # The last token is computed here: now, or again after the load, unless its state could not be taken back.
+            left = 0 if operation.loads and not self.settings.geometry.keeps_states else 1
+            external = min(operation.external_tokens, request.num_tokens - hit - left)
         if self.settings.full_sequence_must_fit and not self.manager.can_fit_full_sequence(
-            request, num_new_computed_tokens=hit_tokens, new_computed_blocks=blocks
+            request,
+            num_new_computed_tokens=hit,
+            new_computed_blocks=blocks,
+            num_external_computed_tokens=external,
         ):
-            return Refused(hit_tokens, gate=True)
+            return Refused(hit, gate=True)
+        had = self._tables(operation.request) if request.num_computed_tokens else _ids(blocks)
+        loads = operation.loads and external > 0
+        start = request.num_computed_tokens + hit + external
         granted = self.manager.allocate_slots(
             request,
-            min(request.num_tokens - hit_tokens, operation.tokens, self.settings.chunk_tokens),
-            num_new_computed_tokens=hit_tokens,
+            0 if loads else self.population.tokens_from(ours, start, operation.tokens),
+            num_new_computed_tokens=hit,
             new_computed_blocks=blocks,
             # vLLM's scheduler gives a request without computed tokens no look-ahead slots.
-            num_lookahead_tokens=0,
+            num_lookahead_tokens=self.settings.lookahead_tokens if request.num_computed_tokens else 0,
+            num_external_computed_tokens=external,
+            delay_cache_blocks=loads,
         )
-        return Refused(hit_tokens, gate=False) if granted is None else Granted(hit_tokens, _ids(granted))
+        if granted is None:
+            return Refused(hit, gate=False)
+        return Granted(hit, self._gained(operation.request, had, start), external, loads)
 
     def _schedule(self, operation: Schedule) -> Granted | Refused:
+        request, before = self._requests[operation.request], self._tables(operation.request)
         granted = self.manager.allocate_slots(
-            self._requests[operation.request],
+            request,
             self.population.tokens_to_schedule(self.population[operation.request], operation.tokens),
             num_lookahead_tokens=self.settings.lookahead_tokens,
         )
-        return Refused(0, gate=False) if granted is None else Granted(0, _ids(granted))
+        return Refused(0, gate=False) if granted is None else Granted(0, self._gained(operation.request, before))
+
+    def _tables(self, number: int) -> BlockTable:
+        return tuple(map(tuple, self.manager.get_block_ids(self.name_of(number))))
+
+    def _gained(self, number: int, before: BlockTable, start: int = 0) -> BlockTable:
+        """What the tables have behind what they had: vLLM's answer leaves out the blocks for external tokens.
+
+        At an admission they had the hit, and nothing where no token from ``start`` on reads.
+        """
+        groups = self.settings.geometry.groups
+        return tuple(
+            table[max(len(had), group.attention.tokens_unread(start) // group.block_size_tokens) :]
+            for group, had, table in zip(groups, before, self._tables(number), strict=True)
+        )
 
     def _preempt(self, operation: Preempt) -> Done:
         self.manager.free(self._requests[operation.request])
         return Done()
 
     def _end(self, operation: Finish | Abort) -> Done:
-        self.manager.free(self._requests.pop(operation.request))
+        ours, request = self.population[operation.request], self._requests[operation.request]
+        if holds_on(ours, operation):
+            # Before a connector is told the tables of a request that ended, they lose what is out of the window.
+            self.manager.remove_skipped_blocks(request.request_id, request.num_computed_tokens)
+        else:
+            self.manager.free(self._requests.pop(operation.request))
         return Done()
+
+    def _transferred(self, operation: Transferred) -> Done:
+        ours, request = self.population[operation.request], self._requests[operation.request]
+        if ours.status is Status.LOADING and operation.succeeded:
+            self.manager.cache_blocks(request, request.num_computed_tokens)
+        else:
+            self.manager.free(request)
+        if ours.status is Status.ENDING:
+            del self._requests[operation.request]
+        return Done()
+
+    def _dispatch(self, _operation: Dispatch) -> Copies:
+        # A step ends for vLLM when the next one starts. Nothing is copied between blocks.
+        self.manager.new_step_starts()
+        return Copies(())
 
     def _release_skipped(self, operation: ReleaseSkipped) -> Done:
         request = self._requests[operation.request]
@@ -239,22 +306,6 @@ class Stock:
         return found
 
 
-def _spec(group: Group) -> KVCacheSpec:
-    """The group in vLLM's words. Heads and head size only matter for memory, which no test of the manager needs."""
-    import torch
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
-
-    shape: dict[str, Any] = {
-        "block_size": group.block_size_tokens,
-        "num_kv_heads": 1,
-        "head_size": 1,
-        "dtype": torch.float32,
-    }
-    if group.kind is Kind.SLIDING_WINDOW:
-        return SlidingWindowSpec(sliding_window=group.window_tokens or 0, **shape)
-    return FullAttentionSpec(**shape)
-
-
 def _ids(blocks: KVCacheBlocks) -> BlockTable:
     return tuple(tuple(group) for group in blocks.get_block_ids())
 
@@ -295,6 +346,8 @@ _PERFORM: dict[type, Callable[[Stock, Any], Answer]] = {
     Preempt: Stock._preempt,
     Finish: Stock._end,
     Abort: Stock._end,
+    Transferred: Stock._transferred,
+    Dispatch: Stock._dispatch,
     ReleaseSkipped: Stock._release_skipped,
     CommonPrefix: Stock._common_prefix,
     Evict: Stock._evict,

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from kvgate.command import check, mutants, replay
+from kvgate.command import check, explore, mechanisms, mutants, replay
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.reports.wording import printable
 
@@ -20,9 +20,13 @@ app = typer.Typer(
         "Run a KV-cache block manager in lockstep with an executable specification.\n\n"
         "kvgate check drives vLLM's real block manager and the reference through the same operations, and says "
         "whether they agree. kvgate replay runs what was found again. kvgate mutants plants known faults, and shows "
-        "that they are found."
+        "that they are found. kvgate explore visits every reachable state of tiny models. kvgate mechanisms drives and "
+        "explores the reference alone, mechanism by mechanism."
     ),
-    epilog="Exit codes: 0 agreement, 1 divergence, 2 bad usage or input, 3 no system under test, 130 interrupted.",
+    epilog=(
+        "Exit codes: 0 agreement, 1 divergence, 2 bad usage or input, 3 no system under test, 4 stopped before all was "
+        "explored, 130 interrupted."
+    ),
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -31,6 +35,8 @@ app = typer.Typer(
 app.command("check")(check.check)
 app.command("replay")(replay.replay)
 app.command("mutants")(mutants.mutants)
+app.command("explore")(explore.explore)
+app.command("mechanisms")(mechanisms.mechanisms)
 
 
 def main() -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, Seed
+from kvgate.command.options import AGREEMENT, DIVERGENCE, Seed, TableFormat
 from kvgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,13 +18,6 @@ if TYPE_CHECKING:
 BASELINE_OPERATIONS = 40_000
 HUNT_OPERATIONS = 200_000
 HUNT_SECONDS = 60.0
-
-
-class TableFormat(str, Enum):
-    """How the table is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def mutants(

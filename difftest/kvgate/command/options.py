@@ -10,6 +10,8 @@ import typer
 
 AGREEMENT = 0
 DIVERGENCE = 1
+NOT_EXHAUSTIVE = 4
+"""Nothing was found, and the search stopped before it had seen everything."""
 INTERRUPTED = 130
 
 
@@ -20,6 +22,13 @@ class Format(str, Enum):
     JSON = "json"
     JUNIT = "junit"
     GITHUB = "github"
+
+
+class TableFormat(str, Enum):
+    """How a table is printed."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class ProfileName(str, Enum):

@@ -12,14 +12,17 @@ the manager's state must be added here, or there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
-from kvgate.explorer.shapes import Shapes, named
+from kvgate.explorer.shapes import Shapes
+from kvgate.explorer.walk import Walk
 from kvgate.monitors.ghost import GhostMemory
-from kvreference.block_pool import NULL
+from kvgate.monitors.states import States
 from kvreference.cached_map import Content
 from kvreference.manager import Manager
+from kvreference.partial_map import PartialMap
 from kvreference.population import Request
 from kvreference.prefix_cache import PrefixCache
 from kvreference.settings import Settings
@@ -36,43 +39,12 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "Request.number": "a name",
         "Request.preemptions": "only sorts the statistics",
         "GhostMemory._chains": "follow from each request's tokens and keys",
-        "GhostMemory._computed": "each request's tokens_computed, as it was told last",
+        "GhostMemory._computed": "each request's tokens_computed",
     }
 )
 
 
-class _InOrder(dict[int, int]):
-    """Numbers things in the order in which they are asked for first."""
-
-    def __missing__(self, thing: int) -> int:
-        self[thing] = number = len(self)
-        return number
-
-
-class _Walk:
-    """One walk through a state, and the names that were given on it."""
-
-    def __init__(self, shapes: Shapes) -> None:
-        self._shapes = shapes
-        self._families = _InOrder()
-        self.blocks = _InOrder({NULL: 0})
-
-    def along(self, blocks: Iterable[int]) -> Hashable:
-        """Blocks by name."""
-        return tuple(self.blocks[block] for block in blocks)
-
-    def tokens(self, tokens: Sequence[int]) -> Hashable:
-        """Tokens by name."""
-        return named(self._shapes.of_tokens(tuple(tokens)), self._families)
-
-    def content(self, content: Content) -> Hashable:
-        """What a cached block holds, by name."""
-        group, prefix = content
-        return group, named(self._shapes.of_prefix(prefix), self._families)
-
-    def memory(self, ghost: GhostMemory, block: int) -> Hashable:
-        """What a worker wrote into a block, by name."""
-        return named(self._shapes.of_slots(ghost.slots(block), ghost.states), self._families)
+_Listed: TypeAlias = Mapping[int, Sequence[tuple[int, Content]]]
 
 
 class Canonical:
@@ -82,25 +54,31 @@ class Canonical:
     met, so only forms made by the same ``Canonical`` can be compared.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, states: States) -> None:
         self._groups = settings.geometry.groups
         # Where nothing depends on it, this would tell states apart that have the same future.
         self._prompts_matter = settings.retention_interval_tokens is not None
         self._rows: dict[Hashable, int] = {}
-        self._shapes = Shapes()
+        self._shapes = Shapes(states)
 
     def key(self, manager: Manager, ghost: GhostMemory) -> tuple[int, ...]:
         """The form of a manager, and of the memory that its blocks stand for."""
-        walk = _Walk(self._shapes)
-        rows = [*self._requests(manager, walk), *_waiting(manager, walk), *_blocks(manager, ghost, walk)]
+        assert ghost.states is self._shapes.states, "other states have other numbers"
+        walk = Walk(self._shapes)
+        rows = [
+            *self._requests(manager, walk),
+            *_waiting(manager, walk),
+            *_under_way(manager, ghost, walk),
+            *_blocks(manager, ghost, walk),
+        ]
         return tuple(self._rows.setdefault(row, len(self._rows)) for row in rows)
 
-    def _requests(self, manager: Manager, walk: _Walk) -> Iterator[Hashable]:
+    def _requests(self, manager: Manager, walk: Walk) -> Iterator[Hashable]:
         for request in manager.population.alive.values():
             tables = manager.tables.get(request.number)
             yield self._request(request, walk), None if tables is None else tuple(self._tables(tables, walk))
 
-    def _request(self, request: Request, walk: _Walk) -> Hashable:
+    def _request(self, request: Request, walk: Walk) -> Hashable:
         return (
             walk.tokens(request.tokens),
             walk.tokens(request.drafts),
@@ -113,14 +91,14 @@ class Canonical:
             request.reads_cache,
         )
 
-    def _tables(self, tables: Sequence[Table], walk: _Walk) -> Iterator[Hashable]:
+    def _tables(self, tables: Sequence[Table], walk: Walk) -> Iterator[Hashable]:
         for group, table in zip(self._groups, tables, strict=True):
             # As above: elsewhere no boundary is ever offered.
             boundary_tokens = table.boundary_tokens if group.copies else None
             yield walk.along(table.blocks), table.registered, boundary_tokens, table.fresh
 
 
-def _waiting(manager: Manager, walk: _Walk) -> Iterator[Hashable]:
+def _waiting(manager: Manager, walk: Walk) -> Iterator[Hashable]:
     """The blocks that wait for a holder, in order, and what waits for the worker."""
     yield walk.along(manager.pool.free)
     yield walk.along(manager.pool.pinned_blocks().queue)
@@ -129,28 +107,42 @@ def _waiting(manager: Manager, walk: _Walk) -> Iterator[Hashable]:
         yield frozenset(map(walk.content, manager.cache.fenced))
 
 
-def _blocks(manager: Manager, ghost: GhostMemory, walk: _Walk) -> Iterator[Hashable]:
+def _under_way(manager: Manager, ghost: GhostMemory, walk: Walk) -> Iterator[Hashable]:
+    """What the worker, or another node, has yet to read and to write."""
+    places = {number: place for place, number in enumerate(manager.population.alive)}
+    for work in ghost.under_way():
+        positions = work.provided, work.start, work.end, work.verified, work.drafted
+        yield places.get(work.request), tuple(map(walk.along, work.tables)), walk.chain(work.chain), positions
+
+
+def _blocks(manager: Manager, ghost: GhostMemory, walk: Walk) -> Iterator[Hashable]:
     """Block by block, the null block first: who holds it, and what it holds."""
     pool = manager.pool
     for block in range(len(pool.references)):
         walk.blocks[block]  # Whatever was not met on the walk comes last.
+    pinned = pool.pinned_blocks().blocks
     whole, listed = pool.cached.contents(), _listed(pool.cached.entries())
     begun = _listed(pool.partial.entries())
-    pinned = pool.pinned_blocks().blocks
     for block in walk.blocks:
-        held = whole[block]
+        content = whole[block]
         yield (
             pool.references[block],
             block in pinned,
-            None if held is None else walk.content(held),
-            tuple((place, walk.content(content)) for place, content in listed.get(block, ())),
-            frozenset((place, walk.content(content)) for place, content in begun.get(block, ())),
-            frozenset(map(walk.content, pool.partial.contents_of(block))),
+            None if content is None else walk.content(content),
+            # Content that is listed as it is held, as it should be, needs no name again.
+            tuple(place if also == content else (place, walk.content(also)) for place, also in listed.get(block, ())),
+            _beginnings(pool.partial, begun, block, walk) if begun else None,
             walk.memory(ghost, block),
         )
 
 
-def _listed(entries: Mapping[Content, Sequence[int]]) -> Mapping[int, Sequence[tuple[int, Content]]]:
+def _beginnings(partial: PartialMap, begun: _Listed, block: int, walk: Walk) -> Hashable:
+    """The boundaries inside a block, by both sides of the map."""
+    listed = frozenset((place, walk.content(content)) for place, content in begun.get(block, ()))
+    return listed, frozenset(map(walk.content, partial.contents_of(block)))
+
+
+def _listed(entries: Mapping[Content, Sequence[int]]) -> _Listed:
     """Per block, the contents that it is listed under, and its place among the blocks listed there."""
     listed: dict[int, list[tuple[int, Content]]] = defaultdict(list)
     for content, blocks in entries.items():

@@ -12,65 +12,13 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic
 
-from attrs import frozen
-
+from kvgate.explorer.exploration import INTERRUPTED, Exploration, Found, Limits, Sighting
 from kvgate.explorer.spinning import idling
 from kvgate.explorer.world import Move, State, World
 from kvreference.snapshot import Violation
 
 NOTHING_SPINS = "KV-LIVE-03"
 NEVER_RAISES = "KV-SYS-01"
-INTERRUPTED = "interrupted"
-"""Why a search stopped that somebody interrupted."""
-
-
-@frozen
-class Limits:
-    """When a search gives up."""
-
-    states_max: int
-    seconds_max: float
-
-
-@frozen
-class Found(Generic[Move]):
-    """What is wrong, and a shortest way to it."""
-
-    violations: tuple[Violation, ...]
-    moves: tuple[Move, ...]
-    """From the initial state to the one in question."""
-    circle: tuple[Move, ...] = ()
-    """The moves without progress that lead from there back to the same state, up to names."""
-
-
-@frozen
-class Exploration(Generic[Move]):
-    """What was explored, and what was found."""
-
-    states: int
-    edges: int
-    depth: int
-    """How many moves lead to the farthest state that was visited."""
-    seconds: float
-    found: Found[Move] | None
-    stopped: str | None
-    """Why the search ended before every state was visited; None if none was left, or something was found."""
-    idle_steps_max: int | None
-    """The most steps in a row without progress; None if not every state was visited."""
-
-    @property
-    def exhaustive(self) -> bool:
-        """Whether every reachable state was visited, and nothing is wrong with any."""
-        return self.found is None and self.stopped is None
-
-
-@frozen
-class Sighting:
-    """How far a search is."""
-
-    states: int
-    edges: int
-    depth: int
 
 
 class _LimitReachedError(Exception):
@@ -193,4 +141,6 @@ class Search(Generic[State, Move]):
             )
             around.append(move)
             state = outcome.state
-        return Found((Violation(NOTHING_SPINS, f"back in the same state after {len(around)} steps"),), way, tuple(around))
+        return Found(
+            (Violation(NOTHING_SPINS, f"back in the same state after {len(around)} steps"),), way, tuple(around)
+        )

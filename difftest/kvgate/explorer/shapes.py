@@ -27,9 +27,10 @@ def named(shape: Shape, families: Mapping[int, int]) -> tuple[int, ...]:
 
 
 class Shapes:
-    """The shapes of all content of one world."""
+    """The shapes of all content of one world, whose memories number their states by ``states``."""
 
-    def __init__(self) -> None:
+    def __init__(self, states: States) -> None:
+        self.states = states
         self._known: dict[Hashable, Shape] = {}
         self._numbers: dict[Hashable, int] = {}
 
@@ -41,9 +42,9 @@ class Shapes:
         """The shape of a token prefix and of its keys."""
         return self._known.get(prefix) or self._learn(prefix, lambda token: _pieces(prefix, token))
 
-    def of_slots(self, slots: Slots | None, states: States) -> Shape:
+    def of_slots(self, slots: Slots | None) -> Shape:
         """The shape of what the slots of a block hold."""
-        return self._known.get(slots) or self._learn(slots, lambda token: _memory(slots, states, token))
+        return self._known.get(slots) or self._learn(slots, lambda token: _memory(slots, self.states, token))
 
     def _learn(self, content: Hashable, describe: Callable[[_Token], Hashable]) -> Shape:
         order: dict[int, int] = {}
@@ -62,12 +63,9 @@ def _pieces(prefix: Prefix, token: _Token) -> Hashable:
     while node is not None:
         chain.append(node)
         node = node.parent
-    root, *pieces = [each.piece for each in reversed(chain)]
-    described: list[Any] = [root]
-    for piece in pieces:
-        tokens, media = piece  # type: ignore[misc]
-        described.append((tuple(map(token, tokens)), media))
-    return tuple(described)
+    # The root's piece is the salt and the adapter; every other one is some tokens and the media among them.
+    pieces: list[Any] = [each.piece for each in reversed(chain)]
+    return (pieces[0], *[(tuple(map(token, tokens)), media) for tokens, media in pieces[1:]])
 
 
 def _memory(slots: Slots | None, states: States, token: _Token) -> Hashable:
@@ -81,5 +79,5 @@ def _memory(slots: Slots | None, states: States, token: _Token) -> Hashable:
 def _history(number: int | None, states: States, token: _Token) -> Hashable:
     if number is None or number == JUNK:
         return number
-    root, *origins = states.history(number)
-    return (root[1], *[(token(each), media) for _, each, media in origins])
+    origins: list[Any] = states.history(number)
+    return (origins[0][1], *[(token(each), media) for _, each, media in origins[1:]])

@@ -7,7 +7,7 @@ the block manager, a scheduler on top of it, a design that is known to be wrong.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from attrs import frozen
 
@@ -70,6 +70,6 @@ class World(Protocol[State, Move]):
         """The state as it is told at the end of a story."""
         ...
 
-    def tell(self, move: Move, answer: object | None) -> str:
+    def tell(self, move: Move, answer: Any) -> str:
         """A move and its answer on one line; the answer is None if the move raised."""
         ...

@@ -43,9 +43,10 @@ class LeakMonitor:
         held = [block for block, references in enumerate(snapshot.references) if references != 0 and block != 0]
         if held:
             yield Difference("KV-LEAK-01", "blocks held", "none", f"{len(held)}: {held[:20]}")
-        missing = self.settings.blocks - 1 - len(snapshot.free)
+        missing = self.settings.blocks - 1 - len(snapshot.free) - len(snapshot.pinned.queue)
         if missing and not held:
-            yield Difference("KV-LEAK-01", "free queue", f"{self.settings.blocks - 1} blocks", str(len(snapshot.free)))
+            unpinned = self.settings.blocks - 1 - len(snapshot.pinned.queue)
+            yield Difference("KV-LEAK-01", "free queue", f"{unpinned} blocks", str(len(snapshot.free)))
         names = {system.name_of(number): number for number in self._arrived}
         reported: set[str] = set()
         for path, value in _reachable(system.roots()):

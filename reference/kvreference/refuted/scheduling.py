@@ -17,8 +17,7 @@ class UnreservedLoad(Scheduler):
     https://github.com/vllm-project/vllm/issues/45388
     """
 
-    def _leaves_room(self, number: int, loads: bool) -> bool:
-        del number, loads
+    def _leaves_room(self, number: int) -> bool:
         return True
 
 
@@ -39,7 +38,6 @@ class OversizeBlocksQueue(Scheduler):
     """
 
     def _fits_alone(self, limit_tokens: int) -> bool:
-        del limit_tokens
         return True
 
 
@@ -79,13 +77,13 @@ class ReservedForLoadsAlone(Scheduler):
     Those that run take from what is free as they grow, so that when the loads are over it covers nothing.
     """
 
-    def _leaves_room(self, number: int, loads: bool) -> bool:
+    def _leaves_room(self, number: int) -> bool:
         tokens = {other: len(request.tokens) for other, request in self.manager.population.alive.items()}
         parked = blocks_parked(self.manager.tables, self.queues.running)
         needed = self._blocks_at_peak(tokens[number]) + sum(
             self._blocks_at_peak(tokens[other]) - held for other, held in parked.items()
         )
-        return not loads or needed <= len(self.manager.pool.free)
+        return not self.queues.terms[number].parks or needed <= len(self.manager.pool.free)
 
 
 class FirstIsPreempted(Scheduler):

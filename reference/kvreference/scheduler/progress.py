@@ -21,7 +21,18 @@ many tokens as it may, or is held up. So each request costs at most what it cost
 from __future__ import annotations
 
 from kvreference.population import Request
+from kvreference.scheduler.observation import Observation
 from kvreference.scheduler.scheduler import Scheduler
+
+
+def is_held_up(scheduler: Scheduler, observation: Observation) -> bool:
+    """Whether a step that was just taken brought nobody on because a transfer is under way."""
+    return not observation.advanced and bool(scheduler.transfers())
+
+
+def is_stuck(scheduler: Scheduler, observation: Observation) -> bool:
+    """Whether a step that was just taken brought nobody on, and there is nothing to wait for: a hang."""
+    return not observation.advanced and bool(scheduler.queues.terms) and not scheduler.transfers()
 
 
 def steps_to_be_let_in(scheduler: Scheduler, number: int) -> int:
@@ -49,7 +60,7 @@ def _steps_alone(scheduler: Scheduler, number: int) -> int:
     terms = scheduler.queues.terms[number]
     request = scheduler.manager.population[number]
     answers_left = terms.limit_tokens - len(request.tokens)
-    return terms.loads + _steps_to_compute(scheduler, request) + answers_left - 1
+    return terms.parks + _steps_to_compute(scheduler, request) + answers_left - 1
 
 
 def _steps_to_compute(scheduler: Scheduler, request: Request) -> int:

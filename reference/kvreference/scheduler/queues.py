@@ -18,8 +18,8 @@ class Terms:
     """How long it may become: its prompt and the tokens that it is answered."""
     external_tokens: int = 0
     """How many tokens behind its hit another node still offers."""
-    loads: bool = False
-    """Whether those would be loaded while it waits."""
+    parks: bool = False
+    """Whether it loads those before it runs, and so holds blocks that cannot be taken back."""
     sends: bool = False
     """Whether another node reads its blocks once it has ended."""
     entered: bool = False
@@ -55,7 +55,7 @@ class Queues:
         Returns whether it was let in for the first time.
         """
         terms = self.terms[number]
-        self.terms[number] = evolve(terms, external_tokens=0, loads=False, entered=True)
+        self.terms[number] = evolve(terms, external_tokens=0, parks=False, entered=True)
         if runs:
             self.waiting.remove(number)
             self.running.append(number)

@@ -50,6 +50,11 @@ class Scheduler:
         other._performed = []
         return other
 
+    def transfers(self) -> list[int]:
+        """The requests of which a transfer is under way."""
+        alive = self.manager.population.alive
+        return [number for number in alive if alive[number].status in (Status.LOADING, Status.ENDING)]
+
     def resolve(self, operation: Operation) -> Operation | None:
         """The legal operation that ``operation`` stands for now, or None if there is none."""
         if isinstance(operation, Submit):
@@ -145,13 +150,14 @@ class Scheduler:
         entered = []
         for number in [number for number in self.queues.waiting if self._is_ready(number)]:
             terms = self.queues.terms[number]
-            if budget == 0 or not self._may_run() or not self._leaves_room(number, terms.loads):
+            if budget == 0 or not self._may_run() or not self._leaves_room(number):
                 break
-            tokens = self._compute(Admit(number, budget, terms.external_tokens, terms.loads))
+            tokens = self._compute(Admit(number, budget, terms.external_tokens, terms.parks))
             if tokens is None:
                 break
             budget -= tokens
-            if self.queues.let_in(number, runs=not self._is_loading(number)):
+            runs = self.manager.population[number].status is Status.RUNNING
+            if self.queues.let_in(number, runs):
                 entered.append(number)
         return tuple(entered)
 
@@ -176,23 +182,20 @@ class Scheduler:
 
     # Who may be let in
 
-    def _is_loading(self, number: int) -> bool:
-        return self.manager.population[number].status is Status.LOADING
-
     def _is_ready(self, number: int) -> bool:
         """Whether a request that waits, waits for no transfer."""
-        return not self._is_loading(number)
+        return self.manager.population[number].status is Status.WAITING
 
     def _may_run(self) -> bool:
         """Whether one request more may run."""
         return len(self.queues.running) < self.limits.running_max
 
-    def _leaves_room(self, number: int, loads: bool) -> bool:
-        """Whether a request finds room, and if it loads, leaves room for all who were let in before."""
+    def _leaves_room(self, number: int) -> bool:
+        """Whether a request finds room, and if it parks blocks, leaves room for all who were let in before."""
         terms = self.queues.terms
         parked = blocks_parked(self.manager.tables, self.queues.running)
         let_in = {number}
-        if loads:
+        if terms[number].parks:
             parked[number] = self._blocks_at_peak(len(self.manager.population[number].tokens))
             let_in.update(other for other in terms if terms[other].entered)
         needed = {other: self._blocks_at_peak(terms[other].limit_tokens - 1) for other in let_in}

@@ -14,9 +14,9 @@ from kvgate.adapters.reference import Reference
 from kvgate.difference import Difference
 from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.monitor import Step
-from kvreference.answers import Answer, BlockTable, Granted, Hit
+from kvreference.answers import Answer, Granted, Hit
 from kvreference.content import Keys, Media
-from kvreference.manager import Table
+from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.operations import (
     Abort,
     Admit,
@@ -38,11 +38,25 @@ from kvreference.snapshot import Snapshot
 from .stage import DRAFTING, FULL, WINDOW, arrive, settings_of, watch
 
 
-class ReleasesEarly(Reference):
+class WithHoldings(Reference):
+    """The reference over other holdings."""
+
+    holdings_kind: type[Holdings]
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.holdings = self.holdings_kind(settings)
+
+
+class _EarlyHoldings(Holdings):
+    def release_dead(self, request: int, computed: int) -> None:
+        super().release_dead(request, computed + 4)
+
+
+class ReleasesEarly(WithHoldings):
     """Gives up the block that the window still reaches into."""
 
-    def _release_dead(self, tables: list[Table], tokens_computed: int) -> None:
-        super()._release_dead(tables, tokens_computed + 4)
+    holdings_kind = _EarlyHoldings
 
 
 class HitsTheFirst(Reference):
@@ -50,9 +64,9 @@ class HitsTheFirst(Reference):
 
     hit_tokens = 8
 
-    def _count_look_up(self, request: Request) -> Hit:
+    def _hit(self, request: Request) -> Hit:
         if request.number == 0:
-            return super()._count_look_up(request)
+            return super()._hit(request)
         return Hit(self.hit_tokens, self._blocks())
 
     def _blocks(self) -> tuple[tuple[int, ...], ...]:
@@ -77,27 +91,31 @@ class HitsTooMuch(HitsTheFirst):
 class HitsWhatIsNotThere(Reference):
     """Says that the first block was a hit, and hands out a new one."""
 
-    def _count_look_up(self, request: Request) -> Hit:
-        hit = super()._count_look_up(request)
+    def _hit(self, request: Request) -> Hit:
+        hit = super()._hit(request)
         return hit if request.number == 0 else evolve(hit, tokens=4)
 
-    def _table_of_hit(self, group: int, hit: Hit | None, computed: int) -> Table:
-        del group, hit, computed
-        return Table([], registered=0)
+
+class _SlotlessHoldings(Holdings):
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        return super().allocate(request, evolve(span, tokens=0) if request in self.tables else span, hit)
 
 
-class ForgetsTheSlots(Reference):
+class ForgetsTheSlots(WithHoldings):
     """Allocates nothing while a request decodes."""
 
-    def _allocate(self, request: Request, hit: Hit | None, tokens: int, lookahead_tokens: int) -> BlockTable | None:
-        return super()._allocate(request, hit, tokens if hit else 0, lookahead_tokens)
+    holdings_kind = _SlotlessHoldings
 
 
-class ForgetsLookAhead(Reference):
+class _ShortHoldings(Holdings):
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        return super().allocate(request, evolve(span, lookahead=0), hit)
+
+
+class ForgetsLookAhead(WithHoldings):
     """Allocates for the tokens alone, not for what the draft layer writes behind them."""
 
-    def _allocate(self, request: Request, hit: Hit | None, tokens: int, lookahead_tokens: int) -> BlockTable | None:
-        return super()._allocate(request, hit, tokens, 0 * lookahead_tokens)
+    holdings_kind = _ShortHoldings
 
 
 class ForgetsTheTable(Reference):

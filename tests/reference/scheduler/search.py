@@ -16,10 +16,11 @@ from kvreference.operations import Abort, Transferred
 from kvreference.scheduler.observation import Observation
 from kvreference.scheduler.operations import Operation, Reply, Step, Submit
 from kvreference.scheduler.scheduler import Scheduler, step
+from kvreference.tables import Table
 
-from .stage import Waits, transfers, waits, wrongs
+from .stage import Outlook, outlook, wrongs
 
-Judge = Callable[[Scheduler, Waits, Operation, Observation], Sequence[str]]
+Judge = Callable[[Scheduler, Outlook, Operation, Observation], Sequence[str]]
 
 
 @frozen
@@ -43,7 +44,7 @@ def explore(
     seen: Counter[str] = Counter()
     while queue:
         before = queue.popleft()
-        promised = waits(before)
+        promised = outlook(before)
         for operation in _moves(before, menu, replies, aborts):
             after, observation = step(before, operation)
             seen.update(_happened(observation))
@@ -63,7 +64,7 @@ def _moves(scheduler: Scheduler, menu: Sequence[Submit], replies: Sequence[Reply
     if len(alive) < scheduler.settings.requests_max:
         number = scheduler.manager.population.arrived
         yield from (evolve(submit, arrival=evolve(submit.arrival, request=number)) for submit in menu)
-    for number in transfers(scheduler):
+    for number in scheduler.transfers():
         yield Transferred(number, True)
         yield Transferred(number, False)
     if aborts:
@@ -88,7 +89,7 @@ def key_of(scheduler: Scheduler) -> Hashable:
     line = [*queues.running, *queues.waiting]
     ended = [number for number in manager.population.alive if number not in queues.terms]
     requests = tuple(
-        (queues.terms.get(number), _request_of(scheduler, number), tuple(map(_table_of, manager.tables.get(number, ()))))
+        (queues.terms.get(number), _request_of(scheduler, number), *map(_table_of, manager.tables.get(number, ())))
         for number in (*line, *ended)
     )
     return len(queues.running), requests, _pool_of(scheduler, [*line, *ended])
@@ -102,7 +103,7 @@ def _request_of(scheduler: Scheduler, number: int) -> Hashable:
     return *counts, len(request.tokens), len(request.drafts)
 
 
-def _table_of(table: object) -> Hashable:
+def _table_of(table: Table) -> Hashable:
     return table.registered, tuple(block != NULL for block in table.blocks)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from attrs import frozen
+
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Abort, Admit, Arrive, Preempt, Run, Sample, Schedule
+from kvreference.operations import Arrive, Preempt, Run, Sample
 from kvreference.population import Status
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.observation import Observation
 from kvreference.scheduler.operations import Operation, Step, Submit
-from kvreference.scheduler.progress import steps_to_answer, steps_to_be_let_in, steps_to_end
+from kvreference.scheduler.progress import is_held_up, is_stuck, steps_to_answer, steps_to_be_let_in, steps_to_end
 from kvreference.scheduler.room import blocks_at_peak, blocks_parked, is_room
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
@@ -18,9 +21,7 @@ from kvreference.snapshot import check
 
 FULL = Group("full", 2)
 WINDOW = Group("sliding_window", 2, 4)
-
-Waits = dict[int, tuple[int, int, int]]
-"""Per request in line that waits for no transfer: steps until it is let in, is answered, and ends."""
+DRAFTING = Group("full", 2, lookahead=True)
 
 
 def scheduler_of(
@@ -35,90 +36,128 @@ def submit(number: int, tokens: int, first: int = 0, **terms: Any) -> Submit:
     return Submit(Arrive(number, (Run(first, tokens),)), **terms)
 
 
+def load(number: int, tokens: int, external_tokens: int, first: int = 0, **terms: Any) -> Submit:
+    """The same, of which another node offers a part, to be loaded while it waits."""
+    return submit(number, tokens, first, external_tokens=external_tokens, loads=True, **terms)
+
+
 def perform(scheduler: Scheduler, *operations: Operation) -> Observation:
-    """Apply each operation, which must be legal as it stands, judge what it did; the last observation."""
+    """Apply each operation, which must be legal as it stands, and judge what it did; the last observation.
+
+    Only the last may be a request that is refused.
+    """
     observation = Observation()
     for operation in operations:
+        assert observation.reason is None
         assert operation == scheduler.resolve(operation)
-        before = waits(scheduler)
+        before = outlook(scheduler)
         observation = scheduler.apply(operation)
         assert [] == wrongs(scheduler, before, operation, observation)
     return observation
 
 
-def waits(scheduler: Scheduler) -> Waits:
-    """How long everybody in line waits at most."""
-    return {
-        number: (
-            steps_to_be_let_in(scheduler, number),
-            steps_to_answer(scheduler, number),
-            steps_to_end(scheduler, number),
-        )
-        for number in (*scheduler.queues.running, *scheduler.queues.waiting)
-        if scheduler.manager.population[number].status is not Status.LOADING
-    }
+def line(scheduler: Scheduler) -> tuple[list[int], list[int]]:
+    """Who runs, and who waits."""
+    return list(scheduler.queues.running), list(scheduler.queues.waiting)
 
 
-def wrongs(scheduler: Scheduler, before: Waits, operation: Operation, observation: Observation) -> list[str]:
-    """What is wrong after an operation: with the blocks, the books, the promises of room and of progress."""
+def tokens_computed(scheduler: Scheduler) -> list[int]:
+    """Of those that run and those that wait, in line."""
     return [
-        *(str(violation) for violation in check(scheduler.manager.snapshot())),
-        *books_wrong(scheduler),
-        *room_wrong(scheduler),
-        *progress_wrong(scheduler, before, operation, observation),
+        scheduler.manager.population[number].tokens_computed
+        for number in (*scheduler.queues.running, *scheduler.queues.waiting)
     ]
 
 
-def books_wrong(scheduler: Scheduler) -> list[str]:
+@frozen
+class Outlook:
+    """What is promised, and what is waited for."""
+
+    waits: Mapping[int, Mapping[str, int]]
+    """Per request in line that waits for no transfer, the most steps until it is let in, is answered, and ends."""
+    transfers: frozenset[int]
+    """The requests of which a transfer is under way."""
+
+
+def outlook(scheduler: Scheduler) -> Outlook:
+    """What is promised now."""
+    transfers = frozenset(scheduler.transfers())
+    waits = {
+        number: {
+            "let in": steps_to_be_let_in(scheduler, number),
+            "answered": steps_to_answer(scheduler, number),
+            "ended": steps_to_end(scheduler, number),
+        }
+        for number in scheduler.queues.terms
+        if number not in transfers
+    }
+    return Outlook(waits, transfers)
+
+
+def wrongs(scheduler: Scheduler, before: Outlook, operation: Operation, observation: Observation) -> list[str]:
+    """What is wrong after an operation: with the blocks, with the books, with what was promised."""
+    return [
+        *(str(violation) for violation in check(scheduler.manager.snapshot())),
+        *_books_wrong(scheduler),
+        *_room_wrong(scheduler),
+        *hangs(scheduler, before, operation, observation),
+        *_promises_broken(scheduler, before, operation, observation),
+    ]
+
+
+def _books_wrong(scheduler: Scheduler) -> list[str]:
     """Where the queues and the population disagree."""
     queues, alive = scheduler.queues, scheduler.manager.population.alive
+    in_line = [*queues.running, *queues.waiting]
+    expected = {number for number, request in alive.items() if request.status is not Status.ENDING}
     wrong = []
-    if queues.running != [number for number in queues.running if alive[number].status is Status.RUNNING]:
-        wrong.append("somebody in the running queue does not run")
-    if any(alive[number].status not in (Status.WAITING, Status.LOADING) for number in queues.waiting):
-        wrong.append("somebody in the waiting queue does not wait")
-    in_line = {number for number, request in alive.items() if request.status is not Status.ENDING}
-    if not in_line == set(queues.terms) == {*queues.running, *queues.waiting}:
-        wrong.append("the queues, the terms and the requests alive are not the same requests")
+    if not expected == set(queues.terms) == set(in_line) or len(in_line) != len(expected):
+        wrong.append(f"{sorted(expected)} are not over, {in_line} in line, {sorted(queues.terms)} have terms")
+    if any((alive[number].status is Status.RUNNING) != (number in queues.running) for number in expected):
+        wrong.append("somebody runs who is not in the running queue, or the other way round")
     return wrong
 
 
-def room_wrong(scheduler: Scheduler) -> list[str]:
-    """Whether a request holds more than was said, or one that was let in has no room to get to its end."""
-    wrong = []
+def _room_wrong(scheduler: Scheduler) -> list[str]:
+    """Who holds more than was said, and whether somebody that was let in cannot get to its end any more."""
     settings, terms = scheduler.settings, scheduler.queues.terms
-    parked = blocks_parked(scheduler.manager.tables, scheduler.queues.running)
-    unended = {number: blocks for number, blocks in parked.items() if number in terms}
     needed = {n: blocks_at_peak(settings, terms[n].limit_tokens - 1) for n in terms if terms[n].entered}
-    if not is_room(settings.blocks - 1, needed, unended):
-        wrong.append(f"{needed} do not fit beside {unended}")
-    for number, held in blocks_parked(scheduler.manager.tables, ()).items():
-        if number in terms and held > needed[number]:
-            wrong.append(f"request {number} holds {held} blocks, and was to hold {needed[number]} at most")
+    held = {n: blocks for n, blocks in blocks_parked(scheduler.manager.tables, ()).items() if n in terms}
+    parked = {n: blocks for n, blocks in held.items() if n not in scheduler.queues.running}
+    wrong = [f"request {n} holds {held[n]} blocks, not {needed[n]} at most" for n in held if held[n] > needed[n]]
+    if not is_room(settings.blocks - 1, needed, parked):
+        wrong.append(f"{needed} do not fit beside {parked}")
     return wrong
 
 
-def progress_wrong(scheduler: Scheduler, before: Waits, operation: Operation, observation: Observation) -> list[str]:
-    """Who has to wait for longer than was said before the operation."""
+def hangs(scheduler: Scheduler, before: Outlook, operation: Operation, observation: Observation) -> list[str]:
+    """Whether a step did nothing, and there is nothing to wait for."""
+    if not isinstance(operation, Step):
+        return []
+    if is_stuck(scheduler, observation):
+        return ["nobody gets on, and no transfer is under way"]
+    begun = set(scheduler.transfers()) - before.transfers
+    if is_held_up(scheduler, observation) and begun:
+        return [f"the transfers of {sorted(begun)} were begun while everybody waited for one"]
+    return []
+
+
+def _promises_broken(
+    scheduler: Scheduler, before: Outlook, operation: Operation, observation: Observation
+) -> list[str]:
+    """Who has to wait for longer than was said: a step takes one away from what is promised, unless it is held up."""
+    passed = int(isinstance(operation, Step) and observation.advanced)
+    preempted, answered = observation.requests(Preempt), observation.requests(Sample)
     wrong = []
-    if isinstance(operation, Step) and before and not observation.advanced and not transfers(scheduler):
-        wrong.append("nobody gets blocks, and nobody waits for a transfer")
-    less = int(isinstance(operation, Step) and observation.advanced)
-    let_in, answered = observation.requests(Admit), observation.requests(Sample)
-    for number, (steps_let_in, steps_answer, steps_end) in waits(scheduler).items():
-        if number not in before:
-            continue
-        was_let_in, was_answer, was_end = before[number]
-        if number in scheduler.queues.waiting and number not in observation.requests(Preempt) and steps_let_in > was_let_in - less:
-            wrong.append(f"request {number} was to be let in within {was_let_in} steps, and now within {steps_let_in}")
-        if number not in answered and steps_answer > was_answer - less:
-            wrong.append(f"request {number} was to be answered within {was_answer} steps, and now {steps_answer}")
-        if steps_end > was_end - less:
-            wrong.append(f"request {number} was to end within {was_end} steps, and now within {steps_end}")
+    for number, now in outlook(scheduler).waits.items():
+        kept = {
+            "let in": number in scheduler.queues.running or number in preempted,
+            "answered": number in answered,
+            "ended": False,
+        }
+        wrong += [
+            f"request {number} was to be {what} within {steps} steps, and now within {now[what]}"
+            for what, steps in before.waits.get(number, {}).items()
+            if not kept[what] and now[what] > steps - passed
+        ]
     return wrong
-
-
-def transfers(scheduler: Scheduler) -> list[int]:
-    """The requests of which a transfer is under way."""
-    waiting_for = (Status.LOADING, Status.ENDING)
-    return [number for number, request in scheduler.manager.population.alive.items() if request.status in waiting_for]

@@ -1,0 +1,109 @@
+"""How fast the reference is, mechanism by mechanism, and what a request of a million tokens costs it.
+
+Usage: python benchmarks/reference.py [--operations 20000] [--tokens 1000000]
+
+All models are measured in one process, in turn, and the first one again at the end: its second figure over its first
+says how far the machine itself can be trusted. Nothing is asserted: read the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from kvgate.campaign import Lane, draw_case
+from kvgate.generators import PRESETS, Generator
+from kvgate.mechanisms import MECHANISMS
+from kvgate.models import load
+from kvreference.manager import Manager
+from kvreference.operations import Admit, Arrive, Dispatch, Finish, LookUp, Operation, Run, Sample, Schedule
+from kvreference.settings import Settings
+
+CHUNK_TOKENS = 8192
+DECODE_STEPS = 200
+
+
+def operations_per_second(name: str, operations: int) -> float:
+    """Random operations of the preset `hostile` on the model called ``name``, nothing judged."""
+    model = load(name)
+    lane = Lane(model, "hostile")
+    generator = Generator(PRESETS[lane.preset], model.geometry, model.features)
+    performed, spent, index = 0, 0.0, 0
+    while performed < operations:
+        case = draw_case(generator, lane, str(index), 0)
+        index += 1
+        manager = Manager(case.settings)
+        started = time.process_time()
+        for drawn in case.operations:
+            operation = manager.population.resolve(drawn)
+            if operation is not None:
+                manager.apply(operation)
+                performed += 1
+        spent += time.process_time() - started
+    return performed / spent
+
+
+def long_request(name: str, tokens: int) -> tuple[float, float, float, float, int]:
+    """Seconds to prefill ``tokens`` tokens in chunks and to end, milliseconds per decode step, seconds to look up a
+    replay, and the replay's hit in tokens.
+    """
+    model = load(name)
+    settings = Settings(
+        model.geometry,
+        blocks=2 + 2 * sum(group.blocks_occupied(tokens + CHUNK_TOKENS) for group in model.geometry.groups),
+        tokens_max=tokens + CHUNK_TOKENS,
+        chunk_tokens=CHUNK_TOKENS,
+        tells_events=False,
+    )
+    manager = Manager(model.features.applied_to(settings))
+
+    def timed(*operations: Operation) -> float:
+        started = time.process_time()
+        for operation in operations:
+            if (resolved := manager.population.resolve(operation)) is not None:
+                manager.apply(resolved)
+        return time.process_time() - started
+
+    prompt = (Run(0, tokens),)
+    chunks = [each for _ in range(0, tokens, CHUNK_TOKENS) for each in (Schedule(0, CHUNK_TOKENS), Dispatch())]
+    prefill = timed(Arrive(0, prompt), Admit(0, CHUNK_TOKENS), Dispatch(), *chunks)
+    steps = [each for i in range(DECODE_STEPS) for each in (Sample(0, 0, i, 0), Schedule(0, 1), Dispatch())]
+    decode = timed(*steps)
+    end = timed(Finish(0))
+    replay = timed(Arrive(1, prompt), LookUp(1))
+    hit = manager.apply(LookUp(1))
+    return prefill, end, decode * 1000 / DECODE_STEPS, replay, getattr(hit, "tokens", 0)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--operations", type=int, default=20_000)
+    parser.add_argument("--tokens", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+
+    names = list(dict.fromkeys(mechanism.models[0] for mechanism in MECHANISMS.values()))
+    first = operations_per_second(names[0], arguments.operations)
+    print(f"{names[0]}: {first:,.0f} operations/s")
+    for name in [*names[1:], names[0]]:
+        speed = operations_per_second(name, arguments.operations)
+        print(f"{name}: {speed:,.0f} operations/s, {speed / first:.2f} of {names[0]}")
+
+    print(f"one request of {arguments.tokens:,} tokens in chunks of {CHUNK_TOKENS:,}:")
+    for name in (
+        "full",
+        "gpt-oss-hybrid",
+        "gpt-oss-hybrid+retention+scratch",
+        "dsv4-flash",
+        "dsv4-flash+partial+masked",
+    ):
+        prefill, end, decode, replay, hit = long_request(name, arguments.tokens)
+        per_second = arguments.tokens / prefill
+        print(
+            f"{name}: prefill {prefill:.2f} s ({per_second:,.0f} tokens/s), decode step {decode:.3f} ms, "
+            f"end {end:.2f} s, replay arrives and is looked up in {replay:.2f} s, hit {hit:,} tokens"
+        )
+
+
+if __name__ == "__main__":
+    main()

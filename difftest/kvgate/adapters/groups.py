@@ -1,0 +1,94 @@
+"""The groups of a geometry in the words of vLLM 0.20.2, and what it does not have words for.
+
+Heads and head size only matter for memory, which no test of the block manager needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kvreference.attention import Kind
+from kvreference.geometry import Geometry, Group
+from kvreference.settings import Settings
+
+if TYPE_CHECKING:
+    from vllm.v1.kv_cache_interface import KVCacheGroupSpec, KVCacheSpec
+
+
+def unsupported(settings: Settings) -> str | None:
+    """The first setting that vLLM 0.20.2 does not have, and what it has instead; None if there is none."""
+    return next(_unsupported(settings), None)
+
+
+def _unsupported(settings: Settings) -> Iterator[str]:
+    if settings.retention_interval_tokens is not None:
+        interval = settings.retention_interval_tokens
+        yield f"a retention interval of {interval} tokens: vLLM 0.20.2 caches every block that is full"
+    if settings.scratch_first:
+        yield "scratch first: vLLM 0.20.2 has one free queue, in the order of release"
+    if settings.pin_drop_blocks_min is not None:
+        yield f"a pinned tier (drops of {settings.pin_drop_blocks_min} blocks and more): vLLM 0.20.2 pins nothing"
+    groups = settings.geometry.groups
+    for index, group in enumerate(groups):
+        if group.copies:
+            size = f"a unit of {group.unit} tokens in blocks of {group.block_size_tokens}"
+            yield f"partial hits in group {index} ({size}): vLLM 0.20.2 caches whole blocks only"
+        if group.kind is Kind.CHUNKED_LOCAL and group.lookahead:
+            yield f"a draft layer in group {index}: vLLM 0.20.2 asserts that there is none in chunked local attention"
+        if group.kind is Kind.CHUNKED_LOCAL and group.block_size_tokens != settings.geometry.alignment_tokens:
+            yield f"group {index}: vLLM 0.20.2 asserts that blocks have one size where attention is chunked local"
+    if len(groups) > 1 and len({_alike(group) for group in groups}) == 1:
+        yield f"{len(groups)} groups that are alike: vLLM 0.20.2 makes one of them, and asserts that they differ"
+
+
+def _alike(group: Group) -> object:
+    """What two groups share that vLLM looks up together: it does not tell groups apart by their draft layers."""
+    return group.kind, group.block_size_tokens, group.window_tokens, group.compress_ratio, group.states
+
+
+def group_specs(geometry: Geometry) -> list[KVCacheGroupSpec]:
+    """The groups as vLLM's block manager is given them."""
+    from vllm.v1.kv_cache_interface import KVCacheGroupSpec
+
+    compressed = any(group.compress_ratio > 1 for group in geometry.groups)
+    # vLLM flags one group of DeepSeek-V4. Of other models it flags none, and takes that for all, states included.
+    flagged = not all(group.lookahead or group.keeps_states for group in geometry.groups)
+    return [
+        KVCacheGroupSpec([f"layer.{index}"], _spec(group, compressed), is_eagle_group=flagged and group.lookahead)
+        for index, group in enumerate(geometry.groups)
+    ]
+
+
+def _spec(group: Group, compressed: bool) -> KVCacheSpec:
+    """One group; in a ``compressed`` model windows are kept like latent attention."""
+    import torch
+    from vllm.v1.kv_cache_interface import (
+        ChunkedLocalAttentionSpec,
+        FullAttentionSpec,
+        MambaSpec,
+        MLAAttentionSpec,
+        SlidingWindowMLASpec,
+        SlidingWindowSpec,
+    )
+
+    if group.states is not None:
+        return MambaSpec(
+            block_size=group.block_size_tokens,
+            shapes=((1,),),
+            dtypes=(torch.float32,),
+            mamba_cache_mode=group.states.value,
+            num_speculative_blocks=group.draft_states,
+        )
+    shape: dict[str, Any] = {
+        "block_size": group.block_size_tokens,
+        "num_kv_heads": 1,
+        "head_size": 1,
+        "dtype": torch.float32,
+    }
+    window = group.window_tokens or 0
+    if group.kind is Kind.CHUNKED_LOCAL:
+        return ChunkedLocalAttentionSpec(attention_chunk_size=window, **shape)
+    if group.kind is Kind.SLIDING_WINDOW:
+        return (SlidingWindowMLASpec if compressed else SlidingWindowSpec)(sliding_window=window, **shape)
+    return MLAAttentionSpec(compress_ratio=group.compress_ratio, **shape) if compressed else FullAttentionSpec(**shape)

@@ -1,0 +1,156 @@
+"""``kvgate explore``: every reachable state of tiny models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+from kvgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvgate.explorer.designs import Design
+    from kvgate.explorer.exploration import Limits
+    from kvgate.explorer.explored import Explored
+    from kvgate.explorer.tiny import Tiny
+
+
+def explore(
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME", help="A tiny model. May be given several times.")
+    ] = None,
+    all_models: Annotated[bool, typer.Option("--all", help="All tiny models.")] = False,
+    design: Annotated[
+        str | None,
+        typer.Option("--design", metavar="NAME", help="A design that does not work, in the model that shows it."),
+    ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="The deeper variant of each model: minutes, not seconds.")
+    ] = False,
+    states_max: Annotated[
+        int | None, typer.Option("--states-max", metavar="N", min=1, help="Stop a search at N states.")
+    ] = None,
+    seconds_max: Annotated[
+        float | None, typer.Option("--seconds-max", metavar="S", min=0.0, help="Stop a search after S seconds.")
+    ] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and explore nothing.")] = False,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write the way to the first violation to FILE.")
+    ] = None,
+    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+) -> None:
+    """Visit every reachable state of tiny models, and tell the shortest way to one that should not be.
+
+    Exit 0 if every state was visited and nothing is wrong, 1 if something is, 4 if a limit was reached before. A
+    design that does not work is expected to end with 1.
+
+    Examples:
+
+      kvgate explore --list
+
+      kvgate explore --all
+
+      kvgate explore --model tiny-eagle --deep --seconds-max 600
+
+      kvgate explore --design released-early --trace released-early.jsonl
+    """
+    from kvgate.command.progress import progress_line
+    from kvgate.explorer import designs, tiny
+    from kvgate.explorer.exploration import INTERRUPTED as BY_HAND
+    from kvgate.explorer.exploration import Limits
+    from kvgate.explorer.json_report import json_report
+    from kvgate.explorer.report import text_report
+
+    if list_only:
+        typer.echo(_listing())
+        return
+    chosen_design = None if design is None else designs.load(design)
+    chosen = _chosen(model or (), all_models, chosen_design)
+    usual = tiny.DEEP if deep else tiny.SHALLOW
+    limits = Limits(states_max or usual.states_max, usual.seconds_max if seconds_max is None else seconds_max)
+    explored: list[Explored] = []
+    with progress_line() as line:
+        for each in chosen:
+            explored.append(_explored(each, chosen_design, deep, limits, line.say))
+            if explored[-1].exploration.stopped == BY_HAND:
+                break
+    if trace is not None:
+        explored = _with_trace(explored, trace)
+    typer.echo(json_report(explored) if output is TableFormat.JSON else text_report(explored), nl=False)
+    raise typer.Exit(_code(explored))
+
+
+def _listing() -> str:
+    """Every model and every design, a line for each."""
+    from kvgate.explorer.designs import DESIGNS
+    from kvgate.explorer.tiny_models import MODELS
+
+    models = [f"{tiny.name}: {tiny.mechanism}" for tiny in MODELS.values()]
+    designs = [f"{design.name} ({design.model}, {design.statement}): {design.story}" for design in DESIGNS.values()]
+    return "\n".join(["models:", *models, "", "designs that do not work:", *designs])
+
+
+def _chosen(names: Sequence[str], all_models: bool, design: Design | None) -> list[Tiny]:
+    """The models to explore: those that were named, all of them, or the one that shows what is wrong with a design.
+
+    Raises:
+        UsageError: there is no such model, or none was asked for.
+    """
+    from kvgate.explorer.tiny_models import MODELS, load
+
+    if all_models:
+        return list(MODELS.values())
+    if names:
+        return [load(name) for name in dict.fromkeys(names)]
+    if design is None:
+        raise UsageError("nothing to explore: give --model NAME, --all or --design NAME; --list says what there is")
+    return [load(design.model)]
+
+
+def _explored(tiny: Tiny, design: Design | None, deep: bool, limits: Limits, say: Callable[[str], None]) -> Explored:
+    from kvgate.explorer.exploration import Sighting
+    from kvgate.explorer.explored import Explored
+    from kvgate.explorer.search import Search
+
+    world = tiny.world(deep, design)
+
+    def report(sighting: Sighting) -> None:
+        say(f"{world.name}: {sighting.states:,} states, {sighting.edges:,} edges, depth {sighting.depth}")
+
+    return Explored(world, Search(world, limits, report).run(), design)
+
+
+def _with_trace(explored: Sequence[Explored], path: Path) -> list[Explored]:
+    """Write the first violation to ``path``, if there is one.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    from attrs import evolve
+
+    from kvgate import trace
+    from kvgate.explorer.manager_world import ManagerWorld
+    from kvgate.explorer.reproducer import command_of, trace_of
+
+    for index, each in enumerate(explored):
+        if each.exploration.found is not None and isinstance(each.world, ManagerWorld):
+            try:
+                trace.write(trace_of(each.world, each.exploration.found), path)
+            except OSError as error:
+                raise UsageError(f"--trace {path}: cannot be written: {error.strerror}") from error
+            return [*explored[:index], evolve(each, again=command_of(each.world, path)), *explored[index + 1 :]]
+    return list(explored)
+
+
+def _code(explored: Sequence[Explored]) -> int:
+    from kvgate.explorer.exploration import INTERRUPTED as BY_HAND
+
+    if any(each.exploration.found for each in explored):
+        return DIVERGENCE
+    stopped = {each.exploration.stopped for each in explored} - {None}
+    if BY_HAND in stopped:
+        return INTERRUPTED
+    return NOT_EXHAUSTIVE if stopped else AGREEMENT

@@ -1,0 +1,140 @@
+"""``kvgate mechanisms``: the reference alone, mechanism by mechanism: driven at random, and explored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvgate.command.options import AGREEMENT, DIVERGENCE, NOT_EXHAUSTIVE, Seed, TableFormat
+
+if TYPE_CHECKING:
+    from kvgate.mechanisms import Mechanism
+
+OPERATIONS = 2_000
+EXPLORE_SECONDS = 120.0
+
+
+def mechanisms(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these mechanisms.")] = None,
+    operations: Annotated[
+        int, typer.Option("--operations", metavar="N", min=1, help="How many operations are driven per mechanism.")
+    ] = OPERATIONS,
+    explores: Annotated[bool, typer.Option("--explore", help="Also explore the tiny models of each.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and drive nothing.")] = False,
+    seed: Seed = 0,
+    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+) -> None:
+    """Drive the reference alone, and judge it after each operation: its invariants, and what every slot would hold.
+
+    A mechanism that never acted while it was driven counts as failed: then nothing was tested.
+
+    Exit 0 if nothing is wrong, 1 if something is, 4 if an exploration stopped early.
+
+    Examples:
+
+      kvgate mechanisms
+
+      kvgate mechanisms --operations 100000 --explore
+
+      kvgate mechanisms "partial hits" --explore
+    """
+    from kvgate.command.progress import progress_line
+    from kvgate.mechanisms import MECHANISMS, load
+
+    chosen = [load(name) for name in names] if names else list(MECHANISMS.values())
+    if list_only:
+        for each in chosen:
+            typer.echo(f"{each.name}: driven on {', '.join(each.models)}; explored on {', '.join(each.tiny)}")
+        return
+    rows: list[dict[str, Any]] = []
+    with progress_line() as line:
+        for each in chosen:
+            rows.append(_driven(each, operations, seed, line.say))
+            rows[-1]["explored"] = _explored(each, line.say) if explores else []
+    typer.echo(json.dumps({"mechanisms": rows}, indent=1) if output is TableFormat.JSON else _table(rows))
+    raise typer.Exit(_code(rows))
+
+
+def _driven(mechanism: Mechanism, operations: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+    from kvgate.drive import drive
+    from kvgate.models import load
+    from kvgate.story import describe
+
+    models = [load(name) for name in mechanism.models]
+    driven = drive(
+        models, operations, seed, lambda done: say(f"{mechanism.name}: {done:,} of {operations:,} operations")
+    )
+    wrong = []
+    for divergence, case in driven.found:
+        where = "at rest" if divergence.operation is None else describe(divergence.operation)
+        difference = divergence.difference
+        seen = f"{difference.statement}, expected {difference.expected}, got {difference.got}"
+        wrong.append(f"{case.model}, step {divergence.step}, {where}: {seen}")
+    return {
+        "mechanism": mechanism.name,
+        "models": list(mechanism.models),
+        "operations": driven.operations,
+        "cases": driven.cases,
+        "seen": {witness: driven.seen[witness] for witness in mechanism.witnesses},
+        "wrong": wrong + [f"never seen: {witness}" for witness in mechanism.witnesses if not driven.seen[witness]],
+    }
+
+
+def _explored(mechanism: Mechanism, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    from kvgate.explorer.search import Limits, Search, Sighting
+    from kvgate.explorer.tiny import SHALLOW, load
+
+    rows = []
+    for name in mechanism.tiny:
+        world = load(name).world()
+
+        def report(sighting: Sighting, name: str = name) -> None:
+            say(f"{name}: {sighting.states:,} states")
+
+        found = Search(world, Limits(SHALLOW.states_max, EXPLORE_SECONDS), report).run()
+        rows.append(
+            {
+                "model": name,
+                "states": found.states,
+                "edges": found.edges,
+                "depth": found.depth,
+                "seconds": round(found.seconds, 1),
+                "stopped": found.stopped,
+                "wrong": [] if found.found is None else [str(each) for each in found.found.violations],
+                "bounds": dict(world.bounds),
+            }
+        )
+    return rows
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    """The rows as text: a line for what was driven, one for each tiny model, and the bounds at the end."""
+    lines = []
+    for row in rows:
+        seen = ", ".join(f"{count:,} {witness}" for witness, count in row["seen"].items())
+        verdict = "nothing wrong" if not row["wrong"] else "WRONG: " + "; ".join(row["wrong"])
+        lines.append(
+            f"{row['mechanism']}: {row['operations']:,} operations in {row['cases']:,} cases; {seen}; {verdict}"
+        )
+        lines.append(f"  on {', '.join(row['models'])}")
+        for each in row["explored"]:
+            size = f"{each['states']:,} states, {each['edges']:,} edges, depth {each['depth']}, {each['seconds']} s"
+            ended = f"STOPPED, not exhaustive: {each['stopped']}" if each["stopped"] else "exhaustive"
+            wrong = f"; WRONG: {'; '.join(each['wrong'])}" if each["wrong"] else ""
+            lines.append(f"  {each['model']}: {size}, {ended}{wrong}")
+    bounds = [
+        f"  {each['model']}: " + "; ".join(f"{what}: {bound}" for what, bound in each["bounds"].items())
+        for row in rows
+        for each in row["explored"]
+    ]
+    return "\n".join([*lines, *(["bounds of what was explored:", *bounds] if bounds else [])])
+
+
+def _code(rows: list[dict[str, Any]]) -> int:
+    explored = [each for row in rows for each in row["explored"]]
+    if any(row["wrong"] for row in [*rows, *explored]):
+        return DIVERGENCE
+    return NOT_EXHAUSTIVE if any(each["stopped"] for each in explored) else AGREEMENT

@@ -1,0 +1,95 @@
+"""Block tables: what a hit gives, and what a table must become."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvreference.answers import Hit
+from kvreference.content import Keys, Prefix, Prefixes
+from kvreference.geometry import Geometry, Group
+from kvreference.tables import Table, blocks_new, content_up_to, plan, tables_of_hit
+
+FULL = Group("full", 4)
+WINDOW = Group("sliding_window", 2, 5)
+GEOMETRY = Geometry((FULL, WINDOW))
+
+
+def tables_of(*blocks: list[int]) -> list[Table]:
+    """Tables of a request that runs."""
+    return [Table(each, registered=0, boundary_tokens=0, fresh=False) for each in blocks]
+
+
+def test_live_blocks() -> None:
+    """Goal: the null block is nobody's. Method: a table that a window has passed."""
+    assert [7, 3] == Table([0, 0, 7, 3], 0, 0).live()
+    assert [] == Table([0], 0, 0).live()
+
+
+@pytest.mark.parametrize(
+    ("computed", "full", "window"),
+    [
+        (8, [1, 2], [0, 0, 7, 8]),  # 8 - 5 + 1 = 4 tokens are dead, 2 blocks
+        (10, [1, 2], [0, 0, 0, 8]),  # 6 tokens, 3 blocks
+        (17, [1, 2], [0, 0, 0, 0, 0, 0]),  # 13 tokens, 6 blocks: two more than the hit has
+    ],
+)
+def test_the_tables_of_a_hit(computed: int, full: list[int], window: list[int]) -> None:
+    """Goal: of a hit a request holds what its next token reads; what another node provides moves that on.
+
+    Method: a hit of 8 tokens in blocks of 4 and, window 5, of 2; none, 2 and 9 tokens are provided behind it. All that
+    a table begins with was offered to the cache before.
+    """
+    tables = tables_of_hit(GEOMETRY, Hit(8, ((1, 2), (0, 0, 7, 8))), computed)
+    assert [Table(full, 2, 8), Table(window, len(window), 8)] == tables
+
+
+def test_no_hit_no_table() -> None:
+    """Goal: a request without a hit begins with nothing. Method: a hit of no token."""
+    assert [Table([], 0, 0), Table([], 0, 0)] == tables_of_hit(GEOMETRY, Hit(0, ((), ())), 0)
+
+
+@pytest.mark.parametrize(
+    ("provided", "tokens", "slots", "first", "second"),
+    [
+        (0, 9, 9, [[1, 2], [0, 0, 7, 8]], [[1, 2, None], [0, 0, 7, 8, None]]),
+        (0, 8, 8, [[1, 2], [0, 0, 7, 8]], [[1, 2], [0, 0, 7, 8]]),
+        (0, 8, 9, [[1, 2], [0, 0, 7, 8]], [[1, 2, None], [0, 0, 7, 8, None]]),
+        (0, 3, 3, [[1, 2], [0, 0, 7, 8]], [[1, 2], [0, 0, 7, 8]]),
+        (10, 13, 13, [[1, 2, None], [0, 0, 7, 8, None]], [[1, 2, None, None], [0, 0, 7, 8, None, None, None]]),
+        (10, 10, 10, [[1, 2, None], [0, 0, 7, 8, None]], [[1, 2, None], [0, 0, 7, 8, None]]),
+    ],
+)
+def test_what_tables_must_become(
+    provided: int, tokens: int, slots: int, first: list[list[int | None]], second: list[list[int | None]]
+) -> None:
+    """Goal: new blocks for what is provided in every group, then for the rest; a table never shrinks.
+
+    Method: 8 tokens are there. Slots behind the tokens count; what is provided counts first.
+    """
+    planned = plan(GEOMETRY, tables_of([1, 2], [0, 0, 7, 8]), provided, tokens, slots)
+    assert (first, second) == planned
+
+
+def test_new_blocks_are_counted_over_all_groups() -> None:
+    """Goal: one pool serves all groups. Method: one, two and no new block; the null block is no new one."""
+    assert 3 == blocks_new([[1, None], [None, 0, None], [0]])
+    assert 0 == blocks_new([])
+
+
+def test_content_ends_where_it_says() -> None:
+    """Goal: a content is a group and a prefix. Method: the grain is 2 tokens; 8 tokens are 4 grains."""
+    known: list[Prefix] = []
+    Prefixes(GEOMETRY.grain_tokens).extend(known, range(10), Keys())
+    assert (1, known[3]) == content_up_to(GEOMETRY, 1, known, 8)
+    assert 8 == known[3].tokens
+
+
+def test_a_copy_is_independent() -> None:
+    """Goal: a step leaves the state before it alone. Method: change everything in the copy."""
+    table = Table([1, 2], registered=1, boundary_tokens=4)
+    copy = table.copy()
+    assert table == copy
+    copy.blocks[0] = 0
+    copy.blocks.append(3)
+    copy.registered, copy.boundary_tokens, copy.fresh = 2, 8, False
+    assert Table([1, 2], registered=1, boundary_tokens=4, fresh=True) == table
