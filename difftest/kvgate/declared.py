@@ -16,6 +16,7 @@ from kvgate.adapters.stock import Stock
 from kvgate.comparison import Comparison
 from kvgate.correspondence import Correspondence
 from kvgate.difference import Divergence
+from kvgate.faults import EventsSpanNullBlocks, ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
 from kvgate.lockstep import Lockstep
 from kvreference.answers import Answer, Granted, Hit
 from kvreference.attention import Kind
@@ -38,17 +39,21 @@ def explain(divergence: Divergence, lockstep: Lockstep) -> str | None:
 
 
 class GateSubtractsSkippedBlocks(Manager):
-    """The gate takes the whole hit off the most that a request holds at once, of which the dead blocks are no part."""
+    """The gate takes the whole table off what a request holds at once at most, of which the dead blocks are no part."""
 
     def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
+        if any(group.keeps_states for group in self.geometry.groups):
+            return super()._fits(request, hit, computed)
         needed = 0
-        for group, blocks in zip(self.geometry.groups, hit.blocks, strict=True):
+        known = self.tables.get(request.number)
+        for index, (group, blocks) in enumerate(zip(self.geometry.groups, hit.blocks, strict=True)):
             peak = min(
                 group.blocks_occupied(len(request.tokens)),
                 group.blocks_held_at_most(self.settings.chunk_tokens, self.settings.tokens_max),
             )
-            live = blocks[group.blocks_dead(computed) :]
-            needed += max(0, peak - len(blocks)) + self.pool.count_free(live)
+            dead = group.blocks_dead(computed)
+            entries = max(dead, len(blocks)) if known is None else len(known[index].blocks)
+            needed += max(0, peak - entries) + self.pool.count_free(blocks[dead:])
         return needed <= len(self.pool.free)
 
 
@@ -208,5 +213,8 @@ EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
     "004-media-forgotten-in-prompt-tail": _explained_by(MediaForgottenInPromptTail),
     "005-lookahead-verified-at-another-length": _explained_by(LookAheadVerifiedOnce),
     "006-aligned-before-the-drop": _explained_by(AlignedBeforeTheDrop, without=LookAheadVerifiedOnce),
+    "007-events-span-null-blocks": _explained_by(EventsSpanNullBlocks),
+    "008-external-tokens-take-other-hits": _explained_by(ExternalTokensTakeOtherHits),
+    "009-load-forgets-its-last-token": _explained_by(LoadForgetsItsLastToken),
 }
 """Finding id to the question whether it explains a divergence."""

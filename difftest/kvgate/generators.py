@@ -175,6 +175,9 @@ class Generator:
         self.prompt_max = bias.stretches * max(window, 4 * geometry.alignment_tokens) + geometry.alignment_tokens
         """The longest prompt, in tokens."""
         self.boundaries = _boundaries(geometry, self.prompt_max)
+        aligned = [length for length in self.boundaries if length % geometry.alignment_tokens == 0]
+        # Where small blocks make most boundaries, few lengths would reach an alignment, before which nothing is hit.
+        self._aligned = aligned if 2 * len(aligned) < len(self.boundaries) else []
         weights = dict(bias.weights)
         if self.features.transfers:
             weights[Transferred] = _TRANSFERRED_WEIGHT
@@ -280,7 +283,8 @@ class Generator:
     def _length(self, draw: Draw, most: int) -> int:
         """A length in tokens from 1 to ``most``, on a boundary more often than not."""
         if draw.chance(self.bias.boundary_percent):
-            near = draw.one_of(self.boundaries) + draw.integer(-1, 1)
+            among = self._aligned if self._aligned and draw.chance(50) else self.boundaries
+            near = draw.one_of(among) + draw.integer(-1, 1)
             return min(max(1, near), most)
         return draw.integer(1, most)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from kvgate.comparison import Comparison
 from kvgate.difference import Difference, Divergence
+from kvgate.errors import UsageError
 from kvgate.monitors.monitor import Monitor, Step
 from kvgate.system import System
 from kvreference.answers import Answer
@@ -28,7 +29,8 @@ class Lockstep:
         self.system = system
         self.reference = reference
         self.monitors = monitors
-        self.comparison = Comparison()
+        retains = reference is not None and reference.settings.retention_interval_tokens is not None
+        self.comparison = Comparison(retains)
         self.performed: list[Operation] = []
         """Every operation performed, as it was resolved."""
         self.answers: tuple[Answer | None, Answer | None] = (None, None)
@@ -51,6 +53,9 @@ class Lockstep:
         try:
             answer = self.system.apply(resolved)
             snapshot = self.system.snapshot()
+        except UsageError:
+            # Not the system's fault: it was asked for what it says that it does not have.
+            raise
         except (Exception, SystemExit) as error:
             difference = Difference("KV-SYS-01", type(error).__name__, "an answer", f"{type(error).__name__}: {error}")
             return Divergence(step, resolved, "lockstep" if self.reference else "check", difference)

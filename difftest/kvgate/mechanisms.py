@@ -71,7 +71,7 @@ _ALL = (
     Mechanism(
         "pinned tier",
         ("gemma-hybrid+pinned=2", "gpt-oss-hybrid+pinned+scratch", "mixed-blocks+pinned=1+masked+scratch"),
-        ("tiny-pinned",),
+        ("tiny-pinned", "tiny-loopholes"),
         ("hits", "pinned blocks", "demotions"),
     ),
     Mechanism("chunked local attention", ("local",), ("tiny-local",), ("hits",)),
@@ -86,6 +86,12 @@ _ALL = (
         ("gemma-hybrid+transfers", "mixed-blocks+mtp+transfers+masked+scratch"),
         ("tiny-transfers",),
         ("external tokens", "loads", "failed loads", "sends"),
+    ),
+    Mechanism(
+        "scheduler",
+        ("full", "gemma-hybrid+eagle", "mixed-blocks+transfers"),
+        ("tiny-scheduler", "tiny-scheduler-tight", "tiny-scheduler-sends", "tiny-scheduler-drafts"),
+        ("hits",),
     ),
 )
 

@@ -26,7 +26,10 @@ class System(Protocol):
     """The requests alive. ``apply`` settles it with the system's own answer."""
 
     def apply(self, operation: Operation) -> Answer:
-        """Perform an operation that ``population.resolve`` returned. Whatever it raises is a violation of KV-SYS-01."""
+        """Perform an operation that ``population.resolve`` returned.
+
+        Whatever it raises is a violation of KV-SYS-01, but for ``UsageError``: an operation that it does not support.
+        """
         ...
 
     def snapshot(self) -> Snapshot:

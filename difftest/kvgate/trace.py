@@ -27,7 +27,9 @@ from kvreference.operations import Arrive, Operation
 from kvreference.settings import Settings
 
 FORMAT = "kvgate-trace"
-VERSION = 1
+VERSION = 2
+VERSIONS_READ = (1, 2)
+"""Version 2 added settings and operations, each with a default: what version 1 says, version 2 means."""
 FILE_BYTES_MAX = 64 * 2**20
 LINE_BYTES_MAX = 2**20
 OPERATIONS_MAX = 200_000
@@ -98,6 +100,10 @@ class Digests:
         state = manager.snapshot()
         contents = [self._numbers.setdefault(content, len(self._numbers)) for content in state.contents]
         document = [sorted(state.tables.items()), state.references, state.free, contents]
+        # What most systems have not is left out, so that their digests stay what they were.
+        if state.pinned.blocks or state.copies or state.begun:
+            copies = [(copy.group, copy.source, copy.destination, copy.tokens) for copy in state.copies]
+            document += [sorted(state.pinned.blocks), state.pinned.queue, sorted(state.begun), copies]
         return blake2b(json.dumps(document).encode(), digest_size=8).hexdigest()
 
 
@@ -175,8 +181,10 @@ def _read_header(path: Path, text: bytes) -> Header:
     document = _document(path, 1, text)
     if document.get("format") != FORMAT:
         raise UsageError(f'{path}: line 1: not a trace: "format" is not "{FORMAT}"')
-    if document.get("version") != VERSION:
-        raise UsageError(f"{path}: line 1: version {document.get('version')!r:.40}; this kvgate reads {VERSION}")
+    version = document.get("version")
+    if type(version) is not int or version not in VERSIONS_READ:
+        readable = " and ".join(map(str, VERSIONS_READ))
+        raise UsageError(f"{path}: line 1: version {version!r:.40}; this kvgate reads {readable}")
     try:
         header: Header = _CONVERTER.structure(document, Header)
     except DOCUMENT_ERRORS as error:

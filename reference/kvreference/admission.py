@@ -34,8 +34,13 @@ def blocks_to_come(settings: Settings, tokens: int, computed: int, live: Sequenc
 
 
 def fits_empty_pool(settings: Settings, tokens: int) -> bool:
-    """Whether a request of ``tokens`` tokens passes the admission gate when nobody holds a block."""
-    return blocks_to_come(settings, tokens, 0, (0,) * len(settings.geometry.groups)) <= settings.blocks - 1
+    """Whether a request of ``tokens`` tokens passes the admission gate when nobody holds a block, whatever it hits.
+
+    The source of a copy is held on top of all that the request itself holds.
+    """
+    groups = settings.geometry.groups
+    needed = blocks_to_come(settings, tokens, 0, (0,) * len(groups)) + sum(group.copies for group in groups)
+    return needed <= settings.blocks - 1
 
 
 def blocks_of_hit(settings: Settings, hit: Hit, computed: int) -> list[list[int]]:

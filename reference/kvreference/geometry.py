@@ -71,6 +71,11 @@ class Group:
             raise ValueError("a mamba group, and no other, needs a mode of states: none, all or align")
         if self.kind is not Kind.MAMBA and draft_states:
             raise ValueError(f"a {self.kind.value} group takes no draft_states")
+        if self.states is StateMode.ALIGN and self.block_size_tokens < 2 * draft_states + 2:
+            raise ValueError(
+                f"states kept at block ends need blocks that two steps of {draft_states} drafts do not fill: "
+                f"at least {2 * draft_states + 2} tokens, got {self.block_size_tokens}"
+            )
         if self.kind is Kind.MAMBA and self.lookahead:
             raise ValueError("no draft layer lives in a mamba group")
 

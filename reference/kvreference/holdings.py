@@ -163,10 +163,10 @@ class Holdings:
 
     def leading_shared(self, request: int) -> Sequence[int]:
         """Per group that keeps all its slots, how many leading blocks everyone with blocks holds; else 0."""
-        everyone = len(self.tables)
         shared = []
-        for group, table in zip(self.groups, self.tables[request], strict=True):
-            references = [self.pool.references[block] for block in table.blocks]
-            leading = next((i for i, count in enumerate(references) if count != everyone), len(references))
+        for index, (group, table) in enumerate(zip(self.groups, self.tables[request], strict=True)):
+            others = [set(tables[index].blocks) for tables in self.tables.values()] if group.keeps_all else []
+            held = (all(block in other for other in others) for block in table.blocks)
+            leading = next((i for i, by_all in enumerate(held) if not by_all), len(table.blocks))
             shared.append(leading if group.keeps_all else 0)
         return shared

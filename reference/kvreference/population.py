@@ -97,7 +97,7 @@ class Population:
 
     def copy(self) -> Population:
         """An independent population in the same state."""
-        other = Population(self.settings)
+        other = type(self)(self.settings)
         other.alive = {number: request.copy() for number, request in self.alive.items()}
         other.arrived = self.arrived
         return other

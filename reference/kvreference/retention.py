@@ -1,7 +1,7 @@
 """Retention: which blocks are worth caching.
 
 A block that no hit can read only costs: it is looked after, it is told in events, and it pushes others out of the free
-queue later than need be. Hits end at boundaries, multiples of the alignment. So a block is cached exactly if a hit at
+queue sooner than need be. Hits end at boundaries, multiples of the alignment. So a block is cached exactly if a hit at
 an *admitted* boundary reads it, and not before the first such boundary is reached.
 
 Admitted are, for sliding windows:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from types import MappingProxyType
 
 _SENTENCES = {
-    "KV-INV-01": "A block's reference count is the number of table entries that name it and of pending copies "
-    "that read it.",
+    "KV-INV-01": "A block's reference count is the number of table entries that name it and of pending copies that "
+    "read it.",
     "KV-INV-02": "A block is in the free queue exactly if nobody holds it and it is not pinned.",
     "KV-INV-03": "The free queue holds no block twice, and its length is the number of blocks said to be free.",
     "KV-INV-04": "A request names no block twice.",
@@ -20,16 +20,18 @@ _SENTENCES = {
     "KV-INV-07": "The pinned queue holds exactly the pinned blocks that nobody holds, each once.",
     "KV-INV-08": "Where scratch goes first, no cached block stands before a scratch one in the free queue.",
     "KV-INV-09": "Until a copy is dispatched, its source and its destination are held.",
-    "KV-OP-01": "The hit length is the largest multiple of the alignment at which every block that a resume needs is "
-    "cached in every group; neither it nor the look-ahead block behind it, where there is one, reaches the request's "
-    "last token.",
+    "KV-OP-01": "The hit length is the largest multiple of the alignment at which every block that a resume needs "
+    "is cached in every group; neither it nor the look-ahead block behind it, where there is one, reaches the "
+    "request's last token.",
     "KV-OP-02": "A hit is served by the blocks that were registered first for its content.",
-    "KV-OP-03": "A request passes the admission gate exactly if a bound on what its tokens so far hold at once fits "
-    "into what is free; look-ahead slots are not counted.",
-    "KV-OP-04": "An allocation is refused exactly if it takes more blocks than are free or can be demoted.",
+    "KV-OP-03": "A request whose hit may serve now passes the admission gate exactly if a bound on what its tokens "
+    "so far hold at once fits into what is free or can be demoted; look-ahead slots are not counted.",
+    "KV-OP-04": "An allocation whose hit may serve now is refused exactly if it takes more blocks than are free or "
+    "can be demoted.",
     "KV-OP-05": "New blocks come from the front of the free queue, group by group.",
     "KV-OP-06": "A block that no later token reads is released at the next allocation or when asked, later ones first.",
-    "KV-OP-07": "A request that ends or is preempted releases all its blocks, group by group, tail first.",
+    "KV-OP-07": "A request that ends or is preempted releases all its blocks, group by group, tail first, unless a "
+    "transfer holds them until it is over.",
     "KV-OP-08": "Without a retention interval, a full block of verified tokens that is still needed is cached once: "
     "when its last token is scheduled, or at the next allocation if drafts filled it.",
     "KV-OP-09": "Two blocks carry the same content identity exactly if group, whole token prefix and keys agree.",
@@ -38,36 +40,37 @@ _SENTENCES = {
     "KV-OP-12": "Events tell every block cached or forgotten, in order, with exactly the tokens of the blocks named.",
     "KV-OP-13": "Statistics count every look-up that may read the cache, in tokens, those of preempted requests apart.",
     "KV-OP-14": "With caching, the common prefix of a full group is the leading blocks that all with blocks hold.",
-    "KV-OP-15": "With a retention interval, a block is cached only if a hit at an admitted boundary reads it, and as "
-    "soon as the first such boundary is reached and it is full.",
-    "KV-OP-16": "As long as nothing cached was lost, a replay of a computed prompt hits the latest boundary that a "
-    "replay can hit.",
-    "KV-OP-17": "With scratch first, scratch that is released goes to the front of the free queue and what is cached "
-    "to its back, both in the order of release.",
-    "KV-OP-18": "Every admitted boundary inside a compressed block becomes an entry once per request, and a block that "
-    "is handed out has no entries.",
-    "KV-OP-19": "A hit that ends inside a block is served by a copy of exactly the tokens before its end, into a block "
-    "of the request's own.",
+    "KV-OP-15": "With a retention interval, a block is cached only if a hit at an admitted boundary reads it, and "
+    "as soon as the first such boundary is reached and it is full.",
+    "KV-OP-16": "As long as nothing cached was lost, and no states are kept where a chunk ends alone, a replay of a "
+    "computed prompt hits the latest boundary that a replay can hit.",
+    "KV-OP-17": "With scratch first, scratch that is released goes to the front of the free queue, and what is "
+    "cached to its back; each release keeps its order.",
+    "KV-OP-18": "Every admitted boundary that a request computes becomes an entry once per admission, where what a "
+    "hit there must match ends inside a block; a block that is handed out has no entries.",
+    "KV-OP-19": "A hit that ends inside a block is served by a copy of exactly the tokens before its end, into a "
+    "block of the request's own.",
     "KV-OP-20": "What a step computes serves no hit by a state or a copy before the step was dispatched.",
-    "KV-OP-21": "A window drop that is long enough pins its cached tail, an end pins whatever is cached, and nothing "
-    "else pins.",
+    "KV-OP-21": "A window drop that is long enough pins its cached tail, giving up a whole table pins whatever is "
+    "cached of it, and nothing else pins.",
     "KV-OP-22": "A pin outlives hits and the releases after them, and ends when its block is demoted or its content "
     "forgotten.",
     "KV-OP-23": "A gate that would refuse first demotes the oldest pinned blocks that the request does not use, as "
-    "many as are missing.",
-    "KV-OP-24": "External tokens follow the hit, get blocks of their own once every hit is held, and are cached when "
-    "they have arrived.",
+    "many as are missing, if that is enough.",
+    "KV-OP-24": "External tokens follow the hit, get blocks of their own once every hit is held, and are cached "
+    "when they have arrived.",
     "KV-OP-25": "Blocks that another node reads or fills are held until the transfer is over.",
-    "KV-OP-26": "A cached state is the one behind its block's last token, and every draft in flight has a state of its "
-    "own.",
+    "KV-OP-26": "A cached state is the one behind its block's last token, and every draft in flight has a state of "
+    "its own.",
     "KV-MEM-01": "Whatever a computed token reads is in its slot: the state of its own request's prefix.",
     "KV-MEM-02": "A step has a slot of its own for every token it computes or drafts.",
     "KV-LEAK-01": "Once no request is alive, no block is held and nothing in the manager remembers a request.",
     "KV-LEAK-02": "Once no request is alive, no container of the manager is larger than what it holds accounts for.",
-    "KV-LIVE-01": "A request that fits the empty pool is admitted within a bound.",
+    "KV-LIVE-01": "A request that is accepted is let in within a bound, and only what fits the empty pool to its "
+    "end is accepted.",
     "KV-LIVE-02": "A running request gets a token within a bound.",
     "KV-LIVE-03": "Nothing spins: no sequence of steps returns to the same state without progress.",
-    "KV-WORK-01": "An operation offers no more blocks and boundaries to the cache than its tokens complete.",
+    "KV-WORK-01": "A request offers each block and each boundary to the cache at most once per admission.",
     "KV-SYS-01": "No legal operation raises.",
 }
 

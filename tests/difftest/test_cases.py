@@ -21,18 +21,42 @@ from attrs import evolve
 from kvgate.campaign import Lane, draw_case
 from kvgate.case import Case
 from kvgate.generators import PRESETS, Generator
-from kvgate.models import MODELS, Model
-from kvreference.answers import Answer, Granted, Happened, Hit, Refused, Shared, Statistics, Success
+from kvgate.mechanisms import MECHANISMS
+from kvgate.models import MODELS, Model, load
+from kvreference.answers import Answer, Copies, Granted, Happened, Hit, Refused, Shared, Statistics, Success
 from kvreference.events import Event
+from kvreference.hit_lookup import longest_hit
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Arrive, Evict, OfRequest, Operation, Preempt, Sample
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    Evict,
+    Finish,
+    OfRequest,
+    Operation,
+    Preempt,
+    Sample,
+    Transferred,
+)
+from kvreference.population import Status
 
 CASES = {"legal": 16, "hostile": 12, "tiny": 80}
-"""How many cases of each preset are counted, for each model."""
+"""How many cases of each preset are counted, for each of the models that vLLM has."""
+FEWER = {"legal": 3, "hostile": 5, "tiny": 30}
+"""How many for each of the others."""
+LARGE = {"dsv4-flash-ascend-32": {"tiny": 4}, "dsv4-flash-ascend-64": {"tiny": 2}, "dsv4-flash-ascend-128": {"tiny": 1}}
+"""How many where a prompt of five alignments has tens of thousands of tokens: ``compressed`` is the same in small."""
 
 EVERY_MODEL: dict[str, Model] = {
-    each.name: each for model in MODELS.values() for each in (model, model.with_lookahead())
+    each.name: each
+    for name in ("full", "swa", "gemma-hybrid", "gpt-oss-hybrid", "two-windows", "mixed-blocks")
+    for each in (MODELS[name], MODELS[name].with_lookahead())
 }
+"""What vLLM 0.20.2 has, with and without a draft layer."""
+DRIVEN = {name for mechanism in MECHANISMS.values() for name in mechanism.models}
+OTHERS = {name: load(name) for name in sorted({*MODELS, *DRIVEN} - set(EVERY_MODEL) - set(LARGE))}
+"""Every other preset, and whatever a mechanism is driven on."""
 
 IN_EVERY_LANE = {"hit": 30, "hit looked up": 3, "hit of a preempted request": 12, "evicted a cached block": 3}
 """What every model must meet with every preset, and how often at least: about half of what was seen."""
@@ -56,13 +80,30 @@ OVER_ALL_MODELS = {
     "preempted requests counted": 30,
 }
 """What every preset must meet on some models, and how often at least."""
+IN_EVERY_OTHER_MODEL = {"hit": 25, "hit looked up": 3, "hit of a preempted request": 8, "evicted a cached block": 6}
+"""What every other model must meet over all presets."""
+OF_TRANSFERS = {
+    "provided at once": 12,
+    "loads": 12,
+    "a load that arrived": 5,
+    "a load that failed": 1,
+    "let in behind a load": 4,
+    "sends": 3,
+    "read by another node": 2,
+    "aborted while it loads": 1,
+}
+"""What a model must meet where other nodes take part."""
+OF_COPIES = {"a hit inside a block": 6, "a copy": 6}
+"""What a model must meet whose hits may end inside blocks."""
+SELDOM = {"Cleared": 30, "refused until the step is dispatched": 15}
+"""What must happen on some of the other models, if not on each."""
 COLLISIONS = {"legal": 0, "hostile": 10, "tiny": 1}
 """How many salts are named like an adapter at least: a well-behaved scheduler sees none."""
 
 
 def cases(model: str, preset: str, number: int) -> Iterator[Case]:
-    lane = Lane(EVERY_MODEL[model], preset)
-    generator = Generator(PRESETS[preset], lane.model.geometry)
+    lane = Lane(load(model), preset)
+    generator = Generator(PRESETS[preset], lane.model.geometry, lane.model.features)
     return (draw_case(generator, lane, f"0/{index}", 0) for index in range(number))
 
 
@@ -70,6 +111,12 @@ def cases(model: str, preset: str, number: int) -> Iterator[Case]:
 def counts(model: str, preset: str) -> Counter[str]:
     """What happens in the cases of one lane."""
     return counted(cases(model, preset, CASES[preset]))
+
+
+@cache
+def counts_of_other(name: str) -> Counter[str]:
+    """What happens in the cases of one of the other models, over all presets."""
+    return sum((counted(cases(name, preset, number)) for preset, number in FEWER.items()), Counter[str]())
 
 
 def counted(several: Iterable[Case]) -> Counter[str]:
@@ -83,9 +130,11 @@ def counted(several: Iterable[Case]) -> Counter[str]:
             if resolved is not None:
                 before = manager.snapshot().contents if isinstance(resolved, Evict) else ()
                 found.update(_before(manager, resolved))
+                waits = isinstance(resolved, Admit) and not _is_ready(manager, resolved)
                 answer = manager.apply(resolved)
                 found.update(("legal", type(resolved).__name__, type(answer).__name__))
                 found.update(_after(answer))
+                found["refused until the step is dispatched"] += waits and isinstance(answer, Refused)
                 found["evicted a cached block"] += isinstance(resolved, Evict) and before[resolved.block] is not None
                 found["hit of a preempted request"] += (
                     isinstance(answer, Granted)
@@ -111,14 +160,39 @@ def _before(manager: Manager, operation: Operation) -> Iterator[str]:
         in_flight = manager.population[operation.request].drafts_in_flight
         yield from ["drafts accepted"] * (operation.accepted > 0)
         yield from ["drafts rejected"] * (operation.accepted < in_flight)
+    elif isinstance(operation, Transferred):
+        loads = manager.population[operation.request].status is Status.LOADING
+        ended = "a load that arrived" if operation.succeeded else "a load that failed"
+        yield ended if loads else "read by another node"
+    elif isinstance(operation, Finish) and operation.sends:
+        yield "sends"
+    elif isinstance(operation, Abort) and manager.population[operation.request].status is Status.LOADING:
+        yield "aborted while it loads"
+    elif isinstance(operation, Admit) and manager.population[operation.request].tokens_computed > 0:
+        yield "let in behind a load"
+
+
+def _is_ready(manager: Manager, operation: Admit) -> bool:
+    """Whether the hit of a request that asks to be admitted needs nothing that is still to be computed."""
+    request, prefixes = manager.population[operation.request], manager.prefixes[operation.request]
+    if request.tokens_computed > 0 or not request.reads_cache or not manager.geometry.fences:
+        return True
+    pool = manager.pool
+    hit = longest_hit(manager.geometry, pool.cached, prefixes, len(request.tokens), pool.partial)
+    return manager.cache.is_ready(hit, prefixes)
 
 
 def _after(answer: Answer) -> Iterator[str]:
     match answer:
-        case Hit(tokens=tokens) if tokens:
+        case Hit(tokens=tokens, partials=partials) if tokens:
             yield "hit looked up"
-        case Granted(hit_tokens=tokens) if tokens:
-            yield "hit"
+            yield from ["a hit inside a block"] * (len(partials) > 0)
+        case Granted(hit_tokens=tokens, external_tokens=external, loads=loads):
+            yield from ["hit"] * (tokens > 0)
+            if external:
+                yield "loads" if loads else "provided at once"
+        case Copies(copies=copies):
+            yield from ["a copy"] * len(copies)
         case Refused(gate=gate):
             yield "refused by the gate" if gate else "refused by the pool"
         case Success(succeeded=succeeded):
@@ -152,6 +226,19 @@ def test_long_conversations_are_long(model: str) -> None:
     assert answered > 48
 
 
+def expected_of(model: Model) -> set[str]:
+    """Every operation, every answer and every event that this model has."""
+    everything = {kind.__name__ for kind in (*get_args(Operation), *get_args(Answer), *get_args(Event))}
+    everything -= set() if model.features.transfers else {"Transferred"}
+    everything -= set() if model.geometry.fences else {"Dispatch", "Copies"}
+    return everything if serves_hits(model) else everything - {"Stored", "Removed"}
+
+
+def serves_hits(model: Model) -> bool:
+    """Whether every group keeps something that a later request could use."""
+    return all(group.attention.serves_hits for group in model.geometry.groups)
+
+
 def missing(found: Counter[str], least: dict[str, int]) -> dict[str, int]:
     return {name: found[name] for name, minimum in least.items() if found[name] < minimum}
 
@@ -164,11 +251,42 @@ def test_every_lane_does_everything(model: str, preset: str) -> None:
     In a pool of comfortable size refusals, and resets that succeed, are seen on some models only.
     """
     found = counts(model, preset)
-    everything = {kind.__name__ for kind in (*get_args(Operation), *get_args(Answer), *get_args(Event))}
     seldom = {"Refused", "Cleared"} if preset == "legal" else set()
-    assert {} == missing(found, dict.fromkeys(everything - seldom, 1))
+    assert {} == missing(found, dict.fromkeys(expected_of(EVERY_MODEL[model]) - seldom, 1))
     assert {} == missing(found, IN_EVERY_LANE)
     assert found["legal"] > found["drawn"] * (0.3 if preset == "tiny" else 0.4)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_model_does_everything(name: str) -> None:
+    """The same over all presets; and what its mechanisms do: transfers, copies, waits for a dispatch."""
+    model, found = OTHERS[name], counts_of_other(name)
+    least = dict.fromkeys(expected_of(model) - set(SELDOM), 1)
+    least |= IN_EVERY_OTHER_MODEL if serves_hits(model) else {}
+    least |= OF_TRANSFERS if model.features.transfers else {}
+    least |= OF_COPIES if any(group.copies for group in model.geometry.groups) else {}
+    assert {} == missing(found, least)
+    assert found["legal"] > found["drawn"] * 0.35
+
+
+def test_what_happens_seldom_happens_on_some_model() -> None:
+    """Resets that succeed, and hits that must wait for a dispatch; no condition of the test above leaves all out."""
+    assert {} == missing(sum(map(counts_of_other, OTHERS), Counter[str]()), SELDOM)
+    assert {name for name, model in OTHERS.items() if model.features.transfers}
+    assert {name for name, model in OTHERS.items() if any(group.copies for group in model.geometry.groups)}
+    assert {"mamba-none"} == {name for name, model in OTHERS.items() if not serves_hits(model)}
+    assert set(get_args(Operation)) == {
+        kind for kind in get_args(Operation) for model in OTHERS.values() if kind.__name__ in expected_of(model)
+    }
+
+
+def test_large_models_hit() -> None:
+    """Where a prompt must be thousands of tokens long to be hit at all, some are."""
+    found = Counter[str]()
+    for name, numbers in LARGE.items():
+        for preset, number in numbers.items():
+            found += counted(cases(name, preset, number))
+    assert {} == missing(found, {"hit": 2, "Stored": 3, "Removed": 1, "Finish": 5, "Preempt": 5})
 
 
 @pytest.mark.parametrize("preset", CASES)
@@ -209,10 +327,11 @@ from kvgate.generators import PRESETS, Generator
 from kvgate.models import MODELS
 from hashlib import sha256
 for model in MODELS.values():
-    for preset in PRESETS:
-        lane = Lane(model.with_lookahead(), preset)
-        case = draw_case(Generator(PRESETS[preset], lane.model.geometry), lane, "5/3", 5)
-        print(sha256(repr(case).encode()).hexdigest())
+    for suffixes in ("eagle", "transfers+pinned"):
+        for preset in PRESETS:
+            lane = Lane(model.varied(suffixes), preset)
+            case = draw_case(Generator(PRESETS[preset], lane.model.geometry, lane.model.features), lane, "5/3", 5)
+            print(sha256(repr(case).encode()).hexdigest())
 """
 
 
@@ -233,7 +352,7 @@ def test_a_seed_stands_for_one_case(capsys: pytest.CaptureFixture[str]) -> None:
         )
         outputs.append(finished.stdout)
     assert 1 == len(set(outputs))
-    assert len(MODELS) * len(PRESETS) == len(set(outputs[0].split()))
+    assert 2 * len(MODELS) * len(PRESETS) == len(set(outputs[0].split()))
 
 
 def test_another_seed_stands_for_another_case() -> None:

@@ -9,13 +9,28 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from attrs import evolve
 
 from kvgate.comparison import Comparison, hit_tokens_of
 from kvgate.difference import Difference
-from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
+from kvreference.answers import (
+    Answer,
+    Copies,
+    Copy,
+    Done,
+    Granted,
+    Happened,
+    Hit,
+    Partial,
+    Refused,
+    Shared,
+    Statistics,
+    Success,
+)
 from kvreference.operations import (
     Admit,
     CommonPrefix,
+    Dispatch,
     Finish,
     LookUp,
     Operation,
@@ -25,12 +40,36 @@ from kvreference.operations import (
     TakeStatistics,
 )
 
+BEGUN = Hit(6, ((1,), ()), (Partial(1, 3, 2),))
+COPIES = Copies((Copy(1, 3, 7, 2),))
+
 PLANTED: dict[str, tuple[str, Operation, Answer, Answer]] = {
     "a longer hit": ("KV-OP-01", LookUp(0), Hit(4, ((1,),)), Hit(8, ((1, 2),))),
     "a longer hit of a request that is admitted": ("KV-OP-01", Admit(0, 8), Granted(4, ((2,),)), Granted(0, ((2,),))),
     "another hit of a request that is refused": ("KV-OP-01", Admit(0, 8), Refused(4, True), Refused(0, True)),
     "no hit told at all": ("KV-OP-01", LookUp(0), Hit(0, ((),)), Done()),
     "another block serves the hit": ("KV-OP-02", LookUp(0), Hit(4, ((1,),)), Hit(4, ((2,),))),
+    "another block is copied": ("KV-OP-02", LookUp(0), BEGUN, evolve(BEGUN, partials=(Partial(1, 4, 2),))),
+    "more of a block counts": ("KV-OP-19", LookUp(0), BEGUN, evolve(BEGUN, partials=(Partial(1, 3, 3),))),
+    "a block of another group counts": ("KV-OP-19", LookUp(0), BEGUN, evolve(BEGUN, partials=(Partial(0, 3, 2),))),
+    "nothing is copied": ("KV-OP-19", LookUp(0), BEGUN, evolve(BEGUN, partials=())),
+    "another source": ("KV-OP-19", Dispatch(), COPIES, Copies((Copy(1, 4, 7, 2),))),
+    "another destination": ("KV-OP-19", Dispatch(), COPIES, Copies((Copy(1, 3, 8, 2),))),
+    "more tokens copied": ("KV-OP-19", Dispatch(), COPIES, Copies((Copy(1, 3, 7, 4),))),
+    "a copy in another group": ("KV-OP-19", Dispatch(), COPIES, Copies((Copy(0, 3, 7, 2),))),
+    "a copy is forgotten": ("KV-OP-19", Dispatch(), COPIES, Copies(())),
+    "a copy too many": ("KV-OP-19", Dispatch(), Copies(()), COPIES),
+    "copies are not told": ("KV-OP-19", Dispatch(), COPIES, Done()),
+    "more from another node": ("KV-OP-24", Admit(0, 8, 8), Granted(0, ((1,),), 4), Granted(0, ((1,),), 5)),
+    "nothing from another node": ("KV-OP-24", Admit(0, 8, 8), Granted(0, ((1,),), 4), Granted(0, ((1,),))),
+    "loaded at once": ("KV-OP-24", Admit(0, 8, 8, True), Granted(0, ((1,),), 4, True), Granted(0, ((1,),), 4)),
+    "other blocks for what is loaded": (
+        "KV-OP-05",
+        Admit(0, 8, 8, True),
+        Granted(0, ((1,),), 4, True),
+        Granted(0, ((2,),), 4, True),
+    ),
+    "refused what another node provides": ("KV-OP-04", Admit(0, 8, 8), Granted(0, ((1,),), 4), Refused(0, False)),
     "let through the gate": ("KV-OP-03", Admit(0, 8), Refused(0, True), Granted(0, ((1,),))),
     "stopped by the gate": ("KV-OP-03", Admit(0, 8), Granted(0, ((1,),)), Refused(0, True)),
     "stopped by the gate, not by the pool": ("KV-OP-03", Admit(0, 8), Refused(0, False), Refused(0, True)),

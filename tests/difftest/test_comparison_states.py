@@ -15,9 +15,12 @@ from attrs import evolve
 
 from kvgate.comparison import MAP_READ_EVERY, Comparison
 from kvgate.difference import Difference
+from kvreference.answers import Copy
+from kvreference.block_pool import Pinned
 from kvreference.operations import (
     Abort,
     Admit,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -26,6 +29,7 @@ from kvreference.operations import (
     ReleaseSkipped,
     Reset,
     Schedule,
+    Transferred,
 )
 from kvreference.snapshot import Snapshot
 
@@ -72,6 +76,9 @@ TABLES: dict[str, tuple[str, Operation, dict[int, list[list[int]]], tuple[str, s
     "other blocks admitted": ("KV-OP-05", Admit(0, 1), OTHER_BLOCK, ("group 1", "[0, 4]", "[0, 3]")),
     "ended": ("KV-OP-07", Finish(2), OTHER_BLOCK, ("group 1", "[0, 4]", "[0, 3]")),
     "preempted": ("KV-OP-07", Preempt(2), OTHER_BLOCK, ("group 1", "[0, 4]", "[0, 3]")),
+    "other blocks for another node": ("KV-OP-24", Admit(0, 1, 8), OTHER_BLOCK, ("group 1", "[0, 4]", "[0, 3]")),
+    "read by another node": ("KV-OP-25", Finish(0, True), RELEASED_MORE, ("group 0", "[1, 2]", "[0, 2]")),
+    "a transfer is over": ("KV-OP-25", Transferred(2), OTHER_BLOCK, ("group 1", "[0, 4]", "[0, 3]")),
 }
 
 
@@ -118,6 +125,9 @@ QUEUES: dict[str, tuple[str, Operation, Snapshot]] = {
     "admitted": ("KV-OP-05", Admit(0, 1), FRESH),
     "evicted": ("KV-OP-10", Evict(3), STATE),
     "ended": ("KV-OP-07", Finish(2), STATE),
+    "ended, scratch first": ("KV-OP-17", Finish(2), evolve(STATE, scratch_first=True)),
+    "scheduled, scratch first": ("KV-OP-17", Schedule(0, 1), evolve(STATE, scratch_first=True)),
+    "evicted, scratch first": ("KV-OP-10", Evict(3), evolve(STATE, scratch_first=True)),
 }
 
 
@@ -158,6 +168,11 @@ CONTENTS: dict[str, tuple[Operation, Snapshot, Difference]] = {
         contents(b7=17),
         Difference("KV-OP-10", "content of block 7", "not cached", "cached"),
     ),
+    "not cached when it arrived": (
+        Transferred(0),
+        contents(b1=None),
+        Difference("KV-OP-24", "content of block 1", "first", "not cached"),
+    ),
     "cached after a reset": (
         Reset(),
         contents(b7=17),
@@ -180,6 +195,122 @@ CONTENTS: dict[str, tuple[Operation, Snapshot, Difference]] = {
 def test_a_content_that_differs_is_named(operation: Operation, theirs: Snapshot, expected: Difference) -> None:
     """By its block, under the guarantee that it breaks."""
     assert expected == compare(operation, theirs)
+
+
+def test_with_a_retention_interval_another_guarantee_says_what_is_cached() -> None:
+    """What is due and what is not; a block that was handed out and is cached still is another matter."""
+    too_few = Difference("KV-OP-15", "content of block 1", "first", "not cached")
+    too_many = Difference("KV-OP-15", "content of block 7", "not cached", "cached")
+    assert too_few == Comparison(retains=True).of_states(Schedule(0, 1), STATE, contents(b1=None))
+    assert too_many == Comparison(retains=True).of_states(Schedule(0, 1), STATE, contents(b7=17))
+    comparison = Comparison(retains=True)
+    assert comparison.of_states(LookUp(0), STATE, hashed(STATE)) is None
+    taken = evolve(STATE, contents=[None if block == 4 else each for block, each in enumerate(STATE.contents)])
+    stale = Difference("KV-OP-10", "content of block 4", "not cached", "cached")
+    assert stale == comparison.of_states(Schedule(0, 1), taken, hashed(STATE))
+
+
+# What few systems have: pending copies, boundaries inside blocks, a pinned tier
+
+COPY = Copy(group=1, source=4, destination=6, tokens=2)
+TIERED = evolve(
+    STATE, copies=(COPY,), begun=frozenset({4, 6}), pinned=Pinned(frozenset({2, 3, 7}), (7, 3)), free=[8], blocks_free=1
+)
+"""The same with a copy that is not dispatched, two blocks inside which boundaries are known, and three pinned."""
+
+
+@pytest.mark.parametrize("operation", [Admit(0, 1, 8), Dispatch(), Transferred(2), Evict(3), Reset()], ids=str)
+def test_the_same_tiers_are_no_difference(operation: Operation) -> None:
+    """The control of what follows, whatever collections a system uses."""
+    queue: Any = [7, 3]
+    theirs = evolve(hashed(TIERED), begun=[6, 4], pinned=Pinned(frozenset([7, 3, 2]), queue), copies=[COPY])
+    assert compare(operation, theirs, TIERED) is None
+
+
+COPIED = {
+    "another source": ((evolve(COPY, source=5),), str(COPY), str(evolve(COPY, source=5))),
+    "fewer tokens": ((evolve(COPY, tokens=1),), str(COPY), str(evolve(COPY, tokens=1))),
+    "forgotten": ((), str(COPY), "nothing"),
+}
+
+
+@pytest.mark.parametrize(("copies", "ours", "theirs"), COPIED.values(), ids=COPIED)
+def test_a_pending_copy_that_differs_is_named(copies: tuple[Copy, ...], ours: str, theirs: str) -> None:
+    """The first that is not the same."""
+    expected = Difference("KV-OP-19", "pending copy 0", ours, theirs)
+    assert expected == compare(Admit(0, 1), evolve(TIERED, copies=copies), TIERED)
+
+
+def test_a_copy_that_is_still_pending_is_named() -> None:
+    """On their side alone, after it should have been dispatched."""
+    expected = Difference("KV-OP-19", "pending copy 0", "nothing", str(COPY))
+    assert expected == compare(Dispatch(), TIERED, evolve(TIERED, copies=()))
+
+
+@pytest.mark.parametrize(
+    ("begun", "block", "told"), [({6}, 4, ("begun", "not begun")), ({1, 4, 6}, 1, ("not begun", "begun"))]
+)
+def test_a_boundary_inside_a_block_that_differs_is_named(begun: set[int], block: int, told: tuple[str, str]) -> None:
+    """The first block that is begun on one side alone."""
+    expected = Difference("KV-OP-18", f"boundaries inside block {block}", *told)
+    assert expected == compare(Schedule(0, 1), evolve(hashed(TIERED), begun=frozenset(begun)), TIERED)
+
+
+PINNED: dict[str, tuple[str, Operation, Pinned, tuple[str, str, str]]] = {
+    "pinned too much": (
+        "KV-OP-21",
+        Finish(2),
+        Pinned(frozenset({1, 2, 3, 7}), (7, 3)),
+        ("pin of block 1", "not pinned", "pinned"),
+    ),
+    "a pin that a hit ended": (
+        "KV-OP-22",
+        Admit(0, 1),
+        Pinned(frozenset({3, 7}), (7, 3)),
+        ("pin of block 2", "pinned", "not pinned"),
+    ),
+    "a pin that went without need": (
+        "KV-OP-22",
+        Finish(2),
+        Pinned(frozenset({2, 7}), (7,)),
+        ("pin of block 3", "pinned", "not pinned"),
+    ),
+    "demoted without need": (
+        "KV-OP-23",
+        Admit(0, 1),
+        Pinned(frozenset({2, 7}), (7,)),
+        ("pin of block 3", "pinned", "not pinned"),
+    ),
+    "in another order": (
+        "KV-OP-23",
+        Finish(2),
+        Pinned(frozenset({2, 3, 7}), (3, 7)),
+        ("pinned queue at position 0", "7", "3"),
+    ),
+    "not queued": (
+        "KV-INV-07",
+        Finish(2),
+        Pinned(frozenset({2, 3, 7}), (7,)),
+        ("pinned queue at position 1", "3", "nothing"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("statement", "operation", "pinned", "told"), PINNED.values(), ids=PINNED)
+def test_a_pin_that_differs_is_named(
+    statement: str, operation: Operation, pinned: Pinned, told: tuple[str, str, str]
+) -> None:
+    """By its block, under the guarantee of how pins begin, stay or end; all three were pinned before."""
+    comparison = Comparison()
+    assert comparison.of_states(LookUp(0), TIERED, hashed(TIERED)) is None
+    expected = Difference(statement, *told)
+    assert expected == comparison.of_states(operation, TIERED, evolve(hashed(TIERED), pinned=pinned))
+
+
+def test_a_pin_that_is_missing_from_the_start_is_named() -> None:
+    """What was not pinned before should have been pinned now."""
+    expected = Difference("KV-OP-21", "pin of block 2", "pinned", "not pinned")
+    assert expected == compare(Finish(2), evolve(hashed(TIERED), pinned=Pinned()), TIERED)
 
 
 LISTED: dict[str, tuple[dict[int, Sequence[int]], Difference]] = {

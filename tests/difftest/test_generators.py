@@ -6,7 +6,8 @@ or lengths drawn evenly, are the control.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -15,9 +16,9 @@ from attrs import evolve
 
 from kvgate.draws import Seeded
 from kvgate.generators import PRESETS, Generator
-from kvgate.models import MODELS
+from kvgate.models import MODELS, load
 from kvreference.content import Keys
-from kvreference.operations import Arrive, Operation, Reset, TakeEvents
+from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Reset, TakeEvents, Transferred
 
 DRAWS = 2000
 HOSTILE = PRESETS["hostile"]
@@ -50,7 +51,15 @@ def at_a_boundary(tokens: int, generator: Generator) -> bool:
     return any((tokens + 1) % size <= 2 for size in sizes)
 
 
-@pytest.mark.parametrize("model", MODELS)
+SMALL_BLOCKS = [
+    name
+    for name, model in MODELS.items()
+    if min(group.block_size_tokens for group in model.geometry.groups) * 8 <= model.geometry.alignment_tokens
+]
+"""Models with blocks so small, next to the alignment, that most lengths lie at a boundary of one."""
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name not in SMALL_BLOCKS])
 def test_most_prompts_of_the_hostile_preset_end_at_a_boundary(model: str) -> None:
     """The whole prompts, shared prefix and tail together; and what they share, more often still."""
     generator = GENERATORS[f"{model}-hostile"]
@@ -60,11 +69,39 @@ def test_most_prompts_of_the_hostile_preset_end_at_a_boundary(model: str) -> Non
     assert share([at_a_boundary(prompt.prompt[0].length, generator) for prompt in prompts]) > 0.75
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [name for name in MODELS if name not in SMALL_BLOCKS])
 def test_few_lengths_lie_at_a_boundary(model: str) -> None:
     """The control: of all lengths there are, fewer than a quarter, so lengths drawn evenly would miss them."""
     generator = GENERATORS[f"{model}-hostile"]
     assert share([at_a_boundary(tokens, generator) for tokens in range(1, generator.prompt_max + 1)]) < 0.25
+
+
+@pytest.mark.parametrize("preset", ["tiny", "hostile"])
+@pytest.mark.parametrize("model", SMALL_BLOCKS)
+def test_where_blocks_are_small_prompts_reach_the_alignment(model: str, preset: str) -> None:
+    """Nothing is hit before it: of what prompts share, a third lies at a multiple, and half reaches the first.
+
+    Of all lengths there are, hardly any do, nor of all boundaries: these are the controls.
+    """
+    generator = GENERATORS[f"{model}-{preset}"]
+    alignment, draw = generator.geometry.alignment_tokens, Seeded("prompts")
+    shared = [generator.arrival(draw).prompt[0].length for _ in range(DRAWS)]
+
+    def near(lengths: Iterable[int]) -> float:
+        return share([(tokens + 1) % alignment <= 2 and tokens > 1 for tokens in lengths])
+
+    assert near(shared) > 0.33
+    assert share([tokens >= alignment for tokens in shared]) > 0.5
+    assert near(range(1, generator.prompt_max + 1)) < 0.05
+    assert share([length % alignment == 0 for length in generator.boundaries]) < 0.5
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name not in SMALL_BLOCKS])
+def test_elsewhere_the_alignment_is_a_boundary_like_others(model: str) -> None:
+    """So that what is drawn there does not depend on it."""
+    alignment = MODELS[model].geometry.alignment_tokens
+    boundaries = GENERATORS[f"{model}-hostile"].boundaries
+    assert share([length % alignment == 0 for length in boundaries]) >= 0.5
 
 
 def test_boundaries_are_where_something_changes() -> None:
@@ -169,6 +206,72 @@ def test_media_lie_within_the_prompt() -> None:
 def test_some_requests_do_not_read_the_cache() -> None:
     """Few: they make everything else rarer."""
     assert 0.0 < share([not arrival.reads_cache for arrival in arrivals()]) < 0.1
+
+
+@pytest.mark.parametrize("kind", [Admit, Finish, Transferred, Dispatch])
+def test_other_nodes_and_dispatches_are_for_models_that_have_them(kind: type[Operation]) -> None:
+    """A transfer for those with the suffix, a dispatch where what is computed cannot serve at once."""
+
+    def drawn(model: str) -> list[Operation]:
+        """Operations of one kind that differ from those of other models."""
+        generator = Generator(HOSTILE, load(model).geometry, load(model).features)
+        draw = Seeded("kinds")
+        found = [generator.operation(draw) for _ in range(DRAWS)]
+        return [
+            each
+            for each in found
+            if isinstance(each, kind)
+            and (not isinstance(each, Admit) or each.external_tokens)
+            and (not isinstance(each, Finish) or each.sends)
+        ]
+
+    fences = kind is Dispatch
+    expected = {"full": False, "full+transfers": not fences, "mamba-align": fences, "mamba-align+transfers": True}
+    assert expected == {model: bool(drawn(model)) for model in expected}
+
+
+def test_what_other_nodes_do_varies() -> None:
+    """At once and later, arriving and failing, reading and not."""
+    generator = Generator(HOSTILE, FULL, load("full+transfers").features)
+    draw = Seeded("nodes")
+    admitted = [generator.admission(draw) for _ in range(DRAWS)]
+    provided = [admit for admit in admitted if admit.external_tokens]
+    assert 0.3 < share([admit.external_tokens > 0 for admit in admitted]) < 0.5
+    assert 0.4 < share([admit.loads for admit in provided]) < 0.6
+    assert not any(admit.loads for admit in admitted if not admit.external_tokens)
+    assert 0.2 < share([generator.end(draw).sends for _ in range(DRAWS)]) < 0.4
+    operations = [generator.operation(draw) for _ in range(4 * DRAWS)]
+    over = [each.succeeded for each in operations if isinstance(each, Transferred)]
+    assert 0.7 < share(over) < 0.9
+
+
+FEATURES: dict[str, tuple[str, dict[str, object]]] = {
+    "none": ("mixed-blocks", {}),
+    "masked": ("mixed-blocks+masked", {"retention_interval_tokens": 32}),
+    "retention": ("mixed-blocks+retention=4+scratch", {"retention_interval_tokens": 128, "scratch_first": True}),
+    "pinned": ("mixed-blocks+pinned=2", {"pin_drop_blocks_min": 2}),
+}
+
+
+@pytest.mark.parametrize(("model", "expected"), FEATURES.values(), ids=FEATURES)
+def test_settings_have_the_features_of_the_model(model: str, expected: dict[str, object]) -> None:
+    """All of them; without prefix caching there is no retention interval."""
+    generator = Generator(HOSTILE, load(model).geometry, load(model).features)
+    draw = Seeded("features")
+    plain: dict[str, object] = {"retention_interval_tokens": None, "scratch_first": False, "pin_drop_blocks_min": None}
+    seen = Counter[bool]()
+    for settings in (generator.settings(draw) for _ in range(200)):
+        seen[settings.caches] += 1
+        uncached = {} if settings.caches else {"retention_interval_tokens": None}
+        assert {**plain, **expected, **uncached} == {name: getattr(settings, name) for name in plain}
+    assert seen[True] > 180 > seen[False] > 0
+
+
+def test_prefix_caching_is_off_where_no_states_are_kept_for_it() -> None:
+    """A running state serves nobody else."""
+    draw = Seeded("states")
+    generator = GENERATORS["mamba-none-hostile"]
+    assert not any(generator.settings(draw).caches for _ in range(200))
 
 
 def test_operations_are_drawn_by_their_weights() -> None:

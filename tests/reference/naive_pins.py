@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from kvreference.answers import Answer, Granted, Hit, Refused, Success
 from kvreference.attention import Kind
 from kvreference.manager import Manager
@@ -23,7 +21,7 @@ class Pins:
     def observe(self, before: Manager, operation: Operation, answer: Answer, after: Manager, hit: Hit) -> None:
         """Follow an operation; ``hit`` is what an admission held before anything was taken."""
         if self.drop_blocks_min is not None:
-            self.blocks |= {block for block in _given_up(before, operation, after, self.drop_blocks_min)}
+            self.blocks |= _given_up(before, operation, after, self.drop_blocks_min)
         if isinstance(operation, Evict):
             self.blocks -= {operation.block}
         if isinstance(operation, Reset) and answer == Success(succeeded=True):
@@ -32,35 +30,30 @@ class Pins:
         assert now.blocks <= self.blocks, "nothing else pins"
         demoted = self.blocks - now.blocks
         if demoted:
-            self._check_demotion(before, operation, answer, after, _held(after, operation, hit), demoted)
+            self._check_demotion(before, operation, answer, after, hit, demoted)
         self.blocks -= demoted
         self.demotions += len(demoted)
 
     def _check_demotion(
-        self,
-        before: Manager,
-        operation: Operation,
-        answer: Answer,
-        after: Manager,
-        kept: Collection[int],
-        demoted: set[int],
+        self, before: Manager, operation: Operation, answer: Answer, after: Manager, hit: Hit, demoted: set[int]
     ) -> None:
         assert isinstance(operation, (Admit, Schedule)), "only an allocation demotes"
         assert not isinstance(answer, Refused) or not answer.gate, "what the gate refuses demotes nothing"
-        waited = [block for block in before.snapshot().pinned.queue if block not in kept]
-        younger = set(self.blocks) - {*before.snapshot().pinned.queue}
-        # Whatever this very operation pinned is younger than all that waited.
-        oldest = waited[: len(demoted)]
+        waited = before.snapshot().pinned.queue
+        kept = _held(after, operation.request, answer, hit)
+        oldest = [block for block in waited if block not in kept][: len(demoted)]
         assert set(oldest) <= demoted
-        assert demoted - set(oldest) <= younger
+        # Whatever this very operation pinned is younger than all that waited.
+        assert not (demoted - set(oldest)) & set(waited)
         if isinstance(operation, Schedule) or not before.settings.full_sequence_must_fit:
             assert isinstance(answer, Granted)
             assert len(after.pool.free) == 0, "no more are demoted than are missing"
 
 
-def _held(after: Manager, operation: Operation, hit: Hit) -> set[int]:
-    """Of a hit, the blocks that its request holds now, and those that are copied."""
-    named = {block for table in after.tables[operation.request] for block in table.blocks}  # type: ignore[union-attr]
+def _held(after: Manager, number: int, answer: Answer, hit: Hit) -> set[int]:
+    """Of a hit, the blocks that its request holds for it, and those that are copied."""
+    new = {block for blocks in answer.blocks for block in blocks} if isinstance(answer, Granted) else set()
+    named = {block for table in after.tables[number] for block in table.blocks} - new
     return {block for blocks in hit.blocks for block in blocks} & named | {partial.source for partial in hit.partials}
 
 

@@ -64,7 +64,7 @@ COPYING_GEOMETRIES = (
 
 STATE_GEOMETRIES = (
     Geometry((Group("full", 2), Group("mamba", 2, states="all", draft_states=2))),
-    Geometry((Group("full", 4, lookahead=True), Group("mamba", 4, states="align", draft_states=2))),
+    Geometry((Group("full", 6, lookahead=True), Group("mamba", 6, states="align", draft_states=2))),
     Geometry((Group("full", 4), Group("mamba", 24, states="none", draft_states=2))),
 )
 """Layers that keep states, in every mode."""
@@ -112,9 +112,22 @@ together = starts.flatmap(
 )
 """Prompts that agree, admitted in one step."""
 
+speculations = numbers.flatmap(
+    lambda number: st.tuples(
+        st.builds(Sample, st.just(number), st.just(0), tokens, st.sampled_from([2, 7])),
+        st.just(Schedule(number, 64)),
+        dispatches,
+        st.builds(Sample, st.just(number), st.sampled_from([0, 1, 2, 7]), tokens, st.just(0)),
+        st.just(Schedule(number, 64)),
+        dispatches,
+    )
+)
+"""A request that has its prompt drafts, and goes on with what was accepted."""
+
 SCENES: dict[str, st.SearchStrategy[tuple[Operation, ...]]] = {
     "serve": st.tuples(arrivals, admissions, dispatches, schedules, dispatches),
     "decode": st.tuples(schedules, dispatches, samples, schedules, dispatches, samples),
+    "speculate": speculations,
     "load": st.tuples(arrivals, loads, dispatches, transfers, admissions),
     "send": st.tuples(dispatches, st.builds(Finish, numbers, st.just(True)), transfers),
     "together": together,
@@ -138,9 +151,10 @@ SCENES: dict[str, st.SearchStrategy[tuple[Operation, ...]]] = {
 }
 """What may happen next: mostly one operation, and the everyday sequences that single draws seldom hit upon."""
 
-scenes = st.sampled_from([*SCENES, *["serve", "decode"] * 5, *["together", "load", "send"] * 2]).flatmap(SCENES.__getitem__)
+scenes = st.sampled_from([*SCENES, *["serve", "decode"] * 5, *["speculate", "together", "load", "send"] * 2]).flatmap(
+    SCENES.__getitem__
+)
 traces = st.lists(scenes, min_size=12, max_size=30).map(lambda several: [each for scene in several for each in scene])
-
 
 
 def _retained(geometry: Geometry) -> st.SearchStrategy[int | None]:

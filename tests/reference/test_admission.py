@@ -19,7 +19,7 @@ from .stage import SHORT, UNIT
 FULL = Group("full", 4)
 WINDOW = Group("sliding_window", 4, 9)
 LOCAL = Group("chunked_local", 4, 8)
-STATES = Group("mamba", 4, states="align", draft_states=2)
+STATES = Group("mamba", 8, states="align", draft_states=2)
 STATE = Group("mamba", 100, states="none", draft_states=2)
 
 
@@ -42,13 +42,14 @@ def settings_of(*groups: Group, **rest: Any) -> Settings:
         (LOCAL, 41, 33, 3),  # 11 entries, 8 dead
         (STATES, 41, 0, 4),  # running, where it came from, two for drafts
         (STATES, 3, 0, 3),
-        (STATES, 41, 40, 4),  # 13 entries, 40 - 3 tokens dead: 9 blocks
+        (STATES, 41, 40, 4),  # 8 entries, 40 - 3 tokens dead: 4 blocks
         (STATE, 41, 0, 3),
     ],
 )
 def test_the_peak(group: Group, tokens: int, computed: int, expected: int) -> None:
     """Goal: a request counts what it holds at its peak: all its blocks, or what its kind holds at most while it is
-    computed in chunks, whichever is less. Method: by hand, for every kind; block 4.
+    computed in chunks, whichever is less. Method: by hand, for every kind; block 4, states of 8
+    tokens.
     """
     assert expected == blocks_at_peak(settings_of(group, caches=False), group, tokens, computed)
 
@@ -64,6 +65,15 @@ def test_what_is_still_to_come() -> None:
 def test_what_fits_an_empty_pool(blocks: int, expected: bool) -> None:
     """Goal: a request that never fits is known at once. Method: 16 blocks for 41 tokens, and the null block."""
     assert expected == fits_empty_pool(settings_of(FULL, WINDOW, blocks=blocks), 41)
+
+
+@pytest.mark.parametrize(("blocks", "expected"), [(9, True), (8, False)])
+def test_an_empty_pool_has_room_for_a_copy(blocks: int, expected: bool) -> None:
+    """Goal: a hit does not make a request too large. Method: 80 tokens are 2 and 5 blocks; the source of a copy, which
+    nobody else may hold, is one more.
+    """
+    settings = settings_of(UNIT, SHORT, blocks=blocks, chunk_tokens=64, tokens_max=1024)
+    assert expected == fits_empty_pool(settings, 80)
 
 
 @pytest.mark.parametrize(

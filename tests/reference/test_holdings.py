@@ -61,7 +61,7 @@ def test_group_by_group_from_the_front() -> None:
     lost = cache(holdings, 2, 5)
     assert Allocation(((1, 2, 3), (4, 5, 6)), tuple(lost)) == holdings.allocate(0, Span(0, 9), NO_HIT)
     assert [7, 8, 9, 10, 11] == list(holdings.pool.free)
-    assert [Table([1, 2, 3], 0, 0, False), Table([4, 5, 6], 0, 0, False)] == holdings.tables[0]
+    assert [Table([1, 2, 3], 0, 0, fresh=False), Table([4, 5, 6], 0, 0, fresh=False)] == holdings.tables[0]
 
 
 def test_what_is_provided_comes_first_in_all_groups() -> None:

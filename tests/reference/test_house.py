@@ -108,8 +108,17 @@ TWICE: dict[str, dict[str, str]] = {
         "block_pool.BlockPool.__init__": "chooses the queue that keeps the order",
         "snapshot._check_scratch": "judges whether it was kept, of any system: a judge asks for itself",
     },
+    "window_tokens": {
+        "geometry.Group.attention": "chooses the kind, which answers for the window from there on",
+        "geometry.Group.tail_blocks": "debt: how long a tail is should be asked of the kind",
+    },
+    "loads": {
+        "manager.Manager._admit": "whether the last token may arrive as well",
+        "manager.Manager._allocate": "debt: whether anything is computed now; both could be decided here",
+        "population.Population._compute": "follows what was granted",
+    },
 }
-"""The flags that are tested in more than one function: all of these, each with what it asks for."""
+"""The flags that are tested in more than one function: all of these functions, each with what it asks."""
 
 
 def test_no_flag_is_tested_in_more_than_one_place() -> None:

@@ -116,6 +116,7 @@ def steps(prefill: int, chunk: int, decode: int, drafts: int, size: int) -> Iter
     computed = 0
     while computed < prefill:
         tokens = tokens_to_boundary(computed, min(chunk, prefill - computed), size)
+        assert tokens > 0
         yield tokens, tokens
         computed += tokens
     for step in range(decode):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from kvreference.answers import Done, Granted, Happened, Statistics
+from kvreference.answers import Done, Granted, Happened, Refused, Statistics
 from kvreference.block_pool import Pinned
+from kvreference.geometry import Group
 from kvreference.manager import Manager, step
 from kvreference.operations import (
     Abort,
     Admit,
     Arrive,
     CommonPrefix,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -24,9 +28,10 @@ from kvreference.operations import (
     Schedule,
     TakeEvents,
     TakeStatistics,
+    Transferred,
 )
 
-from .stage import BUDGET, FULL, WINDOW, arrive, enter, manager_of, perform, seen
+from .stage import BUDGET, FULL, SHORT, UNIT, WINDOW, arrive, enter, manager_of, perform, seen
 
 
 def busy() -> Manager:
@@ -42,38 +47,89 @@ def everything(manager: Manager) -> list[object]:
     copy = manager.copy()
     requests = [request.copy() for request in copy.population.alive.values()]
     taken = [copy.apply(TakeEvents()), copy.apply(TakeStatistics())]
-    return [seen(copy), requests, copy.population.arrived, *taken]
+    return [seen(copy), requests, copy.population.arrived, copy.pool.partial.offers, *taken]
+
+
+def in_a_step() -> Manager:
+    """Request 0 is to be answered, 1 copies from it and computes in a step that is not dispatched, as do 2, which loads
+    behind a copy, and 3, of whose tokens 4, waiting, would copy. 5 has ended and sends; 6, ended, left pinned blocks.
+    """
+    manager = manager_of(
+        *(UNIT, SHORT, Group("mamba", 16, states="align", draft_states=2)),
+        drafts_max=2,
+        pin_drop_blocks_min=1,
+        retention_interval_tokens=16,
+        scratch_first=True,
+    )
+    perform(manager, arrive(0, 48), arrive(1, 48), arrive(2, 48))
+    perform(manager, arrive(3, 48, first=1000), arrive(4, 60, first=1000), arrive(5, 48, first=2000))
+    perform(manager, arrive(6, 100, first=9000), Admit(6, BUDGET))
+    perform(manager, Admit(0, 33), Admit(5, BUDGET), Dispatch(), Finish(6), Finish(5, sends=True), Schedule(0, BUDGET))
+    perform(manager, Dispatch(), Admit(1, BUDGET), Admit(2, BUDGET, 3, loads=True), Admit(3, BUDGET))
+    return manager
+
+
+def between_steps() -> Manager:
+    """The same, dispatched; 2 has loaded."""
+    manager = in_a_step()
+    perform(manager, Dispatch(), Transferred(2))
+    return manager
 
 
 @pytest.mark.parametrize(
-    "operation",
+    ("start", "operation"),
     [
-        Arrive(3, (Run(0, 9),)),
-        LookUp(2),
-        Admit(2, BUDGET),
-        Schedule(0, BUDGET),
-        Schedule(1, BUDGET),
-        Preempt(0),
-        Finish(0),
-        Abort(2),
-        ReleaseSkipped(0),
-        CommonPrefix(0),
-        Evict(1),
-        Reset(),
-        TakeEvents(),
-        TakeStatistics(),
+        (busy, Arrive(3, (Run(0, 9),))),
+        (busy, LookUp(2)),
+        (busy, Admit(2, BUDGET)),
+        (busy, Schedule(0, BUDGET)),
+        (busy, Schedule(1, BUDGET)),
+        (busy, Preempt(0)),
+        (busy, Finish(0)),
+        (busy, Abort(2)),
+        (busy, ReleaseSkipped(0)),
+        (busy, CommonPrefix(0)),
+        (busy, Evict(1)),
+        (busy, Reset()),
+        (busy, TakeEvents()),
+        (busy, TakeStatistics()),
+        (in_a_step, Admit(4, BUDGET)),
+        (in_a_step, Dispatch()),
+        (in_a_step, Transferred(5)),
+        (in_a_step, Sample(0, 0, 7, 2)),
+        (in_a_step, Evict(1)),
+        (between_steps, Admit(2, BUDGET)),
+        (between_steps, Admit(4, BUDGET)),
+        (between_steps, Abort(2)),
+        (between_steps, Finish(1, sends=True)),
+        (between_steps, Finish(0)),
+        (between_steps, ReleaseSkipped(1)),
     ],
 )
-def test_a_step_leaves_the_given_state_alone(operation: Operation) -> None:
+def test_a_step_leaves_the_given_state_alone(start: Callable[[], Manager], operation: Operation) -> None:
     """Goal: a state is a value, so that it can be kept and compared. Method: everything told before and after; and
     the same operation in place answers and leaves the same.
     """
-    manager = busy()
+    manager = start()
     before = everything(manager)
     after, answer = step(manager, operation)
     assert before == everything(manager)
     assert answer == perform(manager, operation)
     assert everything(after) == everything(manager)
+
+
+def test_what_is_pending_is_part_of_the_state() -> None:
+    """Goal: copies, and what this step computes, are copied too. Method: after two futures, one dispatched, the given
+    state still has two copies to make, and refuses the request that would copy what it computes.
+    """
+    manager = in_a_step()
+    assert 2 == len(manager.copies)
+    after, _ = step(manager, Dispatch())
+    assert Refused(48, gate=True) == manager.copy().apply(Admit(4, BUDGET))
+    assert Refused(48, gate=True) == manager.copy().copy().apply(Admit(4, BUDGET))
+    granted = after.apply(Admit(4, BUDGET))
+    assert isinstance(granted, Granted)
+    assert (2, 1) == (len(manager.copies), len(after.copies))
 
 
 def test_a_step_from_a_step() -> None:

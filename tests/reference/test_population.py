@@ -243,8 +243,8 @@ def test_chunks_end_where_states_are_kept(computed: int, budget: int, tokens: in
 
     Method: 21 tokens, states of 4, steps of 16; the last token is not asked about.
     """
-    geometry = Geometry((Group("full", 8), Group("mamba", 4, states="align", draft_states=4)))
-    population = population_of(geometry=geometry)
+    geometry = Geometry((Group("full", 8), Group("mamba", 4, states="align")))
+    population = population_of(geometry=geometry, drafts_max=0)
     request = settle(population, Arrive(0, (Run(0, 21),)))
     assert tokens == population.tokens_from(request, computed, budget)
 

@@ -27,7 +27,9 @@ def known_of(geometry: Geometry, tokens: int) -> list[Prefix]:
 
 
 def computed(geometry: Geometry, cache: NoPrefixCache, tokens: int, now: bool) -> tuple[BlockPool, list[Prefix]]:
-    """A pool in which the first ``tokens`` tokens were registered; group ``g`` has block ``10 * g + i + 1`` at ``i``."""
+    """A pool in which the first ``tokens`` tokens were registered; group ``g`` has block ``10 * g + i + 1`` at
+    position ``i``.
+    """
     prefixes = known_of(geometry, 40)
     request = Request(0, list(range(40)), Keys(), reads_cache=True, prompt_tokens=40)
     tables = [Table([10 * g + i + 1 for i in range(10)], 0, 0) for g in range(len(geometry.groups))]
@@ -102,7 +104,9 @@ def test_what_has_arrived_is_ready() -> None:
 
 
 def test_drafts_are_not_registered() -> None:
-    """Goal: only a request's own tokens are cached. Method: 8 tokens and 3 drafts are computed: one block of 4 fewer."""
+    """Goal: only a request's own tokens are cached. Method: 8 tokens and 4 drafts are computed, three blocks of 4; the
+    third is not cached.
+    """
     geometry = Geometry((WINDOW,))
     cache = PrefixCache(geometry, Dense(geometry))
     pool = BlockPool(10)

@@ -157,14 +157,16 @@ def test_nothing_happens_to_a_step_on_its_way(operation: Any, undispatched: list
     ("group", "legal"),
     [
         (UNIT, True),
-        (Group("mamba", 4, states="align", draft_states=2), True),
+        (Group("mamba", 8, states="align", draft_states=2), True),
         (Group("mamba", 4, states="all", draft_states=2), True),
         (Group("full", 4), False),
         (Group("sliding_window", 4, 9), False),
     ],
 )
 def test_a_dispatch_matters_where_something_is_copied(group: Group, legal: bool) -> None:
-    """Goal: where nothing is copied there are no steps to tell apart. Method: one group of each kind beside a full one."""
+    """Goal: where nothing is copied there are no steps to tell apart. Method: one group of each kind beside a
+    full one.
+    """
     population = Population(evolve(LIMITS, geometry=Geometry((Group("full", 4), group))))
     assert (Dispatch() if legal else None) == population.resolve(Dispatch())
 

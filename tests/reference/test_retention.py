@@ -179,6 +179,7 @@ def test_other_kinds_are_read_from_every_boundary() -> None:
         (96, 0, 200, [96, 128, 192]),  # 128 for the replay of 150
         (96, 96, 128, [128]),
         (96, 128, 191, []),
+        (96, 128, 192, [192]),
         (128, 0, 200, [128]),  # a multiple that is the replay's as well is one boundary
         (0, 0, 1000, [128]),
         (0, 0, 127, []),

@@ -191,7 +191,9 @@ def test_a_source_that_nobody_holds() -> None:
 
 
 def test_only_a_promise_is_held_to() -> None:
-    """Goal: without scratch first, order is no invariant. Method: the order that breaks the promise, nothing promised."""
+    """Goal: without scratch first, order is no invariant. Method: the order that breaks the promise, and nothing is
+    promised.
+    """
     assert [] == check(changed({"free": [5, 6]}))
 
 

@@ -7,7 +7,7 @@ import pytest
 from kvreference.answers import Hit
 from kvreference.content import Keys, Prefix, Prefixes
 from kvreference.geometry import Geometry, Group
-from kvreference.tables import Table, blocks_new, content_up_to, plan, tables_of_hit
+from kvreference.tables import Plan, Table, blocks_new, content_up_to, plan, plan_provided, tables_of_hit
 
 FULL = Group("full", 4)
 WINDOW = Group("sliding_window", 2, 5)
@@ -40,7 +40,8 @@ def test_the_tables_of_a_hit(computed: int, full: list[int], window: list[int]) 
     a table begins with was offered to the cache before.
     """
     tables = tables_of_hit(GEOMETRY, Hit(8, ((1, 2), (0, 0, 7, 8))), computed)
-    assert [Table(full, 2, 8), Table(window, len(window), 8)] == tables
+    dead = next((i for i, block in enumerate(window) if block), len(window))
+    assert [Table(full, 2, 8), Table(window, len(window), 8, dead)] == tables
 
 
 def test_no_hit_no_table() -> None:
@@ -49,31 +50,41 @@ def test_no_hit_no_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provided", "tokens", "slots", "first", "second"),
+    ("provided", "first", "tokens", "slots", "second"),
     [
-        (0, 9, 9, [[1, 2], [0, 0, 7, 8]], [[1, 2, None], [0, 0, 7, 8, None]]),
-        (0, 8, 8, [[1, 2], [0, 0, 7, 8]], [[1, 2], [0, 0, 7, 8]]),
-        (0, 8, 9, [[1, 2], [0, 0, 7, 8]], [[1, 2, None], [0, 0, 7, 8, None]]),
-        (0, 3, 3, [[1, 2], [0, 0, 7, 8]], [[1, 2], [0, 0, 7, 8]]),
-        (10, 13, 13, [[1, 2, None], [0, 0, 7, 8, None]], [[1, 2, None, None], [0, 0, 7, 8, None, None, None]]),
-        (10, 10, 10, [[1, 2, None], [0, 0, 7, 8, None]], [[1, 2, None], [0, 0, 7, 8, None]]),
+        (0, [None, None], 9, 9, [[1, 2, None], [0, 0, 7, 8, None]]),
+        (0, [None, None], 8, 8, [None, None]),
+        (0, [None, None], 7, 9, [[1, 2, None], [0, 0, 7, 8, None]]),
+        (0, [None, None], 3, 3, [None, None]),
+        (8, [None, None], 8, 8, [None, None]),
+        (10, [[1, 2, None], [0, 0, 7, 8, None]], 10, 10, [None, None]),
+        (9, [[1, 2, None], [0, 0, 7, 8, None]], 11, 11, [None, [0, 0, 7, 8, None, None]]),
+        (10, [[1, 2, None], [0, 0, 7, 8, None]], 13, 13, [[1, 2, None, None], [0, 0, 7, 8, None, None, None]]),
     ],
 )
-def test_what_tables_must_become(
-    provided: int, tokens: int, slots: int, first: list[list[int | None]], second: list[list[int | None]]
-) -> None:
-    """Goal: new blocks for what is provided in every group, then for the rest; a table never shrinks.
-
-    Method: 8 tokens are there. Slots behind the tokens count; what is provided counts first.
+def test_what_tables_must_become(provided: int, first: Plan, tokens: int, slots: int, second: Plan) -> None:
+    """Goal: new blocks for what is provided in every group, then for the rest; a table never shrinks, and one that is
+    long enough stays as it is. Method: 8 tokens are there; slots behind the tokens count as well.
     """
-    planned = plan(GEOMETRY, tables_of([1, 2], [0, 0, 7, 8]), provided, tokens, slots)
-    assert (first, second) == planned
+    tables = tables_of([1, 2], [0, 0, 7, 8])
+    assert first == plan_provided(GEOMETRY, tables, provided)
+    assert second == plan(GEOMETRY, tables, first, tokens, slots)
 
 
-def test_new_blocks_are_counted_over_all_groups() -> None:
-    """Goal: one pool serves all groups. Method: one, two and no new block; the null block is no new one."""
-    assert 3 == blocks_new([[1, None], [None, 0, None], [0]])
-    assert 0 == blocks_new([])
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([None, None], [None, None], 0),
+        ([None, None], [[1, None], [None, 0, None]], 3),
+        ([[None], [7, None]], [None, None], 2),
+        ([[None], [7, None]], [[None, None], None], 3),
+    ],
+)
+def test_new_blocks_are_counted_over_all_groups(first: Plan, second: Plan, expected: int) -> None:
+    """Goal: one pool serves all groups, and what is planned twice is taken once. Method: the second plan goes on from
+    the first; the null block is no new one.
+    """
+    assert expected == blocks_new(second, first)
 
 
 def test_content_ends_where_it_says() -> None:

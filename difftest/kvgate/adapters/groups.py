@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from attrs import evolve
+
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
@@ -44,7 +46,7 @@ def _unsupported(settings: Settings) -> Iterator[str]:
 
 def _alike(group: Group) -> object:
     """What two groups share that vLLM looks up together: it does not tell groups apart by their draft layers."""
-    return group.kind, group.block_size_tokens, group.window_tokens, group.compress_ratio, group.states
+    return evolve(group, lookahead=False)
 
 
 def group_specs(geometry: Geometry) -> list[KVCacheGroupSpec]:

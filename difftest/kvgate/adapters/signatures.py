@@ -16,6 +16,9 @@ _MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
 _UTILS = "vllm.v1.core.kv_cache_utils"
 _SPECS = "vllm.v1.kv_cache_interface"
 
+_ATTENTION = ("block_size", "num_kv_heads", "head_size", "dtype", "kv_quant_mode", "page_size_padded")
+_COMPRESSED = ("cache_dtype_str", "alignment", "compress_ratio", "model_version")
+
 PINNED: Mapping[str, tuple[str, ...]] = {
     f"{_MANAGER}.__init__": (
         "self",
@@ -52,6 +55,9 @@ PINNED: Mapping[str, tuple[str, ...]] = {
         "num_encoder_tokens",
     ),
     f"{_MANAGER}.free": ("self", "request"),
+    f"{_MANAGER}.cache_blocks": ("self", "request", "num_computed_tokens"),
+    f"{_MANAGER}.get_block_ids": ("self", "request_id"),
+    f"{_MANAGER}.new_step_starts": ("self",),
     f"{_MANAGER}.remove_skipped_blocks": ("self", "request_id", "total_computed_tokens"),
     f"{_MANAGER}.evict_blocks": ("self", "block_ids"),
     f"{_MANAGER}.reset_prefix_cache": ("self",),
@@ -61,8 +67,23 @@ PINNED: Mapping[str, tuple[str, ...]] = {
     f"{_UTILS}:get_request_block_hasher": ("block_size", "caching_hash_fn"),
     f"{_UTILS}:init_none_hash": ("hash_fn",),
     f"{_UTILS}:FreeKVCacheBlockQueue.__init__": ("self", "blocks"),
+    "vllm.v1.request:Request.append_output_token_ids": ("self", "token_ids"),
     f"{_SPECS}:KVCacheConfig": ("num_blocks", "kv_cache_tensors", "kv_cache_groups"),
     f"{_SPECS}:KVCacheGroupSpec": ("layer_names", "kv_cache_spec", "is_eagle_group"),
+    f"{_SPECS}:FullAttentionSpec": (*_ATTENTION, "head_size_v", "sliding_window", "attention_chunk_size"),
+    f"{_SPECS}:MLAAttentionSpec": (*_ATTENTION, "head_size_v", "sliding_window", "attention_chunk_size", *_COMPRESSED),
+    f"{_SPECS}:SlidingWindowSpec": (*_ATTENTION, "sliding_window", "head_size_v"),
+    f"{_SPECS}:SlidingWindowMLASpec": (*_ATTENTION, "sliding_window", "head_size_v", *_COMPRESSED),
+    f"{_SPECS}:ChunkedLocalAttentionSpec": (*_ATTENTION, "attention_chunk_size"),
+    f"{_SPECS}:MambaSpec": (
+        "block_size",
+        "shapes",
+        "dtypes",
+        "page_size_padded",
+        "mamba_type",
+        "mamba_cache_mode",
+        "num_speculative_blocks",
+    ),
 }
 """``module:symbol`` to the names of its parameters, in order."""
 

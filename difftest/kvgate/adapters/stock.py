@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.groups import group_specs, unsupported
+from kvgate.errors import UsageError
 from kvreference.answers import (
     Answer,
     BlockTable,
@@ -164,6 +165,11 @@ class Stock:
             # The last token is computed here: now, or again after the load, unless its state could not be taken back.
             left = 0 if operation.loads and not self.settings.geometry.keeps_states else 1
             external = min(operation.external_tokens, request.num_tokens - hit - left)
+            if external and self.settings.geometry.state_block_tokens is not None:
+                raise UsageError(
+                    "the system does not support transfers where states are kept in mode align: the scheduler of vLLM "
+                    "0.20.2 asserts that there are no external tokens"
+                )
         if self.settings.full_sequence_must_fit and not self.manager.can_fit_full_sequence(
             request,
             num_new_computed_tokens=hit,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kvgate.explorer.designs import Design
     from kvgate.explorer.exploration import Limits
     from kvgate.explorer.explored import Explored
-    from kvgate.explorer.tiny import Tiny
+    from kvgate.explorer.world import Explorable
 
 
 def explore(
@@ -93,7 +93,7 @@ def _listing() -> str:
     return "\n".join(["models:", *models, "", "designs that do not work:", *designs])
 
 
-def _chosen(names: Sequence[str], all_models: bool, design: Design | None) -> list[Tiny]:
+def _chosen(names: Sequence[str], all_models: bool, design: Design | None) -> list[Explorable]:
     """The models to explore: those that were named, all of them, or the one that shows what is wrong with a design.
 
     Raises:
@@ -110,7 +110,9 @@ def _chosen(names: Sequence[str], all_models: bool, design: Design | None) -> li
     return [load(design.model)]
 
 
-def _explored(tiny: Tiny, design: Design | None, deep: bool, limits: Limits, say: Callable[[str], None]) -> Explored:
+def _explored(
+    tiny: Explorable, design: Design | None, deep: bool, limits: Limits, say: Callable[[str], None]
+) -> Explored:
     from kvgate.explorer.exploration import Sighting
     from kvgate.explorer.explored import Explored
     from kvgate.explorer.search import Search

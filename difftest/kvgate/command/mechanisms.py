@@ -84,8 +84,10 @@ def _driven(mechanism: Mechanism, operations: int, seed: int, say: Callable[[str
 
 
 def _explored(mechanism: Mechanism, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    from kvgate.explorer.search import Limits, Search, Sighting
-    from kvgate.explorer.tiny import SHALLOW, load
+    from kvgate.explorer.exploration import Limits, Sighting
+    from kvgate.explorer.search import Search
+    from kvgate.explorer.tiny import SHALLOW
+    from kvgate.explorer.tiny_models import load
 
     rows = []
     for name in mechanism.tiny:

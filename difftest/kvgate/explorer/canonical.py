@@ -95,7 +95,7 @@ class Canonical:
         for group, table in zip(self._groups, tables, strict=True):
             # As above: elsewhere no boundary is ever offered.
             boundary_tokens = table.boundary_tokens if group.copies else None
-            yield walk.along(table.blocks), table.registered, boundary_tokens, table.fresh
+            yield walk.along(table.blocks), table.registered, boundary_tokens, table.dead, table.fresh
 
 
 def _waiting(manager: Manager, walk: Walk) -> Iterator[Hashable]:

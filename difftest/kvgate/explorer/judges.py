@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from kvreference.admission import fits_empty_pool
-from kvreference.answers import Answer, Refused
+from kvgate.explorer.step_judges import kept_out, offered_twice, unhit
+from kvreference.answers import Answer
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Operation
+from kvreference.operations import Operation
 from kvreference.snapshot import Violation, check
 
 OfState: TypeAlias = Callable[[Manager], Sequence[Violation]]
@@ -28,23 +28,32 @@ def invariants(manager: Manager) -> Sequence[Violation]:
     return check(manager.snapshot())
 
 
-def kept_out(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
-    """A request is refused though nobody holds a block and all of it fits: it can never be admitted."""
-    del after
-    if not (isinstance(operation, Admit) and isinstance(answer, Refused)) or before.tables:
-        return ()
-    tokens = len(before.population[operation.request].tokens)
-    if not fits_empty_pool(before.settings, tokens):
-        return ()
-    return (Violation("KV-LIVE-01", f"nobody holds a block, {tokens} tokens fit, and the request is refused"),)
+def no_invariants(manager: Manager) -> Sequence[Violation]:
+    """Nothing: for a design whose fault the invariants would see before it has done any harm."""
+    del manager
+    return ()
+
+
+def copies_unheld(manager: Manager) -> Sequence[Violation]:
+    """Copies whose source or destination nobody holds, and nothing else."""
+    return [violation for violation in check(manager.snapshot()) if violation.statement == "KV-INV-09"]
 
 
 @frozen
 class Judges:
-    """Who judges, besides ghost memory."""
+    """Who judges."""
 
     of_state: OfState = invariants
-    of_step: OfStep = kept_out
+    watches_memory: bool = True
+    """Whether ghost memory judges too."""
+    of_steps: tuple[OfStep, ...] = (kept_out, unhit, offered_twice)
+
+    def of_step(
+        self, before: Manager, operation: Operation, answer: Answer, after: Manager, lossless: bool
+    ) -> Sequence[Violation]:
+        """What is wrong with a step; ``lossless`` if nothing cached is ever forgotten by order."""
+        judges = (judge for judge in self.of_steps if lossless or judge is not unhit)
+        return [violation for judge in judges for violation in judge(before, operation, answer, after)]
 
 
 COMMON = Judges()

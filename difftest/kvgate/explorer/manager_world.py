@@ -86,7 +86,9 @@ class ManagerWorld:
         )
         after = self._moment(manager, ghost)
         idle = isinstance(answer, Refused) or isinstance(move, _ACHIEVES_NOTHING)
-        wrong = (*_violations(difference), *self.judges.of_step(state.manager, move, answer, manager))
+        lossless = not (self.scope.menu.evicts or self.scope.menu.resets)
+        seen = self.judges.of_step(state.manager, move, answer, manager, lossless)
+        wrong = (*(_violations(difference) if self.judges.watches_memory else ()), *seen)
         return Outcome(after, answer, not idle or after.key == state.key, wrong)
 
     def judge(self, state: Moment) -> Sequence[Violation]:

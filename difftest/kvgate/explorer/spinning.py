@@ -36,8 +36,7 @@ def idling(successors: Successors) -> Idling:
             circular.append(component)
     if not circular:
         return Idling(max(steps.values(), default=0))
-    first = min(circular, key=min)
-    return Idling(max(steps.values()), _shortest_circle(successors, min(first), set(first)))
+    return Idling(max(steps.values()), _shortest_circle(successors, min(map(min, circular))))
 
 
 def components(successors: Successors) -> Iterator[list[int]]:
@@ -75,14 +74,14 @@ def components(successors: Successors) -> Iterator[list[int]]:
                     yield component
 
 
-def _shortest_circle(successors: Successors, start: int, within: set[int]) -> tuple[int, ...]:
+def _shortest_circle(successors: Successors, start: int) -> tuple[int, ...]:
     """The states of a shortest way from ``start`` back to it, both ends included."""
     before: dict[int, int] = {}
     queue = deque([start])
     while start not in before:
         state = queue.popleft()
         for after in successors.get(state, ()):
-            if after in within and after not in before:
+            if after not in before:
                 before[after] = state
                 queue.append(after)
     circle = [start, before[start]]

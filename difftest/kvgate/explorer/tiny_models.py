@@ -12,6 +12,9 @@ from kvgate.errors import UsageError
 from kvgate.explorer.families import Prompt
 from kvgate.explorer.menu import Menu
 from kvgate.explorer.tiny import Tiny, scope, window
+from kvgate.explorer.tiny_mechanisms import MECHANISMS
+from kvgate.explorer.tiny_schedulers import SCHEDULERS
+from kvgate.explorer.world import Explorable
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 
@@ -115,11 +118,11 @@ _ALL = (
     ),
 )
 
-MODELS: Mapping[str, Tiny] = MappingProxyType({tiny.name: tiny for tiny in _ALL})
+MODELS: Mapping[str, Explorable] = MappingProxyType({tiny.name: tiny for tiny in (*_ALL, *MECHANISMS, *SCHEDULERS)})
 """The tiny models, by name."""
 
 
-def load(name: str) -> Tiny:
+def load(name: str) -> Explorable:
     """The tiny model called ``name``.
 
     Raises:

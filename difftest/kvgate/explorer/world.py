@@ -29,6 +29,24 @@ class Outcome(Generic[State]):
     """What the move itself did wrong; what is wrong with the state is for ``World.judge`` to say."""
 
 
+class Explorable(Protocol):
+    """What has a world to explore: a tiny model, of a block manager or of a scheduler."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+        ...
+
+    @property
+    def mechanism(self) -> str:
+        """What it is about, in one line."""
+        ...
+
+    def world(self, deep: bool = False, design: Any = None) -> World[Any, Any]:
+        """The world to explore: of the reference, or of a design that does not work."""
+        ...
+
+
 class World(Protocol[State, Move]):
     """A transition system with symmetries.
 

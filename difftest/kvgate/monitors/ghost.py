@@ -24,6 +24,7 @@ from kvgate.monitors.states import States
 from kvgate.system import System
 from kvreference.answers import Copies, Copy, Granted
 from kvreference.geometry import Group
+from kvreference.mamba import StateMode
 from kvreference.operations import Admit, Dispatch, Finish, OfRequest, Preempt, Sample, Schedule, Transferred
 from kvreference.population import Request, Status
 from kvreference.settings import Settings
@@ -211,7 +212,10 @@ class GhostMemory:
                 if spare < work.end - work.verified:
                     expected = f"a state for each of {work.end - work.verified} drafts"
                     yield Difference("KV-MEM-02", where, expected, f"the table has {spare} behind the running one")
-                yield self._physical.write_states(index, group, table, work.chain, (work.start, work.end), where)
+                # A kernel hands out what it passes where states are kept everywhere; drafts have states of their own.
+                passing = group.states is StateMode.ALL or work.end > work.verified
+                computed = work.start, work.end
+                yield self._physical.write_states(index, group, table, work.chain, computed, where, passing)
             else:
                 span = work.start, work.end, work.drafted if group.lookahead else work.end
                 yield self._physical.write(index, group, table, work.chain, span, where)
@@ -233,7 +237,8 @@ class GhostMemory:
         for index, (group, table) in enumerate(zip(self.groups, tables, strict=True)):
             if group.keeps_states:
                 span = start, request.tokens_computed
-                found = self._physical.write_states(index, group, table, chain, span, f"request {request.number}")
+                where = f"request {request.number}, group {index}"
+                found = self._physical.write_states(index, group, table, chain, span, where, passing=True)
                 if found is not None:
                     return found
         return None

@@ -118,15 +118,22 @@ class PhysicalSlots:
     # State-space layers: a slot per block
 
     def write_states(
-        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], span: tuple[int, int], where: str
+        self,
+        index: int,
+        group: Group,
+        table: Sequence[int],
+        chain: Sequence[int],
+        span: tuple[int, int],
+        where: str,
+        passing: bool,
     ) -> Difference | None:
-        """Write the state behind ``end``, and those behind every block's end on the way that has a block."""
+        """Write the state behind ``end``; if ``passing``, also those behind every block's end on the way."""
         start, end = span
         size = group.block_size_tokens
         running = (end - 1) // size
         if running >= len(table) or table[running] == NULL:
             return _no_slot(where, end - 1)
-        for position in range(start // size, running + 1):
+        for position in range(start // size if passing else running, running + 1):
             if table[position] != NULL:
                 self._slots[table[position]] = index, (chain[min((position + 1) * size, end) - 1],)
         return None

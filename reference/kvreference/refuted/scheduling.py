@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvreference.scheduler.room import blocks_at_peak, blocks_parked
+from kvreference.scheduler.room import blocks_parked, blocks_to_run
 from kvreference.scheduler.scheduler import Scheduler
 
 
@@ -27,8 +27,8 @@ class LookaheadUnreserved(Scheduler):
     https://github.com/vllm-project/vllm/pull/57104
     """
 
-    def _blocks_at_peak(self, tokens: int) -> int:
-        return blocks_at_peak(evolve(self.settings, drafts_max=0), tokens)
+    def _blocks_to_run(self, tokens: int) -> int:
+        return blocks_to_run(evolve(self.settings, drafts_max=0), tokens)
 
 
 class OversizeBlocksQueue(Scheduler):
@@ -47,7 +47,7 @@ class FullSequenceWithoutRecycling(Scheduler):
     https://github.com/vllm-project/vllm/issues/39734
     """
 
-    def _blocks_at_peak(self, tokens: int) -> int:
+    def _blocks_to_run(self, tokens: int) -> int:
         return sum(group.blocks_occupied(tokens) for group in self.settings.geometry.groups)
 
 
@@ -80,8 +80,8 @@ class ReservedForLoadsAlone(Scheduler):
     def _leaves_room(self, number: int) -> bool:
         tokens = {other: len(request.tokens) for other, request in self.manager.population.alive.items()}
         parked = blocks_parked(self.manager.tables, self.queues.running)
-        needed = self._blocks_at_peak(tokens[number]) + sum(
-            self._blocks_at_peak(tokens[other]) - held for other, held in parked.items()
+        needed = self._blocks_to_run(tokens[number]) + sum(
+            self._blocks_to_run(tokens[other]) - held for other, held in parked.items()
         )
         return not self.queues.terms[number].parks or needed <= len(self.manager.pool.free)
 

@@ -26,7 +26,7 @@ from kvreference.scheduler.limits import Limits, Reason
 from kvreference.scheduler.observation import Observation
 from kvreference.scheduler.operations import Operation, Reply, Step, Submit
 from kvreference.scheduler.queues import Queues, Terms
-from kvreference.scheduler.room import blocks_at_peak, blocks_parked, is_room
+from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
 from kvreference.settings import Settings
 
 
@@ -105,7 +105,7 @@ class Scheduler:
 
     def _fits_alone(self, limit_tokens: int) -> bool:
         """Whether a request gets to its end if nobody else holds a block. Its last token is never computed."""
-        return blocks_at_peak(self.settings, limit_tokens - 1) <= self.settings.blocks - 1
+        return blocks_to_run(self.settings, limit_tokens - 1) <= self.settings.blocks - 1
 
     # A step
 
@@ -196,13 +196,13 @@ class Scheduler:
         parked = blocks_parked(self.manager.tables, self.queues.running)
         let_in = {number}
         if terms[number].parks:
-            parked[number] = self._blocks_at_peak(len(self.manager.population[number].tokens))
+            parked[number] = self._blocks_to_run(len(self.manager.population[number].tokens))
             let_in.update(other for other in terms if terms[other].entered)
-        needed = {other: self._blocks_at_peak(terms[other].limit_tokens - 1) for other in let_in}
+        needed = {other: self._blocks_to_run(terms[other].limit_tokens - 1) for other in let_in}
         return is_room(self.settings.blocks - 1, needed, parked)
 
-    def _blocks_at_peak(self, tokens: int) -> int:
-        return blocks_at_peak(self.settings, tokens)
+    def _blocks_to_run(self, tokens: int) -> int:
+        return blocks_to_run(self.settings, tokens)
 
 
 def step(scheduler: Scheduler, operation: Operation) -> tuple[Scheduler, Observation]:

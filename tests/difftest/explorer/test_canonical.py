@@ -1,8 +1,7 @@
 """The canonical form.
 
-Goal: two states have the same form exactly if they differ in names alone. Method: one history under other names; a
-second look that tries all names for blocks and families; and everything that the state consists of, which must be in
-the form or be left out for a reason.
+Goal: two states have the same form exactly if they differ in names alone. Method: one history under other names, and a
+second look that tries all names for blocks and families.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from attrs import evolve, fields
 
-from kvgate.explorer.canonical import LEFT_OUT
 from kvgate.explorer.families import Prompt, family_of, token_at, within_family
 from kvgate.explorer.manager_world import ManagerWorld, Moment
 from kvgate.explorer.menu import Menu
@@ -24,12 +21,7 @@ from kvreference.block_pool import NULL
 from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue
 from kvreference.geometry import Group
-from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Finish, Operation, Preempt, Sample, Schedule
-from kvreference.pinned_tier import PinnedPool
-from kvreference.population import Request
-from kvreference.prefix_cache import PrefixCache
-from kvreference.tables import Table
 
 from .stage import FULL, WINDOW, world_of
 
@@ -171,64 +163,3 @@ def test_states_have_the_same_form_exactly_if_some_names_make_them_the_same(grou
     pairs = {(state.key, smallest(state)) for state in met(world, states_max=300)}
     assert 300 < len(pairs)
     assert len(pairs) == len({form for form, _ in pairs}) == len({description for _, description in pairs})
-
-
-IN_THE_FORM = {
-    "Manager": {"population", "holdings", "cache"},
-    "Population": {"alive"},
-    "Request": {
-        *("tokens", "keys", "reads_cache", "prompt_tokens", "status", "tokens_computed"),
-        *("drafts", "drafts_in_flight", "undispatched"),
-    },
-    "Holdings": {"pool", "tables", "copies"},
-    "Table": {"blocks", "registered", "boundary_tokens", "fresh"},
-    "PinnedPool": {"references", "free", "cached", "partial", "is_pinned", "pinned"},
-    "FreeQueue": {"_order"},
-    "CachedMap": {"_blocks", "_content"},
-    "PartialMap": {"_blocks", "_contents"},
-    "PrefixCache": {"fenced"},
-    "GhostMemory": {"_physical", "_pending", "_transfers"},
-    "PhysicalSlots": {"_slots"},
-}
-"""What a state consists of: whatever is added to it must be added to the form."""
-CONSTANT = {"settings", "geometry", "groups", "retention", "drop_blocks_min", "states"}
-"""What no operation changes, and what only ever grows."""
-
-
-def test_everything_is_in_the_form_or_left_out_for_a_reason() -> None:
-    """Goal: what is added to a manager or to ghost memory is not forgotten here. Method: list their attributes."""
-    world = world_of(WINDOW, retention_interval_tokens=1, pin_drop_blocks_min=1)
-    state = world.initial()
-    manager = state.manager
-    assert isinstance(manager.pool, PinnedPool)
-    assert isinstance(manager.cache, PrefixCache)
-    parts: tuple[Any, ...] = (
-        *(manager, manager.population, manager.holdings, manager.pool, manager.pool.free, manager.pool.cached),
-        *(manager.pool.partial, manager.cache, state.ghost, state.ghost._physical),
-    )
-    found = {_make(part): set(vars(part)) - CONSTANT for part in parts}
-    found |= {kind.__name__: {each.name for each in fields(kind)} for kind in (Request, Table)}
-    left_out = {(kind, name) for kind, _, name in (reason.partition(".") for reason in LEFT_OUT)}
-    assert IN_THE_FORM == {
-        kind: {name for name in names if (kind, name) not in left_out} for kind, names in found.items()
-    }
-    assert left_out <= {(kind, name) for kind, names in found.items() for name in names}
-
-
-def _make(part: object) -> str:
-    """The name of a part's class; a manager of any design is a manager."""
-    return "Manager" if isinstance(part, Manager) else type(part).__name__
-
-
-def test_what_is_asked_for_nowhere_does_not_tell_states_apart() -> None:
-    """Where a prompt ended matters with a retention interval, and nowhere else."""
-    replayed: list[Operation] = [Arrive(0, Prompt(3).runs(0)), Admit(0, 8), Sample(0, 0, 3, 0), Preempt(0)]
-    for interval_tokens, same in ((None, True), (2, False)):
-        world = world_of(WINDOW, retention_interval_tokens=interval_tokens)
-        state = world.initial()
-        for move in replayed:
-            state = world.step(state, move).state
-        before = world.key(state)
-        request = state.manager.population[0]
-        state.manager.population.alive[0] = evolve(request, prompt_tokens=request.prompt_tokens + 1)
-        assert same == (before == world._canonical.key(state.manager, state.ghost))

@@ -62,7 +62,7 @@ def test_a_move_that_raises_is_a_violation() -> None:
 
 def test_a_circle_without_progress_is_found_behind_all_else() -> None:
     """With the shortest way to it, and the moves around it; where there is progress on the way round, it is none."""
-    edges = {"a": "b", "b": "C", "c": "dE", "d": "b", "e": "c"}
+    edges = {"a": "b", "b": "C", "c": "Ed", "d": "b", "e": "c"}
     seen = explore(Drawn(edges, idle=frozenset({"bc", "cd", "db", "ce"})))
     assert seen.found is not None
     assert ("KV-LIVE-03", "back in the same state after 3 steps") == (

@@ -35,7 +35,9 @@ EARLY = DESIGNS["released-early"]
 
 def refuted() -> ManagerWorld:
     """The world of a design that does not work."""
-    return MODELS[EARLY.model].world(design=EARLY)
+    world = MODELS[EARLY.model].world(design=EARLY)
+    assert isinstance(world, ManagerWorld)
+    return world
 
 
 def test_a_story_has_fixed_parts() -> None:

@@ -14,7 +14,7 @@ from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.observation import Observation
 from kvreference.scheduler.operations import Operation, Step, Submit
 from kvreference.scheduler.progress import is_held_up, is_stuck, steps_to_answer, steps_to_be_let_in, steps_to_end
-from kvreference.scheduler.room import blocks_at_peak, blocks_parked, is_room
+from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
 from kvreference.snapshot import check
@@ -121,7 +121,7 @@ def _books_wrong(scheduler: Scheduler) -> list[str]:
 def _room_wrong(scheduler: Scheduler) -> list[str]:
     """Who holds more than was said, and whether somebody that was let in cannot get to its end any more."""
     settings, terms = scheduler.settings, scheduler.queues.terms
-    needed = {n: blocks_at_peak(settings, terms[n].limit_tokens - 1) for n in terms if terms[n].entered}
+    needed = {n: blocks_to_run(settings, terms[n].limit_tokens - 1) for n in terms if terms[n].entered}
     held = {n: blocks for n, blocks in blocks_parked(scheduler.manager.tables, ()).items() if n in terms}
     parked = {n: blocks for n, blocks in held.items() if n not in scheduler.queues.running}
     wrong = [f"request {n} holds {held[n]} blocks, not {needed[n]} at most" for n in held if held[n] > needed[n]]

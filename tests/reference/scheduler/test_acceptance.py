@@ -12,7 +12,7 @@ from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Arrive, Run
 from kvreference.scheduler.limits import Limits, Reason
 from kvreference.scheduler.operations import Reply, Step, Submit
-from kvreference.scheduler.room import blocks_at_peak, is_room
+from kvreference.scheduler.room import blocks_to_run, is_room
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
 
@@ -137,7 +137,7 @@ def test_the_longest_request_of_a_real_model_fits_its_smallest_pool() -> None:
     """
     geometry = dsv4_flash_ascend(128)
     limits: dict[str, Any] = {"tokens_max": 32769, "chunk_tokens": 8192, "caches": False}
-    blocks = blocks_at_peak(Settings(geometry, 2, **limits), 32768)
+    blocks = blocks_to_run(Settings(geometry, 2, **limits), 32768)
     scheduler = scheduler_of(*geometry.groups, blocks=blocks, **limits)
     assert Reason.NEVER_FITS == perform(scheduler, submit(0, 32768)).reason
     scheduler = scheduler_of(*geometry.groups, blocks=blocks + 1, limits=Limits(budget_tokens=8192), **limits)

@@ -1,0 +1,135 @@
+"""The designs that were tried elsewhere and given up, and small faults planted into the reference.
+
+The first live in ``kvreference.refuted``, each with its history. The others break one guarantee each, so that no judge
+of the explorer is there in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kvgate.adapters.reference import Reference
+from kvreference.answers import Answer, Copy, Hit
+from kvreference.block_pool import BlockPool
+from kvreference.cached_map import Content
+from kvreference.content import Prefix
+from kvreference.free_queue import FreeQueue
+from kvreference.holdings import Holdings
+from kvreference.operations import Abort, Operation
+from kvreference.pinned_tier import PinnedPool
+from kvreference.population import Population, Request
+from kvreference.prefix_cache import PrefixCache, new_cache
+from kvreference.settings import Settings
+
+
+class StalePins(Reference):
+    """A hit does not take a pinned block out of the pinned queue."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        assert settings.pin_drop_blocks_min is not None
+        self.holdings.pool = _StalePool(settings.blocks, settings.scratch_first, settings.pin_drop_blocks_min)
+
+
+class _StalePool(PinnedPool):
+    def _unqueue(self, block: int) -> None:
+        if not self.is_pinned[block]:
+            super()._unqueue(block)
+
+
+class ScratchLast(Reference):
+    """Scratch is put at the back of the free queue, with whatever is cached."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.pool.free = FreeQueue(self.pool.free)
+
+
+class CopiesTooLittle(Reference):
+    """A copy is a slot short."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.holdings = _CopyingTooLittle(settings)
+
+
+class _CopyingTooLittle(Holdings):
+    def dispatch(self) -> tuple[Copy, ...]:
+        return tuple(Copy(copy.group, copy.source, copy.destination, copy.tokens - 1) for copy in super().dispatch())
+
+
+class Unfenced(Reference):
+    """What a step computes may be copied, and states read, in the same step."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        cache = new_cache(settings)
+        assert isinstance(cache, PrefixCache)
+        self.cache = _UnfencedCache(cache.geometry, cache.retention)
+
+
+class _UnfencedCache(PrefixCache):
+    def is_ready(self, hit: Hit, prefixes: Sequence[Prefix]) -> bool:
+        del hit, prefixes
+        return True
+
+
+class KeepsEntries(Reference):
+    """A block that is handed out keeps the entries inside it."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.holdings.pool = _KeepingPool(settings.blocks, settings.scratch_first)
+
+
+class _KeepingPool(BlockPool):
+    def _forget(self, block: int) -> Content | None:
+        return self.cached.forget(block)
+
+
+class HoldsHitsLate(Reference):
+    """New blocks are taken before the hit is held: one of them may be the hit itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.holdings.pool = _LatePool(settings.blocks, settings.scratch_first)
+
+
+class _LatePool(BlockPool):
+    late: tuple[int, ...] = ()
+
+    def touch(self, blocks: Iterable[int]) -> None:
+        self.late = tuple(blocks)
+
+    def take(self, count: int) -> tuple[list[int], list[Content]]:
+        taken = super().take(count)
+        super().touch(self.late)
+        self.late = ()
+        return taken
+
+
+class GivesUpLoading(Reference):
+    """An abort gives the blocks back at once, whoever still writes into them."""
+
+    def apply(self, operation: Operation) -> Answer:
+        if isinstance(operation, Abort):
+            self.holdings.release_all(operation.request)
+        return super().apply(operation)
+
+
+class AnyChunk(Reference):
+    """The chunks of a prompt end anywhere, also where states are kept at block ends only."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.population = _AnyChunk(settings)
+
+
+class _AnyChunk(Population):
+    def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
+        return min(len(request.tokens) + len(request.drafts) - computed, budget_tokens, self.settings.chunk_tokens)
+
+    def copy(self) -> _AnyChunk:
+        other = super().copy()
+        assert isinstance(other, _AnyChunk)
+        return other

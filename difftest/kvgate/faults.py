@@ -1,0 +1,104 @@
+"""Faults that vLLM 0.20.2 has, planted into the reference: each overrides one rule, and leaves all others alone.
+
+Those of the look-up, of the admission gate and of content are in ``kvgate.declared``, which tells when a fault explains
+a divergence. Here are those of what is held and of what is told.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvreference.answers import Granted, Hit, Refused
+from kvreference.block_pool import NULL
+from kvreference.cached_map import Content
+from kvreference.events import Stored
+from kvreference.holdings import Allocation, Holdings, Span
+from kvreference.manager import Manager
+from kvreference.operations import Admit
+from kvreference.population import Request
+from kvreference.settings import Settings
+from kvreference.tables import Plan, blocks_new, plan_provided, tables_of_hit
+
+
+class EventsSpanNullBlocks(Manager):
+    """One event tells all that one call caches in a group: the tokens of null blocks too, which it does not name."""
+
+    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
+        registered = [table.registered for table in self.tables[request.number]]
+        told = len(self._events)
+        super()._register(request, tokens, now)
+        del self._events[told:]
+        for index, (table, first) in enumerate(zip(self.tables[request.number], registered, strict=True)):
+            if table.registered > first:
+                self._events.append(self._stored(request, index, first, table.registered))
+
+    def _stored(self, request: Request, index: int, first: int, end: int) -> Stored:
+        size = self.geometry.groups[index].block_size_tokens
+        table = self.tables[request.number][index]
+        named = [position for position in range(first, end) if table.blocks[position] != NULL]
+        return Stored(
+            group=index,
+            contents=tuple(self.content(request.number, index, position) for position in named),
+            parent=self.content(request.number, index, first - 1) if first else None,
+            tokens=tuple(request.tokens[first * size : end * size]),
+            block_size_tokens=size,
+            lora=request.keys.lora,
+            extra_keys=tuple(request.keys.of_block(position * size, (position + 1) * size) for position in named),
+        )
+
+
+class ExternalTokensTakeOtherHits(Manager):
+    """Group by group the hit is held and external tokens get blocks: maybe those that a later group has hit."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.holdings = _GroupByGroup(settings)
+
+
+class _GroupByGroup(Holdings):
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        if request in self.tables or not span.provided:
+            return super().allocate(request, span, hit)
+        tables = tables_of_hit(self.settings.geometry, hit, span.computed)
+        provided = plan_provided(self.settings.geometry, tables, span.provided)
+        live = {block for table in tables for block in table.live()}
+        needed = blocks_new(self._plan(tables, provided, span), provided) + self.pool.count_free(live)
+        if needed > len(self.pool.free):
+            return None
+        self.tables[request] = tables
+        before = [len(table.blocks) for table in tables]
+        lost: list[Content] = []
+        for table, layout in zip(tables, provided, strict=True):
+            self.pool.touch(table.live())
+            lost += self._fill([table], [layout])
+        nothing: Plan = [None] * len(tables)
+        lost += self._fill(tables, self._plan(tables, nothing, span))
+        for table in tables:
+            table.fresh = False
+        entries = tuple(tuple(table.blocks[start:]) for table, start in zip(tables, before, strict=True))
+        return Allocation(entries, tuple(lost))
+
+
+class LoadForgetsItsLastToken(Manager):
+    """What is loaded counts as computed, though of a whole request the last token is computed again."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.holdings = _AllComputed(settings)
+        self._end_tokens = 0
+
+    def _allocate(
+        self, request: Request, operation: Admit, hit: Hit, external_tokens: int, lookahead_tokens: int
+    ) -> Granted | Refused:
+        self._end_tokens = request.tokens_computed + hit.tokens + external_tokens
+        return super()._allocate(request, operation, hit, external_tokens, lookahead_tokens)
+
+    def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
+        return super()._fits(request, hit, max(computed, self._end_tokens))
+
+
+class _AllComputed(Holdings):
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        if span.provided > span.computed:
+            span = evolve(span, computed=span.provided, tokens=0)
+        return super().allocate(request, span, hit)
