@@ -35,7 +35,10 @@ class Model:
     features: Features = field(factory=Features)
 
     def with_lookahead(self) -> Model:
-        """The same model with an EAGLE/MTP draft layer in every group: what vLLM assumes if no group is flagged."""
+        """The same model with an EAGLE/MTP draft layer in every group: what vLLM assumes if no group is flagged.
+
+        No draft layer lives in a state-space group.
+        """
         return self.varied("eagle")
 
     def varied(self, suffixes: str) -> Model:
@@ -44,7 +47,7 @@ class Model:
         Raises:
             ValueError: no such suffix, or one that does not fit the model.
         """
-        geometry, features = read(self.geometry, suffixes)
+        geometry, features = read(self.geometry, suffixes, self.features)
         return evolve(self, name=f"{self.name}+{suffixes}", geometry=geometry, features=features)
 
 
@@ -147,10 +150,10 @@ def load(name: str) -> Model:
     Raises:
         UsageError: neither a preset nor a readable file of that form.
     """
-    base, _, suffixes = name.partition("+")
+    base, plus, suffixes = name.partition("+")
     if base in MODELS:
         try:
-            return MODELS[base].varied(suffixes) if suffixes else MODELS[base]
+            return MODELS[base].varied(suffixes) if plus else MODELS[base]
         except ValueError as error:
             raise UsageError(f"model {name!r}: {error}") from error
     path = Path(name)

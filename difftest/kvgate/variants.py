@@ -7,12 +7,16 @@ change the geometry come first in effect, whatever their order: an interval is a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from attrs import evolve, frozen
 
 from kvreference.compressed import C128, Tokens, with_partial_hits
 from kvreference.geometry import Geometry
 from kvreference.settings import Settings
+
+DIGITS_MAX = 6
+"""How many digits the number of a suffix may have."""
 
 
 @frozen
@@ -43,14 +47,9 @@ def _lookahead_everywhere(geometry: Geometry) -> Geometry:
 
 
 def _lookahead_in_last_window(geometry: Geometry) -> Geometry:
-    last = max((index for index, group in enumerate(geometry.groups) if group.slides), key=_size_of(geometry))
-    return Geometry(
-        tuple(evolve(group, lookahead=index == last) for index, group in enumerate(geometry.groups)),
-    )
-
-
-def _size_of(geometry: Geometry) -> Callable[[int], tuple[int, int]]:
-    return lambda index: (geometry.groups[index].block_size_tokens, index)
+    windows = [(group.block_size_tokens, index) for index, group in enumerate(geometry.groups) if group.slides]
+    _, last = max(windows, default=(0, None))
+    return Geometry(tuple(evolve(group, lookahead=index == last) for index, group in enumerate(geometry.groups)))
 
 
 def _partial(geometry: Geometry) -> Geometry:
@@ -68,44 +67,87 @@ GEOMETRIES: Mapping[str, tuple[Callable[[Geometry], Geometry], str]] = {
 }
 """The suffixes that change the geometry."""
 
-FEATURES: Mapping[str, tuple[Callable[[Features, int | None], Features], str]] = {
-    "masked": (
-        lambda features, _: evolve(features, interval_alignments=1),
-        "masked caching: a retention interval of one alignment",
-    ),
-    "retention": (
-        lambda features, number: evolve(features, interval_alignments=number or 0),
+
+@frozen
+class Feature:
+    """A suffix that changes what the manager does."""
+
+    knob: str
+    """Which of ``Features`` it sets."""
+    alone: int
+    """To what, without a number."""
+    what: str
+    number_min: int | None = None
+    """The smallest number that may follow it; None if none may."""
+
+
+FEATURES: Mapping[str, Feature] = {
+    "masked": Feature("interval_alignments", 1, "masked caching: a retention interval of one alignment"),
+    "retention": Feature(
+        "interval_alignments",
+        0,
         "a retention interval, in alignments: retention=4; retention alone keeps the replay boundary only",
+        number_min=0,
     ),
-    "scratch": (lambda features, _: evolve(features, scratch_first=True), "scratch first in the free queue"),
-    "pinned": (
-        lambda features, number: evolve(features, pin_drop_blocks_min=16 if number is None else number),
+    "scratch": Feature("scratch_first", True, "scratch first in the free queue"),
+    "pinned": Feature(
+        "pin_drop_blocks_min",
+        16,
         "a pinned tier; pinned=2 pins drops of at least two blocks, pinned alone of sixteen",
+        number_min=1,
     ),
-    "transfers": (
-        lambda features, _: evolve(features, transfers=True),
-        "other nodes provide, load and read blocks",
-    ),
+    "transfers": Feature("transfers", True, "other nodes provide, load and read blocks"),
 }
 """The suffixes that change what the manager does."""
 
+_EXCLUSIVE = (("eagle", "mtp"), ("masked", "retention"))
 
-def read(geometry: Geometry, suffixes: str) -> tuple[Geometry, Features]:
-    """The geometry and the features that ``suffixes`` (``mtp+retention=4``) make of a model.
+
+def read(geometry: Geometry, suffixes: str, features: Features | None = None) -> tuple[Geometry, Features]:
+    """The geometry and the features that ``suffixes`` (``mtp+retention=4``) make of a model with ``features``.
 
     Raises:
-        ValueError: a suffix that does not exist, does not fit the model, or has no number where it needs one.
+        ValueError: a suffix that does not exist, is given twice, excludes another, does not fit the model, or has a
+            number that it does not take.
     """
-    features = Features()
-    words = [word for word in suffixes.split("+") if word]
-    for word in sorted(words, key=lambda word: word not in GEOMETRIES):
+    numbers: dict[str, str | None] = {}
+    for word in suffixes.split("+"):
         name, equals, number = word.partition("=")
-        if equals and not number.isdecimal():
-            raise ValueError(f"suffix {word!r}: what follows = must be a number")
-        if word in GEOMETRIES:
-            geometry = GEOMETRIES[word][0](geometry)
-        elif name in FEATURES:
-            features = FEATURES[name][0](features, int(number) if equals else None)
-        else:
-            raise ValueError(f"no suffix {word!r}: there are {', '.join((*GEOMETRIES, *FEATURES))}")
-    return geometry, features
+        if name not in GEOMETRIES and name not in FEATURES:
+            raise ValueError(f"no suffix {name!r}: there are {', '.join((*GEOMETRIES, *FEATURES))}")
+        if name in numbers:
+            raise ValueError(f"suffix {name!r} is given twice")
+        numbers[name] = number if equals else None
+    for one, other in _EXCLUSIVE:
+        if one in numbers and other in numbers:
+            raise ValueError(f"suffixes {one!r} and {other!r} exclude each other")
+
+    found = features or Features()
+    for name in sorted(numbers, key=lambda name: name not in GEOMETRIES):
+        if name in FEATURES:
+            found = evolve(found, **{FEATURES[name].knob: _value(name, numbers[name])})
+            continue
+        change, what = GEOMETRIES[name]
+        changed = change(geometry)
+        if numbers[name] is not None:
+            raise ValueError(f"suffix {name!r} takes no number")
+        if changed == geometry:
+            raise ValueError(f"suffix {name!r} changes nothing here: {what}")
+        geometry = changed
+    if found.interval_alignments is not None and not any(group.slides for group in geometry.groups):
+        raise ValueError("a retention interval needs a sliding-window group, and the model has none")
+    return geometry, found
+
+
+def _value(name: str, number: str | None) -> Any:
+    feature = FEATURES[name]
+    if number is None:
+        return feature.alone
+    if feature.number_min is None:
+        raise ValueError(f"suffix {name!r} takes no number")
+    if not number.isdecimal() or not feature.number_min <= int(number[: DIGITS_MAX + 1]) < 10**DIGITS_MAX:
+        raise ValueError(
+            f"suffix {name!r}: what follows = must be a number of at least {feature.number_min}, and of at most "
+            f"{DIGITS_MAX} digits"
+        )
+    return int(number)

@@ -109,6 +109,9 @@ def _check_pinned(snapshot: Snapshot) -> Iterator[Violation]:
     waiting = sorted(block for block in pinned.blocks if snapshot.references[block] == 0)
     if waiting != sorted(pinned.queue):
         yield Violation("KV-INV-07", f"pinned and held by nobody: {waiting}, queued as pinned: {list(pinned.queue)}")
+    for block in sorted(pinned.blocks):
+        if snapshot.contents[block] is None and block not in snapshot.begun:
+            yield Violation("KV-INV-07", f"block {block} is pinned, and no hit can use it")
 
 
 def _check_scratch(snapshot: Snapshot) -> Iterator[Violation]:

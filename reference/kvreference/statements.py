@@ -17,7 +17,8 @@ _SENTENCES = {
     "KV-INV-04": "A request names no block twice.",
     "KV-INV-05": "The cached map and the blocks agree on what each block holds.",
     "KV-INV-06": "The null block is never free and never cached.",
-    "KV-INV-07": "The pinned queue holds exactly the pinned blocks that nobody holds, each once.",
+    "KV-INV-07": "The pinned queue holds exactly the pinned blocks that nobody holds, each once, and a pinned block is "
+    "cached.",
     "KV-INV-08": "Where scratch goes first, no cached block stands before a scratch one in the free queue.",
     "KV-INV-09": "Until a copy is dispatched, its source and its destination are held.",
     "KV-OP-01": "The hit length is the largest multiple of the alignment at which every block that a resume needs "

@@ -27,6 +27,7 @@ from kvgate.declared import (
     SaltNamedLikeAnAdapter,
 )
 from kvgate.difference import Divergence
+from kvgate.faults import EventsSpanNullBlocks, ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
 from kvgate.generators import PRESETS, Generator
 from kvgate.lockstep import Lockstep
 from kvgate.models import load
@@ -36,8 +37,10 @@ from kvgate.systems import load_system
 from kvgate.trace import Trace, Violated, read
 from kvreference.answers import Hit
 from kvreference.content import Keys, Prefix, Prefixes
+from kvreference.events import Stored
 from kvreference.geometry import Geometry
 from kvreference.hit_lookup import longest_hit
+from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.population import Request
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
@@ -73,12 +76,27 @@ class AlignsFirst(AlignedBeforeTheDrop, Reference):
     """006, as a system."""
 
 
+class EventsSpan(EventsSpanNullBlocks, Reference):
+    """007, as a system."""
+
+
+class TakesOtherHits(ExternalTokensTakeOtherHits, Reference):
+    """008, as a system."""
+
+
+class ForgetsLastToken(LoadForgetsItsLastToken, Reference):
+    """009, as a system."""
+
+
 PLANTED: dict[str, Factory] = {
     "002-gate-subtracts-skipped-blocks": GateSubtracts,
     "003-salt-collides-with-adapter-name": SaltCollides,
     "004-media-forgotten-in-prompt-tail": MediaForgotten,
     "005-lookahead-verified-at-another-length": VerifiedOnce,
     "006-aligned-before-the-drop": AlignsFirst,
+    "007-events-span-null-blocks": EventsSpan,
+    "008-external-tokens-take-other-hits": TakesOtherHits,
+    "009-load-forgets-its-last-token": ForgetsLastToken,
 }
 """Every finding but 001, whose fault is not one of the block manager's rules."""
 
@@ -242,10 +260,10 @@ class LookAheadForgotten(Reference):
     """No look-ahead block is asked for."""
 
     def _hit(self, request: Request) -> Hit:
-        asked, self.geometry = self.geometry, bare(self.geometry)
         hit = super()._hit(request)
-        self.geometry = asked
-        return hit
+        if not (self.settings.caches and request.reads_cache):
+            return hit
+        return longest_hit(bare(self.geometry), self.pool.cached, self.prefixes[request.number], len(request.tokens))
 
 
 class HitShortened(Reference):
@@ -256,6 +274,46 @@ class HitShortened(Reference):
         if hit.tokens == 0:
             return hit
         return longest_hit(bare(self.geometry), self.pool.cached, self.prefixes[request.number], hit.tokens)
+
+
+class EventsWithoutParent(Reference):
+    """No event tells what its blocks follow."""
+
+    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
+        super()._register(request, tokens, now)
+        self._events = [evolve(event, parent=None) if isinstance(event, Stored) else event for event in self._events]
+
+
+class ExternalTokensInTurn(Reference):
+    """Blocks for external tokens are taken in the same round as all others."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.holdings = InOneRound(settings)
+
+
+class InOneRound(Holdings):
+    """Nothing is provided for."""
+
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        return super().allocate(request, evolve(span, provided=0), hit)
+
+
+class LoadForgetsTwoTokens(Reference):
+    """Of a whole request that is loaded, one token more than there is counts as computed."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.holdings = TooMuchComputed(settings)
+
+
+class TooMuchComputed(Holdings):
+    """Gives up too much before a load."""
+
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        if span.provided > span.computed:
+            span = evolve(span, computed=span.provided + 1, tokens=-1)
+        return super().allocate(request, span, hit)
 
 
 def bare(geometry: Geometry) -> Geometry:
@@ -273,6 +331,9 @@ def bare(geometry: Geometry) -> Geometry:
         (MediaIgnored, "full"),
         (LookAheadForgotten, "two-windows+eagle"),
         (HitShortened, "mixed-blocks+eagle"),
+        (EventsWithoutParent, "mamba-align"),
+        (ExternalTokensInTurn, "gemma-hybrid+transfers"),
+        (LoadForgetsTwoTokens, "local+transfers"),
     ],
 )
 def test_a_neighbouring_fault_is_not_excused(neighbour: Factory, model: str) -> None:
@@ -280,7 +341,7 @@ def test_a_neighbouring_fault_is_not_excused(neighbour: Factory, model: str) -> 
     reference, and count over hostile cases how often a finding explains it: never always, for where both do the same
     nobody can tell them apart."""
     lane = Lane(load(model), "hostile")
-    generator = Generator(PRESETS[lane.preset], lane.model.geometry)
+    generator = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
     found: list[str | None] = []
     for index in range(CASES):
         case = draw_case(generator, lane, f"findings/{index}", 0)

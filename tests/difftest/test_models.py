@@ -7,17 +7,22 @@ presets, good files, and every way in which a file can be bad.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from kvgate.errors import UsageError
 from kvgate.models import FILE_BYTES_MAX, GATED, GROUPS_MAX, MODELS, TOKENS_MAX, load
 from kvreference.attention import Kind
+from kvreference.compressed import dsv4_flash, dsv4_flash_ascend
 from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 
 FULL = {"kind": "full", "block_size_tokens": 16}
+STATES = {"kind": "mamba", "block_size_tokens": 16, "states": "all"}
 WINDOW = {"kind": "sliding_window", "block_size_tokens": 16, "window_tokens": 64}
 
 
@@ -39,14 +44,42 @@ def test_a_preset_is_known_by_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_preset_with_a_draft_layer(name: str) -> None:
-    """In every group, and nothing else is changed."""
+    """In every group but those that keep states, and nothing else is changed."""
     model = load(f"{name}+eagle")
     assert f"{name}+eagle" == model.name
-    assert all(group.lookahead for group in model.geometry.groups)
-    assert MODELS[name].with_lookahead() == model
-    assert [(g.kind, g.block_size_tokens, g.window_tokens) for g in MODELS[name].geometry.groups] == [
-        (g.kind, g.block_size_tokens, g.window_tokens) for g in model.geometry.groups
+    assert [group.keeps_states for group in model.geometry.groups] == [
+        not group.lookahead for group in model.geometry.groups
     ]
+    assert MODELS[name].with_lookahead() == model
+    bare = Geometry(tuple(evolve(group, lookahead=False) for group in model.geometry.groups))
+    assert (MODELS[name].geometry, MODELS[name].features) == (bare, model.features)
+
+
+def test_a_draft_layer_takes_nothing_away() -> None:
+    """Whatever a model had stays."""
+    assert load("swa+pinned=2+eagle").features == load("swa+pinned=2").with_lookahead().features
+
+
+PUBLISHED = {
+    "dsv4-flash": dsv4_flash(),
+    "dsv4-flash+mtp": dsv4_flash(mtp=True),
+    **{f"dsv4-flash-ascend-{size}": dsv4_flash_ascend(size) for size in (32, 64, 128)},
+    **{f"dsv4-flash-ascend-{size}+mtp": dsv4_flash_ascend(size, mtp=True) for size in (32, 64, 128)},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_deepseek_v4_is_as_it_is_grouped(name: str) -> None:
+    """On a GPU and on Ascend; the draft layer is where the suffix puts it for any model."""
+    assert PUBLISHED[name] == load(name).geometry
+
+
+def test_every_kind_and_every_mode_is_a_preset() -> None:
+    """So is a group with compressed slots: whatever the reference has can be driven."""
+    groups = [group for model in MODELS.values() for group in model.geometry.groups]
+    assert set(Kind) == {group.kind for group in groups}
+    assert set(StateMode) == {group.states for group in groups} - {None}
+    assert max(group.compress_ratio for group in groups) > 1
 
 
 def test_published_models_are_presets() -> None:
@@ -54,12 +87,17 @@ def test_published_models_are_presets() -> None:
     assert set(GATED) < set(MODELS)
 
 
-@pytest.mark.parametrize(
-    "name", ["fulll", "full+", "full+mtp", "full+eagle+eagle", "+eagle", "", "no/such.json", "Full"]
-)
+@pytest.mark.parametrize("name", ["fulll", "fulll+eagle", "+eagle", "", "no/such.json", "no/such.json+eagle", "Full"])
 def test_other_names_are_refused(name: str) -> None:
-    """With the names that there are."""
-    with pytest.raises(UsageError, match=f"unknown model .*{'.*'.join(MODELS)}"):
+    """With the names that there are, and the suffixes."""
+    with pytest.raises(UsageError, match=f"unknown model .*{'.*'.join(MODELS)}.*other suffixes: mtp, partial, masked"):
+        load(name)
+
+
+@pytest.mark.parametrize("name", ["full+", "full+mtp", "full+eagle+eagle", "full++eagle", "full+Eagle", "full+masked"])
+def test_other_suffixes_are_refused(name: str) -> None:
+    """The name is told with what is wrong with it; see the tests of variants."""
+    with pytest.raises(UsageError, match=f"^model {re.escape(repr(name))}: .*suffix|needs a sliding-window group"):
         load(name)
 
 
@@ -70,6 +108,19 @@ def test_a_file_is_a_model(tmp_path: Path) -> None:
     assert ("model", Geometry(groups), "read from model.json") == (model.name, model.geometry, model.source)
 
 
+def test_a_file_may_have_every_kind(tmp_path: Path) -> None:
+    """Chunks, states and compressed blocks are told as windows are."""
+    chunked = {**WINDOW, "kind": "chunked_local"}
+    compressed = {**FULL, "compress_ratio": 4, "unit_tokens": 8}
+    model = load(stored(tmp_path, chunked, {**STATES, "states": "align", "draft_states": 2}, compressed))
+    groups = (
+        Group(Kind.CHUNKED_LOCAL, 16, 64),
+        Group(Kind.MAMBA, 16, states=StateMode.ALIGN, draft_states=2),
+        Group(Kind.FULL, 16, compress_ratio=4, unit_tokens=8),
+    )
+    assert Geometry(groups) == model.geometry
+
+
 def test_limits_may_be_reached(tmp_path: Path) -> None:
     """As many groups as are allowed, the longest window, the longest alignment."""
     assert GROUPS_MAX == len(load(stored(tmp_path, *[FULL] * GROUPS_MAX)).geometry.groups)
@@ -78,7 +129,17 @@ def test_limits_may_be_reached(tmp_path: Path) -> None:
 
 
 BAD_GROUPS: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown kind": ({**FULL, "kind": "mamba"}, "mamba"),
+    "unknown kind": ({**FULL, "kind": "ring"}, "ring"),
+    "unknown mode of states": ({**STATES, "states": "some"}, "some"),
+    "no mode of states": ({"kind": "mamba", "block_size_tokens": 16}, "mode of states"),
+    "states of a full group": ({**FULL, "states": "all"}, "mode of states"),
+    "drafts' states of a full group": ({**FULL, "draft_states": 1}, "takes no draft_states"),
+    "a draft layer with states": ({**STATES, "lookahead": True}, "no draft layer"),
+    "a slot cut in two": ({**FULL, "compress_ratio": 3}, "not whole slots"),
+    "compress ratio of none": ({**FULL, "compress_ratio": 0}, "compress_ratio"),
+    "a unit that does not divide the block": ({**FULL, "unit_tokens": 5}, "must divide the block"),
+    "a unit that cuts a slot": ({**FULL, "compress_ratio": 8, "unit_tokens": 4}, "be whole slots"),
+    "a unit of a window": ({**WINDOW, "unit_tokens": 8}, "cannot end inside"),
     "no kind": ({"block_size_tokens": 16}, "kind"),
     "no block size": ({"kind": "full"}, "block_size_tokens"),
     "unknown key": ({**FULL, "blocksize": 16}, "blocksize"),

@@ -188,6 +188,19 @@ def test_a_hit_is_where_the_state_comes_from() -> None:
     assert 2 == free(manager)[-1]
 
 
+@pytest.mark.parametrize(("group", "hit"), [(ALL, 16), (ALIGNED, 0)])
+def test_what_a_chunk_passes_is_not_kept(group: Group, hit: int) -> None:
+    """Goal: aligned states are kept where a chunk ends, and nowhere else. Method: 32 tokens in one chunk; a replay
+    could hit 16, as its last token is computed, and finds it if every state is kept. One token more hits 32.
+    """
+    manager = manager_of(group)
+    serve(manager, 0, 32)
+    for number, (tokens, expected) in enumerate([(32, hit), (33, 32)], start=1):
+        answer = perform(manager, arrive(number, tokens), LookUp(number))
+        assert isinstance(answer, Hit)
+        assert expected == answer.tokens
+
+
 @pytest.mark.parametrize("group", [ALL, ALIGNED])
 def test_a_state_waits_for_the_step_that_computes_it(group: Group) -> None:
     """Goal: a state is read before the step writes it, so this step's serve nobody. Method: the same prompt again, in

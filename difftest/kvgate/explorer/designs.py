@@ -18,9 +18,11 @@ from kvgate.explorer.judges import COMMON, Judges, copies_unheld, no_invariants
 from kvgate.explorer.refuted_designs import (
     AnyChunk,
     CopiesTooLittle,
+    ForgetsTheMask,
     GivesUpLoading,
     HoldsHitsLate,
     KeepsEntries,
+    PinsScratch,
     ScratchLast,
     StalePins,
     Unfenced,
@@ -59,11 +61,13 @@ class Design:
     model: str
     """The tiny model that shows what is wrong with it."""
     statement: str
-    """The guarantee that it violates."""
+    """The guarantee that is seen to be violated."""
     story: str
     """What it does, and what comes of it, in one sentence."""
     judges: Judges = COMMON
     """Who judges it, where the common judges would see something else first."""
+    breaks: str = ""
+    """The guarantee that it breaks, where another is seen to be violated for it."""
 
 
 class ReleasesEarly(Reference):
@@ -137,6 +141,7 @@ _REFUTED = (
         "tiny-pinned",
         "KV-LIVE-01",
         "A gate counts what is free and never demotes: pins that nobody uses keep every request out, for ever.",
+        breaks="KV-OP-23",
     ),
     Design(
         "copy-unheld",
@@ -223,6 +228,22 @@ _PLANTED = (
         "tiny-replay",
         "KV-INV-08",
         "Scratch is put behind what is cached, and something useful is recycled before it.",
+        breaks="KV-OP-17",
+    ),
+    Design(
+        "scratch-pinned",
+        PinsScratch,
+        "tiny-pinned",
+        "KV-INV-07",
+        "Blocks are pinned that hold nothing a hit could use.",
+        breaks="KV-OP-21",
+    ),
+    Design(
+        "mask-forgotten",
+        ForgetsTheMask,
+        "tiny-retention",
+        "KV-OP-15",
+        "Every full block is cached, whatever the interval: what no hit can read pushes out what one could.",
     ),
     Design(
         "copy-source-free",
@@ -236,43 +257,49 @@ _PLANTED = (
         "copy-too-short",
         CopiesTooLittle,
         "tiny-partial",
-        "KV-OP-19",
+        "KV-MEM-01",
         "A copy is a slot short, and the next token reads what was in the block before.",
+        breaks="KV-OP-19",
     ),
     Design(
         "step-unfenced",
         Unfenced,
         "tiny-partial",
-        "KV-OP-20",
+        "KV-MEM-01",
         "A block is copied in the step that computes it: the copy comes first, and takes nothing along.",
+        breaks="KV-OP-20",
     ),
     Design(
         "entries-kept",
         KeepsEntries,
         "tiny-partial",
-        "KV-OP-18",
+        "KV-MEM-01",
         "A block that is handed out keeps the entries inside it, and serves another request's slots.",
+        breaks="KV-OP-18",
     ),
     Design(
         "hit-held-late",
         HoldsHitsLate,
         "tiny-transfers",
-        "KV-OP-24",
+        "KV-MEM-01",
         "New blocks are taken before the hit is held: one of them may be the hit itself.",
+        breaks="KV-OP-24",
     ),
     Design(
         "loading-given-up",
         GivesUpLoading,
         "tiny-transfers",
-        "KV-OP-25",
+        "KV-MEM-01",
         "An abort gives blocks back that another node still writes into.",
+        breaks="KV-OP-25",
     ),
     Design(
         "chunks-anywhere",
         AnyChunk,
         "tiny-mamba-align",
-        "KV-OP-26",
+        "KV-MEM-01",
         "A chunk runs over a block's end, and the state that is cached for it is another.",
+        breaks="KV-OP-26",
     ),
 )
 """Faults planted into the reference, each of which breaks one guarantee."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from kvgate.explorer.step_judges import kept_out, offered_twice, unhit
+from kvgate.explorer.step_judges import cached_in_vain, kept_out, offered_twice, unhit
 from kvreference.answers import Answer
 from kvreference.manager import Manager
 from kvreference.operations import Operation
@@ -46,7 +46,7 @@ class Judges:
     of_state: OfState = invariants
     watches_memory: bool = True
     """Whether ghost memory judges too."""
-    of_steps: tuple[OfStep, ...] = (kept_out, unhit, offered_twice)
+    of_steps: tuple[OfStep, ...] = (kept_out, unhit, cached_in_vain, offered_twice)
 
     def of_step(
         self, before: Manager, operation: Operation, answer: Answer, after: Manager, lossless: bool

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from kvgate.adapters.reference import Reference
 from kvreference.answers import Answer, Copy, Hit
-from kvreference.block_pool import BlockPool
+from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import Content
 from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue
@@ -19,6 +19,7 @@ from kvreference.operations import Abort, Operation
 from kvreference.pinned_tier import PinnedPool
 from kvreference.population import Population, Request
 from kvreference.prefix_cache import PrefixCache, new_cache
+from kvreference.retention import Dense
 from kvreference.settings import Settings
 
 
@@ -35,6 +36,29 @@ class _StalePool(PinnedPool):
     def _unqueue(self, block: int) -> None:
         if not self.is_pinned[block]:
             super()._unqueue(block)
+
+
+class PinsScratch(Reference):
+    """Whatever a window leaves behind or a request gives up is pinned, cached or not."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        assert settings.pin_drop_blocks_min is not None
+        self.holdings.pool = _PinsScratch(settings.blocks, settings.scratch_first, settings.pin_drop_blocks_min)
+
+
+class _PinsScratch(PinnedPool):
+    def _pin(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            self.is_pinned[block] = block != NULL
+
+
+class ForgetsTheMask(Reference):
+    """Caches every full block, whatever the retention interval."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.cache = PrefixCache(self.geometry, Dense(self.geometry))
 
 
 class ScratchLast(Reference):

@@ -65,6 +65,26 @@ def _could_serve(manager: Manager, holder: Request, asking: Request, boundary: i
     return NULL not in needed
 
 
+def cached_in_vain(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
+    """A step caches a block that no hit at an admitted boundary reads; the boundaries are tried one by one."""
+    interval = after.settings.retention_interval_tokens
+    if interval is None or not (isinstance(operation, (Admit, Schedule)) and isinstance(answer, Granted)):
+        return ()
+    request = after.population[operation.request]
+    alignment = after.geometry.alignment_tokens
+    lengths = range(alignment, after.settings.tokens_max + alignment + 1, alignment)
+    replay = max((n for n in lengths if n + after.geometry.lookahead_tokens < request.prompt_tokens), default=0)
+    found = []
+    for index, (group, table) in enumerate(zip(after.geometry.groups, after.tables[request.number], strict=True)):
+        admitted = [n for n in lengths if not group.slides or n == replay or (interval and n % interval == 0)]
+        for position, block in enumerate(table.blocks):
+            fresh = after.pool.cached.content_of(block) is not None and before.pool.cached.content_of(block) is None
+            reads = (range(*group.blocks_needed(boundary)) for boundary in admitted)
+            if fresh and not any(position in read for read in reads):
+                found.append(Violation("KV-OP-15", f"group {index}: no hit at {admitted} reads block {position}"))
+    return found
+
+
 def offered_twice(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
     """A step offers more boundaries to the cache than lie in the tokens that were not offered yet."""
     if not (isinstance(operation, (Admit, Schedule)) and isinstance(answer, Granted)):

@@ -129,10 +129,10 @@ MECHANISMS = (
         "tiny-pinned",
         "a pinned tier: pins on drops and at ends, hits on pinned blocks, demotion under pressure",
         scope(
-            window(1, 2),
-            menu=Menu((Prompt(3), Prompt(4, 2)), budgets_tokens=(2,), samples=False),
-            blocks=5,
-            tokens_max=5,
+            window(2, 3),
+            menu=Menu((Prompt(5), Prompt(6, 3)), budgets_tokens=(2, 8), samples=False),
+            blocks=6,
+            tokens_max=7,
             pin_drop_blocks_min=1,
         ),
         scope(
