@@ -14,7 +14,6 @@ from kvreference.cached_map import Content
 from kvreference.events import Stored
 from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import Manager
-from kvreference.operations import Admit
 from kvreference.population import Request
 from kvreference.settings import Settings
 from kvreference.tables import Plan, blocks_new, plan_provided, tables_of_hit
@@ -87,11 +86,11 @@ class LoadForgetsItsLastToken(Manager):
         self.holdings = _AllComputed(settings)
         self._end_tokens = 0
 
-    def _allocate(
-        self, request: Request, operation: Admit, hit: Hit, external_tokens: int, lookahead_tokens: int
+    def _let_in(
+        self, request: Request, budget_tokens: int, hit: Hit, provided: int, later: bool, lookahead_tokens: int
     ) -> Granted | Refused:
-        self._end_tokens = request.tokens_computed + hit.tokens + external_tokens
-        return super()._allocate(request, operation, hit, external_tokens, lookahead_tokens)
+        self._end_tokens = request.tokens_computed + hit.tokens + provided
+        return super()._let_in(request, budget_tokens, hit, provided, later, lookahead_tokens)
 
     def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
         return super()._fits(request, hit, max(computed, self._end_tokens))

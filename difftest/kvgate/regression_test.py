@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from attrs import fields
 
 from kvgate.reports.wording import printable
 from kvgate.trace import Trace
-from kvreference.attention import Kind
 
 _NAMES = {
     "Arrive": "kvreference.operations",
@@ -20,6 +20,7 @@ _NAMES = {
     "Kind": "kvreference.attention",
     "Media": "kvreference.content",
     "Settings": "kvreference.settings",
+    "StateMode": "kvreference.mamba",
 }
 
 
@@ -71,9 +72,9 @@ def _in_docstring(text: str) -> str:
 
 def _spell(value: Any, used: set[str]) -> str:
     """An expression that builds ``value``; what stands at its default is left out."""
-    if isinstance(value, Kind):
-        used.add("Kind")
-        return f"Kind.{value.name}"
+    if isinstance(value, Enum):
+        used.add(type(value).__name__)
+        return f"{type(value).__name__}.{value.name}"
     if isinstance(value, tuple):
         return f"({''.join(f'{_spell(item, used)}, ' for item in value).rstrip()})"
     if not hasattr(type(value), "__attrs_attrs__"):

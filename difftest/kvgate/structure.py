@@ -9,7 +9,10 @@ from cattrs.errors import BaseValidationError
 from cattrs.v import format_exception
 
 from kvgate.errors import UsageError
+from kvgate.reports.wording import printable
 
+CHARACTERS_MAX = 2000
+"""How long the explanation of what is wrong with a document may be."""
 DOCUMENT_ERRORS = (ValueError, TypeError, KeyError, AttributeError, RecursionError, BaseValidationError)
 """Whatever a document that is not what it should be may raise while it becomes a value."""
 
@@ -52,5 +55,5 @@ def _in_words(error: BaseException, kind: type | None) -> str:
 def explain(error: Exception) -> str:
     """What was wrong with a document, on one line."""
     if isinstance(error, BaseValidationError):
-        return "; ".join(cattrs.transform_error(error, format_exception=_in_words))
-    return str(error) or type(error).__name__
+        return printable("; ".join(cattrs.transform_error(error, format_exception=_in_words)), CHARACTERS_MAX)
+    return printable(str(error), CHARACTERS_MAX) or type(error).__name__

@@ -192,7 +192,7 @@ def _read_header(path: Path, text: bytes) -> Header:
     if not header.detectors or not set(header.detectors) <= set(DETECTORS):
         raise UsageError(f'{path}: line 1: "detectors" are one or more of {", ".join(DETECTORS)}')
     settings = header.settings
-    largest = max(group.block_size_tokens for group in settings.geometry.groups)
+    largest = max(max(group.block_size_tokens, group.draft_states) for group in settings.geometry.groups)
     if settings.blocks > BLOCKS_MAX or max(settings.tokens_max, settings.drafts_max, largest) > TOKENS_MAX:
         raise UsageError(
             f"{path}: line 1: at most {BLOCKS_MAX} blocks and requests, drafts and blocks of {TOKENS_MAX} tokens are "

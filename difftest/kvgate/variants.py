@@ -1,7 +1,7 @@
 """Variants of a model: the mechanisms that a name's suffixes switch on, one word each.
 
-``gemma-hybrid+masked+pinned=2`` is the model ``gemma-hybrid`` with masked caching and a pinned tier. Suffixes that
-change the geometry come first in effect, whatever their order: an interval is a multiple of the alignment that results.
+``gemma-hybrid+masked+pinned=2`` is the model ``gemma-hybrid`` with masked caching and a pinned tier. The order of the
+suffixes means nothing: an interval, say, is a multiple of the alignment that results from all of them.
 """
 
 from __future__ import annotations
@@ -123,13 +123,13 @@ def read(geometry: Geometry, suffixes: str, features: Features | None = None) ->
             raise ValueError(f"suffixes {one!r} and {other!r} exclude each other")
 
     found = features or Features()
-    for name in sorted(numbers, key=lambda name: name not in GEOMETRIES):
+    for name, given in numbers.items():
         if name in FEATURES:
-            found = evolve(found, **{FEATURES[name].knob: _value(name, numbers[name])})
+            found = evolve(found, **{FEATURES[name].knob: _value(name, given)})
             continue
         change, what = GEOMETRIES[name]
         changed = change(geometry)
-        if numbers[name] is not None:
+        if given is not None:
             raise ValueError(f"suffix {name!r} takes no number")
         if changed == geometry:
             raise ValueError(f"suffix {name!r} changes nothing here: {what}")
@@ -145,7 +145,7 @@ def _value(name: str, number: str | None) -> Any:
         return feature.alone
     if feature.number_min is None:
         raise ValueError(f"suffix {name!r} takes no number")
-    if not number.isdecimal() or not feature.number_min <= int(number[: DIGITS_MAX + 1]) < 10**DIGITS_MAX:
+    if not number.isdecimal() or len(number) > DIGITS_MAX or int(number) < feature.number_min:
         raise ValueError(
             f"suffix {name!r}: what follows = must be a number of at least {feature.number_min}, and of at most "
             f"{DIGITS_MAX} digits"

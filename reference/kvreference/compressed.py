@@ -119,11 +119,13 @@ def with_partial_hits(geometry: Geometry, unit: Tokens) -> Geometry:
     """The same geometry, in which a hit may end inside a compressed block, at every multiple of ``unit`` tokens.
 
     Raises:
-        ValueError: ``unit`` does not divide the block size of a compressed group, or is not whole slots there.
+        ValueError: ``unit`` neither divides the block size of a compressed group, in whole slots, nor is a multiple.
     """
-    return Geometry(
-        tuple(
-            evolve(group, unit_tokens=unit) if group.compress_ratio > 1 and unit < group.block_size_tokens else group
-            for group in geometry.groups
-        )
-    )
+    return Geometry(tuple(_with_unit(group, unit) for group in geometry.groups))
+
+
+def _with_unit(group: Group, unit: Tokens) -> Group:
+    """``group`` with that unit, where it is compressed and its blocks do not end at every multiple anyway."""
+    if group.compress_ratio == 1 or unit % group.block_size_tokens == 0:
+        return group
+    return evolve(group, unit_tokens=unit)

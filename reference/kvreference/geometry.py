@@ -108,7 +108,7 @@ class Group:
     @cached_property
     def tail_blocks(self) -> int:
         """How many blocks before a boundary a hit reads, where a window slides; 0 elsewhere."""
-        return blocks_occupied((self.window_tokens or 1) - 1, self.block_size_tokens) if self.slides else 0
+        return blocks_occupied(self.attention.tail_tokens, self.block_size_tokens)
 
     @cached_property
     def keeps_all(self) -> bool:
@@ -180,6 +180,8 @@ class Geometry:
     def _has_a_group(self, _attribute: Attribute[tuple[Group, ...]], groups: tuple[Group, ...]) -> None:
         if not groups:
             raise ValueError("a geometry needs at least one group")
+        if len({group.block_size_tokens for group in groups if group.attention.stops_at_block_ends}) > 1:
+            raise ValueError("all groups that keep states at block ends must have blocks of the same size")
 
     @cached_property
     def alignment_tokens(self) -> int:

@@ -132,32 +132,34 @@ class Manager:
         request = self.population[operation.request]
         if request.tokens_computed > 0:
             # A request that has computed tokens may draft in its next step; others draft nothing in their first.
-            return self._allocate(request, operation, no_hit(self.geometry), 0, self.settings.lookahead_tokens)
+            return self._let_in(
+                request, operation.tokens, no_hit(self.geometry), 0, False, self.settings.lookahead_tokens
+            )
         hit = self._hit(request)
+        later = operation.loads and operation.external_tokens > 0
         # The last token is computed here: now, or again after the load, unless its state could not be taken back.
-        left = 0 if operation.loads and not self.geometry.keeps_states else 1
-        external_tokens = min(operation.external_tokens, len(request.tokens) - hit.tokens - left)
-        return self._allocate(request, operation, hit, external_tokens, 0)
+        left = 0 if later and not self.geometry.keeps_states else 1
+        provided = min(operation.external_tokens, len(request.tokens) - hit.tokens - left)
+        return self._let_in(request, operation.tokens, hit, provided, later and provided > 0, 0)
 
-    def _allocate(
-        self, request: Request, operation: Admit, hit: Hit, external_tokens: int, lookahead_tokens: int
+    def _let_in(
+        self, request: Request, budget_tokens: int, hit: Hit, provided: int, later: bool, lookahead_tokens: int
     ) -> Granted | Refused:
-        loads = operation.loads and external_tokens > 0
-        end = request.tokens_computed + hit.tokens + external_tokens
+        end = request.tokens_computed + hit.tokens + provided
         # The last token is computed even if it arrives, so what it reads is not given up.
         computed = min(end, len(request.tokens) - 1)
-        tokens = end - computed if loads else self.population.tokens_from(request, computed, operation.tokens)
+        tokens = end - computed if later else self.population.tokens_from(request, computed, budget_tokens)
         ready = self.cache.is_ready(hit, self.prefixes[request.number])
         if self.settings.full_sequence_must_fit and not (ready and self._fits(request, hit, computed)):
             return Refused(hit.tokens, gate=True)
-        span = Span(computed, tokens, lookahead_tokens, provided=end if external_tokens else 0)
+        span = Span(computed, tokens, lookahead_tokens, provided=end if provided else 0)
         allocation = self.holdings.allocate(request.number, span, hit) if ready else None
         if allocation is None:
             return Refused(hit.tokens, gate=False)
         self._lose(allocation)
-        if not loads:
+        if not later:
             self._register(request, computed + tokens)
-        return Granted(hit.tokens, allocation.entries, external_tokens, loads)
+        return Granted(hit.tokens, allocation.entries, provided, later)
 
     def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
         return self.holdings.passes_gate(request.number, len(request.tokens), hit, computed)
@@ -201,7 +203,7 @@ class Manager:
             self.holdings.release_all(request.number)
         elif request.status is Status.RUNNING:
             # Another node reads what the request's own next token would read, and no more.
-            self.holdings.release_dead(request.number, request.tokens_computed)
+            self.holdings.release_dead(request.number, request.tokens_computed - request.drafts_in_flight)
         return Done()
 
     def _transferred(self, operation: Transferred) -> Done:

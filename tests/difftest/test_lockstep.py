@@ -12,6 +12,7 @@ import pytest
 
 from kvgate.adapters.reference import Reference
 from kvgate.difference import Difference, Divergence
+from kvgate.errors import UsageError
 from kvgate.lockstep import Lockstep
 from kvgate.monitors.monitor import Step
 from kvgate.system import System
@@ -157,6 +158,14 @@ def test_an_interrupt_is_not_the_systems_fault(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Raises, "error", KeyboardInterrupt())
     run = lockstep(Raises)
     with pytest.raises(KeyboardInterrupt):
+        first(run, Arrive(0, PROMPT), LookUp(0))
+
+
+def test_an_operation_that_a_system_does_not_support_is_not_its_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says of itself is let through, to whoever asked for it."""
+    monkeypatch.setattr(Raises, "error", UsageError("no look-ups here"))
+    run = lockstep(Raises)
+    with pytest.raises(UsageError, match=r"^no look-ups here$"):
         first(run, Arrive(0, PROMPT), LookUp(0))
 
 

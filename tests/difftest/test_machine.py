@@ -21,6 +21,7 @@ from kvgate.system import Factory
 from kvreference.answers import Answer
 from kvreference.operations import Abort, Arrive, Operation
 from kvreference.settings import Settings
+from kvreference.statements import STATEMENTS
 
 LANE = Lane(MODELS["full"], "tiny")
 
@@ -85,7 +86,7 @@ def test_a_fault_is_found() -> None:
     with pytest.raises(DivergenceError) as failure:
         search(Miscounts)
     promise, step, subject, expected, got = str(failure.value).splitlines()
-    assert "KV-INV-01: A block's reference count is the number of table entries that name it." == promise
+    assert f"KV-INV-01: {STATEMENTS['KV-INV-01']}" == promise
     assert re.match(r"step \d+: Arrive\(request=\d, ", step)
     assert "references of block 1" == subject
     assert ("expected: ", "got:      ") == (expected[:10], got[:10])

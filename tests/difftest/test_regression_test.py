@@ -18,7 +18,7 @@ from kvgate.campaign import Lane, draw_case
 from kvgate.case import Case
 from kvgate.difference import Difference, Divergence
 from kvgate.generators import PRESETS, Generator
-from kvgate.models import MODELS
+from kvgate.models import load
 from kvgate.regression_test import regression_test
 from kvgate.runner import DETECTORS
 from kvgate.trace import Trace, trace_of
@@ -98,12 +98,18 @@ def test_a_patch_goes_with_the_case() -> None:
     assert "load_system('reference', [Path('my patch.py'), Path('b.py')])" in source
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_nothing_is_lost_on_the_way(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings and operations of a whole case come out as they went in: keys, media, drafts and all."""
+EVERYTHING = ("compressed+mtp+partial+masked+scratch+pinned=2+transfers", "mamba-align+transfers", "local")
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [*(("gpt-oss-hybrid+eagle", preset) for preset in PRESETS), *((name, "hostile") for name in EVERYTHING)],
+)
+def test_nothing_is_lost_on_the_way(name: str, preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings and operations of a whole case come out as they went in: keys, media, drafts, transfers and all."""
     ran: list[tuple[object, ...]] = []
-    model = MODELS["gpt-oss-hybrid"].with_lookahead()
-    case = draw_case(Generator(PRESETS[preset], model.geometry), Lane(model, preset), "0", 0)
+    model = load(name)
+    case = draw_case(Generator(PRESETS[preset], model.geometry, model.features), Lane(model, preset), "0", 0)
     stored = trace(case=case)
 
     def note(*arguments: object) -> tuple[None, list[object]]:

@@ -19,7 +19,8 @@ from kvgate.verdict import Found, Tally, Verdict
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Admit, Arrive, Finish, Run
+from kvreference.mamba import StateMode
+from kvreference.operations import Admit, Arrive, Dispatch, Finish, Run, Transferred
 from kvreference.settings import Settings
 
 HOSTILE = "a<b>&%[red]\n::error::,\x1b[2J\ud800"
@@ -84,13 +85,40 @@ def test_the_json_report_reads_back() -> None:
     assert document["agrees"] is False
     assert document["tested"][1] == {"model": "flash", "preset": "legal", "cases": 2, "operations": 100}
     (found,) = document["found"]
-    assert found["operation"] == {"type": "Finish", "request": 0}
+    assert found["operation"] == {"type": "Finish", "request": 0, "sends": False}
     assert found["reproducer"] == "traces/0.jsonl"
     assert [operation["type"] for operation in found["case"]["operations"]] == ["Arrive", "Admit", "Finish"]
     assert found["case"]["operations"][0]["prompt"] == [{"first": 0, "length": 8}]
     assert found["case"]["settings"]["geometry"]["groups"][1]["kind"] == "sliding_window"
     assert document["declared"][0]["finding"] == "F-3"
     assert "case" not in document["declared"][0]
+
+
+def test_the_json_report_tells_every_kind_of_operation_and_setting() -> None:
+    """Attribute by attribute: transfers, dispatches, states, units and tiers."""
+    states = Group(Kind.MAMBA, 4, states=StateMode.ALIGN, draft_states=1)
+    settings = Settings(
+        Geometry((states, Group(Kind.FULL, 8, compress_ratio=2, unit_tokens=4), Group(Kind.SLIDING_WINDOW, 4, 6))),
+        blocks=16,
+        retention_interval_tokens=8,
+        scratch_first=True,
+        pin_drop_blocks_min=2,
+    )
+    operations = (Admit(0, 64, external_tokens=3, loads=True), Dispatch(), Transferred(0, succeeded=False))
+    case = evolve(FOUND.case, settings=settings, operations=operations)
+    document = json.loads(rendered(evolve(VERDICT, found=(evolve(FOUND, case=case),)), "json"))
+    told = document["found"][0]["case"]
+    assert told["operations"] == [
+        {"type": "Admit", "request": 0, "tokens": 64, "external_tokens": 3, "loads": True},
+        {"type": "Dispatch"},
+        {"type": "Transferred", "request": 0, "succeeded": False},
+    ]
+    groups = told["settings"].pop("geometry")["groups"]
+    assert ("mamba", "align", 1) == (groups[0]["kind"], groups[0]["states"], groups[0]["draft_states"])
+    assert (2, 4) == (groups[1]["compress_ratio"], groups[1]["unit_tokens"])
+    assert (8, True, 2) == tuple(
+        told["settings"][name] for name in ("retention_interval_tokens", "scratch_first", "pin_drop_blocks_min")
+    )
 
 
 def test_the_json_report_keeps_names_as_they_are() -> None:

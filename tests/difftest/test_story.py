@@ -17,7 +17,20 @@ from kvgate.difference import Difference, Divergence
 from kvgate.lockstep import Lockstep
 from kvgate.story import describe, describe_answer, headline, tell
 from kvgate.verdict import Found
-from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
+from kvreference.answers import (
+    Answer,
+    Copies,
+    Copy,
+    Done,
+    Granted,
+    Happened,
+    Hit,
+    Partial,
+    Refused,
+    Shared,
+    Statistics,
+    Success,
+)
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.events import Cleared, Removed, Stored
@@ -28,6 +41,7 @@ from kvreference.operations import (
     Admit,
     Arrive,
     CommonPrefix,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -40,8 +54,10 @@ from kvreference.operations import (
     Schedule,
     TakeEvents,
     TakeStatistics,
+    Transferred,
 )
 from kvreference.settings import Settings
+from kvreference.statements import STATEMENTS
 
 SETTINGS = Settings(Geometry((Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, window_tokens=6))), blocks=16)
 PROMPT = (Run(0, 8), Run(5000, 4))
@@ -79,14 +95,23 @@ OPERATIONS = {
     ),
     LookUp(1): "Look up request 1",
     Admit(3, 64): "Admit request 3, at most 64 tokens",
+    Admit(3, 1, external_tokens=1): "Admit request 3, at most 1 token, up to 1 token from another node now",
+    Admit(3, 64, external_tokens=9, loads=True): (
+        "Admit request 3, at most 64 tokens, up to 9 tokens from another node later"
+    ),
+    Admit(3, 64, loads=True): "Admit request 3, at most 64 tokens",
     Schedule(3, 1): "Schedule request 3, at most 1 token",
     Sample(2, 1, 9, 0): "Sample for request 2: 1 draft accepted, token 9 sampled, 0 drafts proposed",
     Preempt(1): "Preempt request 1",
     Finish(1): "Finish request 1",
+    Finish(1, sends=True): "Finish request 1, while another node still reads it",
     Abort(1): "Abort request 1",
+    Transferred(1): "The transfer of request 1 is over",
+    Transferred(1, succeeded=False): "The transfer of request 1 fails",
     ReleaseSkipped(1): "Release the skipped blocks of request 1",
     CommonPrefix(1): "Ask for the common prefix of request 1",
     Evict(5): "Evict block 5",
+    Dispatch(): "Dispatch the step to the worker",
     Reset(): "Reset the prefix cache",
     TakeEvents(): "Take the events",
     TakeStatistics(): "Take the statistics",
@@ -96,9 +121,20 @@ STORED = Stored(1, ("x", "y"), None, (1, 2), 1, None, ((), ()))
 ANSWERS = {
     Done(): "done",
     Hit(8, ((0, 0, 5), (1, 2, 3, 7))): "a hit of 8 tokens, blocks by group: [2 null, 5], [1..3, 7]",
+    Hit(9, ((1, 2), ()), (Partial(0, 7, 1), Partial(1, 3, 4))): (
+        "a hit of 9 tokens, blocks by group: [1..2], [], 1 token of block 7 in group 0, 4 tokens of block 3 in group 1"
+    ),
+    Granted(4, ((1,), ()), external_tokens=3): (
+        "granted, a hit of 4 tokens, 3 tokens from another node, new blocks by group: [1], []"
+    ),
+    Granted(4, ((1,), ()), external_tokens=1, loads=True): (
+        "granted, a hit of 4 tokens, 1 token from another node later, new blocks by group: [1], []"
+    ),
     Granted(0, ((1,), ())): "granted, a hit of 0 tokens, new blocks by group: [1], []",
     Refused(4, gate=True): "refused, the whole request does not fit, a hit of 4 tokens",
     Refused(1, gate=False): "refused, this step does not fit, a hit of 1 token",
+    Copies(()): "copies: none",
+    Copies((Copy(1, 3, 7, 4), Copy(0, 2, 8, 1))): "copies: 4 tokens of 3 to 7 in group 1; 1 token of 2 to 8 in group 0",
     Success(True): "it took effect",
     Success(False): "it had no effect",
     Shared((2, 0)): "leading blocks shared, by group: 2, 0",
@@ -144,8 +180,8 @@ def test_many_media_are_counted_beyond_a_limit() -> None:
 
 def test_the_fixed_parts_come_in_their_order() -> None:
     """The whole story of a planted defect."""
-    expected = """\
-KV-OP-07: A request that ends or is preempted releases all its blocks, group by group, tail first.
+    expected = f"""\
+KV-OP-07: {STATEMENTS["KV-OP-07"]}
 step 2: Finish request 0
 expected: 3
 got: 1

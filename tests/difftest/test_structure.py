@@ -12,7 +12,7 @@ import pytest
 from attrs import frozen
 
 from kvgate.errors import UsageError
-from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
+from kvgate.structure import CHARACTERS_MAX, DOCUMENT_ERRORS, explain, read_bytes, strict_converter
 
 
 @frozen
@@ -53,6 +53,7 @@ BAD: dict[str, tuple[object, str]] = {
     "a number for a word": ({"parts": [{"number": 1, "word": 1}]}, "expected str, got 1"),
     "words for what may be a number": ({"parts": [{"number": 1, "maybe": "2"}]}, "expected int, got '2'"),
     "something unknown": ({"parts": [], "more": 1}, "extra fields found (more)"),
+    "something unknown that breaks a line": ({"parts": [], "mo\nre": 1}, r"extra fields found (mo\nre)"),
     "something missing": ({"parts": [{}]}, "required field missing"),
     "no list": ({"parts": 7}, ""),
     "no object": (None, ""),
@@ -76,6 +77,13 @@ def test_everything_that_is_wrong_is_told() -> None:
     assert 3 == len(told.split("; "))
     assert "@ $.parts[0].number" in told
     assert len(told) < 500
+
+
+def test_what_is_told_is_bounded() -> None:
+    """However much was wrong."""
+    with pytest.raises(DOCUMENT_ERRORS) as error:
+        structure({"parts": [], **{f"more-{i}": 1 for i in range(10_000)}})
+    assert len(explain(error.value)) < CHARACTERS_MAX + 100
 
 
 def test_an_error_without_words_is_told_by_its_name() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from attrs import evolve
+from attrs import evolve, fields
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,13 +21,29 @@ from kvgate.command.replay import where_the_reference_changed
 from kvgate.difference import Difference, Divergence
 from kvgate.generators import PRESETS, Generator
 from kvgate.models import MODELS
-from kvgate.trace import FORMAT, VERSION, Digests, Header, Line, Trace, Violated, annotated, read, trace_of, write
+from kvgate.trace import (
+    FORMAT,
+    VERSION,
+    VERSIONS_READ,
+    Digests,
+    Header,
+    Line,
+    Trace,
+    Violated,
+    annotated,
+    read,
+    trace_of,
+    write,
+)
 from kvreference.attention import Kind
+from kvreference.block_pool import Pinned
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Arrive, Finish, Operation, Run
+from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Run
 from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
 
 SETTINGS = Settings(Geometry((Group(Kind.FULL, 4),)), blocks=16)
 OPERATIONS: tuple[Operation, ...] = (Arrive(0, (Run(0, 9),)), Admit(0, 64), Finish(0))
@@ -51,6 +67,10 @@ FIELDS = {
     "token": numbers,
     "drafts": numbers,
     "block": numbers,
+    "external_tokens": numbers,
+    "loads": st.booleans(),
+    "sends": st.booleans(),
+    "succeeded": st.booleans(),
 }
 
 
@@ -59,26 +79,61 @@ def operations_of(kind: type[Operation]) -> st.SearchStrategy[Operation]:
     return st.builds(kind, **{each.name: FIELDS[each.name] for each in kind.__attrs_attrs__})
 
 
+def compressed(ratio: int, units: int, unit: int, lookahead: bool) -> Group:
+    """A group with whole slots and whole units of them, of which hits may or may not use one."""
+    size = ratio * units * unit
+    return Group(Kind.FULL, size, None, lookahead, ratio, unit_tokens=ratio * unit if units % 2 else None)
+
+
 groups = st.one_of(
     st.builds(Group, st.just(Kind.FULL), st.integers(1, 999), lookahead=st.booleans()),
-    st.builds(Group, st.just(Kind.SLIDING_WINDOW), st.integers(1, 999), st.integers(2, 10**9), st.booleans()),
+    st.builds(compressed, st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.booleans()),
+    st.builds(
+        Group,
+        st.sampled_from([Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL]),
+        st.integers(1, 999),
+        st.integers(2, 10**9),
+        st.booleans(),
+    ),
+    st.builds(
+        Group,
+        st.just(Kind.MAMBA),
+        st.integers(20, 999),
+        states=st.sampled_from(StateMode),
+        draft_states=st.integers(0, 9),
+    ),
 )
-settings_of_systems = st.builds(
-    Settings,
-    geometry=st.lists(groups, min_size=1, max_size=4).map(lambda found: Geometry(tuple(found))),
-    blocks=st.integers(2, 2_000_000),
-    tokens_max=st.integers(2, 20_000_000),
-    chunk_tokens=st.integers(1, 10**9),
-    requests_max=st.integers(1, 10**9),
-    drafts_max=st.integers(0, 1000),
-    caches=st.booleans(),
-    full_sequence_must_fit=st.booleans(),
-)
+
+
+@st.composite
+def settings_of_systems(draw: st.DrawFn) -> Settings:
+    """Settings of whatever system, as far as they can be together."""
+    geometry = Geometry(tuple(draw(st.lists(groups, min_size=1, max_size=4))))
+    caches = draw(st.booleans()) and all(group.attention.serves_hits for group in geometry.groups)
+    slides = any(group.slides for group in geometry.groups)
+    states = [group.draft_states for group in geometry.groups if group.keeps_states]
+    intervals = st.integers(0, 1000).map(lambda number: number * geometry.alignment_tokens)
+    return Settings(
+        geometry=geometry,
+        blocks=draw(st.integers(2, 2_000_000)),
+        tokens_max=draw(st.integers(2, 20_000_000)),
+        chunk_tokens=draw(st.integers(1, 10**9)),
+        requests_max=draw(st.integers(1, 10**9)),
+        drafts_max=draw(st.integers(0, min(states, default=1000))),
+        caches=caches,
+        tells_events=draw(st.booleans()),
+        full_sequence_must_fit=draw(st.booleans()),
+        retention_interval_tokens=draw(st.none() | intervals) if slides else None,
+        scratch_first=draw(st.booleans()),
+        pin_drop_blocks_min=draw(st.none() | st.integers(1, 10**9)),
+    )
+
+
 headers = st.builds(
     Header,
     format=st.just(FORMAT),
-    version=st.just(VERSION),
-    settings=settings_of_systems,
+    version=st.sampled_from(VERSIONS_READ),
+    settings=settings_of_systems(),
     model=st.text(),
     preset=st.text(),
     seed=st.integers(),
@@ -102,6 +157,51 @@ def test_every_operation_goes_through_a_file(kind: type[Operation], path: Path, 
     """With the header, the answer in words and the digest."""
     lines = data.draw(st.lists(st.builds(Line, operations_of(kind), st.text(), st.text()), max_size=3).map(tuple))
     trace = Trace(data.draw(headers), lines)
+    write(trace, path)
+    assert trace == read(path)
+
+
+def test_every_setting_and_every_field_of_an_operation_goes_through_a_file() -> None:
+    """One that is added needs a strategy above; and what is written is of the latest version."""
+    drawn: set[str] = set()
+
+    @settings(max_examples=200, derandomize=True, database=None, deadline=None)
+    @given(settings_of_systems())
+    def note(found: Settings) -> None:
+        default = Settings(found.geometry, blocks=2, caches=False)
+        drawn.update(each.name for each in fields(Settings) if getattr(found, each.name) != getattr(default, each.name))
+        for group in found.geometry.groups:
+            plain = Group(Kind.FULL, 1)
+            drawn.update(each.name for each in fields(Group) if getattr(group, each.name) != getattr(plain, each.name))
+
+    note()
+    every = {each.name for each in (*fields(Settings), *fields(Group))} - {"geometry"}
+    assert every == drawn
+    assert {each.name for kind in get_args(Operation) for each in fields(kind)} == set(FIELDS)
+    assert VERSION == max(VERSIONS_READ) == trace_of(CASE, None, "s", "v", ("lockstep",)).header.version
+
+
+VERSION_1 = """\
+{"format": "kvgate-trace", "version": 1, "settings": {"geometry": {"groups": [{"kind": "full", "block_size_tokens": 4, \
+"window_tokens": null, "lookahead": false}]}, "blocks": 16, "tokens_max": 1024, "chunk_tokens": 64, "requests_max": 8, \
+"drafts_max": 0, "caches": true, "tells_events": true, "full_sequence_must_fit": true}, "model": "flash", \
+"preset": "tiny", "seed": 7, "system": "stock", "system_version": "0.20.2", "detectors": ["lockstep"], "violates": null}
+{"operation": "Arrive", "request": 0, "prompt": [{"first": 0, "length": 9}], "keys": {"salt": null, "lora": null, \
+"media": []}, "reads_cache": true, "answer": "done", "digest": "b462d32093a4438b"}
+{"operation": "Admit", "request": 0, "tokens": 64, \
+"answer": "granted, a hit of 0 tokens, new blocks by group: [1..3]", "digest": "e3b89de58c94ee16"}
+{"operation": "Finish", "request": 0, "answer": "done", "digest": "6e04fc9e6a39949c"}
+"""
+"""A trace as it was written before there were other settings, transfers and dispatches, word for word."""
+
+
+def test_a_trace_of_the_first_version_means_what_it_meant(tmp_path: Path) -> None:
+    """Whatever it does not say is at its default; the reference answers as it did, and stands where it stood."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text(VERSION_1, encoding="utf-8")
+    trace = read(path)
+    assert (1, SETTINGS, OPERATIONS) == (trace.header.version, trace.header.settings, trace.operations)
+    assert where_the_reference_changed(trace) is None
     write(trace, path)
     assert trace == read(path)
 
@@ -152,6 +252,46 @@ def test_contents_are_part_of_a_digest() -> None:
         return list(annotated(SETTINGS, twice))[-1].digest
 
     assert digest(500) == digest(700) != digest(0)
+
+
+TIERS = evolve(
+    SETTINGS,
+    geometry=Geometry((Group(Kind.FULL, 16, compress_ratio=4, unit_tokens=4), Group(Kind.SLIDING_WINDOW, 4, 6))),
+    pin_drop_blocks_min=1,
+)
+
+
+def test_what_is_pinned_begun_and_copied_is_part_of_a_digest() -> None:
+    """Each alone; a manager in the same state is the control."""
+    manager = Manager(TIERS)
+    for operation in (Arrive(0, (Run(0, 11),)), Admit(0, 64), Dispatch(), Arrive(1, (Run(0, 12),)), Admit(1, 64)):
+        assert operation == manager.population.resolve(operation)
+        manager.apply(operation)
+    state = manager.snapshot()
+    assert (1, 2) == (len(state.copies), len(state.begun))
+    others = [
+        evolve(state, copies=()),
+        evolve(state, copies=tuple(evolve(copy, tokens=4) for copy in state.copies)),
+        evolve(state, begun=frozenset()),
+        evolve(state, begun=frozenset(list(state.begun)[:1])),
+        evolve(state, pinned=Pinned(frozenset({2}))),
+        evolve(state, pinned=Pinned(frozenset({2, 3}), (3,))),
+        evolve(state, pinned=Pinned(frozenset({2, 3}), (3, 2))),
+    ]
+
+    class Shows(Manager):
+        """Shows a state that is not its own."""
+
+        def __init__(self, shown: Snapshot) -> None:
+            super().__init__(TIERS)
+            self.shown = shown
+
+        def snapshot(self) -> Snapshot:
+            return self.shown
+
+    digests = Digests()
+    assert digests.of(manager) == digests.of(Shows(state))
+    assert len(others) + 1 == len({digests.of(Shows(each)) for each in (state, *others)})
 
 
 def test_a_reference_that_changed_is_noticed() -> None:

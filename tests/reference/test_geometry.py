@@ -235,6 +235,7 @@ def test_other_groups_take_no_window(states: str | None) -> None:
         ({"kind": "mamba", "states": "some"}, "some"),
         ({"kind": "full", "draft_states": 1}, "a full group takes no draft_states"),
         ({"kind": "mamba", "states": "all", "draft_states": -1}, "draft_states"),
+        ({"kind": "mamba", "states": "align", "draft_states": 8}, "at least 18 tokens, got 16"),
         ({"kind": "mamba", "states": "all", "lookahead": True}, "no draft layer lives in a mamba group"),
         ({"kind": "full", "compress_ratio": 0}, "compress_ratio"),
         ({"kind": "full", "compress_ratio": 3}, "a block of 16 tokens is not whole slots of 3"),
@@ -252,6 +253,15 @@ def test_what_is_no_group(given: dict[str, Any], message: str) -> None:
     """Goal: what means nothing, or would be passed over, is refused at once. Method: one thing wrong in each."""
     with pytest.raises(ValueError, match=message):
         Group(**{"block_size_tokens": 16, **given})
+
+
+def test_states_at_block_ends_need_room_for_drafts() -> None:
+    """Goal: more states than a table has places for are refused, but only where the places are few.
+
+    Method: two steps of 7 drafts and a token each are 16 tokens, one block. With all states kept, 8 drafts fit as well.
+    """
+    assert 7 == Group("mamba", 16, states="align", draft_states=7).draft_states
+    assert 8 == Group("mamba", 16, states="all", draft_states=8).draft_states
 
 
 def test_what_is_a_group_though_it_says_nothing_new() -> None:

@@ -108,13 +108,8 @@ TWICE: dict[str, dict[str, str]] = {
         "block_pool.BlockPool.__init__": "chooses the queue that keeps the order",
         "snapshot._check_scratch": "judges whether it was kept, of any system: a judge asks for itself",
     },
-    "window_tokens": {
-        "geometry.Group.attention": "chooses the kind, which answers for the window from there on",
-        "geometry.Group.tail_blocks": "debt: how long a tail is should be asked of the kind",
-    },
     "loads": {
-        "manager.Manager._admit": "whether the last token may arrive as well",
-        "manager.Manager._allocate": "debt: whether anything is computed now; both could be decided here",
+        "manager.Manager._admit": "whether the tokens arrive later, and the last one with them",
         "population.Population._compute": "follows what was granted",
     },
 }

@@ -284,7 +284,6 @@ def test_a_load_that_cannot_go_on_keeps_what_it_has() -> None:
     assert Granted(0, ((),)) != perform(manager, Sample(0, 0, 7, 0), Schedule(0, 1))
 
 
-@pytest.mark.xfail(strict=True, reason="drafts in flight count as computed when a request ends and sends")
 def test_what_a_rejected_draft_would_have_read_is_sent() -> None:
     """Goal: a request that ends with drafts in flight keeps what its own next token reads. Method: window 64, 112
     tokens, one sampled, 16 drafts computed: 129, of which 113 are its own. Token 113 reads 50..113: block 3 is held.

@@ -262,7 +262,8 @@ def test_a_step_on_its_way_is_left_alone(operation: Operation) -> None:
 
 def test_a_load_behind_a_copy() -> None:
     """Goal: what another node writes goes into the block that the copy begins. Method: 16 tokens of block 1 are copied
-    into 4, and 20 more are loaded, up to 36 of 40. The load cannot be over, nor given up, before the dispatch.
+    into 4, and 20 more are loaded, up to 36 of 40. The load cannot be over, nor given up, before the dispatch. When
+    it is, no step computes it, so it serves a copy at once.
     """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 17)
@@ -273,6 +274,7 @@ def test_a_load_behind_a_copy() -> None:
     assert (Copy(0, 1, 4, 16),) == dispatched(manager)
     perform(manager, Transferred(1), arrive(2, 40))
     assert Hit(32, ((), (2, 5)), (Partial(0, 4, 32),)) == perform(manager, LookUp(2))
+    assert isinstance(perform(manager, Admit(2, BUDGET)), Granted)
 
 
 def test_nothing_of_this_without_units() -> None:

@@ -16,6 +16,7 @@ from kvreference.tables import Table
 
 WINDOW = Group("sliding_window", 4, 9)
 UNIT = Group("full", 16, compress_ratio=4, unit_tokens=4)
+DRAFTING = Group("full", 16, compress_ratio=4, unit_tokens=4, lookahead=True)
 STATES = Group("mamba", 4, states="all")
 
 
@@ -70,6 +71,9 @@ def test_switched_off_it_knows_nothing() -> None:
         ((UNIT,), 12, False),
         ((UNIT,), 16, True),  # whole blocks are shared, and computed in the same step
         ((UNIT,), 20, False),
+        ((DRAFTING,), 4, False),
+        ((DRAFTING,), 12, False),  # the source is a whole block, and is computed now
+        ((DRAFTING,), 16, True),
         ((WINDOW,), 8, True),
         ((STATES,), 4, False),
         ((STATES,), 16, False),
@@ -86,12 +90,31 @@ def test_what_this_step_computes_is_not_copied(groups: tuple[Group, ...], hit_to
     geometry = Geometry(groups)
     cache = PrefixCache(geometry, Dense(geometry))
     pool, prefixes = computed(geometry, cache, 24, now=True)
-    request = Request(1, [*range(hit_tokens), 999], Keys(), reads_cache=True)
-    found = cache.look_up(pool, request, prefixes[: hit_tokens // geometry.grain_tokens])
+    matched_tokens = hit_tokens + geometry.lookahead_tokens if hit_tokens else 0
+    request = Request(1, [*range(matched_tokens), 999], Keys(), reads_cache=True)
+    found = cache.look_up(pool, request, prefixes[: matched_tokens // geometry.grain_tokens])
     assert hit_tokens == found.tokens
     assert ready == cache.is_ready(found, prefixes)
     cache.dispatched()
     assert cache.is_ready(found, prefixes)
+
+
+def test_what_must_match_counts() -> None:
+    """Goal: with a look-ahead it is what must match that this step may compute, not what is served. Method: 8 tokens of
+    an older step, and 4 more in this: 4 are served by the entry at 8; 8 would be by the entry at 12.
+    """
+    geometry = Geometry((DRAFTING,))
+    cache = PrefixCache(geometry, Dense(geometry))
+    prefixes = known_of(geometry, 40)
+    request = Request(0, list(range(40)), Keys(), reads_cache=True, prompt_tokens=40)
+    pool, tables = BlockPool(10), [Table([1, 2, 3], 0, 0)]
+    cache.register(pool, request, prefixes, tables, 8, now=True)
+    cache.dispatched()
+    cache.register(pool, request, prefixes, tables, 12, now=True)
+    for tokens, hit_tokens, ready in [(9, 4, True), (13, 8, False)]:
+        asking = Request(1, list(range(tokens)), Keys(), reads_cache=True)
+        found = cache.look_up(pool, asking, prefixes[: tokens // 4])
+        assert (hit_tokens, ready) == (found.tokens, cache.is_ready(found, prefixes))
 
 
 def test_what_has_arrived_is_ready() -> None:

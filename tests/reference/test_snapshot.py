@@ -146,7 +146,13 @@ BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         "KV-INV-07",
         "pinned and held by nobody: [5], queued as pinned: [5, 5]",
         {"pinned": Pinned(frozenset({5}), (5, 5)), "free": [6], "blocks_free": 1},
-        {"pinned": Pinned(frozenset({5, 6}), (6, 5)), "free": [], "blocks_free": 0},
+        {"pinned": Pinned(frozenset({5, 6}), (6, 5)), "free": [], "blocks_free": 0, "begun": {6}},
+    ),
+    (
+        "KV-INV-07",
+        "block 6 is pinned, and no hit can use it",
+        {"pinned": Pinned(frozenset({6}), (6,)), "free": [5], "blocks_free": 1},
+        {"pinned": Pinned(frozenset({6}), (6,)), "free": [5], "blocks_free": 1, "begun": {6}},
     ),
     (
         "KV-INV-08",

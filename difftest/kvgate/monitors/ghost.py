@@ -163,7 +163,8 @@ class GhostMemory:
         lookahead: int = 0,
         sends: bool = False,
     ) -> Work:
-        end = request.tokens_computed
+        # Nobody asks another node for drafts.
+        end = request.tokens_computed - (request.drafts_in_flight if sends else 0)
         return Work(
             request.number,
             tuple(map(tuple, tables)),
