@@ -115,8 +115,9 @@ class BlockPool:
 
     def evict(self, block: int) -> Content | None:
         """Forget what ``block`` holds, whoever holds it; returns the content that was cached, or None."""
+        was_cached = self.is_cached(block)
         content = self._forget(block)
-        if self.references[block] == 0:
+        if was_cached and self.references[block] == 0:
             self._turned_scratch(block)
         return content
 

@@ -60,7 +60,7 @@ class PinnedPool(BlockPool):
     def _pin(self, blocks: Iterable[int]) -> None:
         for block in blocks:
             # A block that serves no hit is not worth keeping.
-            self.is_pinned[block] = self.is_pinned[block] or self.is_cached(block)
+            self.is_pinned[block] = self.is_cached(block)
 
     # Demotion
 

@@ -26,7 +26,7 @@ class Table:
 
     blocks: list[int]
     registered: int
-    """How many leading blocks were offered to the cache: each is offered once."""
+    """How many leading blocks were looked at: each is cached, or passed over, once."""
     boundary_tokens: int
     """Up to where boundaries inside blocks were offered: each is offered once."""
     dead: int = 0

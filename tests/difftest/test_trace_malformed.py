@@ -1,8 +1,8 @@
 """Trace files that are not what they should be.
 
 Goal: a file from anywhere either is a trace or ends in one message that names the line; nothing else is ever raised,
-and no limit is passed before it is checked. Method: every way to be malformed that has a name; the file that all of them
-are made from is the control. Ways that have no name are tried by the thousand in ``test_trace_junk``.
+and no limit is passed before it is checked. Method: every way to be malformed that has a name; the file that all of
+them are made from is the control. Ways that have no name are tried by the thousand in ``test_trace_junk``.
 """
 
 from __future__ import annotations

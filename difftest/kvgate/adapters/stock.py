@@ -177,7 +177,9 @@ class Stock:
             num_external_computed_tokens=external,
         ):
             return Refused(hit, gate=True)
-        had = self._tables(operation.request) if request.num_computed_tokens else _ids(blocks)
+        # What was loaded is held, even if all of it is to be computed again: a prompt of one token.
+        held = self._tables(operation.request)
+        had = held if any(held) else _ids(blocks)
         loads = operation.loads and external > 0
         start = request.num_computed_tokens + hit + external
         granted = self.manager.allocate_slots(
@@ -224,8 +226,10 @@ class Stock:
     def _end(self, operation: Finish | Abort) -> Done:
         ours, request = self.population[operation.request], self._requests[operation.request]
         if holds_on(ours, operation):
-            # Before a connector is told the tables of a request that ended, they lose what is out of the window.
-            self.manager.remove_skipped_blocks(request.request_id, request.num_computed_tokens)
+            # Before a connector is told the tables of a request that ended, they lose what is out of the window. The
+            # drafts that were not accepted are taken back by then.
+            verified = request.num_computed_tokens - ours.drafts_in_flight
+            self.manager.remove_skipped_blocks(request.request_id, verified)
         else:
             self.manager.free(self._requests.pop(operation.request))
         return Done()

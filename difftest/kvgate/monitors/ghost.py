@@ -106,10 +106,10 @@ class GhostMemory:
             found = self._granted(operation, step.answer, request, step.snapshot.tables.get(number, ()))
         elif isinstance(operation, Sample):
             found = self._verify(step.population[number], step.snapshot.tables.get(number, ()))
+        elif isinstance(operation, Finish) and operation.sends and request is not None:
+            found = self._send(request, step.snapshot.tables.get(number, ()))
         else:
             found = None
-            if isinstance(operation, Finish) and operation.sends and request is not None:
-                self._transfers[number] = self._work(request, step.snapshot.tables.get(number, ()), sends=True)
         self._settle(operation, request)
         return found
 
@@ -229,20 +229,29 @@ class GhostMemory:
     # Drafts and transfers
 
     def _verify(self, request: Request, tables: Sequence[Sequence[int]]) -> Difference | None:
-        """Where states are kept, the worker keeps the one behind the last accepted draft."""
-        before = self._computed.get(request.number, 0)
-        if before == request.tokens_computed or not tables:
+        """Where states are kept, the worker keeps the one behind the last accepted draft; a send accepts none."""
+        before, end = self._computed.get(request.number, 0), request.tokens_computed - request.drafts_in_flight
+        if before == end or len(tables) != len(self.groups):
             return None
-        start = max(0, request.tokens_computed - 1)
+        start = max(0, end - 1)
         chain = self._chain(request)
         for index, (group, table) in enumerate(zip(self.groups, tables, strict=True)):
             if group.keeps_states:
-                span = start, request.tokens_computed
+                span = start, end
                 where = f"request {request.number}, group {index}"
                 found = self._physical.write_states(index, group, table, chain, span, where, passing=True)
                 if found is not None:
                     return found
         return None
+
+    def _send(self, request: Request, tables: Sequence[Sequence[int]]) -> Difference | None:
+        """Another node begins to read."""
+        if len(tables) != len(self.groups):
+            got = f"{len(tables)} tables"
+            return Difference("KV-OP-25", f"request {request.number}", "a table in every group until it is read", got)
+        found = self._verify(request, tables)
+        self._transfers[request.number] = self._work(request, tables, sends=True)
+        return found
 
     def _transferred(self, number: int, succeeded: bool) -> Difference | None:
         """What was loaded arrives, wherever its blocks are by now; or another node has read what was sent."""

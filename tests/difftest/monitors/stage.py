@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from kvgate.adapters.reference import Reference
 from kvgate.difference import Difference
 from kvgate.monitors.monitor import Monitor, Step
 from kvgate.system import System
+from kvreference.answers import Hit
 from kvreference.attention import Kind
+from kvreference.content import Prefix
 from kvreference.geometry import Geometry, Group
+from kvreference.holdings import Holdings
 from kvreference.operations import Arrive, Operation, Run
+from kvreference.prefix_cache import PrefixCache, new_cache
 from kvreference.settings import Settings
 
 FULL = Group(Kind.FULL, 4)
@@ -36,3 +42,43 @@ def watch(monitor: Monitor, system: System, *operations: Operation) -> Differenc
 def arrive(number: int, tokens: int, first: int = 0) -> Arrive:
     """A request with a prompt of one run."""
     return Arrive(number, (Run(first, tokens),))
+
+
+class WithHoldings(Reference):
+    """The reference over other holdings."""
+
+    holdings_kind: type[Holdings]
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.holdings = self.holdings_kind(settings)
+
+
+class Hasty(Reference):
+    """Whatever is known may be copied, and started from, computed or not."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        cache = new_cache(settings)
+        assert isinstance(cache, PrefixCache)
+        self.cache = _HastyCache(cache.geometry, cache.retention)
+
+
+class _HastyCache(PrefixCache):
+    def is_ready(self, hit: Hit, prefixes: Sequence[Prefix]) -> bool:
+        del hit, prefixes
+        return True
+
+
+NEVER = "nothing was ever written there"
+GIVEN_UP = "the block was given up: null block"
+
+
+def wrong(request: int, expected: str, got: str, group: int = 0) -> Difference:
+    """A slot that does not hold what is read from it."""
+    return Difference("KV-MEM-01", f"request {request}, group {group}", expected, got)
+
+
+def state(number: int, token: int, position: int) -> str:
+    """A state in words; states are numbered as they come up, from 1 on."""
+    return f"state {number}: token {token} at position {position}, salt and adapter (None, None)"

@@ -35,17 +35,7 @@ from kvreference.population import Request
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
-from .stage import DRAFTING, FULL, WINDOW, arrive, settings_of, watch
-
-
-class WithHoldings(Reference):
-    """The reference over other holdings."""
-
-    holdings_kind: type[Holdings]
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.holdings = self.holdings_kind(settings)
+from .stage import DRAFTING, FULL, WINDOW, WithHoldings, arrive, settings_of, watch
 
 
 class _EarlyHoldings(Holdings):
