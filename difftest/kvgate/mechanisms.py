@@ -38,7 +38,7 @@ _ALL = (
         "masked caching",
         ("mixed-blocks+masked", "mixed-blocks+masked+scratch", "mixed-blocks+mtp+masked+scratch"),
         ("tiny-masked",),
-        ("hits",),
+        ("hits", "full blocks not cached"),
     ),
     Mechanism(
         "retention",
@@ -48,7 +48,7 @@ _ALL = (
             "mixed-blocks+eagle+retention=2+scratch",
         ),
         ("tiny-retention", "tiny-replay"),
-        ("hits",),
+        ("hits", "full blocks not cached"),
     ),
     Mechanism(
         "EAGLE/MTP",

@@ -20,7 +20,7 @@ def blocks_at_peak(settings: Settings, group: Group, tokens: int, computed: int)
     Look-ahead slots are not counted.
     """
     return min(
-        group.entries(tokens, tokens) - group.blocks_dead(computed),
+        group.entries(tokens, tokens) - group.blocks_unread(computed),
         group.blocks_held_at_most(settings.chunk_tokens, settings.tokens_max),
     )
 
@@ -46,7 +46,7 @@ def fits_empty_pool(settings: Settings, tokens: int) -> bool:
 def blocks_of_hit(settings: Settings, hit: Hit, computed: int) -> list[list[int]]:
     """Per group, the blocks of the hit that a token after the first ``computed`` reads."""
     return [
-        [block for block in blocks[group.blocks_dead(computed) :] if block != NULL]
+        [block for block in blocks[group.blocks_unread(computed) :] if block != NULL]
         for group, blocks in zip(settings.geometry.groups, hit.blocks, strict=True)
     ]
 

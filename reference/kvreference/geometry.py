@@ -146,6 +146,10 @@ class Group:
         """How many leading blocks no later token reads once ``tokens_computed`` tokens are computed."""
         return self.attention.tokens_dead(tokens_computed) // self.block_size_tokens
 
+    def blocks_unread(self, tokens: int) -> int:
+        """How many leading blocks a resume at token ``tokens`` does not read; no draft is in flight then."""
+        return self.attention.tokens_unread(tokens) // self.block_size_tokens
+
     def tokens_matched(self, hit_tokens: int) -> int:
         """How many tokens must match to serve a hit of ``hit_tokens`` here: a unit more with a look-ahead."""
         return hit_tokens + self.lookahead_tokens
@@ -158,8 +162,7 @@ class Group:
         """
         if hit_tokens == 0:
             return 0, 0
-        first = self.attention.tokens_unread(hit_tokens) // self.block_size_tokens
-        return first, self.tokens_matched(hit_tokens) // self.block_size_tokens
+        return self.blocks_unread(hit_tokens), self.tokens_matched(hit_tokens) // self.block_size_tokens
 
     def blocks_held_at_most(self, chunk_tokens: int, tokens_max: int) -> int:
         """The most blocks that one request, computed in chunks, holds here at once."""

@@ -47,7 +47,7 @@ def tables_of_hit(geometry: Geometry, hit: Hit, computed: int) -> Tables:
     """First tables: the hit, with the null block where no token after the first ``computed`` reads."""
     tables = []
     for group, blocks in zip(geometry.groups, hit.blocks, strict=True):
-        dead = group.blocks_dead(computed)
+        dead = group.blocks_unread(computed)
         kept = [*(NULL,) * dead, *blocks[dead:]]
         tables.append(Table(kept, registered=len(kept), boundary_tokens=hit.tokens, dead=dead))
     return tables

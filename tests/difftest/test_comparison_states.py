@@ -223,7 +223,8 @@ TIERED = evolve(
 def test_the_same_tiers_are_no_difference(operation: Operation) -> None:
     """The control of what follows, whatever collections a system uses."""
     queue: Any = [7, 3]
-    theirs = evolve(hashed(TIERED), begun=[6, 4], pinned=Pinned(frozenset([7, 3, 2]), queue), copies=[COPY])
+    copies: Any = [COPY]
+    theirs = evolve(hashed(TIERED), begun=[6, 4], pinned=Pinned(frozenset([7, 3, 2]), queue), copies=copies)
     assert compare(operation, theirs, TIERED) is None
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import pytest
+from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.difference import Difference, Divergence
 from kvgate.errors import UsageError
 from kvgate.lockstep import Lockstep
+from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Step
 from kvgate.system import System
 from kvreference.answers import Answer, Granted
@@ -24,6 +26,7 @@ from kvreference.operations import (
     Abort,
     Admit,
     Arrive,
+    Dispatch,
     Evict,
     Finish,
     LookUp,
@@ -34,7 +37,11 @@ from kvreference.operations import (
     Schedule,
     TakeEvents,
     TakeStatistics,
+    Transferred,
 )
+from kvreference.population import Status
+from kvreference.prefix_cache import PrefixCache
+from kvreference.retention import Dense
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
@@ -217,6 +224,73 @@ def test_at_rest_everything_that_remains_is_reported() -> None:
     found = run.close()
     assert ["one", "two", "three"] == [divergence.difference.subject for divergence in found]
     assert {(4, None)} == {(divergence.step, divergence.operation) for divergence in found}
+
+
+FENCED = evolve(SETTINGS, geometry=Geometry((Group(Kind.FULL, 8, compress_ratio=2, unit_tokens=2),)), blocks=60)
+EVERYWHERE: tuple[Operation, ...] = (
+    *(Arrive(number, (Run(100 * number, 12),)) for number in range(7)),
+    *(Admit(number, 64) for number in (0, 1, 2)),
+    *(Admit(number, 64, external_tokens=12, loads=True) for number in (3, 4)),
+    Dispatch(),
+    *(Finish(0, sends=True), Abort(3)),
+    Admit(5, 64, external_tokens=12, loads=True),
+    Sample(1, 0, 9, 0),
+    Schedule(1, 1),
+)
+"""Request 0 ends while it is read and 3 while it loads, 4 loads, 2 runs, 6 waits; 1 and 5 are in a step that was not
+dispatched."""
+
+
+def test_requests_end_wherever_they_stand() -> None:
+    """The step goes out first, then all are aborted, and then every transfer is over: nothing remains."""
+    witness = Witness()
+    run = Lockstep(Reference(FENCED), Manager(FENCED), (witness, LeakMonitor(FENCED)))
+    assert first(run, *EVERYWHERE) is None
+    assert list(EVERYWHERE) == run.performed
+    stand = {number: (request.status, request.undispatched) for number, request in run.population.alive.items()}
+    assert {
+        0: (Status.ENDING, False),
+        1: (Status.RUNNING, True),
+        2: (Status.RUNNING, False),
+        3: (Status.ENDING, False),
+        4: (Status.LOADING, False),
+        5: (Status.LOADING, True),
+        6: (Status.WAITING, False),
+    } == stand
+    assert [] == run.close()
+    closings = run.performed[len(EVERYWHERE) :]
+    assert Dispatch() == closings[0]
+    assert {Abort(number) for number in (1, 2, 4, 5, 6)} == set(closings[1:6])
+    over = [Transferred(number) for number in (0, 3, 4, 5)]
+    assert [*over, TakeEvents(), TakeStatistics()] == closings[6:]
+    assert not run.system.population.alive
+
+
+def test_nothing_is_dispatched_where_there_is_nothing_to_dispatch() -> None:
+    """Transfers end there as well."""
+    run = lockstep(Reference, Witness())
+    loads = Admit(0, 64, external_tokens=12, loads=True)
+    assert first(run, Arrive(0, PROMPT), loads, Arrive(1, PROMPT), Admit(1, 64), Finish(1, sends=True)) is None
+    assert [] == run.close()
+    assert [Abort(0), Transferred(0), Transferred(1), TakeEvents(), TakeStatistics()] == run.performed[5:]
+
+
+class CachesEverything(Reference):
+    """Has no retention interval, whatever it is told."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.cache = PrefixCache(settings.geometry, Dense(settings.geometry))
+
+
+def test_what_is_cached_is_judged_by_the_guarantee_for_these_settings() -> None:
+    """With a retention interval it is another one than without."""
+    settings = evolve(SETTINGS, retention_interval_tokens=16)
+    run = Lockstep(CachesEverything(settings), Manager(settings), ())
+    found = first(run, Arrive(0, (Run(0, 30),)), Admit(0, 64))
+    assert found is not None
+    assert ("KV-OP-15", "content of block 9") == (found.difference.statement, found.difference.subject)
+    assert first(lockstep(CachesEverything), Arrive(0, (Run(0, 30),)), Admit(0, 64)) is None
 
 
 def test_what_diverges_while_requests_end_is_reported_alone() -> None:

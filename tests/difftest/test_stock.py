@@ -41,6 +41,7 @@ AGREED = {
     "mamba-none": 2000,
     "mamba-none+transfers": 2000,
     "mamba-all": 2000,
+    "mamba-all+transfers": 1000,
     "dsv4-flash": 400,
     "dsv4-flash+transfers": 400,
     "full+transfers": 2000,

@@ -108,7 +108,11 @@ groups = st.one_of(
 @st.composite
 def settings_of_systems(draw: st.DrawFn) -> Settings:
     """Settings of whatever system, as far as they can be together."""
-    geometry = Geometry(tuple(draw(st.lists(groups, min_size=1, max_size=4))))
+    drawn = draw(st.lists(groups, min_size=1, max_size=4))
+    # All groups that keep states at block ends have blocks of one size.
+    sizes = [group.block_size_tokens for group in drawn if group.attention.stops_at_block_ends]
+    fitting = (g for g in drawn if not g.attention.stops_at_block_ends or g.block_size_tokens == sizes[0])
+    geometry = Geometry(tuple(fitting))
     caches = draw(st.booleans()) and all(group.attention.serves_hits for group in geometry.groups)
     slides = any(group.slides for group in geometry.groups)
     states = [group.draft_states for group in geometry.groups if group.keeps_states]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NOT_TESTED = (
     "Scheduling: requests are driven as a scheduler would, without the scheduler itself.",
-    "Compressed groups, Mamba, chunked local attention, external tokens and context parallelism.",
+    "Mechanisms that no model of this run has (--model and its suffixes), and context parallelism.",
     "The worker: what it would read and write is modelled, no tensor is touched.",
 )
 REPORT_DEFAULT = Path("kvgate-report")

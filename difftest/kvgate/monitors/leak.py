@@ -1,8 +1,8 @@
 """The leak monitor: what a system still remembers when no request is alive.
 
 It walks everything that the system's roots reach: attributes, slots, containers. Nothing may name a request that is
-gone, and no container may hold more than there are blocks, for blocks are all that is left to know about. Modules,
-classes, functions and tensors are not entered.
+gone, and no container may hold more than there are blocks, or boundaries inside them, for these are all that is left to
+know about. Modules, classes, functions and tensors are not entered.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class LeakMonitor:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._per_block = max(group.block_size_tokens // group.unit for group in settings.geometry.groups)
+        """How many boundaries a block can hold, its end among them."""
         self._arrived: list[int] = []
 
     def observe(self, step: Step) -> Difference | None:
@@ -39,6 +41,11 @@ class LeakMonitor:
 
     def at_rest(self, system: System) -> Iterable[Difference]:
         """Everything that remains of requests that are gone."""
+        yield from self.held(system)
+        yield from self.remembered(system)
+
+    def held(self, system: System) -> Iterator[Difference]:
+        """The blocks that remain."""
         snapshot = system.snapshot()
         held = [block for block, references in enumerate(snapshot.references) if references != 0 and block != 0]
         if held:
@@ -47,7 +54,12 @@ class LeakMonitor:
         if missing and not held:
             unpinned = self.settings.blocks - 1 - len(snapshot.pinned.queue)
             yield Difference("KV-LEAK-01", "free queue", f"{unpinned} blocks", str(len(snapshot.free)))
+
+    def remembered(self, system: System) -> Iterator[Difference]:
+        """The names that remain, and the containers that grew."""
         names = {system.name_of(number): number for number in self._arrived}
+        entries_max = self.settings.blocks * self._per_block
+        account = "one" if self._per_block == 1 else str(self._per_block)
         reported: set[str] = set()
         for path, value in _reachable(system.roots()):
             if isinstance(value, str) and value in names:
@@ -56,9 +68,9 @@ class LeakMonitor:
                 if place not in reported:
                     reported.add(place)
                     yield Difference("KV-LEAK-01", place, "no request remembered", f"request {names[value]}")
-            elif isinstance(value, (list, dict, set, deque)) and len(value) > self.settings.blocks:
+            elif isinstance(value, (list, dict, set, deque)) and len(value) > entries_max:
                 yield Difference(
-                    "KV-LEAK-02", path, f"at most {self.settings.blocks} entries, one a block", str(len(value))
+                    "KV-LEAK-02", path, f"at most {entries_max} entries, {account} a block", str(len(value))
                 )
 
 

@@ -12,8 +12,11 @@ from attrs import evolve
 from kvgate.adapters.reference import Reference
 from kvgate.difference import Difference
 from kvgate.monitors.invariants import Invariants
+from kvreference.answers import Copy
+from kvreference.block_pool import Pinned
 from kvreference.operations import Admit, Finish, Sample, Schedule
 from kvreference.snapshot import Snapshot
+from kvreference.statements import STATEMENTS
 
 from .stage import FULL, arrive, settings_of, watch
 
@@ -74,6 +77,27 @@ class QueuesNull(Shows):
         return evolve(state, contents=["something", *state.contents[1:]])
 
 
+class PinsWhatIsHeld(Shows):
+    """KV-INV-07."""
+
+    def shown(self, state: Snapshot) -> Snapshot:
+        return evolve(state, pinned=Pinned(frozenset({1}), (1,)))
+
+
+class KeepsScratchBehind(Shows):
+    """KV-INV-08."""
+
+    def shown(self, state: Snapshot) -> Snapshot:
+        return evolve(state, scratch_first=True, begun=frozenset({4}))
+
+
+class CopiesIntoTheFree(Shows):
+    """KV-INV-09."""
+
+    def shown(self, state: Snapshot) -> Snapshot:
+        return evolve(state, copies=(Copy(0, 1, 4, 2),), references=[0, 2, *state.references[2:]])
+
+
 PLANTED = {
     CountsTwice: ("KV-INV-01", "block 1 counts 2 references, 1 table entries name it"),
     LosesFree: ("KV-INV-02", "nobody holds block 4, and it is not in the free queue"),
@@ -81,6 +105,9 @@ PLANTED = {
     NamesTwice: ("KV-INV-04", "request 0 names block 1 2 times"),
     Mislabels: ("KV-INV-05", "block 1 holds None, and is listed under"),
     QueuesNull: ("KV-INV-06", "the null block is queued or cached"),
+    PinsWhatIsHeld: ("KV-INV-07", "pinned and held by nobody: [], queued as pinned: [1]"),
+    KeepsScratchBehind: ("KV-INV-08", "the free queue [4, 5] has a cached block before a scratch one"),
+    CopiesIntoTheFree: ("KV-INV-09", "nobody holds block 4, and Copy(group=0, source=1, destination=4"),
 }
 
 
@@ -91,6 +118,11 @@ def test_a_state_that_no_sound_system_has_is_seen(broken: type[Reference], expec
     assert found is not None
     assert ("state", "the statement holds") == (found.subject, found.expected)
     assert expected == (found.statement, found.got[: len(expected[1])])
+
+
+def test_no_invariant_is_forgotten() -> None:
+    """One that is added needs a row above."""
+    assert {name for name in STATEMENTS if name.startswith("KV-INV")} == {name for name, _ in PLANTED.values()}
 
 
 def test_a_sound_system_shows_sound_states() -> None:

@@ -21,7 +21,10 @@ from kvgate.monitors import leak
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.runner import Bench, run
 from kvreference.answers import Answer
-from kvreference.operations import Admit, Finish, Operation
+from kvreference.attention import Kind
+from kvreference.block_pool import Pinned
+from kvreference.geometry import Group
+from kvreference.operations import Admit, Dispatch, Finish, Operation
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
@@ -50,11 +53,12 @@ class Hoarder(Reference):
         return state if self.population.alive else evolve(state, **self._shown)
 
 
-def at_rest(hoard: object = None, **shown: Any) -> list[Difference]:
+def at_rest(hoard: object = None, settings: Settings = SETTINGS, **shown: Any) -> list[Difference]:
     """What remains of a request that came and went."""
-    system = Hoarder(SETTINGS, hoard, **shown)
-    monitor = LeakMonitor(SETTINGS)
-    assert watch(monitor, system, arrive(0, 9), Admit(0, 64), Finish(0)) is None
+    system = Hoarder(settings, hoard, **shown)
+    monitor = LeakMonitor(settings)
+    step = (Dispatch(),) if settings.geometry.fences else ()
+    assert watch(monitor, system, arrive(0, 9), Admit(0, 64), *step, Finish(0)) is None
     return list(monitor.at_rest(system))
 
 
@@ -77,6 +81,47 @@ def test_a_block_that_nobody_holds_is_missing() -> None:
 def test_a_block_too_many_is_seen() -> None:
     """One that is queued twice is handed out twice."""
     assert [Difference("KV-LEAK-01", "free queue", "7 blocks", "8")] == at_rest(free=[1, 2, 3, 4, 5, 6, 7, 7])
+
+
+PINNING = evolve(SETTINGS, pin_drop_blocks_min=1)
+"""Of nine tokens two blocks are full, and stay pinned when their request ends."""
+
+
+def test_pinned_blocks_are_no_leak() -> None:
+    """Nobody holds them, and they are not in the free queue; neither are they missing."""
+    system = Hoarder(PINNING)
+    assert watch(LeakMonitor(PINNING), system, arrive(0, 9), Admit(0, 64), Finish(0)) is None
+    assert ((2, 1), 5) == (system.snapshot().pinned.queue, len(system.snapshot().free))
+    assert [] == at_rest(settings=PINNING)
+
+
+def test_a_pinned_block_that_waits_nowhere_is_missing() -> None:
+    """It cannot be demoted, so it will never be used again; nor may one wait in both queues."""
+    pinned = Pinned(frozenset({1, 2}), (2,))
+    assert [Difference("KV-LEAK-01", "free queue", "6 blocks", "5")] == at_rest(settings=PINNING, pinned=pinned)
+    free = [1, 3, 4, 5, 6, 7]
+    assert [Difference("KV-LEAK-01", "free queue", "5 blocks", "6")] == at_rest(settings=PINNING, free=free)
+
+
+def test_a_pin_does_not_hold_a_block() -> None:
+    """A pinned block with a holder is held as any other."""
+    references = [4, 1, 0, 0, 0, 0, 0, 0]
+    expected = Difference("KV-LEAK-01", "blocks held", "none", "1: [1]")
+    shown = {"references": references, "pinned": Pinned(frozenset({1, 2}), (2,))}
+    assert [expected] == at_rest(settings=PINNING, **shown)
+
+
+def test_boundaries_inside_blocks_are_accounted_for() -> None:
+    """A block of eight tokens has four boundaries, its end among them; one more for each block would be a leak."""
+    settings = settings_of(Group(Kind.FULL, 8, compress_ratio=2, unit_tokens=2), blocks=8)
+    system, monitor = Hoarder(settings), LeakMonitor(settings)
+    operations = [each for n in range(7) for each in (arrive(n, 7, 100 * n), Admit(n, 64), Dispatch(), Finish(n))]
+    assert watch(monitor, system, *operations) is None
+    assert 21 == len(system.pool.partial.entries()) > settings.blocks
+    assert [] == list(monitor.at_rest(system))
+    assert [] == at_rest(Plain(list(range(32))), settings)
+    expected = Difference("KV-LEAK-02", "hoard.value", "at most 32 entries, 4 a block", "33")
+    assert [expected] == at_rest(Plain(list(range(33))), settings)
 
 
 class Plain:
