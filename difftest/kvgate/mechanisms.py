@@ -77,9 +77,9 @@ _ALL = (
     Mechanism("chunked local attention", ("local",), ("tiny-local",), ("hits",)),
     Mechanism(
         "Mamba",
-        ("mamba-none", "mamba-all", "mamba-align", "mamba-align+transfers"),
+        ("mamba-none+eagle", "mamba-all+eagle", "mamba-align", "mamba-align+eagle+transfers"),
         ("tiny-mamba-all", "tiny-mamba-align"),
-        ("hits", "drafts rejected"),
+        ("hits", "drafts accepted", "drafts rejected"),
     ),
     Mechanism(
         "transfers",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, NOT_EXHAUSTIVE, Seed, TableFormat
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, Seed, TableFormat
 
 if TYPE_CHECKING:
     from kvgate.mechanisms import Mechanism
@@ -31,7 +31,7 @@ def mechanisms(
 
     A mechanism that never acted while it was driven counts as failed: then nothing was tested.
 
-    Exit 0 if nothing is wrong, 1 if something is, 4 if an exploration stopped early.
+    Exit 0 if nothing is wrong, 1 if something is, 4 if an exploration stopped early, 130 if interrupted.
 
     Examples:
 
@@ -50,12 +50,21 @@ def mechanisms(
             typer.echo(f"{each.name}: driven on {', '.join(each.models)}; explored on {', '.join(each.tiny)}")
         return
     rows: list[dict[str, Any]] = []
+    ended = "completed"
     with progress_line() as line:
-        for each in chosen:
-            rows.append(_driven(each, operations, seed, line.say))
-            rows[-1]["explored"] = _explored(each, line.say) if explores else []
-    typer.echo(json.dumps({"mechanisms": rows}, indent=1) if output is TableFormat.JSON else _table(rows))
-    raise typer.Exit(_code(rows))
+        try:
+            for each in chosen:
+                rows.append({**_driven(each, operations, seed, line.say), "explored": []})
+                for explored in _explored(each, line.say) if explores else ():
+                    rows[-1]["explored"].append(explored)
+        except KeyboardInterrupt:
+            ended = "interrupted"
+    typer.echo(
+        json.dumps({"ended": ended, "mechanisms": rows}, indent=1)
+        if output is TableFormat.JSON
+        else "\n".join([*_table(rows), *(["interrupted"] if ended == "interrupted" else [])])
+    )
+    raise typer.Exit(_code(rows, ended))
 
 
 def _driven(mechanism: Mechanism, operations: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -83,13 +92,14 @@ def _driven(mechanism: Mechanism, operations: int, seed: int, say: Callable[[str
     }
 
 
-def _explored(mechanism: Mechanism, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _explored(mechanism: Mechanism, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """A row for each tiny model; an interrupt is raised after the row of the model that it stopped."""
+    from kvgate.explorer.exploration import INTERRUPTED as BY_HAND
     from kvgate.explorer.exploration import Limits, Sighting
     from kvgate.explorer.search import Search
     from kvgate.explorer.tiny import SHALLOW
     from kvgate.explorer.tiny_models import load
 
-    rows = []
     for name in mechanism.tiny:
         world = load(name).world()
 
@@ -97,22 +107,21 @@ def _explored(mechanism: Mechanism, say: Callable[[str], None]) -> list[dict[str
             say(f"{name}: {sighting.states:,} states")
 
         found = Search(world, Limits(SHALLOW.states_max, EXPLORE_SECONDS), report).run()
-        rows.append(
-            {
-                "model": name,
-                "states": found.states,
-                "edges": found.edges,
-                "depth": found.depth,
-                "seconds": round(found.seconds, 1),
-                "stopped": found.stopped,
-                "wrong": [] if found.found is None else [str(each) for each in found.found.violations],
-                "bounds": dict(world.bounds),
-            }
-        )
-    return rows
+        yield {
+            "model": name,
+            "states": found.states,
+            "edges": found.edges,
+            "depth": found.depth,
+            "seconds": round(found.seconds, 1),
+            "stopped": found.stopped,
+            "wrong": [] if found.found is None else [str(each) for each in found.found.violations],
+            "bounds": dict(world.bounds),
+        }
+        if found.stopped == BY_HAND:
+            raise KeyboardInterrupt
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: list[dict[str, Any]]) -> list[str]:
     """The rows as text: a line for what was driven, one for each tiny model, and the bounds at the end."""
     lines = []
     for row in rows:
@@ -132,11 +141,13 @@ def _table(rows: list[dict[str, Any]]) -> str:
         for row in rows
         for each in row["explored"]
     ]
-    return "\n".join([*lines, *(["bounds of what was explored:", *bounds] if bounds else [])])
+    return [*lines, *(["bounds of what was explored:", *bounds] if bounds else [])]
 
 
-def _code(rows: list[dict[str, Any]]) -> int:
+def _code(rows: list[dict[str, Any]], ended: str) -> int:
     explored = [each for row in rows for each in row["explored"]]
     if any(row["wrong"] for row in [*rows, *explored]):
         return DIVERGENCE
+    if ended == "interrupted":
+        return INTERRUPTED
     return NOT_EXHAUSTIVE if any(each["stopped"] for each in explored) else AGREEMENT
