@@ -283,7 +283,7 @@ def test_what_is_no_geometry() -> None:
 
 
 def test_states_at_block_ends_have_blocks_of_one_size() -> None:
-    """Goal: a chunk cannot end at the blocks of two sizes. Method: two such groups of 16 and 24; of 16 twice is fine."""
+    """Goal: a chunk cannot end at blocks of two sizes. Method: two such groups of 16 and 24; of 16 twice is fine."""
     states = [Group("mamba", size, states="align") for size in (16, 24)]
     assert (states[0], states[0]) == Geometry((states[0], states[0])).groups
     with pytest.raises(ValueError, match="blocks of the same size"):
