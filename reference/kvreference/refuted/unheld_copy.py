@@ -17,8 +17,8 @@ class UnheldSources(Holdings):
 
     def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
         allocation = super().allocate(request, span, hit)
-        if allocation is not None:
-            self.pool.release(partial.source for partial in hit.partials)
+        copied = hit.partials if allocation else ()
+        self.pool.release(partial.source for partial in copied)
         return allocation
 
     def dispatch(self) -> tuple[Copy, ...]:

@@ -89,6 +89,11 @@ def test_what_there_is_is_listed(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
     assert list(MECHANISMS) == [line.partition(":")[0] for line in listed]
 
 
+def test_whatever_is_explored_is_a_tiny_model() -> None:
+    """What is driven is a model: see the tests of variants."""
+    assert {name for mechanism in MECHANISMS.values() for name in mechanism.tiny} <= set(MODELS)
+
+
 def test_a_reference_in_order_is_exit_code_0(kvgate: Kvgate) -> None:
     """With what was driven, how much, and what happened on the way."""
     ended = kvgate("mechanisms", "--operations", "500")
