@@ -17,7 +17,7 @@ from kvreference.answers import Answer, Copies, Granted, Happened, Hit, Refused,
 from kvreference.block_pool import Pinned
 from kvreference.content import UNTAGGED
 from kvreference.events import Cleared, Event, Removed, Stored
-from kvreference.operations import Admit, Evict, Finish, Operation, ReleaseSkipped, Reset, Schedule, Transferred
+from kvreference.operations import Abort, Admit, Evict, Finish, Operation, ReleaseSkipped, Reset, Schedule, Transferred
 from kvreference.snapshot import Snapshot
 
 MAP_READ_EVERY = 16
@@ -235,7 +235,9 @@ def _tables_differ(operation: Operation, ours: Snapshot, theirs: Snapshot) -> Di
         provided = isinstance(operation, Admit) and operation.external_tokens > 0
         taken = "KV-OP-24" if provided else "KV-OP-05"
         statement = "KV-OP-06" if _leading_nulls(ours) != _leading_nulls(theirs) else taken
-    elif isinstance(operation, Transferred) or (isinstance(operation, Finish) and operation.sends):
+    elif isinstance(operation, Transferred) or (
+        isinstance(operation, (Finish, Abort)) and operation.request in ours.tables
+    ):
         statement = "KV-OP-25"
     else:
         statement = "KV-OP-07"

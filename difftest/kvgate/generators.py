@@ -310,9 +310,13 @@ _DRAWN: Mapping[type[Operation], Callable[[Generator, Draw], Operation]] = {
 
 
 def _blocks_at_peak(geometry: Geometry, tokens: int, chunk_tokens: int) -> int:
-    """The most blocks that one request of ``tokens`` tokens, computed in chunks, holds at once over all groups."""
+    """The most blocks that one request of ``tokens`` tokens, computed in chunks, holds at once over all groups.
+
+    The states of its drafts are among them, and the sources of the copies that its hit may need.
+    """
     return sum(
-        min(group.blocks_occupied(tokens), group.blocks_held_at_most(chunk_tokens, tokens)) for group in geometry.groups
+        min(group.entries(tokens, tokens), group.blocks_held_at_most(chunk_tokens, tokens)) + group.copies
+        for group in geometry.groups
     )
 
 

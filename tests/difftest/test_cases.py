@@ -131,10 +131,14 @@ def counted(several: Iterable[Case]) -> Counter[str]:
                 before = manager.snapshot().contents if isinstance(resolved, Evict) else ()
                 found.update(_before(manager, resolved))
                 waits = isinstance(resolved, Admit) and not _is_ready(manager, resolved)
+                alone = (
+                    not manager.copies and isinstance(resolved, OfRequest) and {resolved.request} >= set(manager.tables)
+                )
                 answer = manager.apply(resolved)
                 found.update(("legal", type(resolved).__name__, type(answer).__name__))
                 found.update(_after(answer))
                 found["refused until the step is dispatched"] += waits and isinstance(answer, Refused)
+                found["refused for good"] += alone and not waits and isinstance(answer, Refused)
                 found["evicted a cached block"] += isinstance(resolved, Evict) and before[resolved.block] is not None
                 found["hit of a preempted request"] += (
                     isinstance(answer, Granted)
@@ -255,6 +259,7 @@ def test_every_lane_does_everything(model: str, preset: str) -> None:
     assert {} == missing(found, dict.fromkeys(expected_of(EVERY_MODEL[model]) - seldom, 1))
     assert {} == missing(found, IN_EVERY_LANE)
     assert found["legal"] > found["drawn"] * (0.3 if preset == "tiny" else 0.4)
+    assert 0 == found["refused for good"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -267,6 +272,7 @@ def test_every_other_model_does_everything(name: str) -> None:
     least |= OF_COPIES if any(group.copies for group in model.geometry.groups) else {}
     assert {} == missing(found, least)
     assert found["legal"] > found["drawn"] * 0.35
+    assert 0 == found["refused for good"]
 
 
 def test_what_happens_seldom_happens_on_some_model() -> None:

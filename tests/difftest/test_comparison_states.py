@@ -78,6 +78,7 @@ TABLES: dict[str, tuple[str, Operation, dict[int, list[list[int]]], tuple[str, s
     "preempted": ("KV-OP-07", Preempt(2), OTHER_BLOCK, ("group 1", "[0, 4]", "[0, 3]")),
     "other blocks for another node": ("KV-OP-24", Admit(0, 1, 8), OTHER_BLOCK, ("group 1", "[0, 4]", "[0, 3]")),
     "read by another node": ("KV-OP-25", Finish(0, True), RELEASED_MORE, ("group 0", "[1, 2]", "[0, 2]")),
+    "loads while it is aborted": ("KV-OP-25", Abort(0), RELEASED_MORE, ("group 0", "[1, 2]", "[0, 2]")),
     "a transfer is over": ("KV-OP-25", Transferred(2), OTHER_BLOCK, ("group 1", "[0, 4]", "[0, 3]")),
 }
 

@@ -16,16 +16,19 @@ from attrs import evolve
 
 from kvgate.draws import Seeded
 from kvgate.generators import PRESETS, Generator
+from kvgate.mechanisms import MECHANISMS
 from kvgate.models import MODELS, load
+from kvreference.admission import fits_empty_pool
 from kvreference.content import Keys
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Reset, TakeEvents, Transferred
 
 DRAWS = 2000
 HOSTILE = PRESETS["hostile"]
 FULL = MODELS["full"].geometry
+DRIVEN = {name for mechanism in MECHANISMS.values() for name in mechanism.models}
 GENERATORS = {
-    f"{name}-{preset}": Generator(bias, model.geometry)
-    for name, model in MODELS.items()
+    f"{name}-{preset}": Generator(bias, load(name).geometry, load(name).features)
+    for name in sorted({*MODELS, *DRIVEN})
     for preset, bias in PRESETS.items()
 }
 
@@ -117,16 +120,15 @@ def test_boundaries_are_where_something_changes() -> None:
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
 def test_the_pool_holds_the_longest_request(generator: Generator) -> None:
-    """Whoever runs alone can finish: a refusal is never for good."""
+    """Whoever runs alone can finish: a refusal is never for good. In smaller pools some could not: the control."""
     draw = Seeded("settings")
-    for settings in (generator.settings(draw) for _ in range(200)):
-        chunk_tokens, tokens_max = settings.chunk_tokens, settings.tokens_max
-        assert 1 <= chunk_tokens <= generator.prompt_max < tokens_max
-        peak = sum(
-            min(group.blocks_occupied(tokens_max), group.blocks_held_at_most(chunk_tokens, tokens_max))
-            for group in settings.geometry.groups
-        )
-        assert settings.blocks - 1 >= peak
+    drawn = [generator.settings(draw) for _ in range(200)]
+    for settings in drawn:
+        assert 1 <= settings.chunk_tokens <= generator.prompt_max < settings.tokens_max
+        assert fits_empty_pool(settings, settings.tokens_max)
+    _, highest = generator.bias.pool_percent
+    smaller = [evolve(each, blocks=max(2, each.blocks * 90 // highest)) for each in drawn]
+    assert not all(fits_empty_pool(each, each.tokens_max) for each in smaller)
 
 
 def test_drafts_are_for_models_with_a_draft_layer() -> None:

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from kvgate.adapters.reference import Reference
 from kvgate.campaign import Lane
 from kvgate.machine import DivergenceError, machine_for
-from kvgate.models import MODELS
+from kvgate.models import MODELS, load
 from kvgate.runner import Bench
 from kvgate.system import Factory
 from kvreference.answers import Answer
@@ -55,14 +55,14 @@ class KeepsALog(Reference):
         return f"request-{request}"
 
 
-def machine(system: Factory) -> type[RuleBasedStateMachine]:
-    return machine_for(Bench(system), LANE)
+def machine(system: Factory, lane: Lane = LANE) -> type[RuleBasedStateMachine]:
+    return machine_for(Bench(system), lane)
 
 
-def search(system: Factory) -> None:
+def search(system: Factory, lane: Lane = LANE) -> None:
     """Let Hypothesis look for a divergence."""
     run_state_machine_as_test(
-        machine(system),
+        machine(system, lane),
         settings=settings(
             max_examples=25,
             stateful_step_count=20,
@@ -76,9 +76,28 @@ def search(system: Factory) -> None:
     )
 
 
-def test_a_sound_system_passes() -> None:
-    """The control."""
-    search(Reference)
+@pytest.mark.parametrize(
+    "model", ["full", "compressed+mtp+partial+masked+scratch+pinned=1+transfers", "mamba-align+eagle"]
+)
+def test_a_sound_system_passes(model: str) -> None:
+    """The control, on a model without any mechanism and on some that have them all."""
+    search(Reference, Lane(load(model), "tiny"))
+
+
+class GivesUpLoading(Reference):
+    """Gives back the blocks of a request that loads as soon as it is aborted: here when all requests are ended."""
+
+    def apply(self, operation: Operation) -> Answer:
+        if isinstance(operation, Abort):
+            self.holdings.release_all(operation.request)
+        return super().apply(operation)
+
+
+def test_what_only_some_models_do_is_searched() -> None:
+    """Transfers, say; where there are none, the same fault is none."""
+    search(GivesUpLoading)
+    with pytest.raises(DivergenceError, match="KV-OP-25"):
+        search(GivesUpLoading, Lane(load("full+transfers"), "tiny"))
 
 
 def test_a_fault_is_found() -> None:
