@@ -1,0 +1,1 @@
+"""What is proved, one module per chapter of the specification."""

@@ -1,0 +1,207 @@
+"""Prove one obligation: every way through it, its witnesses, its mutants.
+
+z3 is given an effort and not a time: the same question has the same answer on every machine. What it cannot decide is
+*unknown*, which is not proved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+import z3
+from attrs import evolve, frozen
+
+from kvspec.maps import FiniteMap, UnknownMap
+from kvspec.obligation import NO_VALUES, AMap, Count, Mutant, Obligation
+from kvspec.paths import Path, all_paths
+from kvspec.symbolic import Condition, NotDecidableError, Term, Truth, current_path, formula_of, implies
+
+EFFORT = 60_000_000
+"""How hard z3 tries to decide one question, in its own units of work."""
+SMALLER_EFFORT = 2_000_000
+"""The same, for a counterexample that is smaller than the one that there is."""
+
+Values = Mapping[str, Any]
+"""Unknown to value: an int, or a map."""
+
+
+class Verdict(Enum):
+    """What became of an obligation."""
+
+    PROVED = "proved"
+    REFUTED = "refuted"
+    UNKNOWN = "unknown"
+
+
+@frozen
+class Proof:
+    """An obligation, judged."""
+
+    verdict: Verdict
+    ways: int
+    """How many ways through the code were looked at."""
+    seconds: float
+    counterexample: Values | None = None
+    """Values for which it does not hold, the smallest that were found."""
+    confirmed: bool | None = None
+    """Whether it fails on these values as numbers too; None if they cannot be run, because of what is counted."""
+    detail: str = ""
+    """Why it is unknown."""
+
+
+def prove(obligation: Obligation, fixed: Mapping[str, int] = NO_VALUES, effort: int = EFFORT) -> Proof:
+    """Whether ``obligation`` holds for all values of its unknowns, or of those that are not ``fixed``.
+
+    First with what ``kvspec.products`` says of products. What that refutes but does not fail as numbers is asked again,
+    with the products as they are.
+    """
+    by_lemmas = _attempt(obligation, fixed, effort, by_lemmas=True)
+    if by_lemmas.verdict is not Verdict.REFUTED or by_lemmas.confirmed is not False:
+        return by_lemmas
+    real = _attempt(obligation, fixed, effort, by_lemmas=False)
+    return evolve(real, seconds=real.seconds + by_lemmas.seconds)
+
+
+def _attempt(obligation: Obligation, fixed: Mapping[str, int], effort: int, by_lemmas: bool) -> Proof:
+    started = time.perf_counter()
+    ways = 0
+    undecided = ""
+    try:
+        for path, unknowns, shown in _cases(obligation, obligation.shows, fixed, by_lemmas):
+            ways += 1
+            path.solver.set("rlimit", effort)
+            answer = path.solver.check(z3.Not(formula_of(shown)))
+            if answer == z3.sat:
+                values = _smallest(path, shown, obligation, fixed, unknowns)
+                confirmed = _fails(obligation, values)
+                return Proof(Verdict.REFUTED, ways, time.perf_counter() - started, values, confirmed)
+            if answer == z3.unknown:
+                undecided = f"z3 gives up on way {ways}: {path.solver.reason_unknown()}"
+    except NotDecidableError as error:
+        undecided = str(error)
+    if not undecided and not ways:
+        undecided = "what is assumed cannot be: nothing was proved"
+    verdict = Verdict.UNKNOWN if undecided else Verdict.PROVED
+    return Proof(verdict, ways, time.perf_counter() - started, detail=undecided)
+
+
+def witness(obligation: Obligation, name: str, fixed: Mapping[str, int] = NO_VALUES) -> Values | None:
+    """Values for which what is assumed holds, and the witness ``name`` too; None if none are found."""
+    said = obligation.witnesses[name]
+    for by_lemmas in (True, False):
+        for path, unknowns, seen in _cases(obligation, said, fixed, by_lemmas):
+            path.solver.set("rlimit", EFFORT)
+            if path.solver.check(formula_of(seen)) == z3.sat:
+                values = _values(path.solver.model(), obligation, fixed, unknowns)
+                if _has_maps(obligation) or holds(obligation, values, said):
+                    return values
+    return None
+
+
+def survives(obligation: Obligation, mutant: Mutant) -> Proof:
+    """What becomes of ``obligation`` with ``mutant`` in place: it must be refuted."""
+    with mutant.applied():
+        return prove(obligation)
+
+
+def holds(obligation: Obligation, values: Values, said: Callable[[Any], Any] | None = None) -> bool:
+    """Whether the statement, or another thing ``said``, holds for these values, run as numbers."""
+    unknowns = SimpleNamespace(**values)
+    return bool(obligation.given(unknowns)) and bool((said or obligation.shows)(unknowns))
+
+
+def _cases(
+    obligation: Obligation, said: Callable[[Any], Any], fixed: Mapping[str, int], by_lemmas: bool
+) -> Iterator[tuple[Path, SimpleNamespace, Condition]]:
+    """Every way through what is assumed and what is ``said``, with the values that the unknowns then have."""
+    last: list[SimpleNamespace] = []
+
+    def run() -> Condition | None:
+        path = current_path()
+        unknowns = _unknowns(obligation, fixed)
+        last[:] = [unknowns]
+        for name, unknown in obligation.unknowns.items():
+            if isinstance(unknown, Count) and name not in fixed:
+                path.assume(getattr(unknowns, name).z3 >= unknown.least)
+                if unknown.most is not None:
+                    path.assume(getattr(unknowns, name).z3 <= unknown.most)
+        assumed = obligation.given(unknowns)
+        if isinstance(assumed, Truth):
+            path.assume(assumed.z3)
+        elif not assumed:
+            return None
+        for lemma in obligation.lemmas(unknowns):
+            values = SimpleNamespace(**lemma.values)
+            path.fact(formula_of(implies(lemma.obligation.given(values), lemma.obligation.shows(values))))
+        result: Condition = said(unknowns)
+        return result
+
+    for path, shown in all_paths(run, by_lemmas):
+        if shown is not None and path.may_be(z3.BoolVal(True)):
+            yield path, last[0], shown
+
+
+def _unknowns(obligation: Obligation, fixed: Mapping[str, int]) -> SimpleNamespace:
+    values: dict[str, Any] = {}
+    for name, unknown in obligation.unknowns.items():
+        if name in fixed:
+            values[name] = fixed[name]
+        else:
+            values[name] = UnknownMap(name, unknown.arity) if isinstance(unknown, AMap) else Term(z3.Int(name))
+    return SimpleNamespace(**values)
+
+
+def _smallest(
+    path: Path, shown: Condition, obligation: Obligation, fixed: Mapping[str, int], unknowns: SimpleNamespace
+) -> Values:
+    """Values that refute what is ``shown`` on this way, with the smallest sum that is found."""
+    values = _values(path.solver.model(), obligation, fixed, unknowns)
+    path.solver.add(z3.Not(formula_of(shown)))
+    names = [name for name, unknown in obligation.unknowns.items() if isinstance(unknown, Count) and name not in fixed]
+    total = z3.Sum([z3.Int(name) for name in names]) if names else z3.IntVal(0)
+    path.solver.set("rlimit", SMALLER_EFFORT)
+    while path.solver.check(total < sum(values[name] for name in names)) == z3.sat:
+        values = _values(path.solver.model(), obligation, fixed, unknowns)
+    return values
+
+
+def _values(
+    model: z3.ModelRef, obligation: Obligation, fixed: Mapping[str, int], unknowns: SimpleNamespace
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, unknown in obligation.unknowns.items():
+        if name in fixed:
+            values[name] = fixed[name]
+        elif isinstance(unknown, Count):
+            values[name] = model.eval(getattr(unknowns, name).z3, model_completion=True).as_long()
+        else:
+            values[name] = _finite(model, name, unknown)
+    return values
+
+
+def _finite(model: z3.ModelRef, name: str, unknown: AMap) -> FiniteMap:
+    """The map that z3 chose, where it says something of it."""
+    found = next((each for each in model.decls() if each.name() == name), None)
+    entries: dict[Any, int] = {}
+    for row in model[found].as_list()[:-1] if found is not None else ():
+        *key, value = (each.as_long() for each in row)
+        entries[key[0] if unknown.arity == 1 else tuple(key)] = value
+    return FiniteMap(entries)
+
+
+def _fails(obligation: Obligation, values: Values) -> bool | None:
+    """Whether the statement fails for these values as numbers.
+
+    A map that z3 chose may go on behind what it says of it, so what is said of maps is not run.
+    """
+    if _has_maps(obligation):
+        return None
+    return not holds(obligation, values) and bool(obligation.given(SimpleNamespace(**values)))
+
+
+def _has_maps(obligation: Obligation) -> bool:
+    return any(isinstance(unknown, AMap) for unknown in obligation.unknowns.values())

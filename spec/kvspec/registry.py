@@ -1,0 +1,28 @@
+"""All obligations, by their ids, in the order of the chapters."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from kvspec import proofs
+from kvspec.obligation import Obligation
+
+
+@cache
+def obligations() -> Mapping[str, Obligation]:
+    """Id to obligation: those of every module of ``kvspec.proofs``.
+
+    Raises:
+        ValueError: two have the same id.
+    """
+    found: dict[str, Obligation] = {}
+    for module in sorted(each.name for each in pkgutil.iter_modules(proofs.__path__)):
+        for obligation in importlib.import_module(f"{proofs.__name__}.{module}").OBLIGATIONS:
+            if obligation.id in found:
+                raise ValueError(f"two obligations are called {obligation.id}")
+            found[obligation.id] = obligation
+    return MappingProxyType(found)
