@@ -15,6 +15,8 @@ from unittest.mock import patch
 
 from attrs import field, frozen
 
+from kvspec.symbolic import Term
+
 
 class Tier(Enum):
     """How far a proof reaches."""
@@ -95,6 +97,11 @@ def no_lemmas(_unknowns: Any) -> Sequence[Lemma]:
     return ()
 
 
+def all_counts(unknowns: Any) -> Any:
+    """How large values are, if nothing else is said: their sum."""
+    return sum(value for value in vars(unknowns).values() if isinstance(value, (int, Term)))
+
+
 @frozen(eq=False)
 class Obligation:
     """One statement that is to be proved."""
@@ -114,6 +121,8 @@ class Obligation:
     given: Property = field(default=lambda _unknowns: True)
     """What is assumed."""
     lemmas: Callable[[Any], Sequence[Lemma]] = no_lemmas
+    size: Property = all_counts
+    """What is smaller in a smaller counterexample."""
     bound: str = ""
     """For tier B: up to where it is proved, and why no further."""
     binds: Callable[..., Mapping[str, int] | None] | None = None

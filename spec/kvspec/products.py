@@ -39,7 +39,7 @@ class RealProducts:
         if key not in self._divisions:
             quotient, remainder = self.path.fresh("quotient"), self.path.fresh("remainder")
             self.path.fact(z3.And(self.of(divisor, quotient) + remainder == dividend))
-            self.path.fact(z3.And(0 <= remainder, remainder < divisor))
+            self.path.fact(z3.And(remainder >= 0, remainder < divisor))
             self._divisions[key] = quotient, remainder
             # An id is given again once its expression is gone.
             self._kept += [dividend, divisor]

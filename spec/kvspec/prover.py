@@ -7,8 +7,9 @@ z3 is given an effort and not a time: the same question has the same answer on e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,17 @@ from attrs import evolve, frozen
 from kvspec.maps import FiniteMap, UnknownMap
 from kvspec.obligation import NO_VALUES, AMap, Count, Mutant, Obligation
 from kvspec.paths import Path, all_paths
-from kvspec.symbolic import Condition, NotDecidableError, Term, Truth, current_path, formula_of, implies
+from kvspec.symbolic import (
+    Condition,
+    NotDecidableError,
+    Term,
+    Truth,
+    current_path,
+    expression_of,
+    formula_of,
+    implies,
+    on,
+)
 
 EFFORT = 60_000_000
 """How hard z3 tries to decide one question, in its own units of work."""
@@ -158,13 +169,13 @@ def _unknowns(obligation: Obligation, fixed: Mapping[str, int]) -> SimpleNamespa
 def _smallest(
     path: Path, shown: Condition, obligation: Obligation, fixed: Mapping[str, int], unknowns: SimpleNamespace
 ) -> Values:
-    """Values that refute what is ``shown`` on this way, with the smallest sum that is found."""
+    """Values that refute what is ``shown`` on this way, as small as they are found."""
     values = _values(path.solver.model(), obligation, fixed, unknowns)
     path.solver.add(z3.Not(formula_of(shown)))
-    names = [name for name, unknown in obligation.unknowns.items() if isinstance(unknown, Count) and name not in fixed]
-    total = z3.Sum([z3.Int(name) for name in names]) if names else z3.IntVal(0)
+    with on(path):
+        size = expression_of(obligation.size(unknowns))
     path.solver.set("rlimit", SMALLER_EFFORT)
-    while path.solver.check(total < sum(values[name] for name in names)) == z3.sat:
+    while path.solver.check(size < obligation.size(SimpleNamespace(**values))) == z3.sat:
         values = _values(path.solver.model(), obligation, fixed, unknowns)
     return values
 
@@ -178,19 +189,22 @@ def _values(
             values[name] = fixed[name]
         elif isinstance(unknown, Count):
             values[name] = model.eval(getattr(unknowns, name).z3, model_completion=True).as_long()
-        else:
-            values[name] = _finite(model, name, unknown)
+    keys = sorted(set(values.values()))
+    for name, unknown in obligation.unknowns.items():
+        if isinstance(unknown, AMap):
+            values[name] = _finite(model, getattr(unknowns, name), keys)
     return values
 
 
-def _finite(model: z3.ModelRef, name: str, unknown: AMap) -> FiniteMap:
-    """The map that z3 chose, where it says something of it."""
-    found = next((each for each in model.decls() if each.name() == name), None)
-    entries: dict[Any, int] = {}
-    for row in model[found].as_list()[:-1] if found is not None else ():
-        *key, value = (each.as_long() for each in row)
-        entries[key[0] if unknown.arity == 1 else tuple(key)] = value
-    return FiniteMap(entries)
+def _finite(model: z3.ModelRef, chosen: UnknownMap, numbers: Sequence[int]) -> FiniteMap:
+    """The map that z3 chose, at the numbers that it chose: it may go on behind them."""
+    keys = product(numbers, repeat=chosen.arity)
+    return FiniteMap(
+        {
+            key if chosen.arity > 1 else key[0]: model.eval(chosen[key].z3, model_completion=True).as_long()
+            for key in keys
+        }
+    )
 
 
 def _fails(obligation: Obligation, values: Values) -> bool | None:

@@ -57,9 +57,16 @@ class Truth:
     """A statement about terms. As a condition it makes the run fork; ``&`` and ``|`` do not."""
 
     __slots__ = ("z3",)
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, formula: z3.BoolRef) -> None:
         self.z3 = formula
+
+    def __eq__(self, other: object) -> Any:
+        return Truth(self.z3 == formula_of(other)) if isinstance(other, (bool, Truth)) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return Truth(self.z3 != formula_of(other)) if isinstance(other, (bool, Truth)) else NotImplemented
 
     def __bool__(self) -> bool:
         return current_path().decide(self.z3)

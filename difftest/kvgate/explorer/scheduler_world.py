@@ -114,13 +114,14 @@ class SchedulerWorld:
 
     def tell(self, move: Operation, answer: Any) -> str:
         if not isinstance(answer, Observation):
-            return f"{_describe(move)} -> raised"
+            return f"{describe_move(move)} -> raised"
         told = [f"{describe(operation)}: {describe_answer(each)}" for operation, each in answer.performed]
         refused = [] if answer.reason is None else [f"refused: {answer.reason.value}"]
-        return f"{_describe(move)} -> {'; '.join([*told, *refused]) or 'nothing happens'}"
+        return f"{describe_move(move)} -> {'; '.join([*told, *refused]) or 'nothing happens'}"
 
 
-def _describe(move: Operation) -> str:
+def describe_move(move: Operation) -> str:
+    """One operation of a scheduler, in words."""
     if isinstance(move, Submit):
         return f"Submit request {move.arrival.request}: {_submitted(move)}"
     return "Step" if isinstance(move, Step) else describe(move)

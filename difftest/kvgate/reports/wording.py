@@ -32,9 +32,9 @@ def quoted(name: str) -> str:
     return f"'{printable(name, 80)}'"
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """A number of things: ``1 token``, ``2 tokens``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
 
 
 def spans(ranges: Iterable[range]) -> str:

@@ -1,0 +1,1 @@
+"""What ``kvgate prove`` says of the proofs of ``kvspec``."""

@@ -1,0 +1,99 @@
+"""Designs that do not work, refuted twice: by z3, and by the trace that its counterexample becomes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+
+from kvgate.errors import UsageError
+from kvgate.explorer.scheduler_world import describe_move
+from kvgate.proving.report import values_told
+from kvreference.scheduler.operations import Step, Submit
+from kvreference.statements import STATEMENTS
+from kvspec.prover import Proof, Verdict, prove
+from kvspec.refuted.designs import DESIGNS
+from kvspec.refuted.replay import Refuted, Replay
+
+
+@frozen
+class Refutation:
+    """A design, and what was seen of it."""
+
+    design: Refuted
+    proof: Proof
+    replay: Replay | None
+    """None if z3 did not refute it."""
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether z3 refutes it, and its trace tells it from the reference."""
+        return self.proof.verdict is Verdict.REFUTED and self.replay is not None and self.replay.shows_it
+
+
+def chosen(names: Sequence[str]) -> list[Refuted]:
+    """The designs called so; all of them for ``all``.
+
+    Raises:
+        UsageError: there is no such design.
+    """
+    if "all" in names:
+        return list(DESIGNS.values())
+    for name in names:
+        if name not in DESIGNS:
+            raise UsageError(f"unknown design {name!r}: give one of {', '.join(DESIGNS)}, or all")
+    return [DESIGNS[name] for name in dict.fromkeys(names)]
+
+
+def refute(design: Refuted) -> Refutation:
+    """Ask z3, and run what it answers."""
+    proof = prove(design.obligation)
+    replay = None if proof.counterexample is None else design.replay(proof.counterexample)
+    return Refutation(design, proof, replay)
+
+
+def told(refutation: Refutation) -> str:
+    """The refutation as a story: the design, the guarantee, z3's values, the trace, and what both said."""
+    design, replay = refutation.design, refutation.replay
+    lines = [
+        f"{design.name}: {design.story}",
+        f"  violates {design.statement}: {STATEMENTS[design.statement]}",
+        f"  z3: {refutation.proof.verdict.value} in {refutation.proof.seconds:.2f} s",
+    ]
+    if replay is not None:
+        lines.append(f"  for {values_told(refutation.proof.counterexample or {})}")
+        lines += [f"  {number}. {_line(operation)}" for number, operation in enumerate(replay.operations, 1)]
+        lines += [f"  the design: {replay.design}", f"  the reference: {replay.sound}"]
+    if not refutation.is_refuted:
+        lines.append("  NOT REFUTED: " + (refutation.proof.detail or "its trace does not tell it from the reference"))
+    return "\n".join(lines)
+
+
+def _line(operation: Any) -> str:
+    return (
+        describe_move(operation)
+        if isinstance(operation, (Submit, Step)) or not hasattr(operation, "told")
+        else str(operation.told)
+    )
+
+
+def as_json(refutations: Sequence[Refutation]) -> str:
+    """The refutations, for a program."""
+    return json.dumps({"format": 1, "designs": [_row(each) for each in refutations]}, indent=1)
+
+
+def _row(refutation: Refutation) -> dict[str, Any]:
+    replay = refutation.replay
+    return {
+        "design": refutation.design.name,
+        "statement": refutation.design.statement,
+        "story": refutation.design.story,
+        "verdict": refutation.proof.verdict.value,
+        "refuted": refutation.is_refuted,
+        "values": values_told(refutation.proof.counterexample or {}),
+        "operations": [] if replay is None else [_line(operation) for operation in replay.operations],
+        "design_says": None if replay is None else replay.design,
+        "reference_says": None if replay is None else replay.sound,
+    }

@@ -1,0 +1,16 @@
+"""The refuted designs, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kvspec.refuted.gate import GATES
+from kvspec.refuted.masks import MASKS
+from kvspec.refuted.pins import PINS
+from kvspec.refuted.replay import Refuted
+
+_ALL: tuple[Refuted, ...] = (*MASKS, *GATES, *PINS)
+
+DESIGNS: Mapping[str, Refuted] = MappingProxyType({each.name: each for each in _ALL})
+"""Name to design."""

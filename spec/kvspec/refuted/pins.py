@@ -1,0 +1,213 @@
+"""Refuted: a pin as a second reference. Four loopholes, each the shortest way there in the life of one block.
+
+A block is taken, hit, given up by a window or at a request's end, and demoted. What each of these does to its count is
+said here as ``kvreference.refuted.pinned_by_count`` does it; who holds the block, and whether it is meant to be pinned,
+is kept beside it. The way that z3 finds is then run on that pool, and on the pinned tier as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from kvreference.block_pool import BlockPool
+from kvreference.content import Prefix
+from kvreference.geometry import Geometry, Group
+from kvreference.pinned_tier import PinnedPool
+from kvreference.refuted.pinned_by_count import CountingPool
+from kvreference.settings import Settings
+from kvspec.obligation import Count, Obligation
+from kvspec.refuted.replay import Refuted, Replay
+from kvspec.symbolic import either, implies, negated
+
+STEPS_MAX = 6
+"""How long a way may be."""
+SETTINGS = Settings(Geometry((Group("full", 1),)), blocks=2, pin_drop_blocks_min=1)
+BLOCK = 1
+"""The only block of such a pool that is not the null block."""
+TAKE, HIT, DROP, PIN, DEMOTE = range(5)
+CALLS = (
+    "take the block",
+    "a request hits it",
+    "a window gives it up",
+    "a request ends, and leaves it pinned",
+    "demote it",
+)
+
+
+@frozen
+class Life:
+    """Where one block stands: numbers, and truths as 0 and 1."""
+
+    count: Any = 0
+    holders: Any = 0
+    pinned: Any = 0
+    """Whether it is meant to be."""
+    free: Any = 1
+    tracked: Any = 0
+    """Whether it is taken to be pinned and held by nobody."""
+    known: Any = 0
+    """Whether it holds something that a request can hit."""
+
+
+@frozen
+class Call:
+    """One call of a pool."""
+
+    action: int
+
+    @property
+    def told(self) -> str:
+        """What it does, in words."""
+        return CALLS[self.action]
+
+
+def may(life: Life, action: Any) -> Any:
+    """Whether the pool can be asked for ``action`` now."""
+    held = life.holders >= 1
+    return (
+        implies(action == TAKE, life.free == 1)
+        & implies(action == HIT, life.known == 1)
+        & implies((action == DROP) | (action == PIN), held)
+        & implies(action == DEMOTE, life.tracked == 1)
+    )
+
+
+def after(life: Life, action: Any) -> Life:
+    """The block after ``action``."""
+    taken, hit, dropped, pins = (action == each for each in (TAKE, HIT, DROP, PIN))
+    demoted = (action == DEMOTE) & (life.count == 1)
+    gone = either(dropped, 2, either(pins, 1, either(demoted, 1, 0)))
+    count = either(taken, 2, life.count + either(hit, 1, 0) - gone)
+    gives_up = dropped | pins
+    return Life(
+        count,
+        either(taken, 1, life.holders + either(hit, 1, 0) - either(gives_up, 1, 0)),
+        either(taken | demoted, 0, either(pins, 1, life.pinned)),
+        either(taken | hit, 0, either((gives_up | demoted) & (count == 0), 1, life.free)),
+        either(action == DEMOTE, 0, either(gives_up & (count == 1), 1, life.tracked)),
+        either(taken, 1, life.known),
+    )
+
+
+def lived(u: Any) -> tuple[Any, Life]:
+    """Whether the first ``length`` actions can be asked for one after the other, and what becomes of the block."""
+    life, legal = Life(), u.length >= 1
+    for step in range(STEPS_MAX):
+        action = getattr(u, f"action_{step}")
+        happens = u.length > step
+        legal = legal & implies(happens, may(life, action)) & implies(negated(happens), action == 0)
+        then = after(life, action)
+        life = Life(
+            *(
+                either(happens, getattr(then, name), getattr(life, name))
+                for name in ("count", "holders", "pinned", "free", "tracked", "known")
+            )
+        )
+    return legal, life
+
+
+def _undoes_another(life: Life) -> Any:
+    return (life.holders >= 1) & (life.count < life.holders + 1)
+
+
+def _frees_under_holder(life: Life) -> Any:
+    return (life.holders >= 1) & (life.free == 1)
+
+
+def _loses_block(life: Life) -> Any:
+    return (life.holders == 0) & (life.free == 0) & (life.tracked == 0)
+
+
+def _forgets_pin(life: Life) -> Any:
+    return (life.pinned == 1) & (life.free == 1)
+
+
+def _obligation(name: str, statement: str, sentence: str, wrong: Callable[[Life], Any]) -> Obligation:
+    actions = {f"action_{step}": Count(0, len(CALLS) - 1) for step in range(STEPS_MAX)}
+    return Obligation(
+        id=f"refuted.{name}",
+        statements=(statement,),
+        sentence=sentence,
+        unknowns={"length": Count(1, STEPS_MAX), **actions},
+        given=lambda u: lived(u)[0],
+        shows=lambda u: negated(wrong(lived(u)[1])),
+        witnesses={},
+        mutants=(),
+        size=lambda u: u.length,
+        bound=f"ways of up to {STEPS_MAX} actions on one block",
+    )
+
+
+def _run(pool: BlockPool, actions: list[int], tracked: Callable[[], bool]) -> Life:
+    """What becomes of the block if ``pool`` does all this; scratch serves no hit, so it is cached when it is taken."""
+    life = Life()
+    for action in actions:
+        if action == TAKE:
+            pool.take(1)
+            pool.cached.register((0, Prefix(None, "one block", 1)), BLOCK)
+        elif action == HIT:
+            pool.touch([BLOCK])
+        elif action == DEMOTE:
+            pool.make_room(len(pool.free) + 1, ())
+        elif action == PIN:
+            pool.end([BLOCK])
+        else:
+            pool.slide([BLOCK], 0)
+        life = evolve(after(life, action), count=pool.references[BLOCK], free=int(BLOCK in pool.free))
+        life = evolve(life, pinned=int(BLOCK in pool.pinned_blocks().blocks), tracked=int(tracked()))
+    return life
+
+
+def _told(life: Life) -> str:
+    where = "in the free queue" if life.free else "in the pinned queue" if life.tracked else "in no queue"
+    pinned = "pinned" if life.pinned else "not pinned"
+    return f"held by {life.holders}, a count of {life.count}, {where}, {pinned}"
+
+
+def _replay(values: Mapping[str, Any]) -> Replay:
+    actions = [values[f"action_{step}"] for step in range(values["length"])]
+    counting = CountingPool(SETTINGS.blocks, 1)
+    design = _run(counting, actions, lambda: BLOCK in counting.tracked)
+    pinned = PinnedPool(SETTINGS.blocks, False, 1)
+    sound = _run(pinned, actions, lambda: BLOCK in pinned.pinned)
+    return Replay(SETTINGS, tuple(map(Call, actions)), _told(design), _told(sound))
+
+
+def _refuted(name: str, statement: str, story: str, sentence: str, wrong: Callable[[Life], Any]) -> Refuted:
+    return Refuted(name, statement, story, _obligation(name, statement, sentence, wrong), _replay)
+
+
+PINS = (
+    _refuted(
+        "pin-by-count-undoes-another",
+        "KV-INV-01",
+        "A pin is a second reference: a window drop takes two from a block that another request holds as well.",
+        "A block's count covers its holders and its pin.",
+        _undoes_another,
+    ),
+    _refuted(
+        "pin-by-count-frees-under-holder",
+        "KV-INV-02",
+        "A count of one is taken for a pin without a holder, and demotion frees a block that somebody reads.",
+        "What is in the free queue is held by nobody.",
+        _frees_under_holder,
+    ),
+    _refuted(
+        "pin-by-count-loses-block",
+        "KV-INV-02",
+        "A block that was demoted and hit again has one reference, and a window drop takes two: no queue has it again.",
+        "What nobody holds is in a queue.",
+        _loses_block,
+    ),
+    _refuted(
+        "pin-by-count-forgets-pin",
+        "KV-OP-22",
+        "A pinned block is hit and dropped: the drop takes the pin along, and the block can be recycled.",
+        "What is pinned is not in the free queue.",
+        _forgets_pin,
+    ),
+)
+"""The four loopholes."""

@@ -1,0 +1,43 @@
+"""A counterexample of z3 as a trace of operations, run on the refuted design and on the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from kvreference.settings import Settings
+from kvspec.obligation import Obligation
+
+
+@frozen
+class Replay:
+    """What became of one trace."""
+
+    settings: Settings
+    operations: tuple[Any, ...]
+    design: str
+    """What the refuted design said or came to, in one sentence."""
+    sound: str
+    """The same of the reference."""
+
+    @property
+    def shows_it(self) -> bool:
+        """Whether the trace tells the two apart."""
+        return self.design != self.sound
+
+
+@frozen
+class Refuted:
+    """A design that does not work, and why z3 says so."""
+
+    name: str
+    statement: str
+    """The guarantee that it violates."""
+    story: str
+    """What it does, and what comes of it, in one sentence."""
+    obligation: Obligation
+    """What the design would have to satisfy: z3 refutes it."""
+    replay: Callable[[Mapping[str, Any]], Replay]
+    """The counterexample, run."""

@@ -1,0 +1,216 @@
+"""``kvgate prove``.
+
+Goal: the exit code says whether everything is proved, and a proof that says nothing is never told as one. Method: the
+command in this process on a few obligations, sound ones and broken ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from kvgate.command import prove as command
+from kvreference import attention
+from kvspec import judgement as judging
+from kvspec.obligation import Count, Obligation, only
+from kvspec.refuted.designs import DESIGNS
+
+from .stage import Ended
+
+Kvgate = Callable[..., Ended]
+
+SKIPPED = "kvreference.attention:tokens_skipped"
+SOUND = Obligation(
+    "retention.skipped",
+    ("KV-OP-06",),
+    "No more is given up than is computed.",
+    {"computed": Count(), "window": Count(2)},
+    lambda u: attention.tokens_skipped(u.computed, u.window) <= u.computed,
+    {"something is given up": lambda u: attention.tokens_skipped(u.computed, u.window) > 0},
+    (only("longer", "More is given up than there is.", SKIPPED, lambda computed, window: computed + 1),),
+    binds=lambda geometry, group: {"window": group.window_tokens} if group.window_tokens else None,
+)
+FALSE = evolve(SOUND, id="eagle.false", shows=lambda u: u.computed < 7)
+EMPTY = evolve(SOUND, id="eagle.empty", witnesses={"never": lambda u: u.computed < 0})
+UNKNOWN = evolve(SOUND, id="eagle.unknown", shows=lambda u: u.window // u.computed >= 0, mutants=(), witnesses={})
+BOUNDED = evolve(SOUND, id="eagle.bounded", bound="up to 3 blocks")
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Obligation]]:
+    """What is registered: one sound obligation, and whatever a test adds. The processes of a pool would not see it."""
+    found = {SOUND.id: SOUND}
+
+    def registry() -> Mapping[str, Obligation]:
+        return found
+
+    for module in ("kvspec.judgement", "kvgate.proving.report", "kvgate.proving.tasks", "kvgate.proving.listing"):
+        monkeypatch.setattr(f"{module}.obligations", registry)
+    yield found
+
+
+def test_everything_is_proved(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
+    """A line for each with its tier, and the sums."""
+    registered[BOUNDED.id] = BOUNDED
+    ended = kvgate("prove", "--jobs", "1")
+    assert 0 == ended.code
+    first, second, _, summary, *bounds = ended.out.splitlines()
+    assert first.startswith("P  retention.skipped  proved")
+    assert first.endswith("2 ways, 1 witness, 1 mutant refuted")
+    assert second.startswith("B  eagle.bounded      proved")
+    assert summary.startswith("2 of 2 proved: 1 for all sizes (P), 1 within a bound (B); 2 witnesses, 2 mutants; ")
+    assert ["bounds of tier B:", "  eagle.bounded: up to 3 blocks"] == bounds
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "told"),
+    [
+        (FALSE, 1, "fails for computed = 7, window = 2"),
+        (EMPTY, 1, "no values show: never"),
+        (UNKNOWN, 4, "the divisor computed may be zero or negative"),
+    ],
+    ids=["refuted", "empty", "unknown"],
+)
+def test_what_is_not_proved_is_told(
+    kvgate: Kvgate, registered: dict[str, Obligation], wrong: Obligation, code: int, told: str
+) -> None:
+    """With its own exit code, its details, and in the sums."""
+    registered[wrong.id] = wrong
+    ended = kvgate("prove", "--jobs", "1")
+    assert code == ended.code
+    assert told in ended.out
+    assert "1 of 2 proved" in ended.out
+    assert f"NOT PROVED: 1 {wrong.id.partition('.')[2].replace('false', 'refuted')}" in ended.out
+    assert f"{wrong.id}: {wrong.sentence}" in ended.out
+
+
+def test_a_refutation_goes_before_what_is_unknown(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
+    """Whoever gates on the exit code must not take a refutation for a solver that gave up."""
+    registered |= {UNKNOWN.id: UNKNOWN, FALSE.id: FALSE}
+    assert 1 == kvgate("prove", "--jobs", "1").code
+
+
+def test_some_are_asked_for(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
+    """By id or by chapter; what was asked for is told in detail."""
+    registered[FALSE.id] = FALSE
+    for name in ("retention.skipped", "retention"):
+        ended = kvgate("prove", "--obligation", name, "--jobs", "1")
+        assert 0 == ended.code
+        assert "  supports KV-OP-06: A block that no later token reads" in ended.out
+        assert "  mutant longer: More is given up than there is. Refuted for computed = 0, window = 2" in ended.out
+        assert "eagle" not in ended.out
+    assert 1 == kvgate("prove", "--obligation", "eagle.false", "--jobs", "1").code
+
+
+def test_without_witnesses_and_mutants(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
+    """The proof alone is quicker, and the line says what was not looked at by not saying it."""
+    registered[EMPTY.id] = EMPTY
+    ended = kvgate("prove", "--proof-only", "--jobs", "1")
+    assert 0 == ended.code
+    assert "0 witnesses, 0 mutants" in ended.out
+
+
+def test_a_model(kvgate: Kvgate, registered: dict[str, Obligation], tmp_path: Path) -> None:
+    """What is said of its groups, groups of one shape together; also of a model that nobody here has thought of."""
+    ended = kvgate("prove", "--model", "gemma-hybrid", "--jobs", "1")
+    assert 0 == ended.code
+    assert "groups 0, 1, 2, 3, 4 (window 64)" in ended.out
+    path = tmp_path / "mine.json"
+    groups = [{"kind": "sliding_window", "block_size_tokens": 48, "window_tokens": window} for window in (7, 96, 7)]
+    path.write_text(json.dumps({"groups": groups}))
+    ended = kvgate("prove", "--model", str(path), "--jobs", "1")
+    assert 0 == ended.code
+    assert "groups 0, 2 (window 7)" in ended.out
+    assert "group 1 (window 96)" in ended.out
+    assert "2 of 2 proved" in ended.out
+
+
+def test_as_json(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
+    """Everything, with a version."""
+    registered[FALSE.id] = FALSE
+    ended = kvgate("prove", "--format", "json", "--jobs", "1")
+    assert 1 == ended.code
+    document = json.loads(ended.out)
+    sound, false = document["obligations"]
+    assert (1, "completed") == (document["format"], document["ended"])
+    assert ("proved", "P", None, 2) == (sound["outcome"], sound["tier"], sound["bound"], sound["ways"])
+    assert {"longer": "refuted"} == {name: each["verdict"] for name, each in sound["mutants"].items()}
+    assert ("refuted", {"computed": 7, "window": 2}, True) == (
+        false["outcome"],
+        false["counterexample"],
+        false["confirmed"],
+    )
+
+
+def test_what_there_is_is_listed(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
+    """Obligations and designs, and nothing is proved."""
+    ended = kvgate("prove", "--list")
+    assert 0 == ended.code
+    assert "  P  retention.skipped (KV-OP-06): No more is given up than is computed.\n" in ended.out
+    assert all(f"  {name} (" in ended.out for name in DESIGNS)
+
+
+def test_a_design_is_refuted(kvgate: Kvgate) -> None:
+    """As it should be, which is told by 1: z3's values, the trace, and what both said."""
+    ended = kvgate("prove", "--design", "mask-without-shift")
+    assert 1 == ended.code
+    assert "  z3: refuted in " in ended.out
+    assert "  1. Request 0 arrives, prompt of 5 tokens: 0..4\n" in ended.out
+    assert "  the design: a hit of 0 tokens\n  the reference: a hit of 3 tokens\n" in ended.out
+    row = json.loads(kvgate("prove", "--design", "mask-without-shift", "--format", "json").out)["designs"][0]
+    assert (True, "a hit of 0 tokens") == (row["refuted"], row["design_says"])
+    assert 5 == len(row["operations"])
+
+
+def test_a_design_that_is_not_refuted_is_told(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether z3 proves what should fail, or the trace does not show it."""
+    sound = DESIGNS["mask-without-shift"]
+    proved = evolve(sound, obligation=SOUND)
+    unseen = evolve(sound, replay=lambda values: evolve(sound.replay(values), design="same", sound="same"))
+    for wrong in (proved, unseen):
+        monkeypatch.setattr("kvgate.proving.designs.DESIGNS", {wrong.name: wrong})
+        ended = kvgate("prove", "--design", "all")
+        assert 4 == ended.code
+        assert "NOT REFUTED" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--obligation", "nothing"), "unknown obligation 'nothing': give an id, or a chapter of retention"),
+        (("--model", "nothing"), "unknown model 'nothing'"),
+        (("--model", "full"), "nothing of what was asked speaks of a group of the model full"),
+        (("--design", "nothing"), "unknown design 'nothing': give one of mask-without-shift"),
+        (("--design", "all", "--model", "full"), "--design stands alone"),
+    ],
+)
+def test_bad_usage(kvgate: Kvgate, registered: dict[str, Obligation], arguments: tuple[str, ...], message: str) -> None:
+    """One message that says what was wrong and what to do."""
+    ended = kvgate("prove", *arguments)
+    assert 2 == ended.code
+    assert message in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_an_interrupt_leaves_what_is_there(
+    kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was proved is told, and that it was not all."""
+    judge_all = judging.judge_all
+
+    def interrupted(*arguments: Any) -> Iterator[Any]:
+        yield next(judge_all(*arguments))
+        raise KeyboardInterrupt
+
+    registered[FALSE.id] = FALSE
+    monkeypatch.setattr(judging, "judge_all", interrupted)
+    ended = kvgate("prove", "--jobs", "1")
+    assert 130 == ended.code
+    assert "1 of 2 proved" in ended.out
+    assert ended.out.endswith("interrupted\n")
+    assert command.UNKNOWN == 4

@@ -1,0 +1,69 @@
+"""All obligations.
+
+Goal: whatever is registered is proved, says something, and rests on guarantees that there are. Method: judge all of
+them once, as ``kvgate prove`` does, and look at each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+
+from kvreference.statements import STATEMENTS
+from kvspec.chapters import read_all
+from kvspec.judgement import Judgement, Outcome, Task, judge_all
+from kvspec.obligation import Tier
+from kvspec.prover import holds
+from kvspec.registry import obligations
+
+FEWEST, FEWEST_FOR_ALL_SIZES = 40, 25
+
+
+@pytest.fixture(scope="module")
+def judged() -> Mapping[str, Judgement]:
+    """Every obligation with its judgement."""
+    return {each.task.obligation: each for each in judge_all([Task(name) for name in obligations()])}
+
+
+@pytest.mark.parametrize("name", obligations())
+def test_it_is_proved_and_says_something(judged: Mapping[str, Judgement], name: str) -> None:
+    """Proved on every way, each witness found, each mutant refuted; and where it runs on numbers, its witnesses do."""
+    judgement = judged[name]
+    assert (Outcome.PROVED, []) == (judgement.outcome, list(judgement.why()))
+    assert judgement.witnesses, "without a witness what is assumed might never be"
+    assert judgement.mutants, "without a mutant it might hold whatever the code does"
+    for mutant, proof in judgement.mutants.items():
+        assert proof.confirmed is not False, f"the counterexample of {mutant} does not fail as numbers"
+
+
+@pytest.mark.parametrize("name", obligations())
+def test_it_has_its_place(name: str) -> None:
+    """Its id begins with a chapter, or with what all chapters rest on; the guarantees are there; a bound is told."""
+    obligation = obligations()[name]
+    homes = {chapter.file[3:].removesuffix(".md") for chapter in read_all()}
+    chapter, dot, rest = name.partition(".")
+    assert dot
+    assert rest
+    assert chapter in homes | {"products", "counting"}
+    assert obligation.sentence.endswith(".")
+    assert set() == set(obligation.statements) - set(STATEMENTS)
+    assert len({mutant.name for mutant in obligation.mutants}) == len(obligation.mutants)
+
+
+def test_there_are_enough() -> None:
+    """As many as were promised, most of them for all sizes."""
+    tiers = Counter(obligation.tier for obligation in obligations().values())
+    assert sum(tiers.values()) >= FEWEST
+    assert tiers[Tier.ALL] >= FEWEST_FOR_ALL_SIZES
+
+
+def test_every_obligation_can_be_run_on_numbers_or_says_why_not(judged: Mapping[str, Judgement]) -> None:
+    """A witness of a statement without maps is one as numbers."""
+    for name, judgement in judged.items():
+        obligation = obligations()[name]
+        for witness, values in judgement.witnesses.items():
+            assert values is not None
+            if all(isinstance(value, int) for value in values.values()):
+                assert holds(obligation, values, obligation.witnesses[witness]), (name, witness)

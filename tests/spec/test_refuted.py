@@ -1,0 +1,100 @@
+"""Refuted designs.
+
+Goal: z3 refutes each, and what it finds is shown by a run of the design, and not by a run of the reference. Method:
+refute all of them, and read what both said.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvreference.statements import STATEMENTS
+from kvspec.prover import Proof, Verdict, prove
+from kvspec.refuted.designs import DESIGNS
+from kvspec.refuted.pins import STEPS_MAX, lived
+from kvspec.refuted.replay import Replay
+
+FEWEST = 8
+SAID = {
+    "mask-without-shift": (5, "a hit of 0 tokens", "a hit of 3 tokens"),
+    "gate-without-demotion": (5, "refused, though nobody holds a block", "admitted"),
+    "pin-by-count-undoes-another": (
+        3,
+        "held by 1, a count of 1, in the pinned queue, not pinned",
+        "held by 1, a count of 1, in no queue, not pinned",
+    ),
+    "pin-by-count-frees-under-holder": (
+        4,
+        "held by 1, a count of 0, in the free queue, not pinned",
+        "held by 1, a count of 1, in no queue, not pinned",
+    ),
+    "pin-by-count-loses-block": (
+        4,
+        "held by 0, a count of -1, in no queue, not pinned",
+        "held by 0, a count of 0, in the free queue, not pinned",
+    ),
+    "pin-by-count-forgets-pin": (
+        4,
+        "held by 0, a count of 0, in the free queue, pinned",
+        "held by 0, a count of 0, in the pinned queue, pinned",
+    ),
+}
+"""How many operations the shortest trace has, and what the design and the reference come to."""
+
+
+def refuted(name: str) -> tuple[Proof, Replay]:
+    """What z3 says of a design, and its counterexample, run."""
+    proof = prove(DESIGNS[name].obligation)
+    assert proof.counterexample is not None
+    return proof, DESIGNS[name].replay(proof.counterexample)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_z3_and_the_run_agree(name: str) -> None:
+    """The design is refuted, as numbers too, and its trace tells it from the reference."""
+    proof, replay = refuted(name)
+    assert Verdict.REFUTED is proof.verdict
+    assert proof.confirmed is True
+    assert replay.shows_it
+    assert replay.operations
+    assert DESIGNS[name].statement in STATEMENTS
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_both_come_to(name: str) -> None:
+    """In so many operations."""
+    _, replay = refuted(name)
+    assert SAID[name] == (len(replay.operations), replay.design, replay.sound)
+
+
+def test_there_are_enough() -> None:
+    """As many as were promised, each with a name of its own."""
+    assert len(DESIGNS) >= FEWEST
+
+
+@pytest.mark.parametrize("name", [name for name in SAID if name.startswith("pin-by-count")])
+def test_the_way_is_the_shortest(name: str) -> None:
+    """With one action fewer than z3 needs, nothing is wrong: the statement is proved up to there."""
+    proof, _ = refuted(name)
+    assert proof.counterexample is not None
+    shortest = proof.counterexample["length"]
+    for length in range(1, shortest):
+        assert Verdict.PROVED is prove(DESIGNS[name].obligation, {"length": length}).verdict
+
+
+def test_a_way_that_cannot_be_asked_for_is_none() -> None:
+    """A block cannot be hit before it holds something, given up by nobody, or demoted where it is not pinned."""
+
+    class Way:
+        def __init__(self, *actions: int) -> None:
+            self.length = len(actions)
+            for step in range(STEPS_MAX):
+                setattr(self, f"action_{step}", actions[step] if step < len(actions) else 0)
+
+    def legal(*actions: int) -> Any:
+        return lived(Way(*actions))[0]
+
+    assert [True, True, True] == [legal(0), legal(0, 1, 2, 2), legal(0, 3, 4)]
+    assert [False, False, False, False] == [legal(1), legal(2), legal(0, 0), legal(0, 4)]

@@ -1,0 +1,174 @@
+"""Code on terms.
+
+Goal: a run on terms means what the run on numbers means, and what cannot be said raises. Method: small functions on
+every way, each beside what Python says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import z3
+
+from kvspec import symbolic
+from kvspec.paths import ImpossibleError, all_paths
+from kvspec.symbolic import NotDecidableError, Term, Truth, current_path, either, implies, negated
+
+X, Y = z3.Int("x"), z3.Int("y")
+
+
+def results(function: Callable[[], Any]) -> list[Any]:
+    """What ``function`` returns, way by way."""
+    return [result for _, result in all_paths(function, by_lemmas=True)]
+
+
+def values_of(function: Callable[[Any, Any], Any], x: int, y: int) -> list[int]:
+    """What a function of two terms is, way by way, where they are ``x`` and ``y``."""
+
+    def run() -> Any:
+        for term, value in ((X, x), (Y, y)):
+            current_path().assume(term == value)
+        return function(Term(X), Term(Y))
+
+    found = []
+    for path, result in all_paths(run, by_lemmas=False):
+        assert path.solver.check() == z3.sat
+        expression = symbolic.expression_of(result)
+        found.append(path.solver.model().eval(expression, model_completion=True).as_long())
+    return found
+
+
+SAME: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda x, y: 3 + x + y - 1,
+    "difference": lambda x, y: 5 - x - y,
+    "product": lambda x, y: 2 * x * y * 3,
+    "opposite": lambda x, y: -x * y,
+    "quotient": lambda x, y: x // y,
+    "quotient by a number": lambda x, y: x // 3,
+    "quotient of a number": lambda x, y: 7 // y,
+    "ceiling": lambda x, y: -(-x // y),
+    "remainder": lambda x, y: x % y,
+    "remainder of a number": lambda x, y: -7 % y,
+    "larger": lambda x, y: max(0, x, y - 3),
+    "smaller": lambda x, y: min(x, y, 2),
+    "comparisons": lambda x, y: 1 if x < y <= 3 or not x >= 2 else 2 if x == y else 3,
+    "truth of a number": lambda x, y: x or y,
+    "unlike": lambda x, y: 1 if x != y else 0,
+    "without a fork": lambda x, y: either(implies(x < y, x == 1) & negated(y == 2) | (x > 3), 1, 0),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_terms_mean_what_numbers_mean(name: str) -> None:
+    """One value on one way, and Python's: negative dividends, ceilings and ties among them."""
+    for x in range(-5, 6):
+        for y in range(1, 5):
+            assert [SAME[name](x, y)] == values_of(SAME[name], x, y), (x, y)
+
+
+def test_every_way_is_taken_once() -> None:
+    """Three questions, of which two exclude each other: six ways."""
+
+    def run() -> tuple[bool, bool, bool]:
+        return bool(Term(X) > 3), bool(Term(X) < 2), bool(Term(Y) == 0)
+
+    expected = [(a, b, c) for a, b in ((True, False), (False, True), (False, False)) for c in (True, False)]
+    assert expected == results(run)
+
+
+def test_a_way_that_cannot_be_is_not_taken() -> None:
+    """Neither one that contradicts what was said, nor any if what is assumed cannot be."""
+
+    def run() -> bool:
+        current_path().assume(X > 3)
+        return bool(Term(X) > 2)
+
+    def never() -> bool:
+        current_path().assume(z3.And(X > 3, X < 2))
+        return bool(Term(X) > 2)
+
+    assert [True] == results(run)
+    assert [] == results(never)
+
+
+def test_what_is_seen_to_be_false_ends_a_way() -> None:
+    """Without asking z3."""
+
+    def run() -> None:
+        with pytest.raises(ImpossibleError):
+            current_path().assume(z3.IntVal(1) > 2)
+
+    assert [None] == results(run)
+
+
+def test_an_index_has_a_way_for_each_value() -> None:
+    """Within a bound; the values come in order."""
+
+    def run() -> str:
+        current_path().assume(z3.And(X >= 1, X <= 3))
+        return "abcde"[Term(X)]
+
+    assert ["b", "c", "d"] == results(run)
+    assert [0, 1, 2] == [len(range(each)) for each in results(lambda: _between(0, 2))]
+
+
+def _between(least: int, most: int) -> int:
+    current_path().assume(z3.And(X >= least, X <= most))
+    return Term(X).__index__()
+
+
+def test_an_index_without_a_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would have no last way."""
+    monkeypatch.setattr(symbolic, "VALUES_MAX", 4)
+    with pytest.raises(NotDecidableError, match="more than 4 values"):
+        results(lambda: _between(0, 9))
+    assert 4 == len(results(lambda: _between(0, 3)))
+
+
+def test_a_division_that_may_be_by_zero_is_refused() -> None:
+    """And by what may be negative: Python and z3 round differently there."""
+    with pytest.raises(NotDecidableError, match="may be zero"):
+        results(lambda: Term(X) // Term(Y))
+    with pytest.raises(NotDecidableError, match="may be zero"):
+        results(lambda: Term(X) % -2)
+
+
+def test_the_same_division_is_the_same_number() -> None:
+    """Else nothing could be said of a quotient that is asked for twice."""
+
+    def run() -> Truth:
+        current_path().assume(Y > 0)
+        first, second = Term(X) // Term(Y), Term(X) // Term(Y)
+        return first == second
+
+    for path, same in all_paths(run, by_lemmas=True):
+        assert path.solver.check(z3.Not(same.z3)) == z3.unsat
+
+
+def test_too_many_ways_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on everything."""
+    monkeypatch.setattr("kvspec.paths.PATHS_MAX", 3)
+    with pytest.raises(NotDecidableError, match="more than 3 ways"):
+        results(lambda: (bool(Term(X) > 0), bool(Term(Y) > 0)))
+
+
+def test_nothing_is_asked_outside_of_a_proof() -> None:
+    """A term that leaks into other code must not be taken for a number there."""
+    with pytest.raises(NotDecidableError, match="outside of a proof"):
+        bool(Term(X) > 0)
+    with pytest.raises(TypeError):
+        {Term(X)}
+    with pytest.raises(TypeError):
+        {Term(X) > 0}
+
+
+def test_two_truths_are_compared_as_truths() -> None:
+    """A bool beside a truth is no accident that is silently false."""
+
+    def run() -> bool:
+        current_path().assume(X == 2)
+        return bool((Term(X) > 1) == True) and not bool((Term(X) > 1) != True) and bool(True == (Term(X) > 1))  # noqa: E712
+
+    assert [True] == results(run)
