@@ -141,7 +141,8 @@ def test_the_same_division_is_the_same_number() -> None:
     def run() -> Truth:
         current_path().assume(Y > 0)
         first, second = Term(X) // Term(Y), Term(X) // Term(Y)
-        return first == second
+        same: Truth = first == second
+        return same
 
     for path, same in all_paths(run, by_lemmas=True):
         assert path.solver.check(z3.Not(same.z3)) == z3.unsat

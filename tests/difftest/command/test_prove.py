@@ -42,7 +42,7 @@ BOUNDED = evolve(SOUND, id="eagle.bounded", bound="up to 3 blocks")
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Obligation]]:
+def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Obligation]:
     """What is registered: one sound obligation, and whatever a test adds. The processes of a pool would not see it."""
     found = {SOUND.id: SOUND}
 
@@ -51,7 +51,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Obligation
 
     for module in ("kvspec.judgement", "kvgate.proving.report", "kvgate.proving.tasks", "kvgate.proving.listing"):
         monkeypatch.setattr(f"{module}.obligations", registry)
-    yield found
+    return found
 
 
 def test_everything_is_proved(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
@@ -115,7 +115,8 @@ def test_without_witnesses_and_mutants(kvgate: Kvgate, registered: dict[str, Obl
     assert "0 witnesses, 0 mutants" in ended.out
 
 
-def test_a_model(kvgate: Kvgate, registered: dict[str, Obligation], tmp_path: Path) -> None:
+@pytest.mark.usefixtures("registered")
+def test_a_model(kvgate: Kvgate, tmp_path: Path) -> None:
     """What is said of its groups, groups of one shape together; also of a model that nobody here has thought of."""
     ended = kvgate("prove", "--model", "gemma-hybrid", "--jobs", "1")
     assert 0 == ended.code
@@ -147,7 +148,8 @@ def test_as_json(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
     )
 
 
-def test_what_there_is_is_listed(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
+@pytest.mark.usefixtures("registered")
+def test_what_there_is_is_listed(kvgate: Kvgate) -> None:
     """Obligations and designs, and nothing is proved."""
     ended = kvgate("prove", "--list")
     assert 0 == ended.code
@@ -179,6 +181,7 @@ def test_a_design_that_is_not_refuted_is_told(kvgate: Kvgate, monkeypatch: pytes
         assert "NOT REFUTED" in ended.out
 
 
+@pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -189,7 +192,7 @@ def test_a_design_that_is_not_refuted_is_told(kvgate: Kvgate, monkeypatch: pytes
         (("--design", "all", "--model", "full"), "--design stands alone"),
     ],
 )
-def test_bad_usage(kvgate: Kvgate, registered: dict[str, Obligation], arguments: tuple[str, ...], message: str) -> None:
+def test_bad_usage(kvgate: Kvgate, arguments: tuple[str, ...], message: str) -> None:
     """One message that says what was wrong and what to do."""
     ended = kvgate("prove", *arguments)
     assert 2 == ended.code
