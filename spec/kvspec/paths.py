@@ -35,13 +35,28 @@ class Path:
         self._decisions = decisions
         """Per fork, the way that is taken, and whether the other is still to be taken."""
         self._taken = 0
+        self._example: z3.ModelRef | None = None
+        """Values for which all is so that was said up to here: what they show need not be asked."""
         self.products = Products(self) if by_lemmas else RealProducts(self)
         self._named = 0
 
     def may_be(self, formula: z3.BoolRef) -> bool:
         """Whether ``formula`` is not excluded here."""
+        if self._shows(formula):
+            return True
         self.solver.set("rlimit", BRANCH_EFFORT)
-        return bool(self.solver.check(formula) != z3.unsat)
+        answer = self.solver.check(formula)
+        if answer == z3.sat and self._example is None:
+            self._example = self.solver.model()
+        return bool(answer != z3.unsat)
+
+    def _shows(self, formula: z3.BoolRef) -> bool:
+        return self._example is not None and z3.is_true(self._example.eval(formula, model_completion=True))
+
+    def _say(self, formula: z3.BoolRef) -> None:
+        self.solver.add(formula)
+        if not self._shows(formula):
+            self._example = None
 
     def assume(self, formula: z3.BoolRef) -> None:
         """From here on ``formula`` is so.
@@ -49,13 +64,13 @@ class Path:
         Raises:
             ImpossibleError: it cannot be.
         """
-        self.solver.add(formula)
+        self._say(formula)
         if z3.is_false(z3.simplify(formula)):
             raise ImpossibleError
 
     def fact(self, formula: z3.BoolRef) -> None:
         """``formula`` is so whatever else is: what a name that was made here means."""
-        self.solver.add(formula)
+        self._say(formula)
 
     def decide(self, formula: z3.BoolRef) -> bool:
         """Whether ``formula`` is so on this way."""
@@ -69,7 +84,7 @@ class Path:
             self._decisions.append([can, can and can_not])
         choice = self._decisions[self._taken][0]
         self._taken += 1
-        self.solver.add(formula if choice else z3.Not(formula))
+        self._say(formula if choice else z3.Not(formula))
         return choice
 
     def fresh(self, prefix: str) -> z3.ArithRef:

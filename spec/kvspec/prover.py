@@ -17,7 +17,7 @@ import z3
 from attrs import evolve, frozen
 
 from kvspec.maps import FiniteMap, UnknownMap
-from kvspec.obligation import NO_VALUES, AMap, Count, Mutant, Obligation
+from kvspec.obligation import NO_VALUES, AMap, Count, Lemma, Mutant, Obligation
 from kvspec.paths import Path, all_paths
 from kvspec.symbolic import (
     Condition,
@@ -147,13 +147,24 @@ def _cases(
             return None
         for lemma in obligation.lemmas(unknowns):
             values = SimpleNamespace(**lemma.values)
-            path.fact(formula_of(implies(lemma.obligation.given(values), lemma.obligation.shows(values))))
+            path.fact(formula_of(implies(_premise(lemma, values), lemma.obligation.shows(values))))
         result: Condition = said(unknowns)
         return result
 
     for path, shown in all_paths(run, by_lemmas):
         if shown is not None and path.may_be(z3.BoolVal(True)):
             yield path, last[0], shown
+
+
+def _premise(lemma: Lemma, values: SimpleNamespace) -> Condition:
+    """What must be so of the values for the lemma to speak of them: within the bounds, and as it is assumed there."""
+    premise: Condition = lemma.obligation.given(values)
+    for name, unknown in lemma.obligation.unknowns.items():
+        if isinstance(unknown, Count):
+            premise = (getattr(values, name) >= unknown.least) & premise
+            if unknown.most is not None:
+                premise = (getattr(values, name) <= unknown.most) & premise
+    return premise
 
 
 def _unknowns(obligation: Obligation, fixed: Mapping[str, int]) -> SimpleNamespace:
@@ -170,14 +181,20 @@ def _smallest(
     path: Path, shown: Condition, obligation: Obligation, fixed: Mapping[str, int], unknowns: SimpleNamespace
 ) -> Values:
     """Values that refute what is ``shown`` on this way, as small as they are found."""
-    values = _values(path.solver.model(), obligation, fixed, unknowns)
+    model = path.solver.model()
     path.solver.add(z3.Not(formula_of(shown)))
     with on(path):
         size = expression_of(obligation.size(unknowns))
     path.solver.set("rlimit", SMALLER_EFFORT)
-    while path.solver.check(size < obligation.size(SimpleNamespace(**values))) == z3.sat:
-        values = _values(path.solver.model(), obligation, fixed, unknowns)
-    return values
+    # Ever longer steps down while there is something, shorter ones when there is not: the first values may be large.
+    by = 1
+    while by:
+        if path.solver.check(size <= model.eval(size, model_completion=True) - by) == z3.sat:
+            model = path.solver.model()
+            by *= 2
+        else:
+            by //= 2
+    return _values(model, obligation, fixed, unknowns)
 
 
 def _values(

@@ -80,6 +80,12 @@ class Truth:
     __rand__ = __and__
     __ror__ = __or__
 
+    def __add__(self, other: Number | Truth) -> Term:
+        """Python counts what is so as 1."""
+        return Term(expression_of(self) + expression_of(other))
+
+    __radd__ = __add__
+
     def __repr__(self) -> str:
         return f"Truth({self.z3})"
 
@@ -160,8 +166,10 @@ Number: TypeAlias = "Term | int"
 Condition: TypeAlias = "Truth | bool"
 
 
-def expression_of(number: Number) -> z3.ArithRef:
+def expression_of(number: Number | Truth) -> z3.ArithRef:
     """``number`` as z3 knows it."""
+    if isinstance(number, Truth):
+        return z3.If(number.z3, z3.IntVal(1), z3.IntVal(0))
     return number.z3 if isinstance(number, Term) else z3.IntVal(number)
 
 
@@ -189,7 +197,8 @@ def divided(dividend: z3.ArithRef, divisor: z3.ArithRef) -> tuple[Term, Term]:
         NotDecidableError: the divisor may be zero or negative here.
     """
     path = current_path()
-    if path.may_be(divisor <= 0):
+    # Decided like any fork, so that it is asked once and not again on every way.
+    if path.decide(divisor <= 0):
         raise NotDecidableError(f"the divisor {divisor} may be zero or negative")
     if is_known(divisor):
         return Term(dividend / divisor), Term(dividend % divisor)

@@ -78,10 +78,16 @@ def summary(judgements: Sequence[Judgement], asked: int, seconds: float) -> Iter
     tiers = Counter(obligations()[each.task.obligation].tier.value for each in proved)
     mutants = sum(len(each.mutants) for each in judgements)
     witnesses = sum(len(each.witnesses) for each in judgements)
-    yield (
-        f"{len(proved)} of {asked} proved: {tiers['P']} for all sizes (P), {tiers['B']} within a bound (B); "
-        f"{counted(witnesses, 'witness', 'witnesses')}, {counted(mutants, 'mutant')}; {seconds:.1f} s"
-    )
+    if any(each.task.fixed for each in judgements):
+        yield (
+            f"{len(proved)} of {asked} proved of this model: {tiers['P']} at all lengths and positions (P), "
+            f"{tiers['B']} within a bound (B); {seconds:.1f} s"
+        )
+    else:
+        yield (
+            f"{len(proved)} of {asked} proved: {tiers['P']} for all sizes (P), {tiers['B']} within a bound (B); "
+            f"{counted(witnesses, 'witness', 'witnesses')}, {counted(mutants, 'mutant')}; {seconds:.1f} s"
+        )
     others = [f"{count} {outcome.value}" for outcome, count in outcomes.items() if outcome is not Outcome.PROVED]
     if others:
         yield f"NOT PROVED: {', '.join(others)}"

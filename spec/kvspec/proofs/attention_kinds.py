@@ -1,39 +1,293 @@
-"""Chapter 04: what a window gives up, nobody reads any more."""
+"""Chapter 04: what is given up is read no more, what a hit needs is what is read, and no more is held than is said."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kvreference.attention import SlidingWindow
-from kvspec.obligation import Count, Obligation, only
+from kvreference.attention import Kind
+from kvreference.geometry import Group
+from kvreference.mamba import StateMode
+from kvspec.obligation import Count, Lemma, Mutant, Obligation, only
+from kvspec.proofs.multiples import MULTIPLE
+from kvspec.stand_in import group, sizes
+from kvspec.symbolic import implies
+
+WINDOW, CHUNK, STATES = Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL, Kind.MAMBA
+NAMES = {WINDOW: "window", CHUNK: "chunk", STATES: "states"}
+WORDS = {WINDOW: "a sliding window", CHUNK: "chunked local attention", STATES: "a table of states"}
+
+SIZES = {WINDOW: {"block": Count(1), "window": Count(2)}, CHUNK: {"block": Count(1), "window": Count(2)}}
+SIZES[STATES] = {"block": Count(1), "drafts": Count(0)}
 
 
-def _blocks_dead(u: Any) -> Any:
-    return SlidingWindow(u.window_tokens).tokens_dead(u.computed_tokens) // u.block_size_tokens
+def group_of(kind: Kind, u: Any) -> Group:
+    """The group that the unknowns describe."""
+    if kind is STATES:
+        return group(kind, u.block, states=StateMode.ALL, draft_states=u.drafts)
+    return group(kind, u.block, u.window)
 
 
-WINDOW = Obligation(
-    id="attention-kinds.window-dead-is-unread",
-    statements=("KV-OP-06", "KV-MEM-01"),
-    sentence="A block that a sliding window gives up holds no token that a later token reads.",
-    unknowns={
-        "window_tokens": Count(2),
-        "block_size_tokens": Count(1),
-        "computed_tokens": Count(0),
-        "later": Count(0),
-        "read": Count(0),
-    },
-    given=lambda u: u.computed_tokens <= u.later and u.later - u.window_tokens < u.read and u.read <= u.later,
-    shows=lambda u: u.read // u.block_size_tokens >= _blocks_dead(u),
-    witnesses={"blocks are given up": lambda u: _blocks_dead(u) >= 2},
-    mutants=(
-        only(
+def binds(kind: Kind, *modes: StateMode) -> Any:
+    """The sizes of a group of ``kind`` in a user's model; of states, in these modes, or in all."""
+    return sizes(kind, *(modes or StateMode), drafts="draft_states") if kind is STATES else sizes(kind)
+
+
+def reads(kind: Kind, u: Any, at: Any, position: Any) -> Any:
+    """Whether the token at position ``at`` reads what is kept for the one at ``position``, one before it.
+
+    Said anew here, from what each kind is, and not by the formulas that are proved.
+    """
+    if kind is WINDOW:
+        return (at - u.window < position) & (position < at)
+    if kind is CHUNK:
+        return (at // u.window == position // u.window) & (position < at)
+    return position == at - 1
+
+
+MUTANTS: dict[Kind, dict[str, Mutant]] = {
+    WINDOW: {
+        "early": only(
             "window-a-token-short",
             "The window is taken to be a token shorter than it is.",
             "kvreference.attention:tokens_skipped",
             lambda tokens_computed, window_tokens: max(0, tokens_computed - window_tokens + 2),
         ),
-    ),
-)
+        "late": only(
+            "window-a-token-long",
+            "The window is taken to be a token longer than it is.",
+            "kvreference.attention:tokens_skipped",
+            lambda tokens_computed, window_tokens: max(0, tokens_computed - window_tokens),
+        ),
+    },
+    CHUNK: {
+        "early": only(
+            "chunk-ends-early",
+            "A token that ends an attention chunk is taken to begin the next one.",
+            "kvreference.attention:tokens_before_chunk",
+            lambda tokens_computed, chunk_tokens: (tokens_computed + 1) // chunk_tokens * chunk_tokens,
+        ),
+        "late": only(
+            "chunk-ends-late",
+            "A token that begins an attention chunk is taken to end the one before.",
+            "kvreference.attention:tokens_before_chunk",
+            lambda tokens_computed, chunk_tokens: max(0, tokens_computed - 1) // chunk_tokens * chunk_tokens,
+        ),
+    },
+    STATES: {
+        "early": only(
+            "state-given-up-at-its-end",
+            "The running state is given up with the token whose state it is.",
+            "kvreference.mamba:Mamba.tokens_dead",
+            lambda self, tokens_computed: max(0, tokens_computed - self.draft_states),
+        ),
+        "late": only(
+            "two-states-are-read",
+            "A resume is taken to read two states, where the one before it is enough.",
+            "kvreference.mamba:Mamba.tokens_unread",
+            lambda self, hit_tokens: max(0, hit_tokens - 2),
+        ),
+    },
+}
 
-OBLIGATIONS = (WINDOW,)
+
+def dead_is_unread(kind: Kind) -> Obligation:
+    """No token behind the computed ones reads what is given up, drafts that are taken back included."""
+
+    def given(u: Any) -> Any:
+        earliest = u.computed - u.drafts if kind is STATES else u.computed
+        return (earliest <= u.at) & reads(kind, u, u.at, u.position)
+
+    def shows(u: Any) -> Any:
+        its = group_of(kind, u)
+        dead = its.blocks_dead(u.computed)
+        return (u.position // u.block >= dead) & (its.blocks_unread(u.at) >= dead)
+
+    return Obligation(
+        id=f"attention-kinds.{NAMES[kind]}-dead-is-unread",
+        statements=("KV-OP-06", "KV-MEM-01", *(("KV-OP-26",) if kind is STATES else ())),
+        sentence=f"A block that {WORDS[kind]} gives up holds nothing that a later token reads, or a resume there"
+        + (", even if all drafts in flight are taken back." if kind is STATES else "."),
+        unknowns={**SIZES[kind], "computed": Count(0), "at": Count(0), "position": Count(0)},
+        given=given,
+        shows=shows,
+        witnesses={"blocks are given up": lambda u: (group_of(kind, u).blocks_dead(u.computed) >= 2) & (u.block >= 2)},
+        mutants=(MUTANTS[kind]["early"],),
+        binds=binds(kind),
+    )
+
+
+def dead_for_good(kind: Kind) -> Obligation:
+    """What is dead stays dead, and what is unread stays unread."""
+
+    def shows(u: Any) -> Any:
+        its = group_of(kind, u)
+        before, after = u.computed, u.computed + u.more
+        return (its.blocks_dead(before) <= its.blocks_dead(after)) & (
+            its.blocks_unread(before) <= its.blocks_unread(after)
+        )
+
+    broken = {
+        WINDOW: ("kvreference.attention:tokens_skipped", lambda computed, window: abs_of(computed - window + 1)),
+        CHUNK: ("kvreference.attention:tokens_before_chunk", lambda computed, chunk: computed % chunk),
+        STATES: (
+            "kvreference.mamba:Mamba.tokens_dead",
+            lambda its, tokens: abs_of(tokens - its.draft_states - 1),
+        ),
+    }[kind]
+    return Obligation(
+        id=f"attention-kinds.{NAMES[kind]}-dead-for-good",
+        statements=("KV-OP-06",),
+        sentence=f"A block that {WORDS[kind]} has given up is never needed again: with more tokens, as many or more "
+        "are dead.",
+        unknowns={**SIZES[kind], "computed": Count(0), "more": Count(0)},
+        shows=shows,
+        witnesses={
+            "more are dead": lambda u: (
+                group_of(kind, u).blocks_dead(u.computed) + 2 <= group_of(kind, u).blocks_dead(u.computed + u.more)
+            )
+        },
+        mutants=(only("dead-come-back", "What is dead is counted so that it may become less.", *broken),),
+        binds=binds(kind),
+    )
+
+
+def abs_of(number: Any) -> Any:
+    """The absolute value, on terms too."""
+    return max(number, -number)
+
+
+def hit_is_sound(kind: Kind) -> Obligation:
+    """Whatever the token at the hit reads is in the range of blocks that the hit needs."""
+
+    def shows(u: Any) -> Any:
+        first, end = group_of(kind, u).blocks_needed(u.hit)
+        index = u.position // u.block
+        return (first <= index) & (index < end)
+
+    return Obligation(
+        id=f"attention-kinds.{NAMES[kind]}-hit-has-all-it-reads",
+        statements=("KV-OP-01", "KV-MEM-01"),
+        sentence=f"With {WORDS[kind]}, every block that the first token behind a hit reads is one that the hit must "
+        "have.",
+        unknowns={**SIZES[kind], "hit": Count(1), "position": Count(0)},
+        given=lambda u: (u.hit % u.block == 0) & reads(kind, u, u.hit, u.position),
+        shows=shows,
+        witnesses={"behind other blocks": lambda u: (u.position >= u.block) & (u.block >= 2)},
+        mutants=(
+            MUTANTS[kind]["early"]
+            if kind is not STATES
+            else only(
+                "the-state-is-unread",
+                "A resume is taken to read no state at all.",
+                "kvreference.mamba:Mamba.tokens_unread",
+                lambda self, hit_tokens: hit_tokens,
+            ),
+        ),
+        binds=binds(kind),
+    )
+
+
+def hit_is_tight(kind: Kind) -> Obligation:
+    """The first and the last block of the range are read: by a token that is named."""
+
+    def shows(u: Any) -> Any:
+        first, end = group_of(kind, u).blocks_needed(u.hit)
+        # The first position that is read, in words of its own.
+        earliest = {
+            WINDOW: lambda: max(0, u.hit - u.window + 1),
+            CHUNK: lambda: u.hit - u.hit % u.window,
+            STATES: lambda: u.hit - 1,
+        }[kind]()
+        last = u.hit - 1
+        at_ends = (earliest // u.block == first) & (last // u.block == end - 1)
+        return implies(first < end, at_ends & reads(kind, u, u.hit, earliest) & reads(kind, u, u.hit, last))
+
+    return Obligation(
+        id=f"attention-kinds.{NAMES[kind]}-hit-needs-no-more",
+        statements=("KV-OP-01", "KV-OP-15"),
+        sentence=f"With {WORDS[kind]}, the first and the last block that a hit must have are read behind it.",
+        unknowns={**SIZES[kind], "hit": Count(1)},
+        given=lambda u: u.hit % u.block == 0,
+        shows=shows,
+        witnesses={
+            "not all blocks": lambda u: (
+                (group_of(kind, u).blocks_needed(u.hit)[0] > 0)
+                & (group_of(kind, u).blocks_needed(u.hit)[0] < u.hit // u.block)
+                & (u.block >= 2)
+            )
+        },
+        mutants=(MUTANTS[kind]["late"],),
+        binds=binds(kind),
+    )
+
+
+def held_at_once(kind: Kind) -> Obligation:
+    """What stands in a table between what is dead and what the chunk is computed into."""
+
+    def held(u: Any) -> Any:
+        its = group_of(kind, u)
+        tokens = u.computed + u.chunk
+        return its.entries(tokens, tokens) - its.blocks_dead(u.computed)
+
+    def most(u: Any) -> Any:
+        return group_of(kind, u).blocks_held_at_most(u.chunk_most, u.longest)
+
+    broken = {
+        WINDOW: (
+            "window-aligned",
+            "A window is taken to begin where a block begins.",
+            "kvreference.attention:blocks_held_at_most",
+            lambda window, chunk, longest, block: -(-min(window - 1 + chunk, longest) // block),
+        ),
+        CHUNK: (
+            "chunk-aligned",
+            "An attention chunk is taken to begin where a block begins.",
+            "kvreference.attention:ChunkedLocal.blocks_held_at_most",
+            lambda self, chunk, longest, block: -(-min(self.window_tokens + chunk, longest) // block),
+        ),
+        STATES: (
+            "drafts-without-states",
+            "The states of drafts in flight are not counted.",
+            "kvreference.mamba:Mamba.blocks_held_at_most",
+            lambda self, chunk, longest, block: -(-longest // block),
+        ),
+    }[kind]
+    return Obligation(
+        id=f"attention-kinds.{NAMES[kind]}-held-at-most",
+        statements=("KV-OP-03", "KV-LIVE-01"),
+        sentence=f"With {WORDS[kind]}, a request that computes a chunk never holds more blocks than the bound that "
+        "admission counts.",
+        unknowns={**SIZES[kind], "computed": Count(0), "chunk": Count(1), "chunk_most": Count(1), "longest": Count(1)},
+        given=lambda u: (u.chunk <= u.chunk_most) & (u.computed + u.chunk <= u.longest),
+        shows=lambda u: held(u) <= most(u),
+        witnesses={
+            "the bound is reached": lambda u: (
+                (held(u) == group_of(kind, u).blocks_held_at_most(u.chunk_most, u.longest))
+                & (u.block >= 2)
+                & (u.chunk >= 2)
+            )
+        },
+        mutants=(only(*broken),),
+        lemmas=lambda u: whole_blocks(u, u.computed) if kind is CHUNK else (),
+        binds=binds(kind, StateMode.ALL),
+    )
+
+
+def whole_blocks(u: Any, computed: Any) -> tuple[Lemma, ...]:
+    """Attention chunks of whole blocks begin where a block begins."""
+    return (Lemma(MULTIPLE, {"factor": computed // u.window, "multiple": u.window, "unit": u.block}),)
+
+
+ALL = (WINDOW, CHUNK, STATES)
+DEAD_IS_UNREAD = {kind: dead_is_unread(kind) for kind in ALL}
+DEAD_FOR_GOOD = {kind: dead_for_good(kind) for kind in ALL}
+HIT_IS_SOUND = {kind: hit_is_sound(kind) for kind in ALL}
+HIT_IS_TIGHT = {kind: hit_is_tight(kind) for kind in ALL}
+HELD_AT_ONCE = {kind: held_at_once(kind) for kind in ALL}
+OBLIGATIONS = (
+    *DEAD_IS_UNREAD.values(),
+    *DEAD_FOR_GOOD.values(),
+    *HIT_IS_SOUND.values(),
+    *HIT_IS_TIGHT.values(),
+    *HELD_AT_ONCE.values(),
+)

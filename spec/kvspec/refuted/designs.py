@@ -9,8 +9,9 @@ from kvspec.refuted.gate import GATES
 from kvspec.refuted.masks import MASKS
 from kvspec.refuted.pins import PINS
 from kvspec.refuted.replay import Refuted
+from kvspec.refuted.scans import SCANS
 
-_ALL: tuple[Refuted, ...] = (*MASKS, *GATES, *PINS)
+_ALL: tuple[Refuted, ...] = (*MASKS, *SCANS, *GATES, *PINS)
 
 DESIGNS: Mapping[str, Refuted] = MappingProxyType({each.name: each for each in _ALL})
 """Name to design."""

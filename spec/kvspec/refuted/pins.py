@@ -110,7 +110,7 @@ def lived(u: Any) -> tuple[Any, Life]:
 
 
 def _undoes_another(life: Life) -> Any:
-    return (life.holders >= 1) & (life.count < life.holders + 1)
+    return (life.holders >= 1) & (life.tracked == 1) & (life.count == 1)
 
 
 def _frees_under_holder(life: Life) -> Any:
@@ -125,6 +125,14 @@ def _forgets_pin(life: Life) -> Any:
     return (life.pinned == 1) & (life.free == 1)
 
 
+def _order(u: Any) -> Any:
+    """The shortest way comes first, and of ways of one length the one that pins or demotes first: no two are equal."""
+    order = u.length
+    for step in range(STEPS_MAX):
+        order = order * len(CALLS) + len(CALLS) - 1 - getattr(u, f"action_{step}")
+    return order
+
+
 def _obligation(name: str, statement: str, sentence: str, wrong: Callable[[Life], Any]) -> Obligation:
     actions = {f"action_{step}": Count(0, len(CALLS) - 1) for step in range(STEPS_MAX)}
     return Obligation(
@@ -136,7 +144,7 @@ def _obligation(name: str, statement: str, sentence: str, wrong: Callable[[Life]
         shows=lambda u: negated(wrong(lived(u)[1])),
         witnesses={},
         mutants=(),
-        size=lambda u: u.length,
+        size=_order,
         bound=f"ways of up to {STEPS_MAX} actions on one block",
     )
 
@@ -185,7 +193,7 @@ PINS = (
         "pin-by-count-undoes-another",
         "KV-INV-01",
         "A pin is a second reference: a window drop takes two from a block that another request holds as well.",
-        "A block's count covers its holders and its pin.",
+        "What is taken to be pinned and held by nobody is held by nobody.",
         _undoes_another,
     ),
     _refuted(

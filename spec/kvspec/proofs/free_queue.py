@@ -1,0 +1,235 @@
+"""Chapter 02: which of two blocks is handed out first, however many others are released with them.
+
+Two blocks are looked at in a release of any length; what is so of any two is so of all.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kvreference.free_queue import FreeQueue
+from kvreference.holdings import Holdings
+from kvspec.obligation import AMap, Count, Obligation, Unknown, only
+from kvspec.positions import NumberedPool, Others, PlainPositions, Scratch, ScratchFirstPositions
+from kvspec.symbolic import Condition, Number, implies
+
+QUEUE = "kvreference.free_queue:ScratchFirstQueue"
+NUMBERED: dict[str, Unknown] = {
+    "place": AMap(),
+    "queued": AMap(),
+    "cached": AMap(),
+    "prepended": Count(0),
+    "appended": Count(0),
+}
+"""Places are counted from that of the first block ever queued: so many were taken before it, and from it on."""
+BETWEEN: dict[str, Unknown] = {f"{kind}_{where}": Count(0) for where in range(3) for kind in ("scratch", "kept")}
+"""How many others stand before, between and behind the blocks that are looked at."""
+
+
+def _queue(u: Any) -> ScratchFirstPositions:
+    return ScratchFirstPositions(u.place, u.queued, -u.prepended, u.appended)
+
+
+def _among_others(u: Any, *blocks: Number) -> list[Any]:
+    """``blocks``, in order, with others before, between and behind them."""
+    mixed: list[Any] = []
+    for where in range(3):
+        mixed += [Others(getattr(u, f"scratch_{where}"), True), Others(getattr(u, f"kept_{where}"), False)]
+        mixed += blocks[where : where + 1]
+    return mixed
+
+
+def _in_order(queue: Any, cached: Any, kept: Number, scratch: Number) -> Condition:
+    """If one is cached and the other is scratch, and both are queued, scratch stands before; and both have a place."""
+    here, there = queue.queued[kept] == 1, queue.queued[scratch] == 1
+    apart = (cached[kept] != 0) & (cached[scratch] == 0)
+    return (
+        implies(here & there & apart, queue.place[scratch] < queue.place[kept])
+        & implies(here, (queue.place[kept] >= queue.front) & (queue.place[kept] < queue.back))
+        & implies(there, (queue.place[scratch] >= queue.front) & (queue.place[scratch] < queue.back))
+    )
+
+
+def _before_release(u: Any) -> Any:
+    """The two that are released stand nowhere yet; any other two are in order."""
+    queue = _queue(u)
+    new = (u.first != u.second) & (u.queued[u.first] == 0) & (u.queued[u.second] == 0)
+    return new & _in_order(queue, u.cached, u.one, u.other)
+
+
+def _released(u: Any) -> ScratchFirstPositions:
+    queue = _queue(u)
+    queue.put(_among_others(u, u.first, u.second), Scratch(u.cached))  # type: ignore[arg-type]
+    return queue
+
+
+def _appended(self: Any, blocks: Any, _scratch: Any) -> None:
+    FreeQueue.put(self, blocks, ())
+
+
+def _scratch_reversed(self: Any, blocks: Any, scratch: Any) -> None:
+    FreeQueue.put(self, [block for block in blocks if block not in scratch], ())
+    for block in blocks:
+        if block in scratch:
+            self.prepend(block)
+
+
+RELEASE: dict[str, Unknown] = {
+    **NUMBERED,
+    **BETWEEN,
+    "first": Count(1),
+    "second": Count(1),
+    "one": Count(1),
+    "other": Count(1),
+}
+
+SCRATCH_FIRST = Obligation(
+    id="free-queue.scratch-stands-first",
+    statements=("KV-INV-08",),
+    sentence="With scratch first, no release of any length puts a cached block before a scratch one.",
+    unknowns=RELEASE,
+    given=_before_release,
+    shows=lambda u: _in_order(_released(u), u.cached, u.one, u.other),
+    witnesses={
+        "a queued one and a new one": lambda u: (
+            (u.cached[u.one] != 0) & (u.cached[u.other] == 0) & (u.queued[u.one] == 1) & (u.other == u.first)
+        ),
+    },
+    mutants=(only("scratch-appended", "Scratch goes to the back like the rest.", f"{QUEUE}.put", _appended),),
+)
+
+
+def _keeps_its_order(u: Any) -> Any:
+    """Of two of a kind in one release, the first is handed out first; cached goes behind, scratch before all else."""
+    queue = _released(u)
+    same = (u.cached[u.first] == 0) & (u.cached[u.second] == 0) | (u.cached[u.first] != 0) & (u.cached[u.second] != 0)
+    there = (u.queued[u.one] == 1) & (queue.queued[u.one] == 1)
+    return (
+        implies(same, queue.place[u.first] < queue.place[u.second])
+        & implies(there & (u.cached[u.first] == 0), queue.place[u.first] < queue.place[u.one])
+        & implies(there & (u.cached[u.first] != 0), queue.place[u.one] < queue.place[u.first])
+    )
+
+
+RELEASE_ORDER = Obligation(
+    id="free-queue.release-keeps-its-order",
+    statements=("KV-OP-17",),
+    sentence="With scratch first, released scratch goes before all, cached blocks behind all, each in its own order.",
+    unknowns=RELEASE,
+    given=_before_release,
+    shows=_keeps_its_order,
+    witnesses={
+        "two scratch ones before a queued one": lambda u: (
+            (u.cached[u.first] == 0) & (u.cached[u.second] == 0) & (u.queued[u.one] == 1)
+        )
+    },
+    mutants=(
+        only("scratch-reversed", "Scratch of one release is turned around.", f"{QUEUE}.put", _scratch_reversed),
+        only("scratch-appended", "Scratch goes to the back like the rest.", f"{QUEUE}.put", _appended),
+    ),
+)
+
+
+def _after_eviction(u: Any) -> Any:
+    """One that is queued was cached, and is so no longer."""
+    queue = _queue(u)
+    queue.turned_scratch(u.first)
+    return _in_order(queue, u.cached.put(u.first, 0), u.one, u.other)
+
+
+EVICTION = Obligation(
+    id="free-queue.forgotten-moves-to-the-front",
+    statements=("KV-INV-08",),
+    sentence="With scratch first, a free block whose content is forgotten never stands behind a cached one.",
+    unknowns={**NUMBERED, "first": Count(1), "one": Count(1), "other": Count(1)},
+    given=lambda u: (
+        (u.queued[u.first] == 1) & (u.cached[u.first] != 0) & _in_order(_queue(u), u.cached, u.one, u.other)
+    ),
+    shows=_after_eviction,
+    witnesses={
+        "another cached one stood before it": lambda u: (
+            (u.queued[u.one] == 1) & (u.cached[u.one] != 0) & (u.place[u.one] < u.place[u.first])
+        )
+    },
+    mutants=(only("stays", "It stays where it is.", f"{QUEUE}.turned_scratch", lambda self, block: None),),
+)
+
+
+def _given_up(u: Any) -> Any:
+    """The queue after a request gave up two tables: two blocks of one, the earlier first, and one of the other."""
+    queue_of = ScratchFirstPositions if u.scratch_first == 1 else PlainPositions
+    pool = NumberedPool(u.references, u.cached, queue_of(u.place, u.queued, -u.prepended, u.appended))
+    tables = [
+        SimpleNamespace(blocks=_among_others(u, u.earlier, u.later)),
+        SimpleNamespace(blocks=_among_others(u, u.elsewhere)),
+    ]
+    Holdings.release_all(SimpleNamespace(tables={0: tables}, pool=pool), 0)  # type: ignore[arg-type]
+    return pool.free
+
+
+def _tail_first(u: Any) -> Any:
+    queue = _given_up(u)
+    both = (queue.queued[u.earlier] == 1) & (queue.queued[u.later] == 1)
+    same = (u.cached[u.earlier] == 0) & (u.cached[u.later] == 0) | (u.cached[u.earlier] != 0) & (u.cached[u.later] != 0)
+    third = (queue.queued[u.earlier] == 1) & (queue.queued[u.elsewhere] == 1)
+    return implies(both & ((u.scratch_first == 0) | same), queue.place[u.later] < queue.place[u.earlier]) & implies(
+        third & (u.scratch_first == 0), queue.place[u.earlier] < queue.place[u.elsewhere]
+    )
+
+
+def _held(u: Any) -> Any:
+    """Three blocks that are held, and so not queued."""
+    blocks = (u.earlier, u.later, u.elsewhere)
+    different = (u.earlier != u.later) & (u.earlier != u.elsewhere) & (u.later != u.elsewhere)
+    for block in blocks:
+        different = different & (u.references[block] >= 1) & (u.queued[block] == 0)
+    return different
+
+
+def _head_first(self: Any, request: int) -> None:
+    for table in self.tables.pop(request, []):
+        self.pool.end(table.blocks)
+
+
+def _groups_backwards(self: Any, request: int) -> None:
+    for table in reversed(self.tables.pop(request, [])):
+        self.pool.end(table.blocks[::-1])
+
+
+TAIL_FIRST = Obligation(
+    id="free-queue.tail-goes-first",
+    statements=("KV-OP-07",),
+    sentence="Of two blocks that a request gives up together, the one with the later tokens is handed out first; where "
+    "scratch goes first, of two that are both cached or both scratch.",
+    unknowns={
+        **NUMBERED,
+        **BETWEEN,
+        "references": AMap(),
+        "scratch_first": Count(0, 1),
+        "earlier": Count(1),
+        "later": Count(1),
+        "elsewhere": Count(1),
+    },
+    given=_held,
+    shows=_tail_first,
+    witnesses={
+        "all three are freed": lambda u: (
+            (u.references[u.earlier] == 1) & (u.references[u.later] == 1) & (u.references[u.elsewhere] == 1)
+        ),
+        "one is held by another too": lambda u: (u.references[u.earlier] == 2) & (u.references[u.later] == 1),
+    },
+    mutants=(
+        only(
+            "head-first", "A table is given up from its head.", "kvreference.holdings:Holdings.release_all", _head_first
+        ),
+        only(
+            "groups-backwards",
+            "The last group's table is given up first.",
+            "kvreference.holdings:Holdings.release_all",
+            _groups_backwards,
+        ),
+    ),
+)
+
+OBLIGATIONS = (SCRATCH_FIRST, RELEASE_ORDER, EVICTION, TAIL_FIRST)

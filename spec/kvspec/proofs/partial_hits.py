@@ -1,0 +1,211 @@
+"""Chapter 09: what is copied for a hit that ends inside a block, from where, and to where.
+
+A hit ends at a multiple of the unit, and the unit divides the block. Whether a draft layer lives in the group is open
+throughout.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kvreference import caching, hit_lookup
+from kvreference.answers import Copy, Hit, Partial
+from kvreference.geometry import Group
+from kvreference.holdings import Holdings
+from kvspec.obligation import AMap, Count, Lemma, Obligation, Unknown, only
+from kvspec.proofs.alignment import full_of
+from kvspec.proofs.multiples import REMAINDER
+from kvspec.symbolic import negated
+
+SIZES: dict[str, Unknown] = {"block": Count(1), "unit": Count(1), "lookahead": Count(0, 1), "hit": Count(1)}
+
+
+def whole_units(u: Any) -> Any:
+    """The unit divides the block, and the hit is whole units."""
+    return (u.block % u.unit == 0) & (u.hit % u.unit == 0)
+
+
+def binds(_geometry: Any, its: Group) -> dict[str, int] | None:
+    """A group inside of whose blocks a hit may end."""
+    if not its.copies:
+        return None
+    return {"block": its.block_size_tokens, "unit": its.unit, "lookahead": int(its.lookahead)}
+
+
+class SomeFound(hit_lookup._Found):
+    """What is cached in such a group: blocks that are not known, and one that begins with what must match."""
+
+    def __init__(self, u: Any) -> None:
+        self.group = full_of(u)
+        self.index = 0
+        self.blocks = u.blocks
+        self.begins = u.begins
+
+    def _beginning(self, _matched_tokens: int) -> int:
+        return self.begins  # type: ignore[no-any-return]
+
+
+def partial(u: Any) -> Partial | None:
+    """What is copied, by the code that runs."""
+    return SomeFound(u).partial(u.hit)
+
+
+def _exactly(u: Any) -> Any:
+    copied = partial(u)
+    if copied is None:
+        return u.hit % u.block == 0
+    return (u.hit // u.block * u.block + copied.tokens == u.hit) & (copied.tokens >= 1) & (copied.tokens < u.block)
+
+
+FOUND = {**SIZES, "blocks": AMap(), "begins": Count(1)}
+
+EXACTLY = Obligation(
+    id="partial-hits.exactly-what-is-inside",
+    statements=("KV-OP-19",),
+    sentence="A copy takes exactly the tokens of the hit that lie behind its full blocks: at least one, and less than "
+    "a block; and there is none if the hit ends where a block does.",
+    unknowns=FOUND,
+    given=whole_units,
+    shows=_exactly,
+    witnesses={"inside a block": lambda u: partial(u) is not None and (u.hit > u.block) & (u.unit >= 2)},
+    mutants=(
+        only(
+            "look-ahead-is-copied",
+            "What must match is copied, and not what is served.",
+            "kvreference.hit_lookup:_Found.partial",
+            lambda self, hit_tokens: (
+                Partial(0, 1, self.group.tokens_matched(hit_tokens) % self.group.block_size_tokens)
+                if hit_tokens % self.group.block_size_tokens
+                else None
+            ),
+        ),
+    ),
+    binds=binds,
+)
+
+
+def _source_holds_it(u: Any) -> Any:
+    copied = partial(u)
+    if copied is None:
+        return True
+    matched = full_of(u).tokens_matched(u.hit)
+    place = u.hit // u.block
+    # A block that begins with the first `matched` tokens holds those from the start of the block in which they end.
+    begun = (copied.source == u.begins) & ((matched - 1) // u.block == place) & negated(matched % u.block == 0)
+    whole = (copied.source == u.blocks[place]) & (matched == (place + 1) * u.block)
+    return (begun | whole) & (matched >= u.hit)
+
+
+SOURCE = Obligation(
+    id="partial-hits.source-holds-it",
+    statements=("KV-OP-19", "KV-MEM-01"),
+    sentence="The source of a copy holds the block in which the hit ends, at least as far as the hit: it is that "
+    "block, full, or one that begins with all that must match.",
+    unknowns=FOUND,
+    given=whole_units,
+    shows=_source_holds_it,
+    lemmas=lambda u: (Lemma(REMAINDER, {"number": u.hit, "block": u.block, "unit": u.unit}),),
+    witnesses={
+        "a full block": lambda u: partial(u) is not None and ((u.hit + u.unit) % u.block == 0) & (u.lookahead == 1),
+        "a block that begins so": lambda u: partial(u) is not None and ((u.hit + u.unit) % u.block > 0) & (u.unit > 1),
+    },
+    mutants=(
+        only(
+            "block-before",
+            "The full block before the one in which the hit ends is taken as source.",
+            "kvreference.hit_lookup:_Found.partial",
+            lambda self, hit_tokens: (
+                Partial(
+                    0,
+                    self.blocks[hit_tokens // self.group.block_size_tokens - 1],
+                    hit_tokens % self.group.block_size_tokens,
+                )
+                if hit_tokens % self.group.block_size_tokens
+                else None
+            ),
+        ),
+    ),
+    binds=binds,
+)
+
+
+def copy(u: Any) -> Copy:
+    """The copy that serves the hit, by the code that runs."""
+    hit = Hit(u.hit, (), (Partial(0, 1, u.hit % u.block),))
+    holdings: Any = SimpleNamespace(groups=(full_of(u),))
+    tables: Any = [SimpleNamespace(blocks=u.table)]
+    return Holdings._copies_of(holdings, hit, tables)[0]
+
+
+DESTINATION = Obligation(
+    id="partial-hits.into-the-own-block",
+    statements=("KV-OP-19", "KV-INV-09"),
+    sentence="A copy goes into the request's own block behind the full ones of the hit, into which the first token "
+    "behind the hit is computed.",
+    unknowns={**SIZES, "table": AMap()},
+    given=lambda u: whole_units(u) & (u.hit % u.block > 0),
+    shows=lambda u: (
+        (copy(u).destination == u.table[u.hit // u.block])
+        & (u.hit // u.block * u.block <= u.hit)
+        & (u.hit < (u.hit // u.block + 1) * u.block)
+        & (copy(u).tokens < u.block)
+    ),
+    witnesses={"behind full blocks": lambda u: (u.hit > u.block) & (u.unit >= 2)},
+    mutants=(
+        only(
+            "into-a-block-of-the-hit",
+            "The copy goes into the last full block of the hit, which others read.",
+            "kvreference.holdings:Holdings._copies_of",
+            lambda self, hit, tables: [
+                Copy(0, 1, tables[0].blocks[hit.tokens // self.groups[0].block_size_tokens - 1], 1)
+            ],
+        ),
+    ),
+    binds=binds,
+)
+
+
+def entries(u: Any) -> list[Any]:
+    """Where prefixes end that become entries, by the code that runs, if one boundary is admitted."""
+    retention: Any = SimpleNamespace(
+        boundaries=lambda start, end, prompt: [u.hit] if start < u.hit and u.hit <= end else []
+    )
+    table: Any = SimpleNamespace(boundary_tokens=u.offered)
+    request: Any = SimpleNamespace(prompt_tokens=0)
+    its = full_of(u)
+    first = list(caching._take_boundaries(its, retention, request, table, u.computed))
+    again = list(caching._take_boundaries(its, retention, request, table, u.computed))
+    return [first, again]
+
+
+def _an_entry_once(u: Any) -> Any:
+    first, again = entries(u)
+    if again:
+        return False
+    matched = full_of(u).tokens_matched(u.hit)
+    due = (u.offered < u.hit) & (matched <= u.computed) & negated(matched % u.block == 0)
+    return due & (first[0] == matched) if first else negated(due) | (u.unit == u.block)
+
+
+ENTRY = Obligation(
+    id="partial-hits.an-entry-once",
+    statements=("KV-OP-18", "KV-WORK-01"),
+    sentence="A boundary becomes an entry, once, if and only if all that a hit there must match is computed and ends "
+    "inside a block; and the entry is what the look-up asks for.",
+    unknowns={**SIZES, "offered": Count(0), "computed": Count(0)},
+    given=whole_units,
+    shows=_an_entry_once,
+    witnesses={"an entry": lambda u: bool(entries(u)[0]) and (u.lookahead == 1) & (u.unit >= 2)},
+    mutants=(
+        only(
+            "entry-without-look-ahead",
+            "A boundary becomes an entry as soon as it is computed itself.",
+            "kvreference.geometry:Group.tokens_matched",
+            lambda self, hit_tokens: hit_tokens,
+        ),
+    ),
+    binds=binds,
+)
+
+OBLIGATIONS = (EXACTLY, SOURCE, DESTINATION, ENTRY)

@@ -1,0 +1,184 @@
+"""Chapter 06: what is kept is exactly what a hit at an admitted boundary reads, and a replay finds it.
+
+What a hit reads is asked of the look-up's own formula, ``Group.blocks_needed``. Which boundaries are admitted is said
+anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvreference import retention
+from kvreference.attention import Kind
+from kvreference.geometry import Group
+from kvspec.obligation import Count, Obligation, only
+from kvspec.stand_in import any_geometry, group, sizes
+
+WINDOW = {"block": Count(1), "window": Count(2), "lookahead": Count(0, 1)}
+PLACE = {"index": Count(0), "replay": Count(0)}
+
+WITHOUT_SHIFT = only(
+    "mask-without-shift",
+    "The mask does not know the look-ahead behind a boundary.",
+    "kvreference.retention:next_boundary",
+    lambda index, interval, block, lookahead: -(-((index + 1) * block) // interval) * interval,
+)
+ALWAYS_READ = only(
+    "whole-segments",
+    "Every block before a boundary is taken to be read there.",
+    "kvreference.retention:_reads",
+    lambda its, boundary, index: index < its.blocks_needed(boundary)[1],
+)
+
+
+def window_of(u: Any) -> Group:
+    """A sliding window, in which a draft layer lives or not."""
+    return group(Kind.SLIDING_WINDOW, u.block, u.window, lookahead=bool(u.lookahead))
+
+
+def due(u: Any, interval: Any) -> Any:
+    """When the block at ``index`` is cached, by the code that runs, if ``replay`` is the replay boundary."""
+    # In this geometry every number is a boundary, so that of this prompt may be any.
+    return retention.Sparse(any_geometry(), interval).due_tokens(window_of(u), u.index, u.replay + 1)
+
+
+def reads(its: Group, boundary: Any, index: Any) -> Any:
+    """Whether a hit at ``boundary`` reads the block at ``index``."""
+    first, end = its.blocks_needed(boundary)
+    return (first <= index) & (index < end)
+
+
+def full(u: Any) -> Any:
+    """When the block at ``index`` is full."""
+    return (u.index + 1) * u.block
+
+
+def by(when: Any, *tokens: Any) -> Any:
+    """Whether it is due by the latest of these token counts."""
+    if when is None:
+        return False
+    early: Any = False
+    for each in tokens:
+        early = (when <= each) | early
+    return early
+
+
+def following(u: Any) -> Any:
+    """The first boundary at which the block at ``index`` may be read, by the code that runs."""
+    return retention.next_boundary(u.index, u.interval, u.block, window_of(u).lookahead_tokens)
+
+
+FIRST = Obligation(
+    id="retention.first-boundary-reads",
+    statements=("KV-OP-15",),
+    sentence="If a hit at any multiple of the interval reads a block of a sliding window, a hit at the first multiple "
+    "behind it does: with the alignment as interval, exactly the blocks that no hit could read are left out.",
+    unknowns={**WINDOW, "index": Count(0), "interval": Count(1), "boundary": Count(1)},
+    given=lambda u: (u.boundary % u.interval == 0) & reads(window_of(u), u.boundary, u.index),
+    shows=lambda u: (
+        (following(u) >= 1)
+        & (following(u) <= u.boundary)
+        & (following(u) % u.interval == 0)
+        & reads(window_of(u), following(u), u.index)
+    ),
+    witnesses={"a later one reads it too": lambda u: (following(u) < u.boundary) & (u.block >= 2) & (u.interval >= 2)},
+    mutants=(
+        WITHOUT_SHIFT,
+        only(
+            "boundary-before",
+            "The last multiple before the end of a block is taken, where a hit does not read it.",
+            "kvreference.retention:next_boundary",
+            lambda index, interval, block, lookahead: (
+                max((index + 1) * block - lookahead, interval) // interval * interval
+            ),
+        ),
+    ),
+    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
+)
+
+SOUND = Obligation(
+    id="retention.mask-sound",
+    statements=("KV-OP-15", "KV-OP-16"),
+    sentence="Whatever a hit at a multiple of the retention interval reads in a sliding window, look-ahead included, "
+    "is cached as soon as that boundary is reached and it is full.",
+    unknowns={**WINDOW, **PLACE, "interval": Count(1), "boundary": Count(1)},
+    given=lambda u: (u.boundary % u.interval == 0) & reads(window_of(u), u.boundary, u.index),
+    shows=lambda u: by(due(u, u.interval), u.boundary, full(u)),
+    witnesses={
+        "behind other boundaries": lambda u: (u.boundary >= 2 * u.interval) & (u.block >= 2) & (u.lookahead == 1)
+    },
+    mutants=(WITHOUT_SHIFT,),
+    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
+)
+
+
+def _some_boundary_reads(u: Any) -> Any:
+    when = due(u, u.interval)
+    if when is None:
+        return True
+    its = window_of(u)
+    first = following(u)
+    multiple = (first % u.interval == 0) & (first >= 1) & reads(its, first, u.index)
+    return (multiple & (when >= first) | reads(its, u.replay, u.index) & (when >= u.replay)) & (when >= full(u))
+
+
+TIGHT = Obligation(
+    id="retention.mask-tight",
+    statements=("KV-OP-15",),
+    sentence="A block of a sliding window is cached only if a hit at a multiple of the retention interval, or at the "
+    "replay boundary, reads it, and neither before that boundary is reached nor before it is full.",
+    unknowns={**WINDOW, **PLACE, "interval": Count(1)},
+    shows=_some_boundary_reads,
+    witnesses={
+        "kept": lambda u: due(u, u.interval) is not None and (u.index >= 1) & (u.block >= 2),
+        "left out": lambda u: due(u, u.interval) is None and (u.window >= 4) & (u.lookahead == 1),
+    },
+    mutants=(
+        ALWAYS_READ,
+        only(
+            "tail-starts-early",
+            "One block more is kept before every boundary than a hit there reads.",
+            "kvreference.retention:_reads",
+            lambda its, boundary, index: reads(its, boundary, index) | reads(its, boundary, index + 1),
+        ),
+    ),
+    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
+)
+
+NONE_BUT_REPLAY = Obligation(
+    id="retention.interval-zero",
+    statements=("KV-OP-15", "KV-OP-16"),
+    sentence="With an interval of 0 exactly the blocks are cached that a hit at the replay boundary reads, once it is "
+    "reached and they are full.",
+    unknowns={**WINDOW, **PLACE},
+    shows=lambda u: (
+        due(u, 0) == max(u.replay, full(u)) if reads(window_of(u), u.replay, u.index) else due(u, 0) is None
+    ),
+    witnesses={"kept": lambda u: reads(window_of(u), u.replay, u.index) & (u.index >= 1) & (u.block >= 2)},
+    mutants=(ALWAYS_READ,),
+    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
+)
+
+DENSE = Obligation(
+    id="retention.dense-keeps-all",
+    statements=("KV-OP-08",),
+    sentence="Without an interval every block is cached as soon as it is full, and not before.",
+    unknowns={**WINDOW, **PLACE, "prompt": Count(1), "computed": Count(0)},
+    shows=lambda u: (
+        (retention.Dense(any_geometry()).due_tokens(window_of(u), u.index, u.prompt) <= u.computed)
+        == (u.index < u.computed // u.block)
+    ),
+    witnesses={"some are full, some not": lambda u: (u.block >= 2) & (u.computed > 2 * u.block)},
+    mutants=(
+        only(
+            "a-block-early",
+            "A block is cached when the one before it is full.",
+            "kvreference.retention:Dense.due_tokens",
+            lambda self, its, index, prompt_tokens: index * its.block_size_tokens,
+        ),
+    ),
+    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
+)
+
+
+OBLIGATIONS = (FIRST, SOUND, TIGHT, NONE_BUT_REPLAY, DENSE)

@@ -1,0 +1,87 @@
+"""KV events: the places that stand for tokens and prefixes in the proofs are where these are."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from kvreference import caching
+from kvreference.content import Keys, Prefixes
+from kvreference.events import Stored
+from kvreference.geometry import Geometry, Group
+from kvreference.manager import Manager
+from kvreference.operations import Admit, Arrive, Dispatch, Run, Schedule, TakeEvents
+from kvreference.settings import Settings
+from kvspec.proofs.kv_events import NAMED_MOST, SOUND_RUNS, TOKENS, all_in_one, stored_at
+from kvspec.prover import holds
+
+
+def test_places_stand_for_what_is_there() -> None:
+    """Goal: what is proved of places is so of tokens and prefixes. Method: drawn positions; the running function on a
+    real request, and on places, which then are looked up in the request.
+    """
+    for seed in range(200):
+        chance = random.Random(seed)
+        grain, gaps = chance.choice([1, 2, 3]), [chance.randint(0, 3) for _ in range(NAMED_MOST)]
+        values: dict[str, Any] = {"grain": grain, "block": grain * chance.randint(1, 3), "due": chance.randint(0, 3)}
+        u = SimpleNamespace(**values, **{f"gap{n}": gap for n, gap in enumerate(gaps)})
+        geometry: Any = SimpleNamespace(grain_tokens=grain, groups=(SimpleNamespace(block_size_tokens=u.block),))
+        tokens = [chance.randint(0, 9) for _ in range(u.block * 16)]
+        prefixes: Any = []
+        Prefixes(grain).extend(prefixes, tokens, Keys())
+        request: Any = SimpleNamespace(tokens=tokens, keys=Keys())
+        positions = [sum(gaps[: n + 1]) + n for n in range(u.due)]
+        real = [caching._stored(geometry, 0, request, prefixes, run) for run in caching._runs(positions)]
+        placed = stored_at(u)
+        assert len(real) == len(placed)
+        for event, place in zip(real, placed, strict=True):
+            (start, end) = place.tokens[0]
+            assert tuple(tokens[start:end]) == event.tokens
+            assert _ends(event.contents) == [grains * grain for _, grains in place.contents]
+            assert (_ends([event.parent]) if event.parent else [0]) == [place.parent[1] * grain if place.parent else 0]
+
+
+def _ends(contents: Any) -> list[int]:
+    """How many tokens each content ends at."""
+    return [prefix.tokens for _, prefix in contents]
+
+
+def stored(groups: tuple[Group, ...], chunk_tokens: int, tokens: int) -> list[Stored]:
+    """The stored events of one request, computed in chunks."""
+    manager = Manager(Settings(Geometry(groups), blocks=64, chunk_tokens=chunk_tokens))
+    manager.apply(Arrive(0, (Run(0, tokens),)))
+    manager.apply(Admit(0, chunk_tokens))
+    for _ in range(-(-tokens // chunk_tokens) - 1):
+        if manager.geometry.fences:
+            manager.apply(Dispatch())
+        manager.apply(Schedule(0, chunk_tokens))
+    events: Any = manager.apply(TakeEvents())
+    return [event for event in events.events if isinstance(event, Stored)]
+
+
+MANY = ((Group("full", 4), Group("mamba", 4, states="align")), (Group("full", 8), Group("sliding_window", 4, 6)))
+
+
+@pytest.mark.parametrize("groups", MANY)
+def test_events_of_a_manager_tell_their_tokens(groups: tuple[Group, ...]) -> None:
+    """Goal: the same of whole runs. Method: token ids are their positions; each event has as many as its blocks."""
+    events = stored(groups, chunk_tokens=12, tokens=40)
+    assert len(events) >= 4
+    for event in events:
+        size = event.block_size_tokens
+        assert (len(event.contents) * size, len(event.contents)) == (len(event.tokens), len(event.extra_keys))
+        assert tuple(range(event.tokens[0], event.tokens[0] + len(event.tokens))) == event.tokens
+        assert (event.tokens[0] == 0) == (event.parent is None)
+
+
+def test_an_event_that_spans_a_gap_is_noticed() -> None:
+    """Goal: the check can fail. Method: all that is due is told as one run, on numbers: 0 and 2 are no neighbours."""
+    values = {"due": 2, "gap0": 0, "gap1": 1, "gap2": 0, "block": 4, "grain": 2}
+    assert holds(TOKENS, values)
+    assert SOUND_RUNS is caching._runs
+    with patch.object(caching, "_runs", all_in_one):
+        assert not holds(TOKENS, values)
