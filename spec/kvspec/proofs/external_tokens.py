@@ -1,0 +1,315 @@
+"""Chapter 13: external tokens follow the hit, their blocks are nobody else's, and are held until a transfer is over."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kvreference import tables
+from kvreference.attention import grown
+from kvreference.holdings import Span
+from kvreference.manager import Manager
+from kvreference.population import Status
+from kvreference.tables import Table
+from kvspec.obligation import Count, Obligation, only
+from kvspec.progress.groups import KINDS
+from kvspec.progress.stand_ins import least
+from kvspec.progress.transfers import LOADING, RUNNING, End, Load, first_kept
+
+HIT_MOST, BLOCK_MOST, EXTERNAL_MOST = 2, 3, 4
+
+
+def _planned(u: Any) -> tuple[list[int], Any, int, Any, int]:
+    """The hit's blocks; the table for what is provided, and how many are new in it; the same for all that is asked."""
+    hit = list(range(10, 10 + u.hit_blocks.__index__()))
+    block = u.block.__index__()
+    occupied = SimpleNamespace(
+        blocks_occupied=lambda tokens: -(-tokens // block),
+        entries=lambda tokens, slots: -(-slots // block),
+        layout=lambda blocks, entries, fresh: grown(blocks, entries),
+    )
+    geometry: Any = SimpleNamespace(groups=(occupied,))
+    table = [Table(hit, len(hit), 0)]
+    end = len(hit) * block + u.external.__index__()
+    provided = tables.plan_provided(geometry, table, end if u.external > 0 else 0)
+    tokens = end + u.behind.__index__()
+    complete = tables.plan(geometry, table, provided, tokens, tokens)
+    first = tables.blocks_new(provided, [None])
+    return hit, provided[0], first, complete[0], tables.blocks_new(complete, provided)
+
+
+def _follows_the_hit(u: Any) -> Any:
+    """Whether what is provided gets exactly the blocks that are missing behind the hit, and the rest comes behind."""
+    hit, provided, first, complete, both = _planned(u)
+    block, external, behind = (int(each.__index__()) for each in (u.block, u.external, u.behind))
+    for layout in (provided, complete):
+        if layout is not None and (layout[: len(hit)] != hit or set(layout[len(hit) :]) > {None}):
+            return False
+    expected_first, expected_both = -(-external // block), -(-(external + behind) // block)
+    return (first, both) == (expected_first, expected_both)
+
+
+PLANNED = Obligation(
+    id="external-tokens.blocks-follow-the-hit",
+    statements=("KV-OP-24",),
+    sentence="What another node provides gets exactly the blocks that it fills behind the hit: none of the hit's, "
+    "none too many and never fewer than none.",
+    unknowns={
+        "hit_blocks": Count(0, HIT_MOST),
+        "block": Count(1, BLOCK_MOST),
+        "external": Count(0, EXTERNAL_MOST),
+        "behind": Count(0, 3),
+    },
+    shows=_follows_the_hit,
+    witnesses={
+        "a block is shared by both parts": lambda u: (
+            (u.hit_blocks == 2) & (u.block == 3) & (u.external == 4) & (u.behind == 2)
+        )
+    },
+    mutants=(
+        only(
+            "takes-the-hit-anew",
+            "Blocks are taken for the hit as well.",
+            "kvreference.tables:plan_provided",
+            lambda geometry, _tables, provided: [grown([], geometry.groups[0].blocks_occupied(provided))],
+        ),
+        only(
+            "fewer-than-none",
+            "Where nothing is provided, the hit's own blocks are subtracted.",
+            "kvreference.tables:blocks_new",
+            lambda layouts, _before: sum(-1 if layout is None else layout.count(None) for layout in layouts),
+        ),
+    ),
+    bound=f"a hit of up to {HIT_MOST} blocks of up to {BLOCK_MOST} tokens, up to {EXTERNAL_MOST} external tokens: "
+    "tables are lists",
+)
+
+LOADED = {
+    "tokens": Count(1),
+    "hit": Count(0),
+    "external": Count(0),
+    "keeps_states": Count(0, 1),
+    "arrives": Count(0, 1),
+}
+
+
+def _is_computed_here(u: Any) -> Any:
+    """Whether what is provided lies behind the hit, and the last token is computed here in any case."""
+    load = Load(u)
+    provided = load.answer.external_tokens
+    end = u.hit + provided
+    within = (provided <= u.external) & (end <= u.tokens) & (load.span.computed <= u.tokens - 1)
+    if not load.loads:
+        return within & (provided == 0) & (load.computed == u.tokens) & (load.span.provided == 0)
+    if u.arrives == 0 and load.computed_after != 0:
+        return False
+    arrived = (load.computed_after <= u.tokens - 1) & (load.computed_after <= end) & (load.computed == end)
+    whole = load.span.computed + load.span.tokens == end
+    return within & arrived & whole & (load.span.provided == end) & load.waits
+
+
+COMPUTED = Obligation(
+    id="external-tokens.last-token-is-computed-here",
+    statements=("KV-OP-24", "KV-LIVE-02"),
+    sentence="A load brings at most what was offered behind the hit, slots are made for exactly that, and the "
+    "request's last token is computed here all the same; a load that failed counts as nothing.",
+    unknowns=LOADED,
+    given=lambda u: u.hit <= u.tokens - 1,
+    shows=_is_computed_here,
+    witnesses={
+        "a whole prompt is loaded behind a hit": lambda u: (
+            (u.keeps_states == 0)
+            & (u.arrives == 1)
+            & (u.hit >= 2)
+            & (u.external >= u.tokens - u.hit)
+            & (u.tokens > u.hit + 2)
+        ),
+        "a load fails": lambda u: (u.arrives == 0) & (u.external >= 2) & (u.tokens > u.hit + 2),
+    },
+    mutants=(
+        only(
+            "all-counts-as-computed",
+            "What was loaded counts as computed, the last token too: no answer follows from it.",
+            "kvreference.population:Population._transferred",
+            lambda _self, request, succeeded: _set(request, request.tokens_computed if succeeded else 0),
+        ),
+        only(
+            "failed-counts-as-loaded",
+            "After a load that failed its tokens count as computed.",
+            "kvreference.population:Population._transferred",
+            lambda _self, request, _succeeded: _set(request, request.tokens.number - 1),
+        ),
+    ),
+)
+
+
+def _set(request: Any, computed: Any) -> None:
+    request.status, request.tokens_computed = Status.WAITING, computed
+
+
+def _at_once(u: Any) -> Any:
+    """Whether what arrives within the step leaves the last token to be computed in it."""
+    load = Load(u, at_once=True)
+    provided = load.answer.external_tokens
+    return (
+        (not load.loads)
+        & (provided >= 0)
+        & (provided <= u.external)
+        & (u.hit + provided <= u.tokens - 1)
+        & (load.span.computed == u.hit + provided)
+        & (load.computed == u.tokens)
+    )
+
+
+_let_in = Manager._let_in
+
+
+AT_ONCE = Obligation(
+    id="external-tokens.at-once-leaves-the-last",
+    statements=("KV-OP-24",),
+    sentence="Of what arrives within a step the last token is never a part: it is computed in that step.",
+    unknowns=LOADED,
+    given=lambda u: u.hit <= u.tokens - 1,
+    shows=_at_once,
+    witnesses={
+        "more is offered than can be used": lambda u: (u.hit >= 1) & (u.tokens > u.hit + 2) & (u.external > u.tokens)
+    },
+    mutants=(
+        only(
+            "takes-the-last-token",
+            "A token more is taken than may be: where all that is left is offered, the last one too.",
+            "kvreference.manager:Manager._let_in",
+            lambda self, request, budget, hit, provided, later, lookahead: _let_in(
+                self, request, budget, hit, least(provided + 1, request.tokens.number - hit.tokens), later, lookahead
+            ),
+        ),
+    ),
+)
+
+CHUNKED = KINDS.index("chunked_local")
+
+
+def _first_read(u: Any) -> Any:
+    """The first token that the last token reads. Said anew here, from what each kind is."""
+    last = u.tokens - 1
+    if u.kind == CHUNKED:
+        return last - last % u.window
+    return last - u.window + 1
+
+
+def _keeps_what_it_reads(u: Any) -> Any:
+    load = Load(u)
+    return not load.loads or first_kept(u, load) <= (_first_read(u) if _first_read(u) > 0 else 0)
+
+
+WINDOW = Obligation(
+    id="external-tokens.load-keeps-what-the-last-token-reads",
+    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-24"),
+    sentence="Where a whole prompt is loaded, no block is given up that its last token, computed here, still reads.",
+    unknowns={
+        **LOADED,
+        "kind": Count(1, CHUNKED),
+        "block": Count(1),
+        "window": Count(2),
+        "drafts_max": Count(0, 0),
+    },
+    given=lambda u: (u.hit <= u.tokens - 1) & (u.keeps_states == 0) & (u.arrives == 1),
+    shows=_keeps_what_it_reads,
+    witnesses={
+        "the first token it reads is the last of its block": lambda u: (
+            (u.kind == 1)
+            & (u.hit == 0)
+            & (u.block >= 2)
+            & (u.external >= u.tokens)
+            & (u.tokens > u.window)
+            & ((u.tokens - u.window + 1) % u.block == 0)
+        )
+    },
+    mutants=(
+        only(
+            "load-forgets-its-last-token",
+            "What is given up follows from all tokens that are loaded (finding 009, vLLM 0.20.2).",
+            "kvreference.manager:Span",
+            lambda computed, tokens, lookahead, provided: Span(computed + tokens, 0, lookahead, provided),
+        ),
+    ),
+)
+
+
+def _is_held(u: Any) -> Any:
+    """Whether blocks that another node reads or fills are held until it is done, and then by nobody."""
+    end = End(u)
+    held = u.entries - u.dead
+    released = (end.held_after == 0) & (end.free_after == u.blocks) & end.gone
+    if u.stands == LOADING:
+        return end.alive & (end.held == held) & released
+    if (u.finishes == 1) & (u.sends == 1):
+        first = end.first_held
+        if first is None:
+            return False
+        return end.alive & (end.held == u.entries - first) & ((first == u.dead) | (first <= end.read)) & released
+    return (not end.alive) & released
+
+
+HELD = Obligation(
+    id="external-tokens.held-until-the-transfer-is-over",
+    statements=("KV-OP-25", "KV-OP-07"),
+    sentence="Who is aborted while it loads keeps all its blocks, who ends and is still read keeps all that its next "
+    "token would read; once the transfer is over, with success or without, nothing is held any more.",
+    unknowns={
+        "kind": Count(0, len(KINDS) - 1),
+        "block": Count(1),
+        "window": Count(2),
+        "drafts_max": Count(0),
+        "stands": Count(LOADING, RUNNING),
+        "finishes": Count(0, 1),
+        "sends": Count(0, 1),
+        "arrives": Count(0, 1),
+        "blocks": Count(1),
+        "tokens": Count(1),
+        "computed": Count(0),
+        "entries": Count(1),
+        "dead": Count(0),
+    },
+    given=lambda u: (
+        (u.dead <= u.entries)
+        & (u.entries - u.dead <= u.blocks)
+        & (u.computed <= u.tokens)
+        & ((u.stands == RUNNING) | (u.finishes == 0))
+    ),
+    shows=_is_held,
+    witnesses={
+        "aborted while it loads": lambda u: (u.stands == LOADING) & (u.entries >= u.dead + 2),
+        "a window is sent": lambda u: (
+            (u.kind == 1)
+            & (u.sends == 1)
+            & (u.finishes == 1)
+            & (u.stands == RUNNING)
+            & (u.computed > u.window + u.block)
+            & (u.entries * u.block > u.computed)
+            & (u.dead == 0)
+        ),
+    },
+    mutants=(
+        only(
+            "abort-releases",
+            "Whoever is aborted gives up its blocks, loading or not.",
+            "kvreference.manager:holds_on",
+            lambda request, operation: getattr(operation, "sends", False),
+        ),
+        only(
+            "end-releases",
+            "Whoever ends gives up its blocks, read or not.",
+            "kvreference.manager:holds_on",
+            lambda request, operation: request.status.value == "loading",
+        ),
+        only(
+            "is-never-over",
+            "Whoever was read or aborted stays alive when the transfer is over.",
+            "kvreference.population:Population._transferred",
+            lambda *_: None,
+        ),
+    ),
+)
+
+OBLIGATIONS = (PLANNED, COMPUTED, AT_ONCE, WINDOW, HELD)
