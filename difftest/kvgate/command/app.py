@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from kvgate.command import check, explore, mechanisms, mutants, prove, replay
+from kvgate.command import check, conform, explore, mechanisms, mutants, prove, replay
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.reports.wording import printable
 
@@ -21,7 +21,8 @@ app = typer.Typer(
         "kvgate check drives vLLM's real block manager and the reference through the same operations, and says "
         "whether they agree. kvgate replay runs what was found again. kvgate mutants plants known faults, and shows "
         "that they are found. kvgate explore visits every reachable state of tiny models. kvgate mechanisms drives and "
-        "explores the reference alone, mechanism by mechanism. kvgate prove proves its formulas and its invariants."
+        "explores the reference alone, mechanism by mechanism. kvgate prove proves its formulas and its invariants, "
+        "and kvgate conform shows that the reference is what these proofs are about."
     ),
     epilog=(
         "Exit codes: 0 agreement, 1 divergence, 2 bad usage or input, 3 no system under test, 4 stopped before all was "
@@ -38,6 +39,7 @@ app.command("mutants")(mutants.mutants)
 app.command("explore")(explore.explore)
 app.command("mechanisms")(mechanisms.mechanisms)
 app.command("prove")(prove.prove)
+app.command("conform")(conform.conform)
 
 
 def main() -> None:

@@ -1,0 +1,201 @@
+"""Obligations about the transition system: any state in which the invariants hold, and any one transition.
+
+The maps are not known, so the pool may be of any size, with any number of requests and copies. An invariant is assumed
+at every point that matters, made of the transition's operands, an arbitrary point, and the blocks that these name. That
+assumes less than that it holds everywhere, and what follows is shown at the arbitrary point, so it holds everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import z3
+from attrs import evolve
+
+from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
+from kvspec.pool.invariants import INVARIANTS, Invariant, Point, conserved
+from kvspec.pool.state import HELD, MAPS, Operands, State, initial
+from kvspec.pool.transition import Transition
+from kvspec.pool.transitions import TRANSITIONS
+from kvspec.symbolic import current_path, on
+
+Step = Callable[[Any], Any]
+
+ANY_STATE: Mapping[str, Unknown] = {
+    "blocks": Count(1),
+    **{name: AMap(arity) for name, arity in MAPS.items()},
+    **{f"any_{name}": Count(0) for name in ("block", "entry", "copy", "content")},
+}
+"""A state, and an arbitrary point in it."""
+ANY_STEP: Mapping[str, Unknown] = {
+    **ANY_STATE,
+    "transition": Count(0, len(TRANSITIONS) - 1),
+    **{f"at_{name}": Count(0) for name in ("block", "entry", "other", "copy", "content")},
+}
+"""A transition, by its place in ``TRANSITIONS``, with its operands."""
+
+
+def before(u: Any) -> State:
+    """The state that the unknowns stand for."""
+    return State(u.blocks, **{name: getattr(u, name) for name in MAPS})
+
+
+def operands(u: Any) -> Operands:
+    """What the transition is about."""
+    return Operands(u.at_block, u.at_entry, u.at_other, u.at_copy, u.at_content)
+
+
+def chosen(u: Any) -> type[Transition]:
+    """The transition."""
+    transition: type[Transition] = TRANSITIONS[u.transition]
+    return transition
+
+
+def after(u: Any) -> State:
+    """The state behind the transition."""
+    return chosen(u).effect(before(u), operands(u))
+
+
+def anywhere(u: Any) -> Point:
+    """The arbitrary point."""
+    return Point(u.any_block, u.any_entry, 0, u.any_copy, u.any_content)
+
+
+def recalled(state: State, at: Point) -> None:
+    """Whoever names, reads or writes a block is counted there, and a block that is held among those."""
+    for holders, key in ((state.named, at.entry), (state.reads, at.copy), (state.writes, at.copy)):
+        holders.sees(key, holders[key])
+    state.where.sees(at.block, HELD)
+
+
+def sound(state: State, points: Iterable[Point]) -> Any:
+    """That all invariants hold at ``points``."""
+    holds: Any = True
+    for place, point in enumerate(points):
+        recalled(state, point)
+        for invariant in INVARIANTS:
+            # It is said of no point in particular.
+            if invariant is not conserved or place == 0:
+                holds = invariant(state, point) & holds
+    return holds
+
+
+def points_of(state: State, own: Operands, some: Point) -> Iterator[Point]:
+    """The points that matter to a transition with the operands ``own``, and to the arbitrary point ``some``."""
+    yield own
+    yield some
+    yield evolve(some, block=own.block)
+    yield evolve(own, content=state.content[own.block])
+    yield evolve(some, block=state.reads[some.copy])
+    yield evolve(some, block=state.writes[some.copy])
+
+
+class _Heard:
+    """Takes down what is recalled, in place of the way that is run."""
+
+    def __init__(self) -> None:
+        self.facts: dict[int, z3.BoolRef] = {}
+
+    def fact(self, formula: z3.BoolRef) -> None:
+        self.facts[formula.get_id()] = formula
+
+
+_SOUND: dict[str, tuple[Any, tuple[z3.BoolRef, ...]]] = {}
+"""What is assumed of the unknowns, and recalled with it: the same on every way, so it is made once."""
+
+
+def is_sound(u: Any) -> Any:
+    """The invariants hold wherever it matters."""
+    unknowns = repr(u)
+    if unknowns not in _SOUND:
+        heard = _Heard()
+        with on(heard):  # type: ignore[arg-type]
+            state = before(u)
+            holds = sound(state, points_of(state, operands(u), anywhere(u)))
+        _SOUND[unknowns] = holds, tuple(heard.facts.values())
+    holds, facts = _SOUND[unknowns]
+    for fact in facts:
+        current_path().fact(fact)
+    return holds
+
+
+def can_happen(u: Any) -> Any:
+    """The invariants hold, and the transition can happen."""
+    transition = chosen(u)
+    return is_sound(u) & transition.guard(before(u), operands(u))
+
+
+def happens(u: Any, *transitions: type[Transition]) -> Any:
+    """That it is one of ``transitions`` that happens."""
+    one: Any = False
+    for each in transitions:
+        one = (u.transition == TRANSITIONS.index(each)) | one
+    return one
+
+
+def each_happens() -> dict[str, Step]:
+    """That every transition can happen, as witnesses."""
+
+    def of(transition: type[Transition]) -> Step:
+        return lambda u: happens(u, transition)
+
+    return {f"{transition.__name__.lower()} happens": of(transition) for transition in TRANSITIONS}
+
+
+def inductive(
+    chapter: str,
+    invariant: Invariant,
+    statements: tuple[str, ...],
+    sentence: str,
+    mutants: tuple[Mutant, ...],
+    witnesses: Mapping[str, Step],
+) -> Obligation:
+    """That ``invariant`` holds in the initial state, and is preserved by every transition."""
+
+    def shows(u: Any) -> Any:
+        at, later = anywhere(u), after(u)
+        recalled(later, at)
+        return invariant(initial(before(u)), at) & invariant(later, at)
+
+    return Obligation(
+        id=f"{chapter}.{invariant.__name__.replace('_', '-')}",
+        statements=statements,
+        sentence=sentence,
+        unknowns=ANY_STEP,
+        given=can_happen,
+        shows=shows,
+        witnesses=witnesses,
+        mutants=mutants,
+    )
+
+
+def of_every_step(
+    name: str,
+    statements: tuple[str, ...],
+    sentence: str,
+    shows: Step,
+    mutants: tuple[Mutant, ...],
+    witnesses: Mapping[str, Step],
+) -> Obligation:
+    """That ``shows`` is so of every transition from every sound state."""
+    return Obligation(
+        id=name,
+        statements=statements,
+        sentence=sentence,
+        unknowns=ANY_STEP,
+        given=can_happen,
+        shows=shows,
+        witnesses=witnesses,
+        mutants=mutants,
+    )
+
+
+def broken(name: str, story: str, transition: type[Transition], effect: Callable[[State, Operands], State]) -> Mutant:
+    """A mutant of what ``transition`` does."""
+    return only(name, story, f"{transition.__module__}:{transition.__name__}.effect", staticmethod(effect))
+
+
+def unguarded(name: str, story: str, transition: type[Transition], guard: Callable[[State, Operands], Any]) -> Mutant:
+    """A mutant of when ``transition`` can happen."""
+    return only(name, story, f"{transition.__module__}:{transition.__name__}.guard", staticmethod(guard))

@@ -1,0 +1,134 @@
+"""What is so in every state, said of any one block, table entry, pending copy and content: a *point*.
+
+Each is proved to be inductive in ``kvspec.proofs``, and evaluated on the states of the reference by
+``kvspec.conformance``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from attrs import frozen
+
+from kvspec.pool.state import FREE, HELD, NOWHERE, WAITING, Operands, State, in_pool, is_cached
+from kvspec.symbolic import either, implies, negated
+
+Point: TypeAlias = Operands
+"""What an invariant is said of."""
+Invariant: TypeAlias = Callable[[State, Point], Any]
+
+
+class About(Enum):
+    """What of a point an invariant looks at."""
+
+    POOL = "nothing"
+    BLOCK = "the block"
+    CONTENT = "the block and the content"
+    COPY = "the copy"
+
+
+@frozen
+class Law:
+    """The guarantee that an invariant belongs to, and what it is about."""
+
+    statement: str
+    about: About
+
+
+def in_one_place(state: State, at: Point) -> Any:
+    """A block of the pool is held, free or waits as pinned; what is no block of the pool is nowhere."""
+    place = state.where[at.block]
+    return ((place != NOWHERE) == in_pool(state, at.block)) & (place >= NOWHERE) & (place <= WAITING)
+
+
+def conserved(state: State, _at: Point) -> Any:
+    """Held, free and waiting blocks are all blocks but the null block."""
+    return state.where.count(HELD) + state.where.count(FREE) + state.where.count(WAITING) == state.blocks - 1
+
+
+def counts_holders(state: State, at: Point) -> Any:
+    """A block counts as many references as table entries name it and copies read it."""
+    holders = state.named.count(at.block) + state.reads.count(at.block)
+    return implies(at.block != 0, state.refs[at.block] == holders)
+
+
+def held_if_referenced(state: State, at: Point) -> Any:
+    """A block is in no queue exactly if it counts a reference, and no count is negative."""
+    references = state.refs[at.block]
+    return ((state.where[at.block] == HELD) == (references >= 1)) & (references >= 0)
+
+
+def free_if_unpinned(state: State, at: Point) -> Any:
+    """A block in the free queue is not pinned."""
+    return implies(state.where[at.block] == FREE, state.pinned[at.block] == 0)
+
+
+def waits_if_pinned(state: State, at: Point) -> Any:
+    """A block in the pinned queue is pinned."""
+    return implies(state.where[at.block] == WAITING, state.pinned[at.block] != 0)
+
+
+def pinned_is_cached(state: State, at: Point) -> Any:
+    """A pinned block holds something that a hit could use."""
+    return implies(state.pinned[at.block] != 0, is_cached(state, at.block))
+
+
+def map_agrees(state: State, at: Point) -> Any:
+    """The cached map lists a block for a content exactly if the block holds it."""
+    lists = state.listed[at.content, at.block]
+    return implies(at.content != 0, lists == either(state.content[at.block] == at.content, at.block, 0))
+
+
+def entries_agree(state: State, at: Point) -> Any:
+    """A block has as many entries inside as the map of the entries lists for it."""
+    lists = state.begins[at.content, at.block]
+    return ((lists == 0) | (lists == at.block)) & implies(
+        at.block != 0, state.begun[at.block] == state.begins.count(at.block)
+    )
+
+
+def null_is_nothing(state: State, at: Point) -> Any:
+    """What is no block of the pool, such as the null block, holds nothing, and is not pinned."""
+    cached = (state.content[at.block] != 0) | (state.begun[at.block] != 0)
+    return in_pool(state, at.block) | (negated(cached) & (state.pinned[at.block] == 0))
+
+
+def source_is_held(state: State, at: Point) -> Any:
+    """The source of a pending copy counts a reference."""
+    source = state.reads[at.copy]
+    return (source == 0) | (state.refs[source] >= 1)
+
+
+def destination_is_named(state: State, at: Point) -> Any:
+    """A pending copy that has a destination has a source, and a table entry names its destination."""
+    destination = state.writes[at.copy]
+    return (destination == 0) | ((state.reads[at.copy] != 0) & (state.named.count(destination) >= 1))
+
+
+def destination_is_held(state: State, at: Point) -> Any:
+    """The destination of a pending copy counts a reference."""
+    destination = state.writes[at.copy]
+    return (destination == 0) | (state.refs[destination] >= 1)
+
+
+INVARIANTS: Mapping[Invariant, Law] = MappingProxyType(
+    {
+        in_one_place: Law("KV-INV-02", About.BLOCK),
+        conserved: Law("KV-INV-03", About.POOL),
+        counts_holders: Law("KV-INV-01", About.BLOCK),
+        held_if_referenced: Law("KV-INV-02", About.BLOCK),
+        free_if_unpinned: Law("KV-INV-02", About.BLOCK),
+        waits_if_pinned: Law("KV-INV-07", About.BLOCK),
+        pinned_is_cached: Law("KV-INV-07", About.BLOCK),
+        map_agrees: Law("KV-INV-05", About.CONTENT),
+        entries_agree: Law("KV-INV-05", About.CONTENT),
+        null_is_nothing: Law("KV-INV-06", About.BLOCK),
+        source_is_held: Law("KV-INV-09", About.COPY),
+        destination_is_named: Law("KV-INV-09", About.COPY),
+        destination_is_held: Law("KV-INV-09", About.COPY),
+    }
+)
+"""All of them. Together they are inductive: each is preserved if all hold before."""

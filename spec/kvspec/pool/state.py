@@ -1,0 +1,79 @@
+"""The state of the blocks, as maps: who holds which, where each waits, what each holds, and what the cache lists.
+
+A map that does not mention a key has 0 there. An *entry* is one place in the block table of one request in one group.
+What a state leaves out: in which order blocks wait, how far a request is, and which of several blocks serves a hit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+
+from kvspec.maps import Map, filled
+from kvspec.symbolic import Condition, Number
+
+NOWHERE, HELD, FREE, WAITING = range(4)
+"""Where a block is: not in the pool, in no queue, in the free queue, in the queue of the pinned ones."""
+
+
+@frozen
+class State:
+    """All blocks. The null block is 0, and no block of the pool."""
+
+    blocks: Number
+    """How many blocks there are, the null block included."""
+    refs: Map
+    """Block to its reference count."""
+    named: Map
+    """Table entry to the block that it names."""
+    reads: Map
+    """Pending copy to its source."""
+    writes: Map
+    """Pending copy to its destination, once it has one."""
+    where: Map
+    """Block to where it is."""
+    pinned: Map
+    """Block to 1 if it is pinned."""
+    content: Map
+    """Block to the content that it is known to hold."""
+    listed: Map
+    """Content and block to the block, if the cached map lists the block for the content."""
+    begun: Map
+    """Block to how many boundaries inside it are entries."""
+    begins: Map
+    """Content up to a boundary, and block, to the block, if the map of the entries lists it for the content."""
+
+
+MAPS = {name: 2 if name in ("listed", "begins") else 1 for name in State.__annotations__ if name != "blocks"}
+"""The maps of a state, and how many numbers a key of each has."""
+
+
+@frozen
+class Operands:
+    """What a transition is about. What it does not need is 0."""
+
+    block: Any = 0
+    entry: Any = 0
+    other: Any = 0
+    """The entry that a block moves to."""
+    copy: Any = 0
+    content: Any = 0
+
+
+def initial(like: State) -> State:
+    """A pool of as many blocks as ``like``, in which everything is free."""
+    nothing = {name: getattr(like, name).emptied() for name in MAPS}
+    return State(like.blocks, **{**nothing, "where": filled(1, like.blocks, FREE)})
+
+
+def in_pool(state: State, block: Number) -> Condition:
+    """Whether there is such a block, and it is not the null block."""
+    there: Condition = (block >= 1) & (block < state.blocks)
+    return there
+
+
+def is_cached(state: State, block: Number) -> Condition:
+    """Whether ``block`` is known to hold something that a hit could use."""
+    cached: Condition = (state.content[block] != 0) | (state.begun[block] != 0)
+    return cached

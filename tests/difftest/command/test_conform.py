@@ -1,0 +1,196 @@
+"""``kvgate conform``.
+
+Goal: the exit code says whether the reference is what the proofs are about, on all mechanisms and on every edge of tiny
+models, and a transition that never happened is not told as tested. Method: the command in this process, with the model
+and the reference as they are, and with one of them changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from unittest.mock import patch
+
+import pytest
+from attrs import evolve
+
+from kvgate.conformance import explore
+from kvgate.explorer.exploration import INTERRUPTED
+from kvgate.explorer.scheduler_world import Shop, TinyScheduler
+from kvgate.explorer.search import Search
+from kvgate.explorer.tiny import SHALLOW
+from kvgate.explorer.tiny_models import MODELS
+from kvgate.explorer.world import Explorable
+from kvgate.mechanisms import MECHANISMS, Mechanism
+from kvreference.attention import Kind
+from kvreference.block_pool import BlockPool
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import Arrive, Run
+from kvreference.scheduler.limits import Limits
+from kvreference.scheduler.operations import Submit
+from kvreference.settings import Settings
+from kvspec.pool.holders import Drop, Hold
+from kvspec.pool.state import Operands, State
+from kvspec.pool.transitions import TRANSITIONS
+
+from .stage import Ended
+
+Kvgate = Callable[..., Ended]
+
+EVERY = {transition.__name__.lower() for transition in TRANSITIONS}
+SMALL = {
+    "pinned tier": Mechanism("pinned tier", ("gemma-hybrid+pinned=2",), ("tiny-loopholes",), ()),
+    "partial hits": Mechanism("partial hits", ("compressed+partial",), (), ()),
+    "scheduler": Mechanism("scheduler", ("full",), ("smallest",), ()),
+}
+SHOP = Shop(
+    Settings(Geometry((Group(Kind.FULL, 1),)), blocks=4, tokens_max=3, requests_max=2, tells_events=False),
+    Limits(budget_tokens=2, running_max=2),
+    (Submit(Arrive(0, (Run(0, 1),)), 1), Submit(Arrive(0, (Run(0, 2),)), 1)),
+)
+SMALLEST = TinyScheduler("smallest", "two requests", SHOP, SHOP)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three mechanisms, and what is explored of them in a few seconds."""
+    monkeypatch.setattr("kvgate.mechanisms.MECHANISMS", SMALL)
+    monkeypatch.setattr("kvgate.explorer.tiny_models.MODELS", {**MODELS, "smallest": SMALLEST})
+
+
+def test_all_mechanisms_conform(kvgate: Kvgate) -> None:
+    """Some three thousand operations, over all mechanisms; whatever happened is a transition of the model."""
+    ended = kvgate("conform", "--operations", "200", "--format", "json")
+    document = json.loads(ended.out)
+    assert list(MECHANISMS) == [row["mechanism"] for row in document["mechanisms"]]
+    assert [[]] * len(MECHANISMS) == [row["wrong"] for row in document["mechanisms"]]
+    assert sum(row["operations"] for row in document["mechanisms"]) >= 2_200
+    assert set(document["transitions"]) == EVERY - set(document["never"])
+    assert (1 if document["never"] else 0) == ended.code
+
+
+@pytest.mark.usefixtures("small")
+def test_every_edge_of_tiny_models_conforms(kvgate: Kvgate) -> None:
+    """A block manager and a scheduler; what is not named is not driven."""
+    ended = kvgate("conform", "pinned tier", "scheduler", "--operations", "50", "--explore")
+    assert 0 == ended.code
+    pinned, loopholes, scheduler, smallest, total, transitions = ended.out.splitlines()
+    assert pinned.startswith("pinned tier: ")
+    assert scheduler.startswith("scheduler: ")
+    for line in (loopholes, smallest):
+        assert line.endswith(" s, exhaustive; no drift")
+    assert total.startswith("in all: ")
+    assert " demote" in transitions
+
+
+@pytest.mark.parametrize("tiny", [MODELS["tiny-loopholes"], SMALLEST])
+def test_what_is_followed_is_all_that_there_is(tiny: Explorable) -> None:
+    """As many states and edges as without a follower."""
+    plain, followed = Search(tiny.world(), SHALLOW).run(), explore(tiny, SHALLOW, Counter())
+    assert (None, None) == (plain.found, followed.found)
+    assert (plain.states, plain.edges, plain.depth) == (followed.states, followed.edges, followed.depth)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_same_seed_drives_the_same(kvgate: Kvgate) -> None:
+    """And another one something else."""
+    runs = [
+        json.loads(kvgate("conform", "partial hits", "--operations", "300", "--seed", seed, "--format", "json").out)
+        for seed in ("0", "0", "1")
+    ]
+    assert runs[0] == runs[1] != runs[2]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_changed_model_is_exit_code_1(kvgate: Kvgate) -> None:
+    """Driven and explored: the first drift is told, with what was expected."""
+
+    def nothing(state: State, _at: Operands) -> State:
+        return state
+
+    with patch.object(Drop, "effect", staticmethod(nothing)):
+        ended = kvgate("conform", "pinned tier", "--operations", "50", "--explore")
+    assert 1 == ended.code
+    driven, explored, *_ = ended.out.splitlines()
+    assert "DRIFT: gemma-hybrid+pinned=2, " in driven
+    assert "expected" in driven
+    assert "DRIFT: KV-SYS-01: DriftError: " in explored
+
+
+@pytest.mark.usefixtures("small")
+def test_a_changed_reference_is_exit_code_1(kvgate: Kvgate) -> None:
+    """A block that is hit stays in the free queue."""
+    with patch("kvreference.pinned_tier.PinnedPool._unqueue", lambda _self, _block: None):
+        ended = kvgate("conform", "pinned tier", "--operations", "50", "--explore")
+    assert 1 == ended.code
+    driven, explored, *_ = ended.out.splitlines()
+    assert "where at" in driven
+    assert "where at" in explored
+
+
+@pytest.mark.usefixtures("small")
+def test_an_invariant_that_does_not_hold_is_exit_code_1(kvgate: Kvgate) -> None:
+    """Even where the model and the reference do the same: both leave a hit block where it waits."""
+
+    def stays(state: State, at: Operands) -> State:
+        after = unchanged(state, at)
+        return evolve(after, where=state.where)
+
+    unchanged = Hold.effect
+    with (
+        patch.object(Hold, "effect", staticmethod(stays)),
+        patch.object(BlockPool, "_unqueue", lambda _self, _block: None),
+    ):
+        ended = kvgate("conform", "scheduler", "--operations", "2000")
+    assert 1 == ended.code
+    assert "KV-INV-02 (held_if_referenced)" in ended.out
+
+
+@pytest.mark.usefixtures("small")
+def test_what_never_happened_is_told(kvgate: Kvgate) -> None:
+    """Over all mechanisms it fails: a transition that never happened was not tested."""
+    ended = kvgate("conform", "--operations", "100")
+    assert 1 == ended.code
+    assert ended.out.splitlines()[-1].startswith("NEVER SEEN: ")
+    assert "move" in ended.out.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("small")
+def test_an_early_stop_is_exit_code_4(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and not called exhaustive."""
+    monkeypatch.setattr("kvgate.command.conform.EXPLORE_SECONDS", 0.0)
+    ended = kvgate("conform", "pinned tier", "--operations", "50", "--explore")
+    assert 4 == ended.code
+    assert "STOPPED, not exhaustive: stopped after 0 s; no drift" in ended.out
+
+
+@pytest.mark.usefixtures("small")
+def test_an_interrupt_is_exit_code_130(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While something is driven, and while it is explored; what is done is told."""
+    visited = Search._visit
+
+    def interrupted(self: Search[object, object], *arguments: object) -> object:
+        if self.edges > 100:
+            raise KeyboardInterrupt
+        return visited(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Search, "_visit", interrupted)
+    ended = kvgate("conform", "--operations", "50", "--explore")
+    assert 130 == ended.code
+    assert f"STOPPED, not exhaustive: {INTERRUPTED}; no drift" in ended.out
+    assert "interrupted" == ended.out.splitlines()[-1]
+    assert "scheduler" not in ended.out
+
+    def at_once(*_arguments: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kvgate.conformance.drive", at_once)
+    assert 130 == kvgate("conform").code
+
+
+def test_an_unknown_mechanism_is_exit_code_2(kvgate: Kvgate) -> None:
+    """With those that there are."""
+    ended = kvgate("conform", "nonsense")
+    assert 2 == ended.code
+    assert "unknown mechanism 'nonsense': give one of sharing, " in ended.message

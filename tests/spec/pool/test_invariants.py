@@ -1,0 +1,92 @@
+"""The invariants.
+
+Goal: each is proved by an obligation of its own, holds at the start, and can fail. Method: the ids; the initial state
+on numbers; and for each a sound state with one thing broken that it is about.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from kvspec.conformance.follower import everywhere, wrong
+from kvspec.maps import FiniteMap
+from kvspec.pool.invariants import INVARIANTS, Point
+from kvspec.pool.state import FREE, HELD, MAPS, WAITING, State, initial
+from kvspec.registry import obligations
+
+NOTHING = FiniteMap()
+
+SOUND = State(
+    blocks=8,
+    # 1 is shared by two tables and read by a copy into 2; 3 waits as pinned, 4 is cached and free, 5 has an entry.
+    refs=FiniteMap({1: 3, 2: 1, 5: 1}),
+    named=FiniteMap({1: 1, 2: 1, 3: 2, 4: 5}),
+    reads=FiniteMap({1: 1}),
+    writes=FiniteMap({1: 2}),
+    where=FiniteMap({1: HELD, 2: HELD, 3: WAITING, 4: FREE, 5: HELD, 6: FREE, 7: FREE}),
+    pinned=FiniteMap({1: 1, 3: 1, 5: 1}),
+    content=FiniteMap({1: 11, 3: 13, 4: 11}),
+    listed=FiniteMap({(11, 1): 1, (13, 3): 3, (11, 4): 4}),
+    begun=FiniteMap({5: 2}),
+    begins=FiniteMap({(15, 5): 5, (16, 5): 5}),
+)
+"""A state in which every invariant says something."""
+
+BROKEN: dict[str, dict[str, Any]] = {
+    "in_one_place": {"where": SOUND.where.put(6, 0)},
+    "conserved": {"where": SOUND.where.put(6, 0)},
+    "counts_holders": {"named": SOUND.named.put(9, 5)},
+    "held_if_referenced": {"where": SOUND.where.put(5, FREE)},
+    "free_if_unpinned": {"pinned": SOUND.pinned.put(4, 1)},
+    "waits_if_pinned": {"pinned": SOUND.pinned.put(3, 0)},
+    "pinned_is_cached": {"begun": NOTHING, "begins": NOTHING},
+    "map_agrees": {"listed": SOUND.listed.put((12, 3), 3)},
+    "entries_agree": {"begins": SOUND.begins.put((17, 5), 5)},
+    "null_is_nothing": {"begun": SOUND.begun.put(0, 1)},
+    "source_is_held": {"refs": SOUND.refs.put(1, 0)},
+    "destination_is_named": {"named": SOUND.named.put(3, 0)},
+    "destination_is_held": {"refs": SOUND.refs.put(2, 0)},
+}
+
+
+def told(state: State) -> set[str]:
+    """The invariants that do not hold somewhere in ``state``."""
+    return {drift.where.partition("(")[2].rstrip(")") for drift in wrong(None, state, everywhere(state))}
+
+
+def test_each_is_proved_by_an_obligation_of_its_own() -> None:
+    """So what one proof assumes, another one shows."""
+    names = {name.rpartition(".")[2]: name for name in obligations()}
+    for invariant, law in INVARIANTS.items():
+        obligation = obligations()[names[invariant.__name__.replace("_", "-")]]
+        assert law.statement in obligation.statements
+
+
+def test_a_sound_state_violates_none() -> None:
+    """The control of what follows."""
+    assert set() == told(SOUND)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 9])
+def test_they_hold_at_the_start(blocks: int) -> None:
+    """In a pool of any size, a null block alone included."""
+    state = initial(State(blocks, **dict.fromkeys(MAPS, SOUND.refs)))
+    assert set() == told(state)
+    assert blocks - 1 == state.where.count(FREE)
+    assert all(getattr(state, name) == NOTHING for name in MAPS if name != "where")
+
+
+@pytest.mark.parametrize("name", [invariant.__name__ for invariant in INVARIANTS])
+def test_each_can_fail(name: str) -> None:
+    """It is among what is told of a state in which something is broken that it is about."""
+    assert name in told(evolve(SOUND, **BROKEN[name]))
+
+
+def test_nothing_touched_is_nothing_wrong() -> None:
+    """What was not touched is not looked at, and a copy is looked at whatever was."""
+    state = evolve(SOUND, refs=SOUND.refs.put(2, 0))
+    assert [] == list(wrong(None, state, []))
+    assert ["KV-INV-09 (destination_is_held)"] == [drift.where for drift in wrong(None, state, [Point(7)])]
