@@ -234,7 +234,7 @@ def trusted_files() -> str:
 
 
 def test_no_judge_relies_on_another_file() -> None:
-    """Goal: the table leaves out nothing that must be believed. Method: whatever a judge imports of its room is in it."""
+    """Goal: the table leaves out nothing that must be believed. Method: whatever one of them imports is in it."""
     judged, proved = imported_by(JUDGES, "difftest/kvgate"), imported_by(PROVERS, "spec/kvspec")
     assert "difftest/kvgate/monitors/slots.py" in judged
     assert "spec/kvspec/products.py" in proved
