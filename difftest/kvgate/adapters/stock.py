@@ -64,7 +64,7 @@ class Stock:
     """
 
     def __init__(self, settings: Settings) -> None:
-        refused = unsupported(settings)
+        refused = self.refusal(settings)
         if refused is not None:
             raise ValueError(refused)
 
@@ -118,6 +118,10 @@ class Stock:
             )
 
         self._new_request = new_request
+
+    def refusal(self, settings: Settings) -> str | None:
+        """The first of ``settings`` that this system does not have, and what it has instead; None if there is none."""
+        return unsupported(settings)
 
     def name_of(self, request: int) -> str:
         return f"kvgate-request-{request}"
