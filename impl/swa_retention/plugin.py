@@ -12,11 +12,13 @@ logger = logging.getLogger("vllm.swa_retention")
 
 def patches_for(configuration: Configuration) -> tuple[Patch, ...]:
     """The patches that ``configuration`` needs: none if nothing is switched on."""
-    if configuration.retention_interval_tokens is None:
+    if configuration.is_inert:
         return ()
-    from swa_retention.patches import attach, caching, free_queue
+    from swa_retention.patches import attach, caching, free_queue, pinning
 
-    return (*free_queue.PATCHES, *caching.PATCHES, *attach.PATCHES)
+    retains = caching.PATCHES if configuration.retention_interval_tokens is not None else ()
+    pins = pinning.PATCHES if configuration.pins else ()
+    return (*free_queue.PATCHES, *retains, *pins, *attach.PATCHES)
 
 
 def register() -> list[Found]:

@@ -12,6 +12,7 @@ from attrs import evolve
 
 from kvgate.adapters.groups import not_represented
 from kvgate.adapters.stock import Stock
+from kvreference.block_pool import Pinned
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
@@ -29,7 +30,9 @@ class Retention(Stock):
 
         interval = settings.retention_interval_tokens
         # Without caching there is nothing to retain, and scratch goes first all the same.
-        activate(Configuration(0 if settings.scratch_first and interval is None else interval))
+        interval = 0 if settings.scratch_first and interval is None else interval
+        drop = settings.pin_drop_blocks_min
+        activate(Configuration(interval) if drop is None else Configuration(interval, True, drop))
         try:
             super().__init__(settings)
         finally:
@@ -39,14 +42,17 @@ class Retention(Stock):
         return next(chain(_refused(settings), not_represented(settings)), None)
 
     def snapshot(self) -> Snapshot:
-        return evolve(super().snapshot(), scratch_first=self.settings.scratch_first)
+        seen = evolve(super().snapshot(), scratch_first=self.settings.scratch_first)
+        tier = getattr(self.manager.block_pool, "pinned_tier", None)
+        if tier is None:
+            return seen
+        pinned = frozenset(block for block, is_pinned in enumerate(tier.pinned) if is_pinned)
+        return evolve(seen, pinned=Pinned(pinned, tuple(self._walk(tier.queue))))
 
 
 def _refused(settings: Settings) -> Iterator[str]:
     if settings.caches and settings.scratch_first != (settings.retention_interval_tokens is not None):
         yield "scratch first and a retention interval: the plug-in has both or neither"
-    if settings.pin_drop_blocks_min is not None:
-        yield "a pinned tier: the plug-in pins nothing yet"
 
 
 def install() -> None:
@@ -59,4 +65,4 @@ def install() -> None:
     from swa_retention.plugin import patches_for
     from swa_retention.register import apply
 
-    apply(patches_for(Configuration(retention_interval_tokens=0)))
+    apply(patches_for(Configuration(retention_interval_tokens=0, pins=True)))

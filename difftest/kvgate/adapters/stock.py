@@ -310,8 +310,10 @@ class Stock:
         }
 
     def _free_queue(self) -> list[int]:
-        """Walk vLLM's linked list, no further than a sound one can be long."""
-        queue = self.manager.block_pool.free_block_queue
+        return self._walk(self.manager.block_pool.free_block_queue)
+
+    def _walk(self, queue: Any) -> list[int]:
+        """The blocks in one of vLLM's linked lists, no further than a sound one can be long."""
         block, end = queue.fake_free_list_head.next_free_block, queue.fake_free_list_tail
         found: list[int] = []
         while block is not None and block is not end and len(found) <= self.settings.blocks:

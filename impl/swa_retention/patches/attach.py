@@ -8,6 +8,7 @@ from math import lcm
 from typing import Any
 
 from swa_retention.config import RETENTION, Configuration, ConfigurationError
+from swa_retention.pinned_tier import PinnedTier
 from swa_retention.reachable import Reach, replay_boundary_tokens
 from swa_retention.register import Patch
 
@@ -50,6 +51,8 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
     Raises:
         ConfigurationError: an interval that is no multiple of the alignment, or nothing to which it could apply.
     """
+    if configuration.pins:
+        _attach_pins(coordinator, configuration.pin_min_drop_blocks)
     interval = configuration.retention_interval_tokens
     if interval is None:
         return
@@ -81,6 +84,15 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
             interval if slides else alignment,
         )
         manager.replay_boundary_tokens = boundary
+
+
+def _attach_pins(coordinator: Any, min_drop_blocks: int) -> None:
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec
+
+    coordinator.block_pool.pinned_tier = PinnedTier(coordinator.block_pool, min_drop_blocks)
+    for manager in coordinator.single_type_managers:
+        if isinstance(manager.kv_cache_spec, SlidingWindowSpec):
+            manager.tail_blocks = -(-(manager.kv_cache_spec.sliding_window - 1) // manager.block_size)
 
 
 def lookahead_groups(coordinator: Any) -> set[int]:

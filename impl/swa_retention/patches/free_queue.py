@@ -40,6 +40,10 @@ def free_blocks(_original: Any) -> Callable[..., None]:
         for block in blocks:
             block.ref_cnt -= 1
         freed = [block for block in blocks if block.ref_cnt == 0 and not block.is_null]
+        tier = getattr(self, "pinned_tier", None)
+        if tier is not None:
+            tier.wait([block for block in freed if tier.holds(block)])
+            freed = [block for block in freed if not tier.holds(block)]
         queue = self.free_block_queue
         if prepend:
             queue.prepend_n(freed)
