@@ -5,23 +5,13 @@ from __future__ import annotations
 import logging
 
 from swa_retention.config import Configuration, read
-from swa_retention.register import Found, Patch, apply
+from swa_retention.features import features_of
+from swa_retention.register import State, apply
 
 logger = logging.getLogger("vllm.swa_retention")
 
 
-def patches_for(configuration: Configuration) -> tuple[Patch, ...]:
-    """The patches that ``configuration`` needs: none if nothing is switched on."""
-    if configuration.is_inert:
-        return ()
-    from swa_retention.patches import attach, caching, free_queue, pinning
-
-    retains = caching.PATCHES if configuration.retention_interval_tokens is not None else ()
-    pins = pinning.PATCHES if configuration.pins else ()
-    return (*free_queue.PATCHES, *retains, *pins, *attach.PATCHES)
-
-
-def register() -> list[Found]:
+def register() -> None:
     """Read the environment, and put in place what it asks for; with nothing switched on, do nothing.
 
     Raises:
@@ -29,10 +19,23 @@ def register() -> list[Found]:
         IncompatibleError: this vLLM is not one that the patches fit; nothing was changed.
     """
     configuration = read()
-    found = apply(patches_for(configuration))
-    if found:
-        from swa_retention.patches.attach import activate
+    if configuration.is_inert:
+        return
+    install(configuration)
 
-        activate(configuration)
-        logger.info("swa_retention: %s; %d symbols of vLLM are patched", configuration, len(found))
-    return found
+
+def install(configuration: Configuration) -> None:
+    """Put in place what ``configuration`` asks for; every block manager that is built from now on has it.
+
+    Raises:
+        IncompatibleError: this vLLM is not one that the patches fit; nothing was changed.
+    """
+    from swa_retention.patches.attach import activate
+
+    for feature in features_of(configuration):
+        found = apply(feature.patches, feature.upstream)
+        if any(each.state is State.NATIVE for each in found):
+            logger.warning("swa_retention: vLLM has %s itself; the plug-in stands aside", feature.name)
+        else:
+            logger.info("swa_retention: %s is on, %d symbols of vLLM are patched", feature.name, len(found))
+    activate(configuration)

@@ -2,8 +2,8 @@
 
 A hit ends at a *boundary*, a multiple of the alignment of all groups. Of a sliding window it reads the blocks just
 before the boundary, and with a draft layer one block behind it. So a block is worth caching only if there is an
-*admitted* boundary from which it is read: a multiple of the retention interval, or the last boundary from which the same
-prompt can be replayed. It is *due* when the first of these is reached.
+*admitted* boundary from which it is read: a multiple of the retention interval, or the last boundary from which the
+same prompt can be replayed. It is *due* when the first of these is reached.
 
 Everything here is in tokens, except for indices of blocks.
 """
@@ -50,5 +50,5 @@ class Reach:
 
 
 def replay_boundary_tokens(prompt_tokens: int, alignment_tokens: int, lookahead_tokens: int) -> int:
-    """The last boundary from which a prompt can be replayed: it and what must match behind it precede the last token."""
+    """The last boundary from which a prompt can be replayed: what must match there ends before the last token."""
     return max(0, prompt_tokens - 1 - lookahead_tokens) // alignment_tokens * alignment_tokens

@@ -50,7 +50,7 @@ class Patch:
     until: str
     """When the patch is to be removed."""
     written_for: str | None
-    """The fingerprint of what is replaced; None if something is added."""
+    """The fingerprint of what is replaced; None if something is added. What is added is there in a vLLM that has it."""
     replacement: Callable[[Any], Any]
     """From what is replaced to what replaces it; from None if something is added."""
 
@@ -68,10 +68,14 @@ class IncompatibleError(RuntimeError):
     """This vLLM is not one that the patches fit."""
 
     def __init__(self, found: Sequence[Found]) -> None:
-        lines = [f"  {each.patch.target}: {each.state.value}{f' ({each.detail})' if each.detail else ''}" for each in found]
+        lines = [
+            f"  {each.patch.target}: {each.state.value}{f' ({each.detail})' if each.detail else ''}" for each in found
+        ]
         super().__init__(
-            "swa_retention does not fit this vLLM, and has changed nothing. These symbols are not what its patches were "
-            "written for:\n" + "\n".join(lines) + "\nUnset its switches, or install a vLLM that it supports (0.20.2); "
+            "swa_retention does not fit this vLLM, and has changed nothing. These symbols are not what its patches "
+            "were written for:\n"
+            + "\n".join(lines)
+            + "\nUnset its switches, or install a vLLM that it supports (0.20.2); "
             "`python -m swa_retention doctor` shows the rest."
         )
 
@@ -118,13 +122,18 @@ def _home(symbol: Any) -> str:
     return f"defined in {module}"
 
 
-def apply(patches: Sequence[Patch]) -> list[Found]:
+def apply(patches: Sequence[Patch], stands_aside: bool = False) -> list[Found]:
     """Put ``patches`` in place, all of them or none; those that are in place already stay as they are.
+
+    With ``stands_aside``, a vLLM that has itself what one of them would add has the whole feature: none is put in
+    place.
 
     Raises:
         IncompatibleError: one of them does not fit.
     """
     found = [look(patch) for patch in patches]
+    if stands_aside and any(each.state is State.NATIVE for each in found):
+        return found
     wrong = [each for each in found if each.state not in (State.FITS, State.PATCHED)]
     if wrong:
         raise IncompatibleError(wrong)

@@ -61,8 +61,8 @@ def install() -> None:
     Raises:
         swa_retention.register.IncompatibleError: they do not fit this vLLM.
     """
-    from swa_retention.config import Configuration
-    from swa_retention.plugin import patches_for
+    from swa_retention.features import FEATURES
     from swa_retention.register import apply
 
-    apply(patches_for(Configuration(retention_interval_tokens=0, pins=True)))
+    for feature in FEATURES:
+        apply(feature.patches)

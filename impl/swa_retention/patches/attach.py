@@ -12,7 +12,6 @@ from swa_retention.pinned_tier import PinnedTier
 from swa_retention.reachable import Reach, replay_boundary_tokens
 from swa_retention.register import Patch
 
-
 _active: list[Configuration] = [Configuration()]
 
 
@@ -25,11 +24,11 @@ def built(original: Any) -> Callable[..., None]:
     """``KVCacheManager.__init__`` behind which the configuration is attached."""
 
     @wraps(original)
-    def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:
+    def build(self: Any, *arguments: Any, **keywords: Any) -> None:
         original(self, *arguments, **keywords)
         attach(self.coordinator, _active[0])
 
-    return __init__
+    return build
 
 
 PATCHES = (

@@ -15,10 +15,10 @@ def cache_blocks(original: Any) -> Callable[..., None]:
     looked at again.
     """
 
-    def cache_blocks(self: Any, request: Any, num_tokens: int, *arguments: Any, **keywords: Any) -> None:
+    def cache_blocks(self: Any, request: Any, num_tokens: int, **_newer: Any) -> None:
         reach = getattr(self, "reach", None)
         if reach is None:
-            # A coordinator of a newer vLLM says more than this one's managers know.
+            # A coordinator of a newer vLLM says more, by keyword, than this one's managers know.
             original(self, request, num_tokens)
             return
         start = self.num_cached_block.get(request.request_id, 0)

@@ -82,7 +82,7 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
 
 
 def free(original: Any) -> Callable[..., None]:
-    """``SingleTypeKVCacheManager.free`` that pins whatever is cached: the next turn of a conversation begins with it."""
+    """``SingleTypeKVCacheManager.free`` that pins whatever is cached: the next turn begins with it."""
 
     def free(self: Any, request_id: str) -> None:
         tier = _tier(self.block_pool)
