@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 
 from swa_retention.config import Configuration, read
-from swa_retention.features import features_of
-from swa_retention.register import State, apply
 
 logger = logging.getLogger("vllm.swa_retention")
 
@@ -30,7 +28,10 @@ def install(configuration: Configuration) -> None:
     Raises:
         IncompatibleError: this vLLM is not one that the patches fit; nothing was changed.
     """
+    # Nothing is imported before it is known to be needed.
+    from swa_retention.features import features_of
     from swa_retention.patches.attach import activate
+    from swa_retention.register import State, apply
 
     for feature in features_of(configuration):
         found = apply(feature.patches, feature.upstream)
