@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial, wraps
 from math import lcm
@@ -11,6 +12,8 @@ from swa_retention.config import RETENTION, Configuration, ConfigurationError
 from swa_retention.pinned_tier import PinnedTier
 from swa_retention.reachable import Reach, replay_boundary_tokens
 from swa_retention.register import Patch
+
+logger = logging.getLogger("vllm.swa_retention")
 
 _active: list[Configuration] = [Configuration()]
 
@@ -48,22 +51,25 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
     """Tell the managers of ``coordinator`` what is reachable in their groups.
 
     Raises:
-        ConfigurationError: an interval that is no multiple of the alignment, or nothing to which it could apply.
+        ConfigurationError: an interval that is no multiple of the alignment.
     """
     if configuration.pins:
         _attach_pins(coordinator, configuration.pin_min_drop_blocks)
-    interval = configuration.retention_interval_tokens
-    if interval is None:
+    if configuration.retention_interval_tokens is not None:
+        _attach_retention(coordinator, configuration.retention_interval_tokens)
+
+
+def _attach_retention(coordinator: Any, interval: int) -> None:
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec
+
+    managers = coordinator.single_type_managers
+    if not any(isinstance(manager.kv_cache_spec, SlidingWindowSpec) for manager in managers):
+        logger.warning("swa_retention: the model has no sliding window, and %s has no effect", RETENTION)
         return
     coordinator.block_pool.scratch_first = True
     if not coordinator.enable_caching:
         return
-    from vllm.v1.kv_cache_interface import SlidingWindowSpec
-
-    managers = coordinator.single_type_managers
     alignment = lcm(*(manager.block_size for manager in managers))
-    if not any(isinstance(manager.kv_cache_spec, SlidingWindowSpec) for manager in managers):
-        raise ConfigurationError(RETENTION, str(interval), "the model has no sliding window; unset it")
     if interval % alignment:
         raise ConfigurationError(
             RETENTION,
