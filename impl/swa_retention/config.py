@@ -65,7 +65,7 @@ def _interval(text: str | None) -> int | None:
         return None
     if text.strip().lower() == "auto":
         return AUTO_INTERVAL_TOKENS
-    return _number(RETENTION, text, f"give a number of tokens of at least 0, or auto ({AUTO_INTERVAL_TOKENS})")
+    return _number(RETENTION, text, f"give a non-negative number of tokens, or auto ({AUTO_INTERVAL_TOKENS})")
 
 
 def _switch(environment: Mapping[str, str], variable: str) -> bool:

@@ -45,11 +45,11 @@ def test_inert() -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "allowed"),
     [
-        (INTERVAL, "often", r"give a number of tokens of at least 0, or auto \(32768\)"),
-        (INTERVAL, "-1", "at least 0"),
-        (INTERVAL, "1_000", "at least 0"),
-        (INTERVAL, "1.5", "at least 0"),
-        (INTERVAL, "٣", "at least 0"),
+        (INTERVAL, "often", r"give a non-negative number of tokens, or auto \(32768\)"),
+        (INTERVAL, "-1", "non-negative"),
+        (INTERVAL, "1_000", "non-negative"),
+        (INTERVAL, "1.5", "non-negative"),
+        (INTERVAL, "٣", "non-negative"),
         (PIN, "2", "give 1 or 0"),
         (PIN, "2048", "give 1 or 0"),
         (DROP, "0", "give a number of blocks of at least 1"),

@@ -74,7 +74,7 @@ def _attach_retention(coordinator: Any, interval: int) -> None:
         raise ConfigurationError(
             RETENTION,
             str(interval),
-            f"give a multiple of {alignment}, the alignment of this model's groups in tokens, or 0",
+            f"give a multiple of scheduler_block_size, which is {alignment} tokens for this model, or 0",
         )
     flagged = lookahead_groups(coordinator)
     lookahead = {index: manager.block_size if index in flagged else 0 for index, manager in enumerate(managers)}
