@@ -45,6 +45,7 @@ class GateSubtractsSkippedBlocks(Manager):
         if any(group.keeps_states for group in self.geometry.groups):
             return super()._fits(request, hit, computed)
         needed = 0
+        held: set[int] = set()
         known = self.tables.get(request.number)
         for index, (group, blocks) in enumerate(zip(self.geometry.groups, hit.blocks, strict=True)):
             peak = min(
@@ -54,7 +55,8 @@ class GateSubtractsSkippedBlocks(Manager):
             dead = group.blocks_dead(computed)
             entries = max(dead, len(blocks)) if known is None else len(known[index].blocks)
             needed += max(0, peak - entries) + self.pool.count_free(blocks[dead:])
-        return needed <= len(self.pool.free)
+            held.update(blocks[dead:])
+        return self.pool.make_room(needed, held)
 
 
 class SaltNamedLikeAnAdapter(Manager):

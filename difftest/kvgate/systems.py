@@ -16,7 +16,7 @@ from attrs import frozen
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.system import Factory
 
-BUILT_IN = ("stock", "reference")
+BUILT_IN = ("stock", "reference", "retention")
 """The systems that come with kvgate."""
 
 
@@ -38,6 +38,8 @@ def load_system(name: str, preloads: Sequence[Path] = ()) -> Loaded:
     """
     if name == "stock":
         loaded = _load_stock()
+    elif name == "retention":
+        loaded = _load_retention()
     elif name == "reference":
         from kvgate.adapters.reference import Reference
 
@@ -88,6 +90,17 @@ def _load_stock() -> Loaded:
         more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
         raise SystemUnavailableError(f"vLLM {found} is not what the adapter was written for: {differences[0]}{more}")
     return Loaded("stock", found, Stock)
+
+
+def _load_retention() -> Loaded:
+    stock = _load_stock()
+    from kvgate.adapters.retention import Retention, install
+
+    try:
+        install()
+    except Exception as error:
+        raise SystemUnavailableError(str(error)) from error
+    return Loaded("retention", stock.version, Retention)
 
 
 def _load_foreign(name: str) -> Loaded:

@@ -1,4 +1,5 @@
-"""swa_retention: the package of the vLLM plug-in that keeps sliding-window blocks a later request can resume from.
+"""swa_retention: a vLLM plug-in that keeps the sliding-window blocks from which a later request can resume.
 
-Nothing is here yet: no entry point is registered, nothing is patched, and to import it changes nothing.
+vLLM calls ``swa_retention.plugin.register`` in each of its processes. With no switch set that changes nothing at all;
+``python -m swa_retention doctor`` says what it would do here.
 """

@@ -6,6 +6,7 @@ Heads and head size only matter for memory, which no test of the block manager n
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 def unsupported(settings: Settings) -> str | None:
     """The first setting that vLLM 0.20.2 does not have, and what it has instead; None if there is none."""
-    return next(_unsupported(settings), None)
+    return next(chain(_not_retained(settings), not_represented(settings)), None)
 
 
-def _unsupported(settings: Settings) -> Iterator[str]:
+def _not_retained(settings: Settings) -> Iterator[str]:
     if settings.retention_interval_tokens is not None:
         interval = settings.retention_interval_tokens
         yield f"a retention interval of {interval} tokens: vLLM 0.20.2 caches every block that is full"
@@ -31,6 +32,10 @@ def _unsupported(settings: Settings) -> Iterator[str]:
         yield "scratch first: vLLM 0.20.2 has one free queue, in the order of release"
     if settings.pin_drop_blocks_min is not None:
         yield f"a pinned tier (drops of {settings.pin_drop_blocks_min} blocks and more): vLLM 0.20.2 pins nothing"
+
+
+def not_represented(settings: Settings) -> Iterator[str]:
+    """What the groups of vLLM 0.20.2 cannot be, whatever its block manager does with them."""
     groups = settings.geometry.groups
     for index, group in enumerate(groups):
         if group.copies:

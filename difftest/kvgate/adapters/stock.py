@@ -64,7 +64,7 @@ class Stock:
     """
 
     def __init__(self, settings: Settings) -> None:
-        refused = unsupported(settings)
+        refused = self.refusal(settings)
         if refused is not None:
             raise ValueError(refused)
 
@@ -118,6 +118,10 @@ class Stock:
             )
 
         self._new_request = new_request
+
+    def refusal(self, settings: Settings) -> str | None:
+        """The first of ``settings`` that this system does not have, and what it has instead; None if there is none."""
+        return unsupported(settings)
 
     def name_of(self, request: int) -> str:
         return f"kvgate-request-{request}"
@@ -306,8 +310,10 @@ class Stock:
         }
 
     def _free_queue(self) -> list[int]:
-        """Walk vLLM's linked list, no further than a sound one can be long."""
-        queue = self.manager.block_pool.free_block_queue
+        return self._walk(self.manager.block_pool.free_block_queue)
+
+    def _walk(self, queue: Any) -> list[int]:
+        """The blocks in one of vLLM's linked lists, no further than a sound one can be long."""
         block, end = queue.fake_free_list_head.next_free_block, queue.fake_free_list_tail
         found: list[int] = []
         while block is not None and block is not end and len(found) <= self.settings.blocks:

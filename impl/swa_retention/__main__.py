@@ -1,0 +1,28 @@
+"""``python -m swa_retention doctor``: what the plug-in would do here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from swa_retention.doctor import examine
+
+
+def main() -> int:
+    """Run the command, and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m swa_retention", description="The plug-in swa_retention for vLLM.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser(
+        "doctor",
+        help="say what is patched, what is native, what is refused, and what the environment asks for",
+        description="Exit 0 if everything that is switched on fits, 1 if something is refused, 2 if a variable has a "
+        "value that it cannot have, 3 without vLLM.",
+    )
+    parser.parse_args()
+    code, lines = examine()
+    print("\n".join(lines))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

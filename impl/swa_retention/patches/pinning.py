@@ -1,0 +1,197 @@
+"""vLLM's block pool and managers, with a pinned tier.
+
+A pool that has one carries it as ``pinned_tier``; where it has none, each of these is vLLM's own function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from swa_retention.register import Patch
+
+
+def _tier(pool: Any) -> Any:
+    return getattr(pool, "pinned_tier", None)
+
+
+def touch(original: Any) -> Callable[..., None]:
+    """``BlockPool.touch`` that takes a pinned block out of the queue that it waits in."""
+
+    def touch(self: Any, blocks: Sequence[Any]) -> None:
+        tier = _tier(self)
+        if tier is not None:
+            for block in blocks:
+                if block.ref_cnt == 0 and not block.is_null and tier.holds(block):
+                    tier.resume(block)
+                    # vLLM's own function takes whatever nobody holds out of the free queue.
+                    self.free_block_queue.append(block)
+        original(self, blocks)
+
+    return touch
+
+
+def forget(original: Any) -> Callable[..., bool]:
+    """``BlockPool._maybe_evict_cached_block`` behind which the block is not pinned."""
+
+    def _maybe_evict_cached_block(self: Any, block: Any) -> bool:
+        evicted: bool = original(self, block)
+        tier = _tier(self)
+        if tier is not None:
+            tier.forget(block)
+        return evicted
+
+    return _maybe_evict_cached_block
+
+
+def reset_prefix_cache(original: Any) -> Callable[..., bool]:
+    """``BlockPool.reset_prefix_cache``, for which a pinned block that nobody holds is not in use."""
+
+    def reset_prefix_cache(self: Any) -> bool:
+        tier = _tier(self)
+        if tier is not None and self.num_gpu_blocks - self.get_num_free_blocks() - tier.queue.num_free_blocks == 1:
+            for block in tier.queue.get_all_free_blocks():
+                # What it holds is about to be forgotten.
+                tier.resume(block)
+                tier.pinned[block.block_id] = False
+                if getattr(self, "scratch_first", False):
+                    self.free_block_queue.prepend_n([block])
+                else:
+                    self.free_block_queue.append(block)
+        return bool(original(self))
+
+    return reset_prefix_cache
+
+
+def remove_skipped_blocks(original: Any) -> Callable[..., None]:
+    """``SingleTypeKVCacheManager.remove_skipped_blocks`` that pins the tail of a long window drop."""
+
+    def remove_skipped_blocks(self: Any, request_id: str, total_computed_tokens: int) -> None:
+        tier, tail = _tier(self.block_pool), getattr(self, "tail_blocks", 0)
+        if tier is not None and tail and request_id in self.req_to_blocks:
+            blocks = self.req_to_blocks[request_id]
+            end = min(self.get_num_skipped_tokens(total_computed_tokens) // self.block_size, len(blocks))
+            start = end
+            while start > 0 and not blocks[start - 1].is_null:
+                start -= 1
+            if end - start >= tier.min_drop_blocks:
+                tier.pin(blocks[max(start, end - tail) : end])
+        original(self, request_id, total_computed_tokens)
+
+    return remove_skipped_blocks
+
+
+def free(original: Any) -> Callable[..., None]:
+    """``SingleTypeKVCacheManager.free`` that pins whatever is cached: the next turn begins with it."""
+
+    def free(self: Any, request_id: str) -> None:
+        tier = _tier(self.block_pool)
+        if tier is not None:
+            tier.pin(self.req_to_blocks.get(request_id, ()))
+        original(self, request_id)
+
+    return free
+
+
+def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
+    """``KVCacheCoordinator.get_num_blocks_to_allocate`` that demotes before anybody is refused.
+
+    Every gate of vLLM asks it how many blocks are needed, and then compares with what is free.
+    """
+
+    def get_num_blocks_to_allocate(
+        self: Any,
+        request_id: str,
+        num_tokens: int,
+        new_computed_blocks: tuple[Sequence[Any], ...],
+        num_encoder_tokens: int,
+        total_computed_tokens: int,
+        *arguments: Any,
+        **keywords: Any,
+    ) -> int:
+        needed: int = original(
+            self,
+            request_id,
+            num_tokens,
+            new_computed_blocks,
+            num_encoder_tokens,
+            total_computed_tokens,
+            *arguments,
+            **keywords,
+        )
+        tier = _tier(self.block_pool)
+        if tier is not None:
+            hit = [
+                block
+                for manager, blocks in zip(self.single_type_managers, new_computed_blocks, strict=True)
+                for block in blocks[manager.get_num_skipped_tokens(total_computed_tokens) // manager.block_size :]
+            ]
+            # vLLM counts every block of the hit that nobody holds; a pinned one takes nothing from the free queue.
+            needed -= sum(block.ref_cnt == 0 and tier.holds(block) for block in hit)
+            tier.make_room(needed, {block.block_id for block in hit})
+        return needed
+
+    return get_num_blocks_to_allocate
+
+
+_POOL = "vllm.v1.core.block_pool:BlockPool"
+_MANAGER = "vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager"
+_UPSTREAM = "vllm-project/vllm#40676, closed in favour of #43447"
+_UNTIL = "nobody needs pins any more: retention covers most of what they are for"
+
+PATCHES = (
+    Patch(
+        f"{_POOL}.touch",
+        "A pinned block that is hit waits in another queue than vLLM takes it from.",
+        "It is moved to the free queue, from where vLLM takes it.",
+        _UPSTREAM,
+        _UNTIL,
+        "9e08b26decc08ed2",
+        touch,
+    ),
+    Patch(
+        f"{_POOL}._maybe_evict_cached_block",
+        "A block without content serves no hit.",
+        "Its pin ends with its content.",
+        _UPSTREAM,
+        _UNTIL,
+        "326ced78b9078040",
+        forget,
+    ),
+    Patch(
+        f"{_POOL}.reset_prefix_cache",
+        "Blocks that are pinned and held by nobody would count as used, and no reset would succeed.",
+        "They are freed first, if nothing else is in use.",
+        _UPSTREAM,
+        _UNTIL,
+        "a8adb8253a7af1c7",
+        reset_prefix_cache,
+    ),
+    Patch(
+        f"{_MANAGER}.remove_skipped_blocks",
+        "The blocks before the window are the anchor of the next request with the same prefix.",
+        "The tail of a drop that is long enough is pinned before vLLM frees it.",
+        _UPSTREAM,
+        _UNTIL,
+        "8e062cac20909869",
+        remove_skipped_blocks,
+    ),
+    Patch(
+        f"{_MANAGER}.free",
+        "What a request leaves behind is the beginning of the next turn.",
+        "Whatever is cached is pinned before vLLM frees it.",
+        _UPSTREAM,
+        _UNTIL,
+        "c6f065d5489e055f",
+        free,
+    ),
+    Patch(
+        "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator.get_num_blocks_to_allocate",
+        "A gate that counts what is free and does not demote refuses for ever.",
+        "Whoever asks how many blocks are needed has as many demoted as are missing, if that is enough.",
+        _UPSTREAM,
+        _UNTIL,
+        "e34c4b72980224ef",
+        get_num_blocks_to_allocate,
+    ),
+)

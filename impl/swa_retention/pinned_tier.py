@@ -1,0 +1,79 @@
+"""The pinned tier: cached blocks that the free queue cannot reach.
+
+What a window leaves behind is the anchor from which the next request with the same prefix resumes. Pinned, it waits in
+a queue of its own, from which nothing is handed out, until blocks run short: then the oldest are *demoted* to the back
+of the free queue, where they are still cached until they are taken. Every move is one of a linked list.
+
+A pin is a flag beside the block. Reference counts mean holders alone: a design that counted a pin as a holder leaked
+blocks until the pool was gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+
+class PinnedTier:
+    """What is pinned in one block pool of vLLM."""
+
+    def __init__(self, pool: Any, min_drop_blocks: int) -> None:
+        self.pool = pool
+        self.min_drop_blocks = min_drop_blocks
+        """The shortest window drop of which a tail is pinned."""
+        self.pinned = bytearray(len(pool.blocks))
+        """Per block, whether it is pinned, held or not."""
+        # A block is in one of the two queues at most, so the links that it has serve both.
+        self.queue = type(pool.free_block_queue)([])
+        """The pinned blocks that nobody holds, the oldest first."""
+
+    def pin(self, blocks: Iterable[Any]) -> None:
+        """Pin those of ``blocks`` that are cached: what serves no hit is not worth keeping."""
+        for block in blocks:
+            if not block.is_null:
+                self.pinned[block.block_id] = block.block_hash is not None
+
+    def holds(self, block: Any) -> bool:
+        """Whether ``block`` is pinned."""
+        return bool(self.pinned[block.block_id])
+
+    def wait(self, blocks: Sequence[Any]) -> None:
+        """``blocks`` are pinned, and nobody holds them any more."""
+        self.queue.append_n(list(blocks))
+
+    def resume(self, block: Any) -> None:
+        """A waiting block is held again."""
+        self.queue.remove(block)
+
+    def make_room(self, count: int, kept: Collection[int]) -> None:
+        """Demote the oldest, so that ``count`` blocks are free; nothing if that is not enough.
+
+        ``kept`` are the ids of blocks that the caller is about to hold.
+        """
+        lacking = count - self.pool.free_block_queue.num_free_blocks
+        if lacking <= 0 or lacking > self.queue.num_free_blocks:
+            return
+        oldest = []
+        block = self.queue.fake_free_list_head.next_free_block
+        while block is not self.queue.fake_free_list_tail and len(oldest) < lacking:
+            if block.block_id not in kept:
+                oldest.append(block)
+            block = block.next_free_block
+        if len(oldest) == lacking:
+            for block in oldest:
+                self.unpin(block)
+
+    def unpin(self, block: Any) -> None:
+        """A waiting block is pinned no longer: it is free."""
+        self.pinned[block.block_id] = False
+        self.queue.remove(block)
+        if block.block_hash is None and getattr(self.pool, "scratch_first", False):
+            self.pool.free_block_queue.prepend_n([block])
+        else:
+            self.pool.free_block_queue.append(block)
+
+    def forget(self, block: Any) -> None:
+        """The content of ``block`` is forgotten: it is pinned no longer."""
+        if self.pinned[block.block_id] and block.ref_cnt == 0:
+            self.unpin(block)
+        self.pinned[block.block_id] = False

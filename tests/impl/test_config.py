@@ -1,0 +1,62 @@
+"""The configuration.
+
+Goal: what an operator writes is what is meant, and what cannot be meant is refused by its name, its value and what is
+allowed. Method: values, one of each kind.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from swa_retention.config import Configuration, ConfigurationError, read
+
+INTERVAL, PIN, DROP = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS", "VLLM_PIN_MIN_DROP_SIZE"
+
+
+@pytest.mark.parametrize(
+    ("text", "interval"), [(None, None), ("", None), (" ", None), ("0", 0), ("32768", 32768), (" Auto ", 32768)]
+)
+def test_intervals(text: str | None, interval: int | None) -> None:
+    """Unset, nothing, a number, auto."""
+    assert Configuration(interval) == read({} if text is None else {INTERVAL: text})
+
+
+@pytest.mark.parametrize(("text", "pins"), [("1", True), ("true", True), ("ON", True), ("0", False), ("", False)])
+def test_pins(text: str, pins: bool) -> None:
+    """What people write for yes and no."""
+    assert Configuration(pins=pins) == read({PIN: text})
+
+
+def test_the_shortest_drop() -> None:
+    """Sixteen blocks, unless told otherwise."""
+    assert 16 == read({PIN: "1"}).pin_min_drop_blocks
+    assert 16 == read({PIN: "1", DROP: ""}).pin_min_drop_blocks
+    assert 3 == read({PIN: "1", DROP: "3"}).pin_min_drop_blocks
+
+
+def test_inert() -> None:
+    """Nothing is switched on unless something is; how long a drop must be switches nothing on."""
+    assert read({}).is_inert
+    assert read({DROP: "3"}).is_inert
+    assert not read({INTERVAL: "0"}).is_inert
+    assert not read({PIN: "1"}).is_inert
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        (INTERVAL, "often", r"give a non-negative number of tokens, or auto \(32768\)"),
+        (INTERVAL, "-1", "non-negative"),
+        (INTERVAL, "1_000", "non-negative"),
+        (INTERVAL, "1.5", "non-negative"),
+        (INTERVAL, "٣", "non-negative"),
+        (PIN, "2", "give 1 or 0"),
+        (PIN, "2048", "give 1 or 0"),
+        (DROP, "0", "give a number of blocks of at least 1"),
+        (DROP, "few", "give a number of blocks of at least 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(variable: str, value: str, allowed: str) -> None:
+    """By the variable, the value, and what is allowed."""
+    with pytest.raises(ConfigurationError, match=f"^{variable}='{value}' is not possible: .*{allowed}"):
+        read({variable: value})

@@ -1,0 +1,115 @@
+"""The doctor.
+
+Goal: an operator reads what would be patched, what is refused, and why. Method: the command, and the examination with
+one thing wrong each.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from swa_retention import doctor, features
+from swa_retention.doctor import examine
+from swa_retention.register import remove
+
+INTERVAL = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
+
+
+@pytest.fixture(autouse=True)
+def _unpatched() -> Iterator[None]:
+    """Other tests of this process may have put patches in place, and want them there again."""
+    pytest.importorskip("vllm")
+    remove(features.PINS.patches)
+    remove(features.RETAINS.patches)
+    yield
+    from kvgate.adapters.retention import install
+
+    install()
+
+
+def test_all_is_well() -> None:
+    """Every symbol with its state, its reason, its upstream number, and until when it is needed."""
+    code, lines = examine({INTERVAL: "65536"})
+    assert 0 == code
+    assert f"  {INTERVAL} = 65536" in lines
+    assert "  of sliding windows, every 65536 tokens and the last boundary of each prompt are kept" in lines
+    assert "retention: switched on, and fits this vLLM" in lines
+    assert "the pinned tier: switched off, and fits this vLLM" in lines
+    symbols = [line for line in lines if "would be patched" in line]
+    assert sum(len(feature.patches) for feature in features.FEATURES) == len(symbols)
+    assert all("Upstream: " in line and "Until: " in line for line in symbols)
+
+
+def test_nothing_is_switched_on() -> None:
+    """It says so, and what would fit."""
+    code, lines = examine({})
+    assert 0 == code
+    assert "  nothing is switched on: nothing is patched" in lines
+
+
+def test_a_broken_value() -> None:
+    """Nothing else is looked at."""
+    code, lines = examine({"VLLM_PIN_SWA_TOKENS": "2048"})
+    assert 2 == code
+    assert "VLLM_PIN_SWA_TOKENS='2048' is not possible: give 1 or 0" in lines[-1]
+
+
+def test_another_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A symbol that differs is named; it is an error only for what is switched on."""
+    first, *others = features.RETAINS.patches[1:]
+    strange = evolve(features.RETAINS, patches=(evolve(first, written_for="0" * 16), *others))
+    monkeypatch.setattr(features, "FEATURES", (strange, features.PINS))
+    monkeypatch.setattr(features, "RETAINS", strange)
+    code, lines = examine({INTERVAL: "0"})
+    assert 1 == code
+    assert "retention: switched on, and this vLLM is refused" in lines
+    assert any(
+        "BlockPool.free_blocks: REFUSED, it is another one (defined in vllm.v1.core.block_pool" in line
+        for line in lines
+    )
+    assert 0 == examine({"VLLM_PIN_SWA_TOKENS": "1"})[0]
+
+
+def test_a_vllm_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention stands aside; pins, which no vLLM has, are refused."""
+    from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
+
+    monkeypatch.setattr(FreeKVCacheBlockQueue, "prepend_n", lambda self, blocks: None, raising=False)
+    code, lines = examine({INTERVAL: "0"})
+    assert 0 == code
+    assert "retention: vLLM has it itself, and the plug-in stands aside" in lines
+    code, lines = examine({"VLLM_PIN_SWA_TOKENS": "1"})
+    assert 1 == code
+    assert "the pinned tier: switched on, and this vLLM is refused" in lines
+
+
+def test_without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to patch, and an exit code of its own."""
+
+    def nowhere(_name: str) -> Any:
+        return None
+
+    monkeypatch.setattr(doctor, "find_spec", nowhere)
+    code, lines = examine({INTERVAL: "0"})
+    assert 3 == code
+    assert "vLLM is not installed: nothing can be patched" == lines[-1]
+
+
+def test_the_command() -> None:
+    """``python -m swa_retention doctor``, and help without a command."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "swa_retention", "doctor"], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert 0 == ended.returncode
+    assert ended.stdout.startswith("vLLM ")
+    bare = subprocess.run(
+        [sys.executable, "-m", "swa_retention"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert 2 == bare.returncode
+    assert "doctor" in bare.stderr

@@ -1,0 +1,81 @@
+"""The plug-in in a process of its own, as vLLM loads it.
+
+Goal: with no switch set nothing is changed and nothing is imported; with one, exactly its patches are in place; and a
+switch that cannot be meant stops the start with one clear message. Method: interpreters with an environment each.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import distribution
+
+import pytest
+
+SWITCHES = ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS", "VLLM_PIN_MIN_DROP_SIZE")
+
+PATCHED = """
+import inspect
+from swa_retention.features import FEATURES
+from swa_retention.register import look
+import swa_retention.plugin
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+load_general_plugins()
+swa_retention.plugin.register()
+for feature in FEATURES:
+    print(feature.name, *sorted({look(patch).state.value for patch in feature.patches}), sep="|")
+"""
+
+
+def run(program: str, **switches: str) -> subprocess.CompletedProcess[str]:
+    """``program`` in an interpreter with these switches, and no others."""
+    environment = {name: value for name, value in os.environ.items() if name not in SWITCHES}
+    environment |= {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_PLUGINS": "swa_retention", **switches}
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300, env=environment
+    )
+
+
+def test_with_nothing_switched_on_nothing_happens() -> None:
+    """Neither vLLM nor any patch is imported."""
+    program = (
+        "import sys; from swa_retention.plugin import register; register(); "
+        "print(sorted(name for name in sys.modules if name.partition('.')[0] in ('vllm', 'torch') or "
+        "name.startswith('swa_retention.patches')))"
+    )
+    finished = run(program)
+    assert ("[]\n", 0) == (finished.stdout, finished.returncode), finished.stderr
+
+
+def test_vllm_is_told_of_it() -> None:
+    """By the entry point that vLLM reads."""
+    entries = [entry for entry in distribution("kvgate").entry_points if entry.group == "vllm.general_plugins"]
+    assert [("swa_retention", "swa_retention.plugin:register")] == [(entry.name, entry.value) for entry in entries]
+
+
+@pytest.mark.parametrize(
+    ("switches", "states"),
+    [
+        ({}, ("fits", "fits")),
+        ({SWITCHES[0]: "auto"}, ("patched", "fits|patched")),
+        ({SWITCHES[1]: "1"}, ("fits|patched", "patched")),
+        ({SWITCHES[0]: "0", SWITCHES[1]: "1"}, ("patched", "patched")),
+    ],
+    ids=["nothing", "retention", "pins", "both"],
+)
+def test_vllm_loads_what_is_switched_on(switches: dict[str, str], states: tuple[str, str]) -> None:
+    """Once, however often it is called; what two features share is put in place for either."""
+    pytest.importorskip("vllm")
+    finished = run(PATCHED, **switches)
+    assert 0 == finished.returncode, finished.stderr
+    assert [f"retention|{states[0]}", f"the pinned tier|{states[1]}"] == finished.stdout.splitlines()[-2:]
+
+
+def test_a_broken_switch_stops_the_start() -> None:
+    """With the variable, its value, and what is allowed."""
+    pytest.importorskip("vllm")
+    finished = run(PATCHED, **{SWITCHES[0]: "often"})
+    assert 0 != finished.returncode
+    assert "VLLM_PREFIX_CACHE_RETENTION_INTERVAL='often' is not possible" in finished.stderr.splitlines()[-1]

@@ -1,0 +1,139 @@
+"""The register.
+
+Goal: a patch is put in place only where it fits, with all the others or not at all, and whoever knows the old object by
+name has the new one. Method: a module of our own, patched and looked at.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from swa_retention.fingerprint import fingerprint
+from swa_retention.register import IncompatibleError, Patch, State, apply, look, remove
+
+SOURCE = '''
+class Pool:
+    def size(self):
+        """How large it is."""
+        return 1
+
+    def other(self):
+        return 5
+
+def count():
+    return 2
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A module to be patched, and another one that has imported a function of it by name."""
+    (tmp_path / "patched.py").write_text(SOURCE)
+    (tmp_path / "user.py").write_text("from patched import count, Pool\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import patched  # type: ignore[import-not-found]
+    import user  # type: ignore[import-not-found]
+
+    patched.user = user
+    yield patched
+    for name in ("patched", "user"):
+        sys.modules.pop(name)
+
+
+def patch(target: str, replaced: Any, by: Callable[..., Any]) -> Patch:
+    """A patch written for ``replaced``, or one that adds something."""
+    written_for = None if replaced is None else fingerprint(replaced)
+    return Patch(target, "why", "how", "upstream", "until", written_for, lambda _original: by)
+
+
+def larger(_self: Any = None) -> int:
+    """What the patches put in place of everything."""
+    return 10
+
+
+def test_everything_that_fits_is_put_in_place(module: Any) -> None:
+    """A method, a function that somebody has imported by name, and something new; and it can be taken back."""
+    patches = (
+        patch("patched:Pool.size", module.Pool.size, larger),
+        patch("patched:count", module.count, lambda: 11),
+        patch("patched:Pool.added", None, lambda self: 12),
+    )
+    assert [State.FITS] * 3 == [found.state for found in apply(patches)]
+    assert (10, 11, 11, 12) == (module.Pool().size(), module.count(), module.user.count(), module.Pool().added())
+    assert [State.PATCHED] * 3 == [found.state for found in apply(patches)]
+    assert 10 == module.Pool().size()
+    remove(patches)
+    assert (1, 2, 2) == (module.Pool().size(), module.count(), module.user.count())
+    assert not hasattr(module.Pool, "added")
+
+
+@pytest.mark.parametrize(
+    ("target", "state"),
+    [
+        ("patched:Pool.gone", State.MISSING),
+        ("patched:Gone.size", State.MISSING),
+        ("no_such_module:Pool.size", State.MISSING),
+        ("patched:Pool.other", State.DIFFERS),
+    ],
+)
+def test_if_one_does_not_fit_nothing_is_changed(module: Any, target: str, state: State) -> None:
+    """It is named, with what was found in its place."""
+    patches = (
+        patch("patched:Pool.size", module.Pool.size, larger),
+        patch(target, module.Pool.size, larger),
+    )
+    with pytest.raises(IncompatibleError, match=f"{target}: {state.value}"):
+        apply(patches)
+    assert 1 == module.Pool().size()
+
+
+def test_whoever_was_there_first_is_named(module: Any) -> None:
+    """Another plug-in has replaced the symbol: it is not overwritten."""
+    wanted = patch("patched:Pool.size", module.Pool.size, larger)
+    stranger = types.FunctionType(larger.__code__, globals())
+    stranger.__module__ = "another_plugin"
+    module.Pool.size = stranger
+    assert State.DIFFERS is look(wanted).state
+    with pytest.raises(IncompatibleError, match="defined in another_plugin"):
+        apply((wanted,))
+    assert stranger is module.Pool.size
+
+
+def test_a_vllm_that_has_it_is_left_alone(module: Any) -> None:
+    """If what would be added is there, the feature is; unless no vLLM has it: then it is somebody else's."""
+    patches = (patch("patched:Pool.other", None, larger), patch("patched:count", module.count, larger))
+    assert [State.NATIVE, State.FITS] == [found.state for found in apply(patches, stands_aside=True)]
+    assert (5, 2) == (module.Pool().other(), module.count())
+    with pytest.raises(IncompatibleError, match=r"patched:Pool\.other: native"):
+        apply(patches)
+
+
+def test_a_source_that_cannot_be_read_does_not_fit(module: Any) -> None:
+    """It might be anything."""
+    wanted = patch("patched:count", module.count, larger)
+    exec("def count(): return 2", module.__dict__)
+    found = look(wanted)
+    assert State.DIFFERS is found.state
+    assert "its source cannot be read" in found.detail
+
+
+def test_fingerprints_are_of_what_the_code_says(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comments, docstrings and layout do not count; anything else does."""
+    variants = {
+        "plain": "def f(a):\n    return a + 1\n",
+        "told": 'def f(a):\n    """Words."""\n\n    # why\n    return (a +\n        1)\n',
+        "other": "def f(a):\n    return a + 2\n",
+        "renamed": "def f(b):\n    return b + 1\n",
+    }
+    monkeypatch.syspath_prepend(tmp_path)
+    seen = {}
+    for name, source in variants.items():
+        (tmp_path / f"variant_{name}.py").write_text(source)
+        seen[name] = fingerprint(__import__(f"variant_{name}").f)
+    assert seen["plain"] == seen["told"]
+    assert 3 == len(set(seen.values()))
