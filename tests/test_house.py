@@ -148,6 +148,7 @@ def test_each_contract_can_be_broken(contract: str, file: str, line: str, tmp_pa
     house |= {f"kvgate/{name}/__init__.py": "" for name in ("adapters", "monitors", "mutants")}
     house |= dict.fromkeys(("kvreference/manager.py", "kvreference/hit_lookup.py", "kvgate/monitors/ghost.py"), "")
     house |= {"kvgate/runner.py": "import kvreference.manager", "kvgate/adapters/stock.py": "import vllm\nimport torch"}
+    house |= {"kvgate/adapters/retention.py": "import swa_retention.config", "swa_retention/config.py": ""}
     for name, text in house.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
