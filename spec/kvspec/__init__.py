@@ -1,7 +1,8 @@
-"""kvspec: the written specification, and later its proofs.
+"""kvspec: the written specification, and its proofs.
 
-Here so far: what reads the chapters of ``spec/``, and the guarantees by their ids, each with its chapter and the
-functions of the reference that say it, as a page that ``python -m kvspec`` prints. Not here yet: the z3 modules that
-prove the formulas and the invariants, and the matrix that leads from an id to its proof, monitor, tests and mutants.
-Nothing in this package proves anything.
+``kvspec.proofs`` holds what is proved, one module per chapter of ``spec/``; ``kvspec.registry`` lists it. The functions
+of the reference are run on unknown numbers (``symbolic``, ``paths``, ``prover``), and the transitions of the block pool
+are proved by induction (``pool``). The rest reads the chapters and writes what follows from the proofs into them, draws
+their pictures, and prints the page of the guarantees. What leads from an id to its monitors, tests and mutants is
+``kvgate.traceability``: this package does not know the gate.
 """

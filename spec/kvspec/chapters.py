@@ -15,21 +15,28 @@ from attrs import frozen
 HOME = Path(__file__).parents[1]
 """Where the chapters are: in a clone of the repository. They are not part of the installed package."""
 
-EXAMPLE, BUGS = "Worked example", "Known bugs"
+STATEMENTS = "Statements"
+OPERATIONS, EXAMPLE, DIFFERENCES, BUGS = "Operations", "Worked example", "What vLLM does differently", "Known bugs"
 HEADINGS = (
     "Purpose and scope",
     "Words",
     "State",
-    "Statements",
-    "Operations",
+    STATEMENTS,
+    OPERATIONS,
     EXAMPLE,
-    "What vLLM does differently",
+    DIFFERENCES,
     BUGS,
     "Not covered",
 )
 """What every chapter has, in this order."""
 KINDS = ("Safety", "Scaffolding")
 """What a statement is for: a user would notice if it did not hold, or others rest on it."""
+PROOFS = "Proofs"
+"""Under which heading, behind the statements, stands what is proved of them."""
+SYSTEMS = ("vLLM 0.20.2", "vLLM 0.22 and later", "vLLM-Ascend")
+"""Whose differences are told apart, in this order."""
+COLUMNS = ("operation", "precondition", "effect", "result", "errors")
+"""What is told of an operation."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
@@ -52,8 +59,8 @@ class Row:
     target: str
     """Where the id leads."""
     sentence: str
-    tiers: tuple[str, ...]
-    """The kinds of evidence there are."""
+    evidence: str
+    """The kinds of evidence there are, as ``kvspec.evidence`` words them."""
     said_by: str
     kind: str
     """One of ``KINDS``."""
@@ -77,6 +84,11 @@ class Chapter:
     def number(self) -> str:
         """The number that the file's name begins with."""
         return self.file.partition("-")[0]
+
+    @property
+    def name(self) -> str:
+        """What the ids of its proofs begin with: the file's name, without number and ending."""
+        return self.file.partition("-")[2].removesuffix(".md")
 
     def programs(self) -> list[tuple[str, str]]:
         """Every block of Python, with the heading that it stands under."""
@@ -120,7 +132,7 @@ def parse(file: str, text: str) -> Chapter:
     ends = [*(heading.start() for heading in found[1:]), len(text)]
     sections = {heading[1]: text[heading.end() : end].strip() for heading, end in zip(found, ends, strict=True)}
     title = masked.partition("\n")[0].removeprefix("# ").strip()
-    return Chapter(file, title, headings, sections, _rows(file, sections.get("Statements", "")), links(text))
+    return Chapter(file, title, headings, sections, _rows(file, sections.get(STATEMENTS, "")), links(text))
 
 
 def _rows(file: str, section: str) -> tuple[Row, ...]:
@@ -129,12 +141,12 @@ def _rows(file: str, section: str) -> tuple[Row, ...]:
     for line in prose(section).splitlines():
         if line.startswith("### "):
             kind = line.removeprefix("### ")
-        elif line.startswith("|") and not line.startswith(("| id |", "|---")):
+        elif kind != PROOFS and line.startswith("|") and not line.startswith(("| id |", "|---")):
             found = _ROW.fullmatch(line)
             if found is None or kind not in KINDS:
                 raise ValueError(f"{file}: no statement, or neither safety nor scaffolding: {line}")
-            statement, target, sentence, tiers, said_by = found.groups()
-            rows.append(Row(statement, target, sentence, tuple(tiers.split(", ")), said_by, kind))
+            statement, target, sentence, evidence, said_by = found.groups()
+            rows.append(Row(statement, target, sentence, evidence, said_by, kind))
     return tuple(rows)
 
 
@@ -148,6 +160,29 @@ def read_all(home: Path = HOME) -> tuple[Chapter, ...]:
     if not files:
         raise FileNotFoundError(f"no chapters in {home}: they are in a clone of the repository")
     return tuple(parse(file.name, file.read_text(encoding="utf-8")) for file in files)
+
+
+def subsections(text: str) -> Mapping[str, str]:
+    """The parts of a section under headings of the third level, by heading, in order."""
+    parts = re.split(r"^### (.+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
+
+
+def table(text: str) -> list[list[str]]:
+    """The cells of the tables in ``text``, headings first, without the rules between them."""
+    lines = [line for line in prose(text).splitlines() if line.startswith("|") and not line.startswith("|--")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def items(text: str) -> list[str]:
+    """The items of the lists in ``text``, each on one line."""
+    found: list[str] = []
+    for line in prose(text).splitlines():
+        if line.startswith("- ") or line == "-":
+            found.append(line[2:].strip())
+        elif line.startswith("  ") and found:
+            found[-1] = f"{found[-1]} {line.strip()}".strip()
+    return found
 
 
 def chapter_of(chapters: Iterable[Chapter]) -> Mapping[str, Chapter]:

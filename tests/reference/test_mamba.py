@@ -166,7 +166,7 @@ def test_tokens_to_boundary_by_hand(computed: int, tokens: int, chunk: int) -> N
 
 
 def test_every_cached_state_is_the_one_behind_its_block() -> None:
-    """Goal: chunks never leave a state behind inside a block that counts as full.
+    """Goal: chunks never leave a state behind inside a block that counts as full (KV-OP-26).
 
     Method: compute with every budget from every place. The block that the state stands in when a step begins may be
     full after it only if the step ended there, or it was full before.

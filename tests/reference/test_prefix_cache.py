@@ -83,7 +83,8 @@ def test_switched_off_it_knows_nothing() -> None:
     ],
 )
 def test_what_this_step_computes_is_not_copied(groups: tuple[Group, ...], hit_tokens: int, ready: bool) -> None:
-    """Goal: a copy happens before the step computes, and so does the use of a state; both must wait for the dispatch.
+    """Goal: a copy happens before the step computes, and so does the use of a state; both must wait for the dispatch
+    (KV-OP-20).
 
     Method: 24 tokens are computed now; after the dispatch every hit is ready.
     """

@@ -175,7 +175,7 @@ def system_of(geometry: Geometry, multiple: int | None, chunk: int) -> Settings:
 @quietly
 @given(geometries, prompts, intervals, st.sampled_from([1, 3, 7, 16, 90]))
 def test_a_replay_hits_its_boundary(geometry: Geometry, prompt: int, multiple: int | None, chunk: int) -> None:
-    """Goal: whatever is left out, a replay hits the latest boundary it can. Method: compute in chunks, replay."""
+    """Goal: whatever is left out, a replay hits the latest boundary it can: KV-OP-16. Method: compute, and replay."""
     manager = computed(system_of(geometry, multiple, chunk), Run(0, prompt))
     assert longest_replay(geometry, prompt) == hit_of(manager, prompt)
 

@@ -1,0 +1,91 @@
+"""Links that a guarantee does not have, each with the reason why it is in order.
+
+An exemption for a link that is there is stale, and fails as a missing link does.
+"""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+from attrs.validators import in_, min_len
+
+KINDS = ("chapter", "proof", "explorer", "monitor", "test", "planted fault", "known bug")
+"""What every guarantee is linked to. A *planted fault* is a mutant of vLLM, or a design that is refuted."""
+
+
+@frozen
+class Exemption:
+    """Guarantees that have no link of one kind."""
+
+    kind: str = field(validator=in_(KINDS))
+    statements: tuple[str, ...] = field(validator=min_len(1))
+    reason: str = field(validator=min_len(20))
+
+
+EXEMPTIONS: tuple[Exemption, ...] = (
+    Exemption(
+        "proof",
+        ("KV-INV-04", "KV-OP-20"),
+        "the transitions that are proved know entries and copies, and neither requests nor steps; both are tested, and "
+        "the first is explored",
+    ),
+    Exemption(
+        "proof",
+        ("KV-OP-02", "KV-OP-09"),
+        "it is how the reference is written, an order of entries and an equality of prefixes, and no theorem about it",
+    ),
+    Exemption(
+        "proof",
+        ("KV-OP-13", "KV-OP-14"),
+        "a counter and a question beside the state, on which nothing else rests; lockstep compares both",
+    ),
+    Exemption(
+        "proof",
+        ("KV-SYS-01", "KV-LEAK-02"),
+        "that code does not raise, and how large its containers are, is no statement about numbers",
+    ),
+    Exemption(
+        "explorer",
+        tuple(f"KV-OP-{number:02}" for number in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14)),
+        "the explorer judges states, and not which of several sound answers is given, nor what is counted and told: "
+        "lockstep compares every answer",
+    ),
+    Exemption(
+        "explorer",
+        ("KV-LEAK-02",),
+        "it is about containers beside the state, which the reference has none of; the monitor looks at systems",
+    ),
+    Exemption(
+        "monitor",
+        ("KV-OP-16", "KV-OP-20", "KV-OP-26"),
+        "lockstep sees what it comes to, another hit, another answer or another table, and names it by that",
+    ),
+    Exemption(
+        "monitor",
+        ("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
+        "the gate drives block managers and no scheduler; the explorer judges every step of the reference's own",
+    ),
+    Exemption(
+        "monitor",
+        ("KV-WORK-01",),
+        "work is counted in the reference, and in no system yet",
+    ),
+    Exemption(
+        "known bug",
+        (
+            "KV-INV-05",
+            "KV-INV-08",
+            "KV-INV-09",
+            "KV-OP-05",
+            "KV-OP-06",
+            "KV-OP-07",
+            "KV-OP-11",
+            "KV-OP-13",
+            "KV-OP-14",
+            "KV-OP-15",
+            "KV-OP-19",
+            "KV-OP-21",
+            "KV-MEM-02",
+        ),
+        "no public report of such a defect is known to us",
+    ),
+)

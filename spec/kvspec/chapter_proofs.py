@@ -1,0 +1,124 @@
+"""What is proved, told in the chapters: ``python -m kvspec.chapter_proofs`` writes it into them anew.
+
+Two things in a chapter follow from the registry: the evidence of every statement, and the table of proofs with what
+they leave over. Both are written here and nowhere else, so neither can promise more than is proved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from kvspec.chapters import HOME, Chapter, parse, read_all
+from kvspec.evidence import EXPLORED, LEFT, LEMMAS, chapter_name, evidence, proofs_of
+from kvspec.obligation import Obligation
+from kvspec.registry import obligations
+
+BEGIN, END = "<!-- proofs: python -m kvspec.chapter_proofs -->\n", "<!-- end of proofs -->"
+
+
+def proofs_in(chapter: Chapter, known: Mapping[str, Obligation] | None = None) -> list[Obligation]:
+    """The proofs that belong to ``chapter``: those whose ids begin with its name."""
+    every = obligations() if known is None else known
+    return [each for each in every.values() if chapter_name(each) == chapter.name]
+
+
+def lemmas_told(known: Mapping[str, Obligation] | None = None) -> str:
+    """What stands between the marks of the first page: the facts that proofs of all chapters use."""
+    every = obligations() if known is None else known
+    return "\n".join(("", *_rows([each for each in every.values() if chapter_name(each) in LEMMAS]), ""))
+
+
+def told(chapter: Chapter, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT) -> str:
+    """What stands between the marks: the proofs, then what remains of each statement that they are about."""
+    return "\n".join(("", *_rows(proofs_in(chapter, known)), *_remainders(chapter, known, left), ""))
+
+
+def _rows(proofs: list[Obligation]) -> Iterator[str]:
+    if not proofs:
+        yield "No proof belongs to this chapter."
+        yield ""
+        return
+    yield "| proof | reaches | shows | for |"
+    yield "|---|---|---|---|"
+    for each in proofs:
+        reach = f"B: {each.bound}" if each.bound else "P"
+        yield f"| `{each.id}` | {_cell(reach)} | {_cell(each.sentence)} | {_links(each.statements)} |"
+    yield ""
+
+
+def _remainders(chapter: Chapter, known: Mapping[str, Obligation] | None, left: Mapping[str, str]) -> Iterator[str]:
+    told_any = False
+    for row in chapter.rows:
+        proofs = proofs_of(row.statement, known)
+        parts = []
+        if elsewhere := [each.id for each in proofs if chapter_name(each) != chapter.name]:
+            parts.append(f"more of it is shown by {', '.join(f'`{each}`' for each in elsewhere)}.")
+        if proofs and left.get(row.statement):
+            parts.append(f"left to tests: {left[row.statement]}.")
+        if EXPLORED.get(row.statement):
+            parts.append(f"explored in every state of tiny models: {EXPLORED[row.statement]}.")
+        if parts:
+            told_any = True
+            sentence = " ".join(part[0].upper() + part[1:] for part in parts)
+            yield f"- **{row.statement}**. {sentence}"
+    if told_any:
+        yield ""
+
+
+def _links(statements: tuple[str, ...]) -> str:
+    return ", ".join(f"[{each}](statements.md#{each.lower()})" for each in statements) or "other proofs"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def written(
+    chapter: Chapter, text: str, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
+) -> str:
+    """``text``, which ``chapter`` was read from, with its evidence and its proofs as they are now.
+
+    Raises:
+        ValueError: the marks are not there.
+    """
+    before, after = _around(chapter.file, text)
+    for row in chapter.rows:
+        now = evidence(row.statement, proofs_of(row.statement, known), left)
+        line = re.compile(rf"^(\| \[{row.statement}\]\([^)]+\) \| [^|]+ \| )[^|]+( \| )", re.MULTILINE)
+        before = line.sub(lambda found, now=now: f"{found[1]}{now}{found[2]}", before)  # type: ignore[misc]
+    return f"{before}{BEGIN}{told(chapter, known, left)}{END}{after}"
+
+
+def first_page_written(text: str) -> str:
+    """``text`` of the first page, with the lemmas as they are now.
+
+    Raises:
+        ValueError: the marks are not there.
+    """
+    before, after = _around("README.md", text)
+    return f"{before}{BEGIN}{lemmas_told()}{END}{after}"
+
+
+def _around(file: str, text: str) -> tuple[str, str]:
+    """What stands before and behind the marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{file} has no place for its proofs")
+    return before, after
+
+
+def write(home: Path = HOME) -> None:
+    """Write all chapters anew, and the first page."""
+    for chapter in read_all(home):
+        path = home / chapter.file
+        text = path.read_text(encoding="utf-8")
+        path.write_text(written(parse(chapter.file, text), text), encoding="utf-8")
+    first = home / "README.md"
+    first.write_text(first_page_written(first.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

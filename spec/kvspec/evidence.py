@@ -1,0 +1,108 @@
+"""What kinds of evidence there are for a statement, and how much of it each kind covers.
+
+What is proved is read from the registry. What a proof leaves over is said here, by hand, for every statement that a
+proof names: a proof of a part must not be read as a proof of the whole. What the explorer judges in every state of
+tiny models is listed here because the gate, which knows it, must not be imported; ``tests/spec`` compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from kvspec.obligation import Obligation, Tier
+from kvspec.registry import obligations
+
+_WHOLE = ""
+
+_EXPLORED = {
+    **{f"KV-INV-{number:02}": _WHOLE for number in range(1, 10)},
+    "KV-MEM-01": _WHOLE,
+    "KV-MEM-02": _WHOLE,
+    "KV-SYS-01": _WHOLE,
+    "KV-LIVE-01": _WHOLE,
+    "KV-LIVE-02": _WHOLE,
+    "KV-LIVE-03": _WHOLE,
+    "KV-OP-15": "that nothing is cached which no hit at an admitted boundary reads",
+    "KV-OP-16": "while somebody with the same prompt still holds all that the hit reads",
+    "KV-WORK-01": "of boundaries, not of blocks",
+}
+EXPLORED: Mapping[str, str] = MappingProxyType(_EXPLORED)
+"""Statement to the part of it that an explorer judges in every state of tiny models; empty if it judges all of it."""
+
+LEMMAS = ("products", "counting")
+"""What the ids of facts begin with that other proofs use: they prove no statement by themselves."""
+
+_CONFORMS = "that every step of the reference is made of the transitions that are proved"
+
+_WHOLE_STEP = "a whole step with more than two in line, with windows, caching or drafts"
+
+_LEFT: dict[str, str] = {
+    "KV-INV-01": _CONFORMS,
+    "KV-INV-02": _CONFORMS,
+    "KV-INV-03": f"{_CONFORMS}, and that its queue is the sequence that the linked list is proved to stand for",
+    "KV-INV-05": _CONFORMS,
+    "KV-INV-06": _CONFORMS,
+    "KV-INV-07": _CONFORMS,
+    "KV-INV-08": "that to take a block from the front, or a hit out of the middle, leaves the order of the others",
+    "KV-INV-09": _CONFORMS,
+    "KV-OP-01": "that the running look-up tries the lengths from the longest down; alignments of larger units",
+    "KV-OP-03": "that what is counted per group adds up, in geometries of more than two groups",
+    "KV-OP-04": "that an allocation asks for what it then takes; longer pinned queues",
+    "KV-OP-05": "that groups are served in their order, and that the reference's queue is the sequence",
+    "KV-OP-06": "that it happens at the next allocation, and later blocks first",
+    "KV-OP-07": "that it goes group by group, and that nothing of the tables is left out",
+    "KV-OP-08": "that whatever is due is registered in the very step, once, and that drafts are not",
+    "KV-OP-10": _CONFORMS,
+    "KV-OP-11": f"{_CONFORMS}, and that nothing changes while somebody holds a block",
+    "KV-OP-12": "more blocks at once, and that what is forgotten is told, in order",
+    "KV-OP-15": "that whatever is due is registered in the very step, and nothing else",
+    "KV-OP-16": "that whatever is due was registered while the prompt was computed, in all groups",
+    "KV-OP-17": _WHOLE,
+    "KV-OP-18": "that no boundary is offered again in a later step",
+    "KV-OP-19": f"{_CONFORMS}, and that the copy is ordered with the admission",
+    "KV-OP-21": "which blocks of a drop are its tail, and that the running code pins in no other place",
+    "KV-OP-22": _CONFORMS,
+    "KV-OP-23": "the running code with longer pinned queues; for any, that each demotion gains one block is proved",
+    "KV-OP-24": "that every hit is held before a block is taken; longer tables; that what has arrived is cached",
+    "KV-OP-25": "that nobody else gives the blocks up meanwhile",
+    "KV-OP-26": "where the states of drafts stand in a table",
+    "KV-MEM-01": "that a slot holds what its block's content says, which ghost memory follows",
+    "KV-MEM-02": "every other step: proved of the last token behind a load alone",
+    "KV-LEAK-01": "that whoever ends gives up all tables, and whatever else a manager may remember",
+    "KV-WORK-01": "of blocks, and over several steps",
+    "KV-LIVE-01": _WHOLE_STEP,
+    "KV-LIVE-02": _WHOLE_STEP,
+    "KV-LIVE-03": f"{_WHOLE_STEP}, and that steps alone never lead back to where they began",
+}
+
+LEFT: Mapping[str, str] = MappingProxyType(_LEFT)
+"""Statement to what its proofs leave to tests; empty if nothing. Every statement that a proof names is here."""
+
+
+def chapter_name(proof: Obligation) -> str:
+    """The name of the chapter that it belongs to, or one of ``LEMMAS``: by what its id begins with."""
+    return proof.id.rpartition(".")[0]
+
+
+def proofs_of(statement: str, known: Mapping[str, Obligation] | None = None) -> Sequence[Obligation]:
+    """The obligations that name ``statement`` and prove it, or a part of it."""
+    every = (obligations() if known is None else known).values()
+    return [each for each in every if statement in each.statements and chapter_name(each) not in LEMMAS]
+
+
+def evidence(statement: str, proofs: Sequence[Obligation], left: Mapping[str, str] = LEFT) -> str:
+    """The kinds of evidence for ``statement``, as a chapter tells them, with ``in part`` where it is not for all of it.
+
+    Everything is tested (T).
+    """
+    tiers = {proof.tier for proof in proofs}
+    all_of_it = left.get(statement) == _WHOLE
+    kinds = []
+    if Tier.ALL in tiers:
+        kinds.append("P" if all_of_it else "P in part")
+    if EXPLORED.get(statement) == _WHOLE or (tiers == {Tier.BOUNDED} and all_of_it):
+        kinds.append("B")
+    elif statement in EXPLORED or Tier.BOUNDED in tiers:
+        kinds.append("B in part")
+    return ", ".join((*kinds, "T"))

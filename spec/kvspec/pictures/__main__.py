@@ -1,0 +1,5 @@
+"""``python -m kvspec.pictures``: draw all pictures anew."""
+
+from kvspec.pictures.gallery import write
+
+write()

@@ -1,0 +1,249 @@
+"""Lints: what a page of the specification must be like, as functions that say what is wrong with one.
+
+A lint takes a chapter, or text, and returns its faults. ``test_chapters`` asks them of the pages that are there,
+``test_lints`` of a sound chapter made up for it, and of that chapter with one thing broken.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from kvgate.runner import DETECTORS
+from kvreference.statements import STATEMENTS
+from kvspec import said_by
+from kvspec.chapter_proofs import BEGIN, written
+from kvspec.chapters import (
+    BUGS,
+    COLUMNS,
+    DIFFERENCES,
+    EXAMPLE,
+    HEADINGS,
+    OPERATIONS,
+    PROOFS,
+    SYSTEMS,
+    Chapter,
+    Link,
+    anchors,
+    items,
+    links,
+    prose,
+    subsections,
+    table,
+)
+from kvspec.chapters import STATEMENTS as STATED
+from kvspec.evidence import LEFT, evidence, proofs_of
+from kvspec.obligation import Obligation
+from kvspec.pictures.gallery import path_of
+
+SPEC = Path(__file__).parents[3] / "spec"
+REFERENCE = "../reference/kvreference/"
+UPSTREAM = (DIFFERENCES, BUGS)
+"""Where numbers are other people's."""
+
+
+def headings_wrong(chapter: Chapter) -> list[str]:
+    """Headings are the same in all chapters; one without content says so; the number is in title and name."""
+    wrong = [f"{heading} says nothing" for heading, text in chapter.sections.items() if not text]
+    if chapter.headings != HEADINGS:
+        wrong.append(f"headings are {', '.join(chapter.headings)}")
+    if not chapter.title.startswith(f"{chapter.number} "):
+        wrong.append(f"{chapter.title} is not number {chapter.number}")
+    return wrong
+
+
+def statements_wrong(chapters: Iterable[Chapter], statements: Mapping[str, str] = STATEMENTS) -> list[str]:
+    """Every statement once, word for word, under its anchor, with the functions that say it."""
+    rows = [row for chapter in chapters for row in chapter.rows]
+    stated = [row.statement for row in rows]
+    wrong = [f"{each} is stated {stated.count(each)} times" for each in statements if stated.count(each) != 1]
+    for row in rows:
+        if row.statement not in statements:
+            wrong.append(f"{row.statement} is no statement")
+            continue
+        if row.sentence != statements[row.statement]:
+            wrong.append(f"{row.statement} must read: {statements[row.statement]}")
+        if row.target != f"statements.md#{row.statement.lower()}":
+            wrong.append(f"{row.statement} leads to {row.target}")
+        functions = said_by.links(row.statement)
+        watched = re.fullmatch(r"the gate's monitor `(\w+)`", row.said_by)
+        if row.said_by != functions if functions else watched is None or watched[1] not in DETECTORS:
+            wrong.append(f"{row.statement} must be said by: {functions or 'a monitor'}")
+    return wrong
+
+
+def evidence_wrong(
+    chapters: Iterable[Chapter], known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
+) -> list[str]:
+    """No row claims more or less than there is: what is proved is in the registry."""
+    rows = [row for chapter in chapters for row in chapter.rows]
+    return [
+        f"{row.statement}: {row.evidence}"
+        for row in rows
+        if row.evidence != evidence(row.statement, proofs_of(row.statement, known), left)
+    ]
+
+
+def proofs_wrong(
+    chapter: Chapter, text: str, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
+) -> list[str]:
+    """What is proved is told in words, and the table behind them is what the registry says now."""
+    told = subsections(chapter.sections.get(STATED, "")).get(PROOFS, "")
+    wrong = [] if told.partition(BEGIN)[0].strip() else ["the proofs are told in no words"]
+    try:
+        current = written(chapter, text, known, left)
+    except ValueError as error:
+        return [*wrong, str(error)]
+    return wrong if current == text else [*wrong, "stale, run: python -m kvspec.chapter_proofs"]
+
+
+def operations_wrong(chapter: Chapter) -> list[str]:
+    """Everything is told of every operation, and an error that is named is raised where it is said to be."""
+    head, *rows = table(chapter.sections.get(OPERATIONS, "")) or [[]]
+    wrong = [] if tuple(head) == COLUMNS else [f"columns are {', '.join(head)}"]
+    for row in rows:
+        if len(row) != len(COLUMNS) or not all(row):
+            wrong.append(f"not told whole: {row[0]}")
+            continue
+        sources = "".join(map(_source, links(row[-1])))
+        named = re.findall(r"`(\w+Error)`", row[-1])
+        wrong += [f"{row[0]}: nobody raises {each}" for each in named if f"raise {each}" not in sources]
+    return wrong
+
+
+def _source(link: Link) -> str:
+    found = _found(link)
+    return "" if found is None else inspect.getsource(found)
+
+
+def differences_wrong(chapter: Chapter) -> list[str]:
+    """Whose difference it is, is told apart; where nothing is known, that is said."""
+    told = subsections(chapter.sections.get(DIFFERENCES, ""))
+    wrong = [f"{system} says nothing" for system, text in told.items() if not items(text)]
+    return wrong if tuple(told) == SYSTEMS else [*wrong, f"differences are of {', '.join(told)}"]
+
+
+def picture_wrong(chapter: Chapter) -> list[str]:
+    """The example has its picture, with words for those who do not see it, and there is no other."""
+    found = re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", prose("\n".join(chapter.sections.values())))
+    expected = path_of(chapter)
+    if [target for _, target in found] != [expected] or f"]({expected})" not in chapter.sections.get(EXAMPLE, ""):
+        return [f"the picture of the example must be {expected}"]
+    return [] if found[0][0] else ["the picture says nothing"]
+
+
+def functions_missing(text: str) -> list[str]:
+    """Code that a page names by a link is in the file that the link leads to."""
+    return [link.text for link in links(text) if link.target.startswith(REFERENCE) and not _is_there(link)]
+
+
+def _is_there(link: Link) -> bool:
+    return link.text == "`reference/kvreference`" or _found(link) is not None
+
+
+def _found(link: Link) -> Any:
+    module = link.target.removeprefix(REFERENCE).removesuffix(".py").replace("/", ".")
+    name = link.text.strip("`")
+    if not name.startswith(f"{module}."):
+        return None
+    try:
+        return reduce(getattr, name.removeprefix(f"{module}.").split("."), import_module(f"kvreference.{module}"))
+    except (ImportError, AttributeError):
+        return None
+
+
+def links_dead(text: str) -> list[str]:
+    """Every relative link leads to a file, and to a place in it if it names one."""
+    dead = []
+    for link in links(text):
+        file, _, anchor = link.target.partition("#")
+        if "://" in file:
+            continue
+        page = text if not file else _read(SPEC / file)
+        if page is None or (anchor and anchor not in anchors(page)):
+            dead.append(link.target)
+    return dead
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def example_wrong(chapter: Chapter) -> list[str]:
+    """There is one worked example, it asks the reference, asserts, and holds."""
+    programs = chapter.programs()
+    wrong = [f"a program stands under {heading}" for heading, _ in programs if heading != EXAMPLE]
+    if len(programs) != 1:
+        return [*wrong, f"{len(programs)} programs"]
+    tree = ast.parse(programs[0][1])
+    nodes = list(ast.walk(tree))
+    if not any(isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kvreference") for node in nodes):
+        wrong.append("the example asks nothing of the reference")
+    if not any(isinstance(node, ast.Assert) for node in nodes):
+        wrong.append("the example asserts nothing")
+    try:
+        exec(compile(tree, f"{chapter.file}: {EXAMPLE}", "exec"), {"__name__": "example"})
+    except Exception as error:
+        lines = [] if error.__traceback__ is None else _lines(error, chapter)
+        wrong.append(f"the example fails in line {lines[-1] if lines else 0}: {type(error).__name__}")
+    return wrong
+
+
+def _lines(error: Exception, chapter: Chapter) -> list[int]:
+    """The lines of the example that an error passed through."""
+    found = []
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.startswith(chapter.file):
+            found.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def numbers_strange(chapter: Chapter) -> list[int]:
+    """Every number that the chapter tells is a number in its program, which asserts it.
+
+    Numbers of chapters, threads and statements are none that can be computed; nor is what happened upstream.
+    """
+    nodes = [node for _, code in chapter.programs() for node in ast.walk(ast.parse(code))]
+    known = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    ours = "\n".join(text for heading, text in chapter.sections.items() if heading not in UPSTREAM)
+    return sorted(numbers(ours.partition(BEGIN)[0] + ours.partition("<!-- end of proofs -->")[2]) - known)
+
+
+def numbers(text: str) -> set[int]:
+    """The numbers that prose tells."""
+    words = re.sub(
+        r"\]\([^)]*\)|KV-[A-Z]+-\d\d|[\w.-]+/[\w.-]+#\d+|[Cc]hapters?\s+\d\d|[Ff]inding\s\d+", "]", prose(text)
+    )
+    told = re.findall(r"(?<![\w#.,-])(?:\d{1,3}(?:,\d{3})+|\d+)(?!\w)", words)
+    return {int(number.replace(",", "")) for number in told}
+
+
+def bugs_wrong(chapter: Chapter) -> list[str]:
+    """Every known bug begins with its public thread, under its own number, and names the statements it is about."""
+    found = items(chapter.sections.get(BUGS, ""))
+    thread = re.compile(r"\[([\w.-]+/[\w.-]+)#(\d+)\]\(https://github\.com/\1/(?:issues|pull)/\2\)[:,](?: .*)?")
+    wrong = [item for item in found if not thread.match(item)]
+    for item in found:
+        named = re.findall(r"KV-[A-Z]+-\d\d", item)
+        if not named or not set(named) <= set(STATEMENTS):
+            wrong.append(f"names no statement, or one that there is not: {item[:40]}")
+    return wrong if found else ["no bugs"]
+
+
+def reading_order_wrong(readme: str, chapters: Iterable[Chapter]) -> list[str]:
+    """The list of chapters is all of them, by title, in their order."""
+    listed = [f"{number}. [{title}]({target})" for number, title, target in _listed(readme)]
+    expected = [f"{int(each.number)}. [{each.title.partition(' ')[2]}]({each.file})" for each in chapters]
+    return [] if listed == expected else [f"must list: {', '.join(expected)}"]
+
+
+def _listed(readme: str) -> list[tuple[str, str, str]]:
+    return re.findall(r"^(\d+)\. \[([^\]]+)\]\(([^)]+)\)", readme, re.MULTILINE)

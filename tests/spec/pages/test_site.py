@@ -1,0 +1,136 @@
+"""The site: one command builds it from the pages, and it needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from .lints import SPEC
+
+ROOT = SPEC.parent
+SECONDS_MAX = 120
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+"""What a browser fetches by itself, by tag. A link to click on is none of it."""
+
+
+class Loads(HTMLParser):
+    """Collects what a page makes a browser fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        if tag == "link" and told.get("rel") in ("canonical", "next", "prev"):
+            return
+        self.found += [told[name] or "" for name in (LOADED.get(tag, ""), "srcset") if name in told]
+
+
+def loads(html: str) -> list[str]:
+    """What ``html`` makes a browser fetch."""
+    parser = Loads()
+    parser.feed(html)
+    return parser.found
+
+
+def foreign(name: str, text: str) -> list[str]:
+    """What a file of the site takes from elsewhere."""
+    fetched = loads(text) if name.endswith(".html") else []
+    if name.endswith((".css", ".html", ".svg")):
+        fetched += re.findall(r"(?:url\(|@import\s)\s*[\"']?([^\"')\s;]+)", text)
+    return [each for each in fetched if re.match(r"(?:https?:)?//", each)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as the first page says, strictly: a dead link or anchor is an error."""
+    directory = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(directory)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX)
+    assert finished.returncode == 0, finished.stderr
+    return directory
+
+
+def texts(site: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(site.rglob("*")):
+        if path.suffix in {".html", ".css", ".svg", ".js"}:
+            yield path.relative_to(site).as_posix(), path.read_text(encoding="utf-8")
+
+
+def test_every_page_is_there(site: Path) -> None:
+    """Goal: no page is forgotten. Method: the pages of the specification, the findings, README."""
+    pages = [*SPEC.glob("*.md"), *(ROOT / "difftest" / "findings").rglob("*.md"), ROOT / "README.md"]
+    names = {page.relative_to(ROOT).with_suffix(".html").as_posix() for page in pages}
+    expected = {re.sub(r"README\.html$", "index.html", name) for name in names}
+    assert len(expected) > 20
+    assert set() == {name for name in expected if not (site / name).is_file()}
+
+
+def test_nothing_comes_from_elsewhere(site: Path) -> None:
+    """Goal: it can be read without a network, and tells nobody who reads it. Method: search what browsers fetch."""
+    assert {} == {name: found for name, text in texts(site) if (found := foreign(name, text))}
+
+
+def test_whatever_a_page_loads_is_there(site: Path) -> None:
+    """Goal: no style is missing, no picture broken. Method: look every file up from the page that loads it."""
+    missing = []
+    for name, text in texts(site):
+        for each in loads(text) if name.endswith(".html") and name != "404.html" else ():
+            if not each.startswith("data:") and not ((site / name).parent / each.partition("?")[0]).is_file():
+                missing.append((name, each))
+    assert [] == missing
+
+
+def test_pictures_are_on_their_pages(site: Path) -> None:
+    """Goal: a chapter's page shows its picture. Method: look for it among what the page loads."""
+    for chapter in sorted(SPEC.glob("[0-9]*.md")):
+        html = (site / "spec" / f"{chapter.stem}.html").read_text(encoding="utf-8")
+        assert f"pictures/{chapter.stem}.svg" in loads(html)
+
+
+def test_code_is_a_page(site: Path) -> None:
+    """Goal: whoever follows a link to code reads it. Method: one file of the reference."""
+    html = (site / "reference" / "kvreference" / "hit_lookup.py.html").read_text(encoding="utf-8")
+    assert "longest_hit" in html
+    assert 'href="../reference/kvreference/hit_lookup.py.html"' in (site / "spec" / "05-hit-lookup.html").read_text(
+        "utf-8"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.html", '<script src="https://cdn.example/a.js"></script>', ["https://cdn.example/a.js"]),
+        ("a.html", '<link rel="stylesheet" href="//fonts.example/a">', ["//fonts.example/a"]),
+        ("a.html", '<img src="http://example/a.png" alt="">', ["http://example/a.png"]),
+        ("a.html", '<a href="https://example/">read</a><link rel="canonical" href="https://example/">', []),
+        ("a.html", '<script src="../a.js"></script>', []),
+        ("a.css", "@font-face{src:url('https://fonts.example/a.woff')}", ["https://fonts.example/a.woff"]),
+        ("a.css", "a{background:url(data:image/png;base64,aa)}", []),
+        ("a.svg", '<style>@import "https://fonts.example/a";</style>', ["https://fonts.example/a"]),
+    ],
+)
+def test_what_comes_from_elsewhere_would_be_found(name: str, text: str, found: list[str]) -> None:
+    """Goal: the search can fail, and does not without a reason. Method: one file of each kind."""
+    assert found == foreign(name, text)
+
+
+def test_a_dead_link_fails_the_build(tmp_path: Path) -> None:
+    """Goal: strict is strict. Method: a site of one page with a dead anchor, built with this site's rules."""
+    validation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("validation:")[2].partition("nav:")[0]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# A\n\n[b](#b)\n")
+    (tmp_path / "mkdocs.yml").write_text(
+        f"site_name: a\ntheme: {{name: mkdocs, highlightjs: false}}\nvalidation:{validation}"
+    )
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_MAX)
+    assert finished.returncode == 1
+    assert "#b" in finished.stderr
