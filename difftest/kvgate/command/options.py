@@ -44,8 +44,8 @@ Sut: TypeAlias = Annotated[
     typer.Option(
         "--sut",
         metavar="NAME",
-        help="The system under test: stock (vLLM 0.20.2 as installed), retention (the same with the plug-in), reference, "
-        "or module:factory.",
+        help="The system under test: stock (vLLM 0.20.2 as installed), retention (the same with the plug-in), "
+        "reference, or module:factory.",
     ),
 ]
 Preloads: TypeAlias = Annotated[

@@ -26,7 +26,10 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "model": ((*CHECK, "--model", "llama"), "unknown model 'llama': give one of full, "),
     "second model": ((*CHECK, "--model", "full", "--model", "no.json"), "unknown model 'no.json'"),
     "model that is no model": ((*CHECK, "--model", "junk"), "junk: "),
-    "system": (("check", "--sut", "vllm"), "unknown system 'vllm': give one of stock, reference, retention, or module:factory"),
+    "system": (
+        ("check", "--sut", "vllm"),
+        "unknown system 'vllm': give one of stock, reference, retention, or module:factory",
+    ),
     "time": (("check", "--sut", "reference", "--time-budget", "soon"), "--time-budget soon: not a time; "),
     "no time": (("check", "--sut", "reference", "--time-budget", "0s"), "--time-budget 0s: not a time; "),
     "report that is a file": ((*CHECK, "--report", "junk"), "--report junk: cannot be written: File exists"),
