@@ -9,8 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from typing import TypeVar
 
 from attrs import field, frozen
 
@@ -22,6 +23,10 @@ JOBS = 2
 """How many processes prove at once, unless told otherwise."""
 
 
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
 class Outcome(Enum):
     """What a judgement comes to."""
 
@@ -30,6 +35,8 @@ class Outcome(Enum):
     EMPTY = "empty"
     """What is assumed cannot be, or a mutant that should be refuted is proved: it says nothing."""
     UNKNOWN = "unknown"
+    SILENT = "silent"
+    """It says nothing of the values that were fixed: what it assumes is not so there."""
 
 
 @frozen
@@ -60,7 +67,9 @@ class Judgement:
         verdicts = [proof.verdict for proof in self.mutants.values()]
         if self.proof.verdict is Verdict.REFUTED:
             return Outcome.REFUTED
-        if Verdict.PROVED in verdicts or None in self.witnesses.values():
+        if self.proof.verdict is Verdict.EMPTY:
+            return Outcome.SILENT if self.task.fixed else Outcome.EMPTY
+        if {Verdict.PROVED, Verdict.EMPTY} & set(verdicts) or None in self.witnesses.values():
             return Outcome.EMPTY
         if Verdict.UNKNOWN in (self.proof.verdict, *verdicts):
             return Outcome.UNKNOWN
@@ -91,11 +100,16 @@ def judge(obligation: Obligation, task: Task, proof_only: bool = False) -> Judge
 
 def judge_all(tasks: Sequence[Task], proof_only: bool = False, jobs: int = JOBS) -> Iterator[Judgement]:
     """Judge ``tasks`` in ``jobs`` processes; each is yielded in its turn, as soon as it is done."""
-    if jobs == 1 or len(tasks) == 1:
-        yield from (_judge((task, proof_only)) for task in tasks)
-        return
+    yield from in_processes(_judge, [(task, proof_only) for task in tasks], jobs)
+
+
+def in_processes(work: Callable[[Given], Result], given: Sequence[Given], jobs: int) -> Iterator[Result]:
+    """What ``work`` makes of each of ``given``, in its turn, in ``jobs`` processes of their own.
+
+    Even one is done elsewhere: z3 handles interrupts itself while it works, and loses them.
+    """
     with multiprocessing.get_context("spawn").Pool(jobs, _leave_interrupts) as pool:
-        yield from pool.imap(_judge, [(task, proof_only) for task in tasks])
+        yield from pool.imap(work, given)
 
 
 def _judge(work: tuple[Task, bool]) -> Judgement:

@@ -15,13 +15,13 @@ many keys have the value:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import z3
 from attrs import evolve, frozen
 
-from kvspec.symbolic import Condition, NotDecidableError, Number, Term, Truth, current_path, either, expression_of
+from kvspec.symbolic import Condition, Number, Term, Truth, current_path, either, expression_of
 
 Key: TypeAlias = "Number | tuple[Number, ...]"
 
@@ -98,10 +98,6 @@ class FiniteMap:
         """A map of no entries."""
         return FiniteMap()
 
-    def mapped(self, change: Callable[[Any], Any]) -> FiniteMap:
-        """The map of the changed values; 0 stays 0."""
-        return FiniteMap({key: change(value) for key, value in self.entries.items()})
-
     def count(self, value: Any) -> Any:
         """How many keys have ``value``, which is not 0."""
         if not self._tally:
@@ -126,8 +122,8 @@ class Everywhere:
     """Every key."""
 
 
-Place: TypeAlias = "tuple[z3.ArithRef, ...] | Wherever | Everywhere | None"
-"""Where something was put; None if all values were changed."""
+Place: TypeAlias = "tuple[z3.ArithRef, ...] | Wherever | Everywhere"
+"""Where something was put."""
 
 
 @frozen(eq=False)
@@ -152,7 +148,7 @@ class UnknownMap:
         place = _place(key)
         value: Number = self._base(place)
         for at, change in self.changes:
-            value = change(value) if at is None else either(_is_at(at, place, value), change, value)
+            value = either(_is_at(at, place, value), change, value)
         return value
 
     def put(self, key: Key, value: Number) -> UnknownMap:
@@ -167,17 +163,11 @@ class UnknownMap:
         """A map that is 0 everywhere."""
         return evolve(self, changes=(*self.changes, (Everywhere(), 0)))
 
-    def mapped(self, change: Callable[[Any], Any]) -> UnknownMap:
-        """The map of the changed values. Nothing can be counted in it."""
-        return evolve(self, changes=(*self.changes, (None, change)))
-
     def count(self, value: Number) -> Any:
         """How many keys have ``value``, which is not 0."""
         if not self.changes:
             return self._base_count(value)
         before, (at, put) = evolve(self, changes=self.changes[:-1]), self.changes[-1]
-        if at is None:
-            raise NotDecidableError("nothing can be counted in a map of which all values were changed")
         if isinstance(at, Everywhere):
             return 0
         number = before.count(value)

@@ -1,7 +1,7 @@
 """Code that forks, as one formula: all its ways at once, so that its caller does not fork.
 
-The code must not divide by what is not known: a way is told by what was decided on it, and by nothing else. On numbers
-there is one way, and nothing to be told.
+The code must not multiply or divide by what is not known: a way is told by what was decided on it, and by nothing else.
+On numbers there is one way, and nothing to be told.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 import z3
 
 from kvspec.paths import all_paths
-from kvspec.symbolic import Condition, Number, Truth, current_path, either, formula_of
+from kvspec.symbolic import Condition, NotDecidableError, Number, Truth, current_path, either, formula_of
 
 Said = TypeVar("Said")
 
@@ -25,6 +25,8 @@ def _ways(says: Callable[[], Said], given: Condition) -> Iterator[tuple[Conditio
         return says()
 
     for path, said in all_paths(run, by_lemmas=True):
+        if path.names_something:
+            raise NotDecidableError("code that is folded into a formula multiplies or divides by what is not known")
         when = z3.simplify(z3.And(*path.solver.assertions()))
         yield (True if z3.is_true(when) else Truth(when)), said
 

@@ -8,7 +8,7 @@ not taken. When z3 cannot tell, it is taken: to look at an impossible way costs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import z3
 
@@ -30,8 +30,12 @@ class ImpossibleError(Exception):
 class Path:
     """One way. While it is run it knows what is so on it."""
 
-    def __init__(self, solver: z3.Solver, decisions: list[list[bool]], by_lemmas: bool) -> None:
+    def __init__(
+        self, solver: z3.Solver, decisions: list[list[bool]], by_lemmas: bool, memory: dict[str, Any] | None = None
+    ) -> None:
         self.solver = solver
+        self.memory = {} if memory is None else memory
+        """What is the same on every way, and need be made only once; gone when the last way was taken."""
         self._decisions = decisions
         """Per fork, the way that is taken, and whether the other is still to be taken."""
         self._taken = 0
@@ -87,6 +91,11 @@ class Path:
         self._say(formula if choice else z3.Not(formula))
         return choice
 
+    @property
+    def names_something(self) -> bool:
+        """Whether an unknown was made on it."""
+        return self._named > 0
+
     def fresh(self, prefix: str) -> z3.ArithRef:
         """A new unknown; the same one whenever this way is run."""
         self._named += 1
@@ -103,9 +112,10 @@ def all_paths(function: Callable[[], Result], by_lemmas: bool) -> Iterator[tuple
     """
     solver = z3.Solver()
     decisions: list[list[bool]] = []
+    memory: dict[str, Any] = {}
     for _ in range(PATHS_MAX):
         solver.push()
-        path = Path(solver, decisions, by_lemmas)
+        path = Path(solver, decisions, by_lemmas, memory)
         try:
             with on(path):
                 result = function()

@@ -18,7 +18,7 @@ from attrs import evolve, frozen
 
 from kvspec.maps import FiniteMap, UnknownMap
 from kvspec.obligation import NO_VALUES, AMap, Count, Lemma, Mutant, Obligation
-from kvspec.paths import Path, all_paths
+from kvspec.paths import ImpossibleError, Path, all_paths
 from kvspec.symbolic import (
     Condition,
     NotDecidableError,
@@ -46,6 +46,19 @@ class Verdict(Enum):
     PROVED = "proved"
     REFUTED = "refuted"
     UNKNOWN = "unknown"
+    EMPTY = "empty"
+    """What is assumed cannot be: nothing was shown."""
+
+
+@frozen
+class Raised:
+    """The code that is proved raised an error on a way."""
+
+    error: Exception
+
+
+NOT_ASSUMED = object()
+"""A way on which what is assumed is not so."""
 
 
 @frozen
@@ -61,7 +74,7 @@ class Proof:
     confirmed: bool | None = None
     """Whether it fails on these values as numbers too; None if they cannot be run, because of what is counted."""
     detail: str = ""
-    """Why it is unknown."""
+    """Why it is unknown, or what was raised."""
 
 
 def prove(obligation: Obligation, fixed: Mapping[str, int] = NO_VALUES, effort: int = EFFORT) -> Proof:
@@ -85,18 +98,21 @@ def _attempt(obligation: Obligation, fixed: Mapping[str, int], effort: int, by_l
         for path, unknowns, shown in _cases(obligation, obligation.shows, fixed, by_lemmas):
             ways += 1
             path.solver.set("rlimit", effort)
+            raised = repr(shown.error) if isinstance(shown, Raised) else ""
+            if isinstance(shown, Raised):
+                shown = False
             answer = path.solver.check(z3.Not(formula_of(shown)))
             if answer == z3.sat:
                 values = _smallest(path, shown, obligation, fixed, unknowns)
                 confirmed = _fails(obligation, values)
-                return Proof(Verdict.REFUTED, ways, time.perf_counter() - started, values, confirmed)
+                return Proof(Verdict.REFUTED, ways, time.perf_counter() - started, values, confirmed, raised)
             if answer == z3.unknown:
                 undecided = f"z3 gives up on way {ways}: {path.solver.reason_unknown()}"
     except NotDecidableError as error:
         undecided = str(error)
-    if not undecided and not ways:
+    verdict = Verdict.UNKNOWN if undecided else Verdict.PROVED if ways else Verdict.EMPTY
+    if verdict is Verdict.EMPTY:
         undecided = "what is assumed cannot be: nothing was proved"
-    verdict = Verdict.UNKNOWN if undecided else Verdict.PROVED
     return Proof(verdict, ways, time.perf_counter() - started, detail=undecided)
 
 
@@ -106,7 +122,7 @@ def witness(obligation: Obligation, name: str, fixed: Mapping[str, int] = NO_VAL
     for by_lemmas in (True, False):
         for path, unknowns, seen in _cases(obligation, said, fixed, by_lemmas):
             path.solver.set("rlimit", EFFORT)
-            if path.solver.check(formula_of(seen)) == z3.sat:
+            if not isinstance(seen, Raised) and path.solver.check(formula_of(seen)) == z3.sat:
                 values = _values(path.solver.model(), obligation, fixed, unknowns)
                 if _has_maps(obligation) or holds(obligation, values, said):
                     return values
@@ -127,11 +143,11 @@ def holds(obligation: Obligation, values: Values, said: Callable[[Any], Any] | N
 
 def _cases(
     obligation: Obligation, said: Callable[[Any], Any], fixed: Mapping[str, int], by_lemmas: bool
-) -> Iterator[tuple[Path, SimpleNamespace, Condition]]:
+) -> Iterator[tuple[Path, SimpleNamespace, Condition | Raised]]:
     """Every way through what is assumed and what is ``said``, with the values that the unknowns then have."""
     last: list[SimpleNamespace] = []
 
-    def run() -> Condition | None:
+    def run() -> Any:
         path = current_path()
         unknowns = _unknowns(obligation, fixed)
         last[:] = [unknowns]
@@ -140,20 +156,36 @@ def _cases(
                 path.assume(getattr(unknowns, name).z3 >= unknown.least)
                 if unknown.most is not None:
                     path.assume(getattr(unknowns, name).z3 <= unknown.most)
-        assumed = obligation.given(unknowns)
-        if isinstance(assumed, Truth):
-            path.assume(assumed.z3)
-        elif not assumed:
-            return None
-        for lemma in obligation.lemmas(unknowns):
-            values = SimpleNamespace(**lemma.values)
-            path.fact(formula_of(implies(_premise(lemma, values), lemma.obligation.shows(values))))
-        result: Condition = said(unknowns)
-        return result
+        try:
+            return _assumed_and_said(obligation, said, unknowns)
+        except (NotDecidableError, ImpossibleError):
+            raise
+        except Exception as error:
+            return Raised(error)
 
     for path, shown in all_paths(run, by_lemmas):
-        if shown is not None and path.may_be(z3.BoolVal(True)):
+        if shown is NOT_ASSUMED:
+            continue
+        if not isinstance(shown, (bool, Truth, Raised)):
+            raise NotDecidableError(f"{shown!r} is no truth, and nothing is proved of it")
+        if path.may_be(z3.BoolVal(True)):
             yield path, last[0], shown
+
+
+def _assumed_and_said(obligation: Obligation, said: Callable[[Any], Any], unknowns: SimpleNamespace) -> Any:
+    """What is ``said`` of the unknowns where what is assumed is so, with the lemmas at hand."""
+    path = current_path()
+    assumed = obligation.given(unknowns)
+    if isinstance(assumed, Truth):
+        path.assume(assumed.z3)
+    elif not isinstance(assumed, bool):
+        raise NotDecidableError(f"{assumed!r} is no truth, and cannot be assumed")
+    elif not assumed:
+        return NOT_ASSUMED
+    for lemma in obligation.lemmas(unknowns):
+        values = SimpleNamespace(**lemma.values)
+        path.fact(formula_of(implies(_premise(lemma, values), lemma.obligation.shows(values))))
+    return said(unknowns)
 
 
 def _premise(lemma: Lemma, values: SimpleNamespace) -> Condition:
@@ -231,7 +263,11 @@ def _fails(obligation: Obligation, values: Values) -> bool | None:
     """
     if _has_maps(obligation):
         return None
-    return not holds(obligation, values) and bool(obligation.given(SimpleNamespace(**values)))
+    try:
+        return bool(obligation.given(SimpleNamespace(**values))) and not holds(obligation, values)
+    except Exception:
+        # As it did on terms.
+        return True
 
 
 def _has_maps(obligation: Obligation) -> bool:

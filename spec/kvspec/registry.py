@@ -1,4 +1,4 @@
-"""All obligations, by their ids, in the order of the chapters."""
+"""All obligations, by their ids, module by module."""
 
 from __future__ import annotations
 

@@ -63,10 +63,10 @@ class Truth:
         self.z3 = formula
 
     def __eq__(self, other: object) -> Any:
-        return Truth(self.z3 == formula_of(other)) if isinstance(other, (bool, Truth)) else NotImplemented
+        return _compared(self, other, same=True)
 
     def __ne__(self, other: object) -> Any:
-        return Truth(self.z3 != formula_of(other)) if isinstance(other, (bool, Truth)) else NotImplemented
+        return _compared(self, other, same=False)
 
     def __bool__(self) -> bool:
         return current_path().decide(self.z3)
@@ -143,10 +143,10 @@ class Term:
         return Truth(self.z3 >= expression_of(other))
 
     def __eq__(self, other: object) -> Any:
-        return Truth(self.z3 == expression_of(other)) if isinstance(other, (int, Term)) else NotImplemented
+        return _compared(self, other, same=True)
 
     def __ne__(self, other: object) -> Any:
-        return Truth(self.z3 != expression_of(other)) if isinstance(other, (int, Term)) else NotImplemented
+        return _compared(self, other, same=False)
 
     def __bool__(self) -> bool:
         return current_path().decide(self.z3 != 0)
@@ -166,16 +166,46 @@ Number: TypeAlias = "Term | int"
 Condition: TypeAlias = "Truth | bool"
 
 
-def expression_of(number: Number | Truth) -> z3.ArithRef:
-    """``number`` as z3 knows it."""
+def expression_of(number: object) -> z3.ArithRef:
+    """``number`` as z3 knows it; a truth counts as 1 or 0.
+
+    Raises:
+        NotDecidableError: it is no integer.
+    """
     if isinstance(number, Truth):
         return z3.If(number.z3, z3.IntVal(1), z3.IntVal(0))
-    return number.z3 if isinstance(number, Term) else z3.IntVal(number)
+    if isinstance(number, Term):
+        return number.z3
+    if isinstance(number, int):
+        return z3.IntVal(int(number))
+    raise NotDecidableError(f"{number!r} is no integer")
 
 
-def formula_of(condition: Condition) -> z3.BoolRef:
-    """``condition`` as z3 knows it."""
-    return condition.z3 if isinstance(condition, Truth) else z3.BoolVal(condition)
+def formula_of(condition: object) -> z3.BoolRef:
+    """``condition`` as z3 knows it.
+
+    Raises:
+        NotDecidableError: it is no truth. A number is none: Python's ``&`` and ``|`` of numbers are something else.
+    """
+    if isinstance(condition, Truth):
+        return condition.z3
+    if isinstance(condition, bool):
+        return z3.BoolVal(condition)
+    raise NotDecidableError(f"{condition!r} is no truth")
+
+
+def _compared(first: Term | Truth, second: object, same: bool) -> Any:
+    """Whether two are equal, or are not; a truth is 1 or 0, as in Python.
+
+    Else Python would compare which objects they are, and a statement would be false without a word.
+    """
+    if second is None or isinstance(second, str):
+        return NotImplemented
+    if isinstance(first, Truth) and isinstance(second, (bool, Truth)):
+        equal = first.z3 == formula_of(second)
+    else:
+        equal = expression_of(first) == expression_of(second)
+    return Truth(equal if same else z3.Not(equal))
 
 
 def is_known(expression: z3.ArithRef) -> bool:

@@ -80,6 +80,19 @@ def test_without_witnesses_and_mutants_only_the_proof_counts() -> None:
     assert (Outcome.PROVED, {}, {}) == (fixed.outcome, fixed.witnesses, fixed.mutants)
 
 
+def test_what_says_nothing_of_fixed_values_is_silent() -> None:
+    """What it assumes is not so there: that is no failure of theirs. Without fixed values it is."""
+    narrow = evolve(SOUND, given=lambda u: u.window >= 10)
+    assert Outcome.SILENT is judge(narrow, Task("test.skipped", {"window": 3})).outcome
+    assert Outcome.PROVED is judge(narrow, Task("test.skipped", {"window": 30})).outcome
+
+
+def test_a_mutant_that_makes_the_assumption_impossible_is_not_refuted() -> None:
+    """It breaks something else."""
+    judged = judge(evolve(SOUND, given=lambda u: attention.tokens_skipped(u.computed, u.window) <= u.computed), TASK)
+    assert Outcome.EMPTY is judged.outcome
+
+
 def test_processes_beside_each_other_say_the_same() -> None:
     """In the order in which they were asked, and with the same effort."""
     tasks = [Task(name) for name in list(obligations())[:4]]

@@ -18,6 +18,7 @@ from kvspec.maps import FiniteMap
 from kvspec.obligation import AMap, Count, Lemma, Obligation, Patch, Tier, only
 from kvspec.products import larger
 from kvspec.prover import Verdict, holds, prove, survives, witness
+from kvspec.symbolic import implies, negated
 
 
 def statement(shows: Any, given: Any = lambda u: True, **others: Any) -> Obligation:
@@ -96,8 +97,55 @@ def test_what_is_never_so_proves_nothing() -> None:
     """Whether the assumption is a truth, a bool, or a contradiction between numbers."""
     for given in (lambda u: u.x < 0, lambda u: bool(u.x > 3) and bool(u.x < 2), lambda u: False):
         proof = prove(statement(lambda u: u.x == 17, given))
-        assert (Verdict.UNKNOWN, 0) == (proof.verdict, proof.ways)
+        assert (Verdict.EMPTY, 0) == (proof.verdict, proof.ways)
         assert "what is assumed cannot be" in proof.detail
+
+
+@pytest.mark.parametrize(
+    "false",
+    [
+        lambda u: negated((u.x < 5) == 1),
+        lambda u: (u.x < 5) != 1,
+        lambda u: (u.x < 5) != u.y,
+        lambda u: u.y != (u.x < 5),
+        lambda u: implies(u.y == True, u.x >= 5),  # noqa: E712
+    ],
+)
+def test_a_truth_beside_a_number_is_one_or_zero(false: Any) -> None:
+    """As in Python; else two objects would be compared, and what is false would be proved."""
+    proof = prove(statement(false, unknowns={"x": Count(), "y": Count(0, 1)}))
+    assert (Verdict.REFUTED, True) == (proof.verdict, proof.confirmed)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda u: (u.x >= 0) & 2,
+        lambda u: (u.x >= 0) & u.y,
+        lambda u: u.x * 0.5 == 0,
+        lambda u: (u.x >= 0) == 1.5,
+        lambda u: u.x if u.x > 5 else u.y,
+        lambda u: True if u.x > 5 else None,
+    ],
+)
+def test_what_is_no_truth_is_not_proved(odd: Any) -> None:
+    """Numbers as truths, fractions, and nothing at all."""
+    assert Verdict.UNKNOWN is prove(statement(odd)).verdict
+    assert Verdict.UNKNOWN is prove(statement(lambda u: True, given=odd)).verdict
+
+
+def test_code_that_raises_is_refuted() -> None:
+    """With the values for which it does, and the error; nothing else ends with it."""
+
+    def raises(u: Any) -> Any:
+        if u.x == 3:
+            raise ValueError("three")
+        return True
+
+    proof = prove(statement(raises))
+    assert (Verdict.REFUTED, True, "ValueError('three')") == (proof.verdict, proof.confirmed, proof.detail)
+    assert proof.counterexample == {"x": 3, "y": 0}
+    assert Verdict.PROVED is prove(statement(raises, given=lambda u: u.x < 3)).verdict
 
 
 def test_a_lemma_is_used() -> None:

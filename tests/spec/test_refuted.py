@@ -6,14 +6,17 @@ refute all of them, and read what both said.
 
 from __future__ import annotations
 
+from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from kvreference.statements import STATEMENTS
 from kvspec.prover import Proof, Verdict, prove
 from kvspec.refuted.designs import DESIGNS
-from kvspec.refuted.pins import STEPS_MAX, lived
+from kvspec.refuted.pins import STEPS_MAX, by_count, lived
 from kvspec.refuted.replay import Replay
 
 FEWEST = 8
@@ -57,6 +60,7 @@ def test_z3_and_the_run_agree(name: str) -> None:
     proof, replay = refuted(name)
     assert Verdict.REFUTED is proof.verdict
     assert proof.confirmed is True
+    assert (True, False) == (replay.design_fails, replay.sound_fails)
     assert replay.shows_it
     assert replay.operations
     assert DESIGNS[name].statement in STATEMENTS
@@ -84,17 +88,37 @@ def test_the_way_is_the_shortest(name: str) -> None:
         assert Verdict.PROVED is prove(DESIGNS[name].obligation, {"length": length}).verdict
 
 
+def test_what_z3_is_told_of_pins_is_what_the_pool_does() -> None:
+    """Every way of up to five actions that can be asked for ends alike, in numbers and in the refuted pool."""
+    compared = 0
+    for length in range(1, 6):
+        for actions in product(range(5), repeat=length):
+            legal, life = lived(way(*actions))
+            if legal:
+                assert life == evolve(by_count(actions), known=life.known)
+                compared += 1
+    assert compared > 50
+
+
+def test_a_trace_shows_something_only_if_the_design_fails() -> None:
+    """Taking a block changes its count, and is no failure; neither would be two different ones."""
+    harmless = DESIGNS["pin-by-count-loses-block"].replay(vars(way(0)))
+    assert harmless.design != harmless.sound
+    assert not harmless.shows_it
+    assert not evolve(harmless, design_fails=True, sound_fails=True).shows_it
+
+
+def way(*actions: int) -> SimpleNamespace:
+    """A way as z3 gives it."""
+    padded = [*actions, *(0,) * (STEPS_MAX - len(actions))]
+    return SimpleNamespace(length=len(actions), **{f"action_{step}": action for step, action in enumerate(padded)})
+
+
 def test_a_way_that_cannot_be_asked_for_is_none() -> None:
     """A block cannot be hit before it holds something, given up by nobody, or demoted where it is not pinned."""
 
-    class Way:
-        def __init__(self, *actions: int) -> None:
-            self.length = len(actions)
-            for step in range(STEPS_MAX):
-                setattr(self, f"action_{step}", actions[step] if step < len(actions) else 0)
-
     def legal(*actions: int) -> Any:
-        return lived(Way(*actions))[0]
+        return lived(way(*actions))[0]
 
     assert [True, True, True] == [legal(0), legal(0, 1, 2, 2), legal(0, 3, 4)]
     assert [False, False, False, False] == [legal(1), legal(2), legal(0, 0), legal(0, 4)]

@@ -12,6 +12,7 @@ from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAU
 from kvgate.errors import UsageError
 
 if TYPE_CHECKING:
+    from kvgate.proving.designs import Refutation
     from kvspec.judgement import Judgement, Task
 
 UNKNOWN = NOT_EXHAUSTIVE
@@ -45,8 +46,8 @@ def prove(
     An obligation counts as proved only if all its witnesses are found and all its mutants refuted: else it might say
     nothing. Tier P is proved for all sizes, tier B within the bound that is printed.
 
-    Exit 0 if all are proved, 1 if one is refuted or says nothing, 4 if z3 could not decide one, 130 if interrupted. A
-    design that does not work is expected to end with 1.
+    Exit 0 if all are proved, 1 if one is refuted or says nothing, 4 if z3 could not decide one, 130 if interrupted.
+    Designs that do not work are expected to end with 1; with 0 if one of them is not refuted.
 
     Examples:
 
@@ -58,12 +59,16 @@ def prove(
 
       kvgate prove --design mask-without-shift
     """
-    if design and (model or obligation):
+    if design and (model or obligation or proof_only):
         raise UsageError("--design stands alone: a design has its own geometry and its own obligation")
     if list_only:
-        from kvgate.proving.listing import listing
+        from kvgate.proving.designs import chosen as designs_chosen
+        from kvgate.proving.listing import listing, listing_as_json
+        from kvgate.proving.tasks import chosen
 
-        typer.echo(listing(), nl=False)
+        names = [] if design else chosen(obligation or ())
+        designs = designs_chosen(design or ["all"]) if design or not obligation else []
+        typer.echo((listing_as_json if output is TableFormat.JSON else listing)(names, designs))
         return
     if design:
         _refute(design, output)
@@ -103,7 +108,7 @@ def _rest(judgements: Sequence[Judgement], asked: int, seconds: float, in_detail
     from kvgate.proving import report
     from kvspec.judgement import Outcome
 
-    told = [each for each in judgements if in_detail or each.outcome is not Outcome.PROVED]
+    told = [each for each in judgements if in_detail or each.outcome not in (Outcome.PROVED, Outcome.SILENT)]
     lines = [line for each in told for line in ("", *report.details(each))]
     return [*lines, "", *report.summary(judgements, asked, seconds), *(["interrupted"] if ended != "completed" else [])]
 
@@ -136,17 +141,31 @@ def _code(judgements: Sequence[Judgement]) -> int:
     return UNKNOWN if Outcome.UNKNOWN in outcomes else AGREEMENT
 
 
-def _refute(names: list[str], output: TableFormat) -> None:
+def _refute(names: Sequence[str], output: TableFormat) -> None:
     """Refute designs, and end: with 1 if each is refuted by z3 and by its trace, as it should be.
 
     Raises:
         UsageError: there is no such design.
     """
-    from kvgate.proving.designs import as_json, chosen, refute, told
+    from kvgate.proving.designs import as_json, chosen, refute_all, told
+    from kvspec.prover import Verdict
 
-    refuted = [refute(each) for each in chosen(names)]
-    if output is TableFormat.JSON:
-        typer.echo(as_json(refuted))
-    else:
-        typer.echo("\n\n".join(told(each) for each in refuted))
-    raise typer.Exit(DIVERGENCE if all(each.is_refuted for each in refuted) else UNKNOWN)
+    refuted = []
+    ended = "completed"
+    try:
+        for each in refute_all(chosen(names)):
+            refuted.append(each)
+            if output is TableFormat.TEXT:
+                typer.echo(f"{told(each)}\n")
+    except KeyboardInterrupt:
+        ended = "interrupted"
+    typer.echo(as_json(refuted, ended) if output is TableFormat.JSON else _sum_of(refuted, ended))
+    if ended == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    undecided = any(each.proof.verdict is Verdict.UNKNOWN for each in refuted)
+    raise typer.Exit(UNKNOWN if undecided else DIVERGENCE if all(each.is_refuted for each in refuted) else AGREEMENT)
+
+
+def _sum_of(refuted: Sequence[Refutation], ended: str) -> str:
+    told = f"{sum(each.is_refuted for each in refuted)} of {len(refuted)} refuted"
+    return told if ended == "completed" else f"{told}\ninterrupted"

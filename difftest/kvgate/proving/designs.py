@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -13,16 +13,17 @@ from kvgate.explorer.scheduler_world import describe_move
 from kvgate.proving.report import values_told
 from kvreference.scheduler.operations import Step, Submit
 from kvreference.statements import STATEMENTS
+from kvspec.judgement import in_processes
 from kvspec.prover import Proof, Verdict, prove
 from kvspec.refuted.designs import DESIGNS
-from kvspec.refuted.replay import Refuted, Replay
+from kvspec.refuted.replay import Replay
 
 
 @frozen
 class Refutation:
     """A design, and what was seen of it."""
 
-    design: Refuted
+    name: str
     proof: Proof
     replay: Replay | None
     """None if z3 did not refute it."""
@@ -33,30 +34,34 @@ class Refutation:
         return self.proof.verdict is Verdict.REFUTED and self.replay is not None and self.replay.shows_it
 
 
-def chosen(names: Sequence[str]) -> list[Refuted]:
-    """The designs called so; all of them for ``all``.
+def chosen(names: Sequence[str]) -> list[str]:
+    """The designs called so, each once; all of them for ``all``.
 
     Raises:
         UsageError: there is no such design.
     """
     if "all" in names:
-        return list(DESIGNS.values())
+        return list(DESIGNS)
     for name in names:
         if name not in DESIGNS:
             raise UsageError(f"unknown design {name!r}: give one of {', '.join(DESIGNS)}, or all")
-    return [DESIGNS[name] for name in dict.fromkeys(names)]
+    return list(dict.fromkeys(names))
 
 
-def refute(design: Refuted) -> Refutation:
-    """Ask z3, and run what it answers."""
+def refute_all(names: Sequence[str]) -> Iterator[Refutation]:
+    """Ask z3 about each of the designs called so, and run what it answers: in a process that can be interrupted."""
+    yield from in_processes(_refute, names, jobs=1)
+
+
+def _refute(name: str) -> Refutation:
+    design = DESIGNS[name]
     proof = prove(design.obligation)
-    replay = None if proof.counterexample is None else design.replay(proof.counterexample)
-    return Refutation(design, proof, replay)
+    return Refutation(name, proof, None if proof.counterexample is None else design.replay(proof.counterexample))
 
 
 def told(refutation: Refutation) -> str:
     """The refutation as a story: the design, the guarantee, z3's values, the trace, and what both said."""
-    design, replay = refutation.design, refutation.replay
+    design, replay = DESIGNS[refutation.name], refutation.replay
     lines = [
         f"{design.name}: {design.story}",
         f"  violates {design.statement}: {STATEMENTS[design.statement]}",
@@ -79,17 +84,17 @@ def _line(operation: Any) -> str:
     )
 
 
-def as_json(refutations: Sequence[Refutation]) -> str:
+def as_json(refutations: Sequence[Refutation], ended: str) -> str:
     """The refutations, for a program."""
-    return json.dumps({"format": 1, "designs": [_row(each) for each in refutations]}, indent=1)
+    return json.dumps({"format": 1, "ended": ended, "designs": [_row(each) for each in refutations]}, indent=1)
 
 
 def _row(refutation: Refutation) -> dict[str, Any]:
-    replay = refutation.replay
+    design, replay = DESIGNS[refutation.name], refutation.replay
     return {
-        "design": refutation.design.name,
-        "statement": refutation.design.statement,
-        "story": refutation.design.story,
+        "design": design.name,
+        "statement": design.statement,
+        "story": design.story,
         "verdict": refutation.proof.verdict.value,
         "refuted": refutation.is_refuted,
         "values": values_told(refutation.proof.counterexample or {}),

@@ -88,7 +88,10 @@ def summary(judgements: Sequence[Judgement], asked: int, seconds: float) -> Iter
             f"{len(proved)} of {asked} proved: {tiers['P']} for all sizes (P), {tiers['B']} within a bound (B); "
             f"{counted(witnesses, 'witness', 'witnesses')}, {counted(mutants, 'mutant')}; {seconds:.1f} s"
         )
-    others = [f"{count} {outcome.value}" for outcome, count in outcomes.items() if outcome is not Outcome.PROVED]
+    if outcomes[Outcome.SILENT]:
+        yield f"{outcomes[Outcome.SILENT]} say nothing of this model: what they assume is not so of it"
+    well = (Outcome.PROVED, Outcome.SILENT)
+    others = [f"{count} {outcome.value}" for outcome, count in outcomes.items() if outcome not in well]
     if others:
         yield f"NOT PROVED: {', '.join(others)}"
     bounded: dict[str, Obligation] = {

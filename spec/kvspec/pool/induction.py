@@ -101,22 +101,18 @@ class _Heard:
         self.facts[formula.get_id()] = formula
 
 
-_SOUND: dict[str, tuple[Any, tuple[z3.BoolRef, ...]]] = {}
-"""What is assumed of the unknowns, and recalled with it: the same on every way, so it is made once."""
-
-
 def is_sound(u: Any) -> Any:
-    """The invariants hold wherever it matters."""
-    unknowns = repr(u)
-    if unknowns not in _SOUND:
+    """The invariants hold wherever it matters; what is recalled with them is the same on every way."""
+    path = current_path()
+    if "sound" not in path.memory:
         heard = _Heard()
         with on(heard):  # type: ignore[arg-type]
             state = before(u)
             holds = sound(state, points_of(state, operands(u), anywhere(u)))
-        _SOUND[unknowns] = holds, tuple(heard.facts.values())
-    holds, facts = _SOUND[unknowns]
+        path.memory["sound"] = holds, tuple(heard.facts.values())
+    holds, facts = path.memory["sound"]
     for fact in facts:
-        current_path().fact(fact)
+        path.fact(fact)
     return holds
 
 

@@ -117,11 +117,16 @@ ONLY_THESE_FORGET = of_every_step(
 )
 
 
+RESET_DONE = Reset.effect
+"""What a reset does, where nothing is broken."""
+
+
 def _all_forgotten(u: Any) -> Any:
     state, block = after(u), u.any_block
     kept = (state.refs[block] == u.refs[block]) & (state.named[u.any_entry] == u.named[u.any_entry])
-    free = implies((block >= 1) & (block < u.blocks), state.where[block] == FREE)
-    return negated(is_cached(state, block)) & (u.refs[block] == 0) & kept & free
+    free = implies((block >= 1) & (block < u.blocks), state.where[block] == FREE) & (state.pinned[block] == 0)
+    unlisted = (state.listed[u.any_content, block] == 0) & (state.begins[u.any_content, block] == 0)
+    return negated(is_cached(state, block)) & unlisted & (u.refs[block] == 0) & kept & free
 
 
 RESET = of_every_step(
@@ -136,6 +141,18 @@ RESET = of_every_step(
             "A reset leaves the pinned blocks in their queue.",
             Reset,
             lambda state, at: evolve(state, content=state.content.emptied(), begun=state.begun.emptied()),
+        ),
+        broken(
+            "reset-leaves-pins",
+            "A reset frees the pinned blocks, and their pins stay.",
+            Reset,
+            lambda state, at: evolve(RESET_DONE(state, at), pinned=state.pinned),
+        ),
+        broken(
+            "reset-leaves-the-map",
+            "A reset makes the blocks forget, and the cached map still lists them.",
+            Reset,
+            lambda state, at: evolve(RESET_DONE(state, at), listed=state.listed),
         ),
     ),
     {"something is pinned": lambda u: happens(u, Reset) & (u.pinned[u.any_block] != 0)},

@@ -20,6 +20,7 @@ from kvspec.obligation import Count, Obligation
 from kvspec.refuted.replay import Refuted, Replay
 
 BLOCKS_MAX = 3
+"""How many blocks are free, pinned and asked for at most."""
 
 
 def filled(pool: PinnedPool, free: int, pinned: int) -> PinnedPool:
@@ -48,16 +49,19 @@ def _replay(values: Mapping[str, Any]) -> Replay:
         Arrive(1, (Run(100, count),)),
         Admit(1, count),
     )
-    design, sound = (_answer(each(settings), operations) for each in (UnguardedGate, Manager))
-    return Replay(settings, operations, design, sound)
+    design, sound = (_is_refused(each(settings), operations) for each in (UnguardedGate, Manager))
+    return Replay(settings, operations, _told(design), _told(sound), design_fails=design, sound_fails=sound)
 
 
-def _answer(manager: Manager, operations: tuple[Operation, ...]) -> str:
+def _is_refused(manager: Manager, operations: tuple[Operation, ...]) -> bool:
     *before, last = operations
     for operation in before:
         manager.apply(operation)
-    answer = manager.apply(last)
-    return "refused, though nobody holds a block" if isinstance(answer, Refused) else "admitted"
+    return isinstance(manager.apply(last), Refused)
+
+
+def _told(refused: bool) -> str:
+    return "refused, though nobody holds a block" if refused else "admitted"
 
 
 GATES = (

@@ -64,7 +64,14 @@ def _hang(
     def replay(values: Mapping[str, Any]) -> Replay:
         sizes = SimpleNamespace(**values)
         design, sound = in_fact(shop, sizes, kind), in_fact(shop, sizes)
-        return Replay(shop.settings(sizes), tuple(design.operations), _told(design), _told(sound))
+        return Replay(
+            shop.settings(sizes),
+            tuple(design.operations),
+            _told(design),
+            _told(sound),
+            design_fails=design.hangs or design.set_back,
+            sound_fails=sound.hangs or sound.set_back,
+        )
 
     obligation = Obligation(
         id=f"refuted.{name}",

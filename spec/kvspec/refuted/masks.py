@@ -53,17 +53,24 @@ def _replay(values: Mapping[str, Any]) -> Replay:
         Arrive(1, prompt),
         LookUp(1),
     )
-    design, sound = (_hit(each(settings), operations) for each in (MaskWithoutShift, Manager))
-    return Replay(settings, operations, design, sound)
+    design, sound = (_hit_tokens(each(settings), operations) for each in (MaskWithoutShift, Manager))
+    return Replay(
+        settings,
+        operations,
+        f"a hit of {design} tokens",
+        f"a hit of {sound} tokens",
+        design_fails=design != boundary,
+        sound_fails=sound != boundary,
+    )
 
 
-def _hit(manager: Manager, operations: tuple[Operation, ...]) -> str:
+def _hit_tokens(manager: Manager, operations: tuple[Operation, ...]) -> int:
     *before, last = operations
     for operation in before:
         manager.apply(operation)
     hit = manager.apply(last)
     assert isinstance(hit, Hit)
-    return f"a hit of {hit.tokens} tokens"
+    return hit.tokens
 
 
 MASKS = (

@@ -7,7 +7,8 @@ is kept beside it. The way that z3 finds is then run on that pool, and on the pi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import evolve, frozen
@@ -149,7 +150,7 @@ def _obligation(name: str, statement: str, sentence: str, wrong: Callable[[Life]
     )
 
 
-def _run(pool: BlockPool, actions: list[int], tracked: Callable[[], bool]) -> Life:
+def _run(pool: BlockPool, actions: Sequence[int], tracked: Callable[[], bool]) -> Life:
     """What becomes of the block if ``pool`` does all this; scratch serves no hit, so it is cached when it is taken."""
     life = Life()
     for action in actions:
@@ -175,17 +176,27 @@ def _told(life: Life) -> str:
     return f"held by {life.holders}, a count of {life.count}, {where}, {pinned}"
 
 
-def _replay(values: Mapping[str, Any]) -> Replay:
+def by_count(actions: Sequence[int]) -> Life:
+    """What becomes of a block in the refuted pool."""
+    pool = CountingPool(SETTINGS.blocks, 1)
+    return _run(pool, actions, lambda: BLOCK in pool.tracked)
+
+
+def by_flag(actions: Sequence[int]) -> Life:
+    """What becomes of it in the pinned tier as it is."""
+    pool = PinnedPool(SETTINGS.blocks, False, 1)
+    return _run(pool, actions, lambda: BLOCK in pool.pinned)
+
+
+def _replay(values: Mapping[str, Any], wrong: Callable[[Life], Any]) -> Replay:
     actions = [values[f"action_{step}"] for step in range(values["length"])]
-    counting = CountingPool(SETTINGS.blocks, 1)
-    design = _run(counting, actions, lambda: BLOCK in counting.tracked)
-    pinned = PinnedPool(SETTINGS.blocks, False, 1)
-    sound = _run(pinned, actions, lambda: BLOCK in pinned.pinned)
-    return Replay(SETTINGS, tuple(map(Call, actions)), _told(design), _told(sound))
+    design, sound = by_count(actions), by_flag(actions)
+    calls = tuple(map(Call, actions))
+    return Replay(SETTINGS, calls, _told(design), _told(sound), bool(wrong(design)), bool(wrong(sound)))
 
 
 def _refuted(name: str, statement: str, story: str, sentence: str, wrong: Callable[[Life], Any]) -> Refuted:
-    return Refuted(name, statement, story, _obligation(name, statement, sentence, wrong), _replay)
+    return Refuted(name, statement, story, _obligation(name, statement, sentence, wrong), partial(_replay, wrong=wrong))
 
 
 PINS = (

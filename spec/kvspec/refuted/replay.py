@@ -21,11 +21,15 @@ class Replay:
     """What the refuted design said or came to, in one sentence."""
     sound: str
     """The same of the reference."""
+    design_fails: bool
+    """Whether the design did what must not be."""
+    sound_fails: bool
+    """The same of the reference."""
 
     @property
     def shows_it(self) -> bool:
-        """Whether the trace tells the two apart."""
-        return self.design != self.sound
+        """Whether the trace shows what is wrong with the design, and nothing wrong with the reference."""
+        return self.design_fails and not self.sound_fails
 
 
 @frozen

@@ -87,7 +87,6 @@ def test_two_maps_with_the_same_entries_are_equal() -> None:
 
 
 def test_filled_maps() -> None:
-    """A value from here to before there, and nothing elsewhere; mapped values leave 0 where it is."""
+    """A value from here to before there, and nothing elsewhere."""
     assert {2: 7, 3: 7} == entries_of(filled(2, 4, 7))
     assert {} == entries_of(filled(2, 2, 7))
-    assert {2: 8, 3: 8} == entries_of(filled(2, 4, 7).mapped(lambda value: value + 1))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kvspec.maps import FiniteMap, UnknownMap, filled
 from kvspec.paths import Path
-from kvspec.symbolic import NotDecidableError, Term, expression_of, on
+from kvspec.symbolic import Term, expression_of, on
 
 KEYS, VALUES = range(5), range(1, 4)
 AT, PUT, OLD = st.sampled_from(list(KEYS)), st.integers(0, 3), st.sampled_from(list(VALUES))
@@ -102,13 +102,3 @@ def test_what_is_seen_is_counted() -> None:
         assert not path.may_be(unknown.count(3).z3 == 0)
         assert path.may_be(unknown.count(3).z3 == 9)
         assert path.may_be(unknown.count(2).z3 == 0)
-
-
-def test_nothing_is_counted_where_all_values_changed() -> None:
-    """What a change of all values does to counts cannot be said; each value is still known."""
-    path = path_of()
-    with on(path):
-        changed = UnknownMap("some").put(1, 3).mapped(lambda value: value + 1)
-        assert 4 == only_value(path, changed[1])
-        with pytest.raises(NotDecidableError):
-            changed.count(4)

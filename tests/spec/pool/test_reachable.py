@@ -1,0 +1,87 @@
+"""The transition system, run on numbers.
+
+Goal: what is proved of any sound state is seen to be so in states that can be reached, and what breaks a transition
+breaks it there too: neither the proofs nor their mutants are about states that there are not. Method: walks at random
+from the initial state, through few blocks, entries, copies and contents, so that they meet.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from kvspec.maps import FiniteMap
+from kvspec.pool.contents import Reset
+from kvspec.pool.state import MAPS, Operands, State, initial
+from kvspec.pool.transitions import TRANSITIONS
+from kvspec.registry import obligations
+
+BLOCKS = 4
+TRIES, TRIES_OF_A_MUTANT = 100_000, 1_000_000
+"""How many transitions are tried, of which most cannot happen."""
+LEGS = (60, 400)
+"""After how many tries a walk begins anew, in turn: late everything is held, and early nothing is cached."""
+OF_STEPS = {name: each for name, each in obligations().items() if "transition" in each.unknowns}
+MUTANTS = [(name, mutant.name) for name, each in OF_STEPS.items() for mutant in each.mutants]
+SELDOM = {
+    # Everything must be given up, and something pinned, before a reset.
+    ("content-and-cached-map.reset-forgets-all", "something is pinned"),
+    # Two blocks in each of three places are more blocks than there are.
+    ("blocks-and-references.conserved", "blocks are in all three places"),
+    # Two copies, one behind the other.
+    ("partial-hits.destination-is-held", "a destination is the source of another copy"),
+}
+"""Witnesses that such walks hardly ever meet."""
+
+
+def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
+    """Steps of a walk: the unknowns of each, with an arbitrary point beside it."""
+    draw = random.Random(seed)
+    state = State(BLOCKS, **{name: FiniteMap() for name in MAPS})
+    for number in range(tries):
+        state = initial(state) if number % sum(LEGS) in (0, LEGS[0]) else state
+        place = draw.randrange(len(TRANSITIONS))
+        transition = TRANSITIONS[place]
+        at = Operands(*(draw.randint(least, most) for least, most in ((0, BLOCKS), (1, 5), (1, 5), (1, 2), (0, 2))))
+        if (transition is Reset and draw.random() < 0.5) or not transition.guard(state, at):
+            continue
+        yield SimpleNamespace(
+            **{name: getattr(state, name) for name in ("blocks", *MAPS)},
+            **{name: draw.randint(least, most) for name, (least, most) in POINT.items()},
+            transition=place,
+            **{f"at_{name}": getattr(at, name) for name in ("block", "entry", "other", "copy", "content")},
+        )
+        state = transition.effect(state, at)
+
+
+POINT = {"any_block": (0, BLOCKS), "any_entry": (1, 5), "any_copy": (1, 2), "any_content": (0, 2)}
+
+
+def first(seen: Callable[[SimpleNamespace], bool], tries: int, seed: str) -> SimpleNamespace | None:
+    """The first step of a walk of which something is ``seen``."""
+    return next((unknowns for unknowns in walk(tries, seed) if seen(unknowns)), None)
+
+
+def test_what_is_proved_is_so_wherever_one_gets() -> None:
+    """Every obligation, in every step; and nearly every witness is met on the way."""
+    unmet = {(name, witness) for name, each in OF_STEPS.items() for witness in each.witnesses}
+    steps = 0
+    for unknowns in walk(TRIES, "sound"):
+        steps += 1
+        for name, each in OF_STEPS.items():
+            assert each.shows(unknowns), name
+        unmet -= {(name, witness) for name, witness in unmet if OF_STEPS[name].witnesses[witness](unknowns)}
+    assert steps > TRIES / 20
+    assert unmet <= SELDOM, steps
+
+
+@pytest.mark.parametrize(("name", "mutant"), MUTANTS)
+def test_a_mutant_breaks_a_state_that_can_be_reached(name: str, mutant: str) -> None:
+    """Not only one that z3 makes up."""
+    obligation = OF_STEPS[name]
+    broken = next(each for each in obligation.mutants if each.name == mutant)
+    with broken.applied():
+        assert first(lambda unknowns: not obligation.shows(unknowns), TRIES_OF_A_MUTANT, "broken") is not None
