@@ -1,4 +1,4 @@
-"""What an attention kind is: three integer questions, and nothing else.
+"""What an attention kind is: three integer questions, and what follows from them.
 
 Every kind of attention differs from the others only in its answers to these three:
 

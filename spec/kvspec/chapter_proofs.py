@@ -17,6 +17,9 @@ from kvspec.registry import obligations
 
 BEGIN, END = "<!-- proofs: python -m kvspec.chapter_proofs -->\n", "<!-- end of proofs -->"
 
+ROWS_MAX = 10
+"""A longer table of proofs is folded, so that what stands behind it is still found."""
+
 
 def proofs_in(chapter: Chapter, known: Mapping[str, Obligation] | None = None) -> list[Obligation]:
     """The proofs that belong to ``chapter``: those whose ids begin with its name."""
@@ -32,7 +35,19 @@ def lemmas_told(known: Mapping[str, Obligation] | None = None) -> str:
 
 def told(chapter: Chapter, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT) -> str:
     """What stands between the marks: the proofs, then what remains of each statement that they are about."""
-    return "\n".join(("", *_rows(proofs_in(chapter, known)), *_remainders(chapter, known, left), ""))
+    proofs = proofs_in(chapter, known)
+    rows = _folded(proofs) if len(proofs) > ROWS_MAX else _rows(proofs)
+    return "\n".join(("", *rows, *_remainders(chapter, known, left), ""))
+
+
+def _folded(proofs: list[Obligation]) -> Iterator[str]:
+    # The empty lines and the attribute are what makes GitHub and the site read the table as one.
+    yield '<details markdown="1">'
+    yield f"<summary>{len(proofs)} proofs</summary>"
+    yield ""
+    yield from _rows(proofs)
+    yield "</details>"
+    yield ""
 
 
 def _rows(proofs: list[Obligation]) -> Iterator[str]:
@@ -58,7 +73,7 @@ def _remainders(chapter: Chapter, known: Mapping[str, Obligation] | None, left: 
         if proofs and left.get(row.statement):
             parts.append(f"left to tests: {left[row.statement]}.")
         if EXPLORED.get(row.statement):
-            parts.append(f"explored in every state of tiny models: {EXPLORED[row.statement]}.")
+            parts.append(f"B: explored in every state of tiny models: {EXPLORED[row.statement]}.")
         if parts:
             told_any = True
             sentence = " ".join(part[0].upper() + part[1:] for part in parts)

@@ -148,8 +148,8 @@ TIGHT = Obligation(
 NONE_BUT_REPLAY = Obligation(
     id="retention.interval-zero",
     statements=("KV-OP-15", "KV-OP-16"),
-    sentence="With an interval of 0 exactly the blocks are cached that a hit at the replay boundary reads, once it is "
-    "reached and they are full.",
+    sentence="With an interval of 0 exactly the blocks of a sliding window are cached that a hit at the replay "
+    "boundary reads, once it is reached and they are full.",
     unknowns={**WINDOW, **PLACE},
     shows=lambda u: (
         due(u, 0) == max(u.replay, full(u)) if reads(window_of(u), u.replay, u.index) else due(u, 0) is None
@@ -162,7 +162,7 @@ NONE_BUT_REPLAY = Obligation(
 DENSE = Obligation(
     id="retention.dense-keeps-all",
     statements=("KV-OP-08",),
-    sentence="Without an interval every block is cached as soon as it is full, and not before.",
+    sentence="Without an interval every block of a sliding window is cached as soon as it is full, and not before.",
     unknowns={**WINDOW, **PLACE, "prompt": Count(1), "computed": Count(0)},
     shows=lambda u: (
         (retention.Dense(any_geometry()).due_tokens(window_of(u), u.index, u.prompt) <= u.computed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from attrs import evolve
 
-from kvspec.chapter_proofs import proofs_in, written
+from kvspec.chapter_proofs import ROWS_MAX, proofs_in, told, written
 from kvspec.chapters import chapter_of, parse, read_all
 from kvspec.evidence import EXPLORED, LEMMAS, chapter_name, evidence, proofs_of
 from kvspec.obligation import Count, Obligation
@@ -77,4 +79,13 @@ def test_what_is_explored_in_part_says_which() -> None:
     for statement, part in EXPLORED.items():
         if part:
             text = " ".join((SPEC / homes[statement].file).read_text(encoding="utf-8").split())
-            assert f"Explored in every state of tiny models: {part}." in text
+            assert f"B: explored in every state of tiny models: {part}." in text
+
+
+@pytest.mark.parametrize(("count", "folds"), [(0, False), (ROWS_MAX, False), (ROWS_MAX + 1, True)])
+def test_a_long_table_is_folded(count: int, folds: bool) -> None:
+    """Goal: what stands behind many proofs is still found. Method: as many as stay open, and one more."""
+    known = {each: evolve(PROVED, id=each) for each in (f"something.{number}" for number in range(count))}
+    text = told(parse("07-something.md", "# 07 Something\n\n## Words\n"), known)
+    assert [folds] * 2 == [f"<summary>{count} proofs</summary>" in text, "\n\n</details>\n" in text]
+    assert list(known) == re.findall(r"^\| `(something\.\d+)` \|", text, re.MULTILINE)

@@ -95,6 +95,15 @@ def test_pictures_are_on_their_pages(site: Path) -> None:
         assert f"pictures/{chapter.stem}.svg" in loads(html)
 
 
+def test_folded_tables_are_tables(site: Path) -> None:
+    """Goal: a long table of proofs can be unfolded and read. Method: every chapter that folds one."""
+    folding = [path.stem for path in sorted(SPEC.glob("[0-9]*.md")) if "<details" in path.read_text(encoding="utf-8")]
+    assert folding
+    for stem in folding:
+        html = (site / "spec" / f"{stem}.html").read_text(encoding="utf-8")
+        assert re.search(r"<details>\s*<summary>\d+ proofs</summary>\s*<table>", html), stem
+
+
 def test_code_is_a_page(site: Path) -> None:
     """Goal: whoever follows a link to code reads it. Method: one file of the reference."""
     html = (site / "reference" / "kvreference" / "hit_lookup.py.html").read_text(encoding="utf-8")
