@@ -1,7 +1,7 @@
-"""Conformance of the reference: is whatever it does to its blocks what the proofs are about?
+"""Conformance of the reference: is what it does to its blocks what the proofs are about, and what it has to do?
 
 A manager is followed by the transition system of ``kvspec.pool`` on random operations over all mechanisms, and on every
-edge of the tiny models. Here the reference is not judged, but whether it and the model say the same.
+edge of the tiny models. What is compared, and what is not, is in ``kvspec.conformance``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Followed(Reference):
             DriftError: the model does something else.
         """
         answer = super().apply(operation)
-        drift = self.follower.observe(self, operation)
+        drift = self.follower.observe(self, operation, answer)
         if drift is not None:
             raise DriftError(str(drift))
         return answer

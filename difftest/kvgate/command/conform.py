@@ -1,4 +1,4 @@
-"""``kvgate conform``: whatever the reference does is what the proofs are about."""
+"""``kvgate conform``: what the reference does is what the proofs are about, and what it has to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ EXPLORE_SECONDS = 600.0
 
 
 def conform(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these mechanisms.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these mechanisms, each once.")
+    ] = None,
     operations: Annotated[
         int, typer.Option("--operations", metavar="N", min=1, help="How many operations are driven per mechanism.")
     ] = OPERATIONS,
@@ -29,9 +31,15 @@ def conform(
 ) -> None:
     """Follow the reference with the transition system that the proofs are about, and compare after each operation.
 
-    Every change of a block must be a transition that can happen, its effect must be the reference's, map by map, and
-    the invariants must hold. Over all mechanisms, a transition that never happened counts as failed: then it was not
-    tested.
+    Every change of a block must be a transition that can happen, such as a hit on what the request asks for; its
+    effect must be the reference's, map by map; and the invariants must hold. And nothing may be left out: a request
+    names exactly the blocks that the proved formulas say, what is due becomes known with its own content, and an
+    eviction, a dispatch, a reset and the end of a request do what they are for.
+
+    Not judged: which free block is handed out, in which order blocks wait, how many are demoted or pinned, which of
+    several equal blocks serves a hit, how long a hit is, and whether a request had to be refused.
+
+    Over all mechanisms, a transition that never happened counts as failed: then it was not tested.
 
     Exit 0 if the two agree, 1 if they part, 4 if an exploration stopped early, 130 if interrupted.
 
@@ -46,7 +54,7 @@ def conform(
     from kvgate.command.progress import progress_line
     from kvgate.mechanisms import MECHANISMS, load
 
-    chosen = [load(name) for name in names] if names else list(MECHANISMS.values())
+    chosen = [load(name) for name in dict.fromkeys(names)] if names else list(MECHANISMS.values())
     tally: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     ended = "completed"
@@ -59,7 +67,7 @@ def conform(
         except KeyboardInterrupt:
             ended = "interrupted"
     never = [] if names or ended == "interrupted" else _never(tally)
-    report = {"ended": ended, "mechanisms": rows, "transitions": dict(tally), "never": never}
+    report = {"format": 1, "ended": ended, "mechanisms": rows, "transitions": dict(tally), "never": never}
     typer.echo(json.dumps(report, indent=1) if output is TableFormat.JSON else "\n".join(_table(report)))
     raise typer.Exit(_code(report))
 

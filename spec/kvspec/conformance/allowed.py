@@ -1,4 +1,4 @@
-"""Which transitions an operation of the manager may consist of."""
+"""Which transitions an operation of the manager may consist of; what it must have done is in ``required``."""
 
 from __future__ import annotations
 

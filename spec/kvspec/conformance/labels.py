@@ -1,16 +1,20 @@
 """Labels: what was recorded, told as transitions, with the table entry or the copy that each of them is about.
 
 A call names blocks alone. For whom it was follows from the tables and copies before and behind the operation: a request
-names no block twice (KV-INV-04), so the block tells the entry.
+names no block twice (KV-INV-04), so the block tells the entry. Which content a hit asks for follows from the entry, or
+from the copy, and not from what the block holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from kvreference.answers import Copy
+from kvreference.answers import Answer, Copy
+from kvreference.cached_map import Content
+from kvreference.manager import Manager
 from kvreference.operations import Dispatch, OfRequest, Operation
+from kvspec.conformance.identity import ForeignPrefixError, content_of_block, content_of_source
 from kvspec.conformance.picture import Entry, Picture
 from kvspec.conformance.recording import Call, Did
 from kvspec.pool.contents import Begin, Demote, Forget, Pin, Register, Reset
@@ -30,15 +34,17 @@ class UnexplainedError(Exception):
 class Labels:
     """The labels of one operation."""
 
-    def __init__(self, operation: Operation, before: Picture, after: Picture) -> None:
+    def __init__(self, operation: Operation, answer: Answer, manager: Manager, before: Picture, after: Picture) -> None:
+        self._operation = operation
+        self._answer = answer
+        self._manager = manager
         request = operation.request if isinstance(operation, OfRequest) else None
         self._place: dict[int, Entry] = dict(before.entries(request))
         """Where the request names each block by now."""
         self._will = after.entries(request)
         """Where it names each block in the end."""
         self._dispatched = list(enumerate(before.raw.copies)) if isinstance(operation, Dispatch) else []
-        pending = 0 if isinstance(operation, Dispatch) else len(before.raw.copies)
-        self._unread = list(enumerate(after.raw.copies))[pending:]
+        self._unread = list(enumerate(after.raw.copies))[len(before.raw.copies) :]
         self._copies = list(self._unread)
         """The copies that are new."""
         self._is_settled = False
@@ -64,11 +70,13 @@ class Labels:
             return Take, Operands(block, self._named(call))
         if call.did is Did.TOUCH:
             if block in self._will and block not in self._place:
-                return Hold, Operands(block, self._named(call))
-            return Read, Operands(block, copy=_of_source(self._unread, call))
+                entry = self._named(call)
+                return Hold, Operands(block, entry, content=self._asked(entry))
+            place, copy = _of_source(self._unread, call)
+            return Read, Operands(block, copy=place, content=self._begins(copy))
         if call.did is Did.RELEASE:
             if self._dispatched:
-                return ReadDone, Operands(block, copy=_of_source(self._dispatched, call))
+                return ReadDone, Operands(block, copy=_of_source(self._dispatched, call)[0])
             if block not in self._place:
                 raise UnexplainedError(f"block {block} is released, and no table of the request names it")
             return Drop, Operands(block, self._place.pop(block))
@@ -84,6 +92,21 @@ class Labels:
         self._place[call.block] = self._will[call.block]
         return self._place[call.block]
 
+    def _asked(self, entry: Entry) -> Content:
+        """What a block must hold to serve a hit at ``entry``."""
+        try:
+            return content_of_block(self._manager, *entry)
+        except ForeignPrefixError as error:
+            raise UnexplainedError(f"a hit at {entry}: {error}") from error
+
+    def _begins(self, copy: Copy) -> Content | Literal[0]:
+        """What the source of ``copy`` must hold or begin with; 0 if nothing was granted."""
+        assert isinstance(self._operation, OfRequest), "copies are made for a request"
+        try:
+            return content_of_source(self._manager, self._operation.request, copy.group, self._answer) or 0
+        except ForeignPrefixError as error:
+            raise UnexplainedError(f"a copy in group {copy.group}: {error}") from error
+
     def _settled(self) -> Iterator[Labelled]:
         """What no call tells, once: a block that stands at another place of a table, and where a copy goes."""
         if self._is_settled:
@@ -97,11 +120,10 @@ class Labels:
             yield Aim, Operands(copy.destination, self._will.get(copy.destination, 0), copy=place)
 
 
-def _of_source(copies: list[tuple[int, Copy]], call: Call) -> int:
-    for index, (place, copy) in enumerate(copies):
+def _of_source(copies: list[tuple[int, Copy]], call: Call) -> tuple[int, Copy]:
+    for index, (_, copy) in enumerate(copies):
         if copy.source == call.block:
-            del copies[index]
-            return place
+            return copies.pop(index)
     raise UnexplainedError(f"{call.did.value}: block {call.block}, and no copy that is pending reads it")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import evolve
 
 from kvspec.pool.contents import forgotten
-from kvspec.pool.state import FREE, HELD, WAITING, Operands, State, in_pool, is_cached
+from kvspec.pool.state import FREE, HELD, WAITING, Operands, State, in_pool
 from kvspec.pool.transition import Transition
 from kvspec.symbolic import either
 
@@ -22,6 +22,16 @@ def one_less(state: State, block: Any) -> State:
     waits = either(state.pinned[block] != 0, WAITING, FREE)
     where = state.where.put(block, either(state.refs[block] == 1, waits, HELD))
     return evolve(state, refs=state.refs.put(block, state.refs[block] - 1), where=where)
+
+
+def _holds(state: State, at: Operands) -> Any:
+    """Whether the cached map lists the block for the content asked for."""
+    return (at.content != 0) & (state.listed[at.content, at.block] == at.block)
+
+
+def _begins(state: State, at: Operands) -> Any:
+    """Whether the map of the entries lists the block, which has one, for the content asked for."""
+    return (at.content != 0) & (state.begins[at.content, at.block] == at.block) & (state.begun[at.block] != 0)
 
 
 class Take(Transition):
@@ -43,11 +53,11 @@ class Take(Transition):
 
 
 class Hold(Transition):
-    """A table entry names a cached block as well: a hit."""
+    """A table entry names a block as well that is known to hold the content asked for: a hit."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        return in_pool(state, at.block) & is_cached(state, at.block) & (state.named[at.entry] == 0)
+        return in_pool(state, at.block) & _holds(state, at) & (state.named[at.entry] == 0)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -56,12 +66,12 @@ class Hold(Transition):
 
 
 class Read(Transition):
-    """A copy holds its source: a hit that ends inside a block."""
+    """A copy holds its source, which holds the content asked for or begins with it: a hit that ends inside a block."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
         unused = (state.reads[at.copy] == 0) & (state.writes[at.copy] == 0)
-        return in_pool(state, at.block) & is_cached(state, at.block) & unused
+        return in_pool(state, at.block) & (_holds(state, at) | _begins(state, at)) & unused
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:

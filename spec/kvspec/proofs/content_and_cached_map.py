@@ -11,9 +11,9 @@ from attrs import evolve
 
 from kvspec.pool import invariants
 from kvspec.pool.contents import Demote, Forget, Reset, forgotten
-from kvspec.pool.holders import Take
+from kvspec.pool.holders import Hold, Read, Take
 from kvspec.pool.induction import after, before, broken, happens, inductive, of_every_step, unguarded
-from kvspec.pool.state import FREE, HELD, Operands, State, is_cached
+from kvspec.pool.state import FREE, HELD, Operands, State, in_pool, is_cached
 from kvspec.symbolic import implies, negated
 
 CHAPTER = "content-and-cached-map"
@@ -121,6 +121,42 @@ RESET_DONE = Reset.effect
 """What a reset does, where nothing is broken."""
 
 
+def _serves(u: Any) -> Any:
+    """The block is known to hold what was asked for; to the source of a copy, a beginning is enough."""
+    state, block, asked = after(u), u.at_block, u.at_content
+    holds = (asked != 0) & (state.content[block] == asked)
+    begins = (asked != 0) & (state.begins[asked, block] == block)
+    return implies(happens(u, Hold), holds) & implies(happens(u, Read), holds | begins)
+
+
+def _hold_takes_any(state: State, at: Operands) -> Any:
+    return in_pool(state, at.block) & is_cached(state, at.block) & (state.named[at.entry] == 0)
+
+
+def _read_takes_any(state: State, at: Operands) -> Any:
+    unused = (state.reads[at.copy] == 0) & (state.writes[at.copy] == 0)
+    return in_pool(state, at.block) & is_cached(state, at.block) & unused
+
+
+SERVES = of_every_step(
+    f"{CHAPTER}.hit-holds-what-was-asked",
+    ("KV-OP-19", "KV-MEM-01"),
+    "A block that serves a hit is known to hold the content that was asked for; one that is copied for a hit, to hold "
+    "it or to begin with it.",
+    _serves,
+    (
+        unguarded("hit-on-anything-cached", "Any cached block serves a hit.", Hold, _hold_takes_any),
+        unguarded("copy-of-anything-cached", "A beginning of any cached block is copied.", Read, _read_takes_any),
+    ),
+    {
+        "another block holds it too": lambda u: (
+            happens(u, Hold) & (u.content[u.any_block] == u.at_content) & (u.any_block != u.at_block)
+        ),
+        "a block that is not full is copied": lambda u: happens(u, Read) & (u.content[u.at_block] == 0),
+    },
+)
+
+
 def _all_forgotten(u: Any) -> Any:
     state, block = after(u), u.any_block
     kept = (state.refs[block] == u.refs[block]) & (state.named[u.any_entry] == u.named[u.any_entry])
@@ -158,4 +194,4 @@ RESET = of_every_step(
     {"something is pinned": lambda u: happens(u, Reset) & (u.pinned[u.any_block] != 0)},
 )
 
-OBLIGATIONS = (MAP_AGREES, ENTRIES_AGREE, FORGOTTEN, ONLY_THESE_FORGET, RESET)
+OBLIGATIONS = (MAP_AGREES, ENTRIES_AGREE, FORGOTTEN, ONLY_THESE_FORGET, SERVES, RESET)

@@ -194,3 +194,13 @@ def test_an_unknown_mechanism_is_exit_code_2(kvgate: Kvgate) -> None:
     ended = kvgate("conform", "nonsense")
     assert 2 == ended.code
     assert "unknown mechanism 'nonsense': give one of sharing, " in ended.message
+
+
+@pytest.mark.usefixtures("small")
+def test_a_mechanism_that_is_named_twice_is_driven_once(kvgate: Kvgate) -> None:
+    """And the report says which format it has."""
+    ended = kvgate("conform", "scheduler", "scheduler", "--operations", "50", "--format", "json")
+    assert 0 == ended.code
+    document = json.loads(ended.out)
+    assert 1 == document["format"]
+    assert ["scheduler"] == [row["mechanism"] for row in document["mechanisms"]]
