@@ -53,7 +53,7 @@ class PinnedTier:
         lacking = count - self.pool.free_block_queue.num_free_blocks
         if lacking <= 0 or lacking > self.queue.num_free_blocks:
             return
-        oldest = []
+        oldest: list[Any] = []
         block = self.queue.fake_free_list_head.next_free_block
         while block is not self.queue.fake_free_list_tail and len(oldest) < lacking:
             if block.block_id not in kept:

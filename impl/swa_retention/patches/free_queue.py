@@ -63,9 +63,11 @@ def evict_blocks(original: Any) -> Callable[..., None]:
         if not getattr(self, "scratch_first", False):
             original(self, block_ids)
             return
+        # vLLM's own function refuses an id that there is not: asked first for those, it changes nothing.
+        original(self, {block_id for block_id in block_ids if block_id >= len(self.blocks)})
         for block_id in block_ids:
-            block = self.blocks[block_id] if block_id < len(self.blocks) else None
-            was_cached = block is not None and block.block_hash is not None
+            block = self.blocks[block_id]
+            was_cached = block.block_hash is not None
             original(self, {block_id})
             if was_cached and block.ref_cnt == 0 and block.block_hash is None:
                 self.free_block_queue.remove(block)
