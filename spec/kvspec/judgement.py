@@ -15,9 +15,10 @@ from typing import TypeVar
 
 from attrs import field, frozen
 
+from kvspec import proofs
 from kvspec.obligation import Obligation
 from kvspec.prover import Proof, Values, Verdict, prove, survives, witness
-from kvspec.registry import obligations
+from kvspec.registry import modules, obligations
 
 JOBS = 2
 """How many processes prove at once, unless told otherwise."""
@@ -106,9 +107,12 @@ def judge_all(tasks: Sequence[Task], proof_only: bool = False, jobs: int = JOBS)
 def in_processes(work: Callable[[Given], Result], given: Sequence[Given], jobs: int) -> Iterator[Result]:
     """What ``work`` makes of each of ``given``, in its turn, in ``jobs`` processes of their own.
 
-    Even one is done elsewhere: z3 handles interrupts itself while it works, and loses them.
+    Even one is done elsewhere: z3 handles interrupts itself while it works, and loses them. And each is done in a
+    process that has done nothing else: how z3 goes about a question depends on what it was asked before.
     """
-    with multiprocessing.get_context("spawn").Pool(jobs, _leave_interrupts) as pool:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *(f"{proofs.__name__}.{module}" for module in modules())])
+    with context.Pool(jobs, _leave_interrupts, maxtasksperchild=1) as pool:
         yield from pool.imap(work, given)
 
 

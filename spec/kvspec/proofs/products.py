@@ -12,7 +12,7 @@ import z3
 
 from kvspec import products
 from kvspec.maps import UnknownMap
-from kvspec.obligation import AMap, Count, Obligation, only
+from kvspec.obligation import AMap, Count, Lemma, Obligation, only
 from kvspec.products import LARGER_BY, Products, RealProducts
 from kvspec.symbolic import Condition, Number, Term, Truth, either, expression_of, implies, negated, on
 
@@ -151,6 +151,14 @@ def _divided(u: Any) -> Condition:
     return implies(so(z3.And(*said)), so(z3.And(one[0] == other[0], one[1] == other[1])))
 
 
+def _of_the_divisor(u: Any, less: str, more: str) -> dict[str, Any]:
+    """Two multiples of the divisor, as they are compared."""
+    values = {"factor_size": u.divisor, "factor_negative": 0}
+    for name, its in (("less", less), ("more", more)):
+        values |= {f"{name}_{part}": getattr(u, f"{its}_{part}") for part in ("size", "negative")}
+    return values
+
+
 def _remainder_unbounded(self: RealProducts, dividend: Any, divisor: Any) -> tuple[z3.ArithRef, z3.ArithRef]:
     quotient, remainder = self.path.fresh("quotient"), self.path.fresh("remainder")
     self.path.fact(z3.And(self.of(divisor, quotient) + remainder == dividend, remainder >= 0))
@@ -169,6 +177,7 @@ DIVIDED = Obligation(
         "other_left": Count(0),
     },
     shows=_divided,
+    lemmas=lambda u: [Lemma(LARGER, _of_the_divisor(u, "one", "other"))],
     witnesses={"a negative dividend": lambda u: (u.dividend_negative == 1) & (u.dividend_size > u.divisor)},
     mutants=(
         only(
