@@ -7,9 +7,11 @@ whatever the code does: every mutant must be refuted.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import TypeVar
 
@@ -112,6 +114,11 @@ def in_processes(work: Callable[[Given], Result], given: Sequence[Given], jobs: 
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, *(f"{proofs.__name__}.{module}" for module in modules())])
+    with _quiet():
+        # The first process starts the server that forks all others, and that keeps what is standard error now.
+        first = context.Process(target=_leave_interrupts)
+        first.start()
+    first.join()
     with context.Pool(jobs, _leave_interrupts, maxtasksperchild=1) as pool:
         yield from pool.imap(work, given)
 
@@ -119,6 +126,22 @@ def in_processes(work: Callable[[Given], Result], given: Sequence[Given], jobs: 
 def _judge(work: tuple[Task, bool]) -> Judgement:
     task, proof_only = work
     return judge(obligations()[task.obligation], task, proof_only)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What processes that are started meanwhile write to standard error is lost.
+
+    An error of the work is handed over; what is left is what a process says that was ended while it started.
+    """
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _leave_interrupts() -> None:
