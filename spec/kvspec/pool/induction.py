@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import z3
 from attrs import evolve
 
+from kvspec.heard import Heard
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
 from kvspec.pool.invariants import INVARIANTS, Invariant, Point, conserved
 from kvspec.pool.state import HELD, MAPS, Operands, State, initial
@@ -91,25 +91,15 @@ def points_of(state: State, own: Operands, some: Point) -> Iterator[Point]:
     yield evolve(some, block=state.writes[some.copy])
 
 
-class _Heard:
-    """Takes down what is recalled, in place of the way that is run."""
-
-    def __init__(self) -> None:
-        self.facts: dict[int, z3.BoolRef] = {}
-
-    def fact(self, formula: z3.BoolRef) -> None:
-        self.facts[formula.get_id()] = formula
-
-
 def is_sound(u: Any) -> Any:
     """The invariants hold wherever it matters; what is recalled with them is the same on every way."""
     path = current_path()
     if "sound" not in path.memory:
-        heard = _Heard()
+        heard = Heard()
         with on(heard):  # type: ignore[arg-type]
             state = before(u)
             holds = sound(state, points_of(state, operands(u), anywhere(u)))
-        path.memory["sound"] = holds, tuple(heard.facts.values())
+        path.memory["sound"] = holds, heard.facts
     holds, facts = path.memory["sound"]
     for fact in facts:
         path.fact(fact)

@@ -11,6 +11,7 @@ from typing import Any
 import z3
 
 from kvspec import products
+from kvspec.heard import Heard
 from kvspec.maps import UnknownMap
 from kvspec.obligation import AMap, Count, Lemma, Obligation, only
 from kvspec.products import LARGER_BY, Products, RealProducts
@@ -18,23 +19,6 @@ from kvspec.symbolic import Condition, Number, Term, Truth, either, expression_o
 
 SUPPORTED = ("KV-OP-01", "KV-OP-06", "KV-OP-15", "KV-OP-16")
 """Guarantees of which a proof multiplies or divides unknowns."""
-
-
-class Heard:
-    """A way that is not run: it keeps what is said on it."""
-
-    def __init__(self) -> None:
-        self.facts: list[z3.BoolRef] = []
-        self.names = 0
-
-    def fact(self, formula: z3.BoolRef) -> None:
-        """``formula`` is said."""
-        self.facts.append(formula)
-
-    def fresh(self, prefix: str) -> z3.ArithRef:
-        """A new unknown."""
-        self.names += 1
-        return z3.Int(f"{prefix}?{self.names}")
 
 
 def _integer(size: Number, negative: Number) -> z3.ArithRef:

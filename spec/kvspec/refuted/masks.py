@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen, validators
+from attrs import validators
 
 from kvreference.answers import Hit
+from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Finish, LookUp, Operation, Run
@@ -19,22 +20,16 @@ from kvreference.refuted.mask_without_shift import MaskWithoutShift, UnshiftedSp
 from kvreference.settings import Settings
 from kvspec.obligation import Count, Obligation
 from kvspec.refuted.replay import Refuted, Replay
-
-
-@frozen
-class Spaced:
-    """What retention asks of a geometry."""
-
-    alignment_tokens: Any
-    lookahead_tokens: Any
+from kvspec.stand_in import any_geometry, group
 
 
 def _is_cached(u: Any) -> Any:
+    its = group(Kind.SLIDING_WINDOW, u.block_size_tokens, u.window_tokens, lookahead=True)
+    geometry = any_geometry(alignment_tokens=u.boundary_tokens, lookahead_tokens=its.lookahead_tokens)
+    # The design makes a group of its own, of the same sizes.
     with validators.disabled():
-        group = Group("sliding_window", u.block_size_tokens, u.window_tokens, lookahead=True)
-        retention = UnshiftedSparse(Spaced(u.boundary_tokens, group.lookahead_tokens), u.boundary_tokens)  # type: ignore[arg-type]
-        due = retention.due_tokens(group, u.index, u.boundary_tokens)
-        first, end = group.blocks_needed(u.boundary_tokens)
+        due = UnshiftedSparse(geometry, u.boundary_tokens).due_tokens(its, u.index, u.boundary_tokens)
+    first, end = its.blocks_needed(u.boundary_tokens)
     return due is not None or u.index < first or u.index >= end
 
 
