@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 
-from swa_retention.config import PIN, PIN_MIN_DROP, RETENTION, Configuration, ConfigurationError, read
+from swa_retention.config import VARIABLES, Configuration, ConfigurationError, read
 from swa_retention.register import Found, State, look
 
 FITS, REFUSED, MISCONFIGURED, NO_VLLM = 0, 1, 2, 3
@@ -24,7 +24,7 @@ _MEANINGS = {
 def examine(environment: Mapping[str, str] = os.environ) -> tuple[int, list[str]]:
     """An exit code, and the lines that say why."""
     lines = [f"vLLM {_version()} (the plug-in is for {SUPPORTED}); {_ascend()}", *_plugins(), "", "configuration:"]
-    lines += [f"  {name} = {environment.get(name, '(unset)')}" for name in (RETENTION, PIN, PIN_MIN_DROP)]
+    lines += [f"  {name} = {environment.get(name, '(unset)')}" for name in VARIABLES]
     try:
         configuration = read(environment)
     except ConfigurationError as error:
