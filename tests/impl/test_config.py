@@ -11,6 +11,8 @@ import pytest
 from swa_retention.config import Configuration, ConfigurationError, read
 
 INTERVAL, PIN, DROP = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS", "VLLM_PIN_MIN_DROP_SIZE"
+PARTIAL, SHORTEST = "VLLM_PREFIX_CACHE_PARTIAL_HITS", "VLLM_PREFIX_CACHE_PARTIAL_HIT_MIN_TOKENS"
+COMPRESSED = "VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE"
 
 
 @pytest.mark.parametrize(
@@ -34,12 +36,37 @@ def test_the_shortest_drop() -> None:
     assert 3 == read({PIN: "1", DROP: "3"}).pin_min_drop_blocks
 
 
+@pytest.mark.parametrize(
+    ("text", "on", "unit_tokens"),
+    [("", False, None), ("0", False, None), ("off", False, None), ("1", True, None), (" Auto", True, None)]
+    + [("128", True, 128)],
+)
+def test_partial_hits(text: str, on: bool, unit_tokens: int | None) -> None:
+    """Off, on with the finest unit, on with a unit."""
+    assert Configuration(partial_hits=on, partial_unit_tokens=unit_tokens) == read({PARTIAL: text})
+
+
+def test_the_shortest_partial_hit() -> None:
+    """Any, unless told otherwise."""
+    assert 0 == read({PARTIAL: "1"}).partial_min_tokens
+    assert 2048 == read({PARTIAL: "1", SHORTEST: "2048"}).partial_min_tokens
+
+
+def test_compressed_blocks() -> None:
+    """As vLLM-Ascend has them, unless told otherwise."""
+    assert read({COMPRESSED: " "}).compressed_block_size_slots is None
+    assert [32, 64, 128] == [read({COMPRESSED: text}).compressed_block_size_slots for text in ("32", "64", "128")]
+
+
 def test_inert() -> None:
     """Nothing is switched on unless something is; how long a drop must be switches nothing on."""
     assert read({}).is_inert
     assert read({DROP: "3"}).is_inert
     assert not read({INTERVAL: "0"}).is_inert
     assert not read({PIN: "1"}).is_inert
+    assert read({SHORTEST: "3"}).is_inert
+    assert not read({PARTIAL: "auto"}).is_inert
+    assert not read({COMPRESSED: "128"}).is_inert
 
 
 @pytest.mark.parametrize(
@@ -54,6 +81,11 @@ def test_inert() -> None:
         (PIN, "2048", "give 1 or 0"),
         (DROP, "0", "give a number of blocks of at least 1"),
         (DROP, "few", "give a number of blocks of at least 1"),
+        (PARTIAL, "-128", "give auto, a number of tokens at whose multiples a hit may end, or 0"),
+        (PARTIAL, "00", "give auto"),
+        (SHORTEST, "-1", "give a number of tokens"),
+        (COMPRESSED, "16", "give one of 32, 64, 128"),
+        (COMPRESSED, "many", "give one of 32, 64, 128"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(variable: str, value: str, allowed: str) -> None:
