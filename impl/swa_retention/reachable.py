@@ -49,6 +49,29 @@ class Reach:
         return first <= index < (boundary_tokens + self.lookahead_tokens) // self.block_size_tokens
 
 
+@frozen
+class Anchor:
+    """What a hit reads at the last boundary that a window has left behind, in one KV-cache group."""
+
+    block_size_tokens: int
+    skipped: Callable[[int], int]
+    """How many leading tokens a resume at a boundary does not read."""
+    lookahead_tokens: int
+    alignment_tokens: int
+
+    def before(self, end: int) -> tuple[int, int]:
+        """Of the blocks before index ``end``, the half-open range of those that such a hit reads.
+
+        What must match behind the boundary is before ``end`` as well: nothing else of the group is needed.
+        """
+        within_tokens = max(0, end * self.block_size_tokens - self.lookahead_tokens)
+        boundary_tokens = within_tokens // self.alignment_tokens * self.alignment_tokens
+        if not boundary_tokens:
+            return 0, 0
+        first = self.skipped(boundary_tokens) // self.block_size_tokens
+        return first, (boundary_tokens + self.lookahead_tokens) // self.block_size_tokens
+
+
 def replay_boundary_tokens(prompt_tokens: int, alignment_tokens: int, lookahead_tokens: int) -> int:
     """The last boundary from which a prompt can be replayed: what must match there ends before the last token."""
     return max(0, prompt_tokens - 1 - lookahead_tokens) // alignment_tokens * alignment_tokens

@@ -41,11 +41,6 @@ class Attention(Protocol):
     stops_at_block_ends: bool
     """Whether the chunks of a prompt end where a block ends."""
 
-    @property
-    def tail_tokens(self) -> int:
-        """How many tokens before any boundary a hit reads, where a window slides; 0 elsewhere."""
-        ...
-
     def tokens_dead(self, tokens_computed: int) -> int:
         """How many leading tokens may be given up once ``tokens_computed`` tokens are computed."""
         ...
@@ -82,7 +77,6 @@ class SlotPerToken:
 
     serves_hits = True
     stops_at_block_ends = False
-    tail_tokens = 0
 
     def entries(self, tokens: int, slots: int, block_size_tokens: int) -> int:
         return blocks_occupied(slots, block_size_tokens)
@@ -127,10 +121,6 @@ class SlidingWindow(SlotPerToken):
     """A token attends to itself and to the ``window_tokens - 1`` before it."""
 
     window_tokens: int
-
-    @property
-    def tail_tokens(self) -> int:  # type: ignore[override]
-        return self.window_tokens - 1
 
     def tokens_dead(self, tokens_computed: int) -> int:
         return tokens_skipped(tokens_computed, self.window_tokens)

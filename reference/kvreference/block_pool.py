@@ -100,10 +100,10 @@ class BlockPool:
     def _queue(self, blocks: Sequence[int]) -> None:
         self.free.put(blocks, {block for block in blocks if not self.is_cached(block)})
 
-    def slide(self, blocks: Sequence[int], tail_blocks: int) -> None:
+    def slide(self, blocks: Sequence[int], anchor: Sequence[int]) -> None:
         """Release ``blocks``, the later ones first, because the window slid past them.
 
-        A hit reads the last ``tail_blocks`` blocks before a boundary.
+        ``anchor`` are those of them that a hit at the last boundary among them reads, in the same order.
         """
         self.release(blocks)
 

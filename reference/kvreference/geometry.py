@@ -106,11 +106,6 @@ class Group:
         return self.kind is Kind.SLIDING_WINDOW
 
     @cached_property
-    def tail_blocks(self) -> int:
-        """How many blocks before a boundary a hit reads, where a window slides; 0 elsewhere."""
-        return blocks_occupied(self.attention.tail_tokens, self.block_size_tokens)
-
-    @cached_property
     def keeps_all(self) -> bool:
         """Whether every token's slot is kept for as long as the request runs: full attention only."""
         return self.kind is Kind.FULL
@@ -200,6 +195,18 @@ class Geometry:
     def lookahead_tokens(self) -> int:
         """How many tokens more than it serves a hit must match in the group that asks for most."""
         return max(group.lookahead_tokens for group in self.groups)
+
+    def anchor(self, group: Group, end: int) -> tuple[int, int]:
+        """Of the blocks before index ``end``, the half-open range that a hit at the last boundary there reads.
+
+        What must match behind the boundary is before ``end`` too, so these blocks serve a hit without any other of the
+        group. Empty where no window slides.
+        """
+        if not group.slides:
+            return end, end
+        alignment = self.alignment_tokens
+        within_tokens = max(0, end * group.block_size_tokens - group.lookahead_tokens)
+        return group.blocks_needed(within_tokens // alignment * alignment)
 
     @cached_property
     def state_block_tokens(self) -> int | None:

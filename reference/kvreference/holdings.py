@@ -150,7 +150,9 @@ class Holdings:
         for group, table in zip(self.groups, self.tables[request], strict=True):
             dead = min(group.blocks_dead(computed), len(table.blocks))
             if dead > table.dead:
-                self.pool.slide(table.blocks[table.dead : dead][::-1], group.tail_blocks)
+                first, end = self.settings.geometry.anchor(group, dead)
+                anchor = table.blocks[max(first, table.dead) : end][::-1]
+                self.pool.slide(table.blocks[table.dead : dead][::-1], anchor)
                 table.blocks[table.dead : dead] = (NULL,) * (dead - table.dead)
                 table.dead = dead
 

@@ -37,7 +37,6 @@ class Mamba:
     draft_states: int
     serves_hits = True
     stops_at_block_ends = False
-    tail_tokens = 0
 
     def tokens_dead(self, tokens_computed: int) -> int:
         # As many tokens as there may be drafts in flight may still be taken back.

@@ -45,11 +45,10 @@ class PinnedPool(BlockPool):
 
     # Pinning
 
-    def slide(self, blocks: Sequence[int], tail_blocks: int) -> None:
-        """Release ``blocks``; of a long drop, those that a hit at its end would read stay pinned."""
-        dropped = [block for block in blocks if block != NULL]
-        if len(dropped) >= self.drop_blocks_min:
-            self._pin(dropped[:tail_blocks])
+    def slide(self, blocks: Sequence[int], anchor: Sequence[int]) -> None:
+        """Release ``blocks``; of a long drop, those that a hit at the last boundary in it reads stay pinned."""
+        if sum(block != NULL for block in blocks) >= self.drop_blocks_min:
+            self._pin(anchor)
         self.release(blocks)
 
     def end(self, blocks: Sequence[int]) -> None:

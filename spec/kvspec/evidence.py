@@ -61,7 +61,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-17": _WHOLE,
     "KV-OP-18": "that no boundary is offered again in a later step",
     "KV-OP-19": f"{_CONFORMS}, and that the copy is ordered with the admission",
-    "KV-OP-21": "which blocks of a drop are its tail, and that the running code pins in no other place",
+    "KV-OP-21": "that the running code pins in no other place",
     "KV-OP-22": _CONFORMS,
     "KV-OP-23": "the running code with longer pinned queues; for any, that each demotion gains one block is proved",
     "KV-OP-24": "that every hit is held before a block is taken; longer tables; that what has arrived is cached",

@@ -57,6 +57,11 @@ def _held(after: Manager, number: int, answer: Answer, hit: Hit) -> set[int]:
     return {block for blocks in hit.blocks for block in blocks} & named | {partial.source for partial in hit.partials}
 
 
+def _is_boundary(before: Manager, tokens: int, tokens_max: int) -> bool:
+    """Whether a hit may end at ``tokens``, and what must match behind it end by ``tokens_max`` with it."""
+    return tokens % before.geometry.alignment_tokens == 0 and tokens <= max(0, tokens_max)
+
+
 def _given_up(before: Manager, operation: Operation, after: Manager, drop_blocks_min: int) -> set[int]:
     """The blocks that ``operation`` should have pinned."""
     number = getattr(operation, "request", None)
@@ -71,6 +76,12 @@ def _given_up(before: Manager, operation: Operation, after: Manager, drop_blocks
         dropped = [i for i, block in enumerate(was) if block and not table.blocks[i]]
         if group.kind is Kind.SLIDING_WINDOW and len(dropped) >= drop_blocks_min:
             size = group.block_size_tokens
-            read = {token // size for token in tokens_read(group, (max(dropped) + 1) * size)}
+            end_tokens = (max(dropped) + 1) * size
+            ahead = group.lookahead_tokens
+            boundary = max(
+                tokens for tokens in range(end_tokens + 1) if _is_boundary(before, tokens, end_tokens - ahead)
+            )
+            read = {token // size for token in tokens_read(group, boundary)} if boundary else set()
+            read |= {token // size for token in range(boundary, boundary + ahead)} if boundary else set()
             pinned |= {was[i] for i in dropped if i in read and before.pool.is_cached(was[i])}
     return pinned

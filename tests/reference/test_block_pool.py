@@ -135,7 +135,7 @@ def test_without_pins_every_release_is_the_same(how: str) -> None:
     pool = pool_of(4, 1, 2)
     pool.touch([1, 2])
     if how == "slide":
-        pool.slide([2, NULL, 1], 1)
+        pool.slide([2, NULL, 1], [2])
     else:
         pool.end([2, NULL, 1])
     assert ([3, 2, 1], Pinned()) == (list(pool.free), pool.pinned_blocks())

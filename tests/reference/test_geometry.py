@@ -111,27 +111,45 @@ def test_tables_are_the_kind_s_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "tail"),
-    [(WINDOW, 4), (DRAFTING_WINDOW, 4), (Group("sliding_window", 16, 65), 4), (Group("sliding_window", 16, 66), 5)],
+    ("lookahead", "alignment", "end", "anchor"),
+    [
+        (False, 16, 9, (5, 9)),
+        (True, 16, 9, (4, 9)),
+        (False, 64, 9, (4, 8)),
+        (True, 64, 9, (4, 9)),
+        (True, 64, 8, (0, 5)),
+    ]
+    + [(False, 64, 3, (0, 0)), (True, 16, 0, (0, 0))],
 )
-def test_tail_blocks(group: Group, tail: int) -> None:
-    """Goal: before a boundary a window reads the blocks of ``window - 1`` tokens, look-ahead not counted.
+def test_anchors(lookahead: bool, alignment: int, end: int, anchor: tuple[int, int]) -> None:
+    """Goal: of the blocks before an index, what a hit at the last boundary there reads, look-ahead included.
 
-    Method: ceil(63 / 16) = ceil(64 / 16) = 4, ceil(65 / 16) = 5.
+    Method: window 64 in blocks of 16: a hit reads ceil(63 / 16) = 4 blocks before it. Of nine blocks, 144 tokens, the
+    last boundary is 144, or 128 with a look-ahead; where hits are multiples of 64, 128 either way. Of eight with a
+    look-ahead it is 64; of three there is none.
     """
-    assert tail == group.tail_blocks
+    window = Group("sliding_window", 16, 64, lookahead=lookahead)
+    geometry = Geometry((Group("full", alignment), window))
+    assert anchor == geometry.anchor(window, end)
 
 
-def test_tail_blocks_are_those_that_a_hit_reads() -> None:
-    """Goal: the tail is the definition, where a window slides; elsewhere there is none.
+def test_an_anchor_is_what_a_hit_reads() -> None:
+    """Goal: nothing but the anchor is needed, and there is no later one. Method: all small windows, sizes and ends."""
+    for window, size, lookahead, end in product(range(2, 9), range(1, 5), (False, True), range(12)):
+        group = Group("sliding_window", size, window, lookahead=lookahead)
+        geometry = Geometry((Group("full", 4), group))
+        within = [
+            group.blocks_needed(tokens)
+            for tokens in range(0, end * size + 1, geometry.alignment_tokens)
+            if tokens == 0 or group.tokens_matched(tokens) <= end * size
+        ]
+        assert within[-1] == geometry.anchor(group, end)
 
-    Method: at a boundary far from the start, count the blocks needed, for all small windows and sizes.
-    """
-    for window, size in product(range(2, 14), range(1, 6)):
-        group = Group("sliding_window", size, window)
-        first, end = group.blocks_needed(60 * size)
-        assert end - first == group.tail_blocks
-    assert [0, 0, 0] == [group.tail_blocks for group in (FULL, CHUNKED, MAMBA)]
+
+def test_only_windows_have_anchors() -> None:
+    """Goal: elsewhere nothing is left behind that a hit asks for. Method: the other kinds."""
+    for group in (FULL, CHUNKED, MAMBA):
+        assert (9, 9) == Geometry((group,)).anchor(group, 9)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from kvreference.answers import Granted, Hit, Refused, Success
 from kvreference.geometry import Group
@@ -78,15 +79,30 @@ def test_what_is_released_when_asked_is_a_drop_too() -> None:
     assert ([5, 6], [6, 5]) == pinned(manager)
 
 
-def test_a_tail_that_no_hit_reads_is_not_pinned() -> None:
-    """Goal: what retention leaves out is not pinned. Method: masked, alignment 64: after 112 tokens, 81 are dead, five
-    blocks. Of the last two, 3 and 4, block 3 is the tail's of 64, and 4 is not cached.
+def test_the_anchor_is_that_of_a_boundary() -> None:
+    """Goal: what is pinned serves a hit. Method: alignment 64: after 112 tokens, 81 are dead, five blocks. No hit ends
+    behind the last of them; one at 64 reads 2 and 3.
     """
     manager = manager_of(Group("full", 64), SHORT, pin_drop_blocks_min=2, retention_interval_tokens=64)
     enter(manager, 0, 112)
     assert [3, 4, 5, 6, 7, 8, 9] == table(manager, 0, group=1)
     perform(manager, ReleaseSkipped(0))
-    assert ([6], [6]) == pinned(manager)
+    assert ([5, 6], [6, 5]) == pinned(manager)
+
+
+def test_an_anchor_with_a_draft_layer() -> None:
+    """Goal: pins serve a hit where a draft layer looks ahead. Method: 128 tokens are dropped but for the last two
+    blocks; a hit at 80 reads the two before it and the one behind it. All else is evicted, and a second prompt hits 80.
+    """
+    manager = manager_of(FULL, evolve(SHORT, lookahead=True), pin_drop_blocks_min=2)
+    enter(manager, 0, 128)
+    window = table(manager, 0, group=1)
+    perform(manager, ReleaseSkipped(0))
+    anchor = window[3:6]
+    assert (sorted(anchor), anchor[::-1]) == pinned(manager)
+    perform(manager, *(Evict(block) for block in window if block not in anchor))
+    perform(manager, Arrive(1, (Run(0, 128),)))
+    assert 80 == manager.apply(LookUp(1)).tokens
 
 
 @pytest.mark.parametrize("end", [Finish(0), Abort(0), Preempt(0)])

@@ -25,37 +25,42 @@ def told(pool: PinnedPool) -> tuple[list[int], list[int], list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("dropped", "tail", "pinned"),
+    ("dropped", "anchor"),
     [
-        ([4, 3, 2, 1], 2, [4, 3]),
-        ([4, 3, 2, 1], 3, [4, 3, 2]),
-        ([4, 3, 2, 1], 9, [4, 3, 2, 1]),
-        ([4, 3, 2, 1], 0, []),
-        ([2, 1], 1, [2]),
-        ([2, 1], 2, [2, 1]),
-        ([2], 1, []),
-        ([2, NULL], 1, []),
-        ([NULL, 3, NULL, 2], 1, [3]),
-        ([], 2, []),
+        ([4, 3, 2, 1], [4, 3]),
+        ([4, 3, 2, 1], [3, 2]),
+        ([4, 3, 2, 1], [4, 3, 2, 1]),
+        ([4, 3, 2, 1], []),
+        ([2, 1], [1]),
+        ([NULL, 3, NULL, 2], [3, NULL]),
+        ([], []),
     ],
 )
-def test_a_long_drop_pins_its_tail(dropped: list[int], tail: int, pinned: list[int]) -> None:
-    """Goal: of a drop of two blocks or more, as many of the last ones stay as a hit behind them would read.
-
-    Method: drops in order of release, the later blocks first; what the window has left before, null, does not count.
+def test_a_long_drop_pins_its_anchor(dropped: list[int], anchor: list[int]) -> None:
+    """Goal: of a drop of two blocks or more, those that a hit reads stay. Method: drops in order of release, the later
+    blocks first.
     """
     pool = pool_of(7, 1, 2, 3, 4)
-    pool.slide(dropped, tail)
-    others = [block for block in dropped if block != NULL and block not in pinned]
+    pool.slide(dropped, anchor)
+    pinned = [block for block in anchor if block != NULL]
+    others = [block for block in dropped if block != NULL and block not in anchor]
     assert (sorted(pinned), pinned, [5, 6, *others]) == told(pool)
 
 
+@pytest.mark.parametrize("dropped", [[2], [2, NULL], [NULL, NULL, 1]])
+def test_a_short_drop_pins_nothing(dropped: list[int]) -> None:
+    """Goal: decoding pins nothing. Method: what the window has left before, null, does not count."""
+    pool = pool_of(7, 1, 2)
+    pool.slide(dropped, dropped)
+    assert ([], [], [5, 6, max(dropped)]) == told(pool)
+
+
 def test_what_is_not_cached_is_not_pinned() -> None:
-    """Goal: a block that serves no hit is not worth keeping. Method: of the tail 4, 3 only 3 is cached; 2, cached as
-    well, is no part of the tail. At the end, the cached ones alone are pinned.
+    """Goal: a block that serves no hit is not worth keeping. Method: of the anchor 4, 3 only 3 is cached; 2, cached as
+    well, is no part of it. At the end, the cached ones alone are pinned.
     """
     pool = pool_of(7, 3, 2)
-    pool.slide([4, 3, 2], 2)
+    pool.slide([4, 3, 2], [4, 3])
     assert ([3], [3], [5, 6, 4, 2]) == told(pool)
     pool = pool_of(7, 3, 2)
     pool.end([4, 3, 2, NULL, 1])
@@ -170,11 +175,11 @@ def test_a_reset_unpins(scratch_first: bool, expected: list[int]) -> None:
 def test_a_copy_is_independent() -> None:
     """Goal: a step leaves the state before it alone. Method: evict, pin and release in the copy."""
     pool = pool_of(6, 1, 2, 3, drop_blocks_min=1)
-    pool.slide([2], 1)
+    pool.slide([2], [2])
     before = told(pool), list(pool.references)
     copy = pool.copy()
     assert before == (told(copy), list(copy.references))
-    copy.slide([3], 1)
+    copy.slide([3], [3])
     copy.evict(2)
     assert before == (told(pool), list(pool.references))
     assert ([3], [3], [4, 5, 2]) == told(copy)

@@ -10,7 +10,7 @@ from typing import Any
 
 from swa_retention.config import RETENTION, Configuration, ConfigurationError
 from swa_retention.pinned_tier import PinnedTier
-from swa_retention.reachable import Reach, replay_boundary_tokens
+from swa_retention.reachable import Anchor, Reach, replay_boundary_tokens
 from swa_retention.register import Patch
 
 logger = logging.getLogger("vllm.swa_retention")
@@ -41,7 +41,7 @@ PATCHES = (
         "Behind vLLM's own code, every group's manager is told its alignment, interval and look-ahead.",
         "vllm-project/vllm#43447",
         "vLLM 0.23, which has it",
-        "a83178f9a0bc7fa8",
+        "eeb894ab09695799",
         built,
     ),
 )
@@ -69,7 +69,7 @@ def _attach_retention(coordinator: Any, interval: int) -> None:
     coordinator.block_pool.scratch_first = True
     if not coordinator.enable_caching:
         return
-    alignment = lcm(*(manager.block_size for manager in managers))
+    alignment = alignment_tokens(coordinator)
     if interval % alignment:
         raise ConfigurationError(
             RETENTION,
@@ -95,9 +95,16 @@ def _attach_pins(coordinator: Any, min_drop_blocks: int) -> None:
     from vllm.v1.kv_cache_interface import SlidingWindowSpec
 
     coordinator.block_pool.pinned_tier = PinnedTier(coordinator.block_pool, min_drop_blocks)
-    for manager in coordinator.single_type_managers:
+    alignment, flagged = alignment_tokens(coordinator), lookahead_groups(coordinator)
+    for index, manager in enumerate(coordinator.single_type_managers):
         if isinstance(manager.kv_cache_spec, SlidingWindowSpec):
-            manager.tail_blocks = -(-(manager.kv_cache_spec.sliding_window - 1) // manager.block_size)
+            lookahead = manager.block_size if index in flagged else 0
+            manager.anchor = Anchor(manager.block_size, manager.get_num_skipped_tokens, lookahead, alignment)
+
+
+def alignment_tokens(coordinator: Any) -> int:
+    """Every hit ends at a multiple of so many tokens."""
+    return lcm(*(manager.block_size for manager in coordinator.single_type_managers))
 
 
 def lookahead_groups(coordinator: Any) -> set[int]:

@@ -64,18 +64,19 @@ def reset_prefix_cache(original: Any) -> Callable[..., bool]:
 
 
 def remove_skipped_blocks(original: Any) -> Callable[..., None]:
-    """``SingleTypeKVCacheManager.remove_skipped_blocks`` that pins the tail of a long window drop."""
+    """``SingleTypeKVCacheManager.remove_skipped_blocks`` that pins the anchor in a long window drop."""
 
     def remove_skipped_blocks(self: Any, request_id: str, total_computed_tokens: int) -> None:
-        tier, tail = _tier(self.block_pool), getattr(self, "tail_blocks", 0)
-        if tier is not None and tail and request_id in self.req_to_blocks:
+        tier, anchor = _tier(self.block_pool), getattr(self, "anchor", None)
+        if tier is not None and anchor is not None and request_id in self.req_to_blocks:
             blocks = self.req_to_blocks[request_id]
             end = min(self.get_num_skipped_tokens(total_computed_tokens) // self.block_size, len(blocks))
             start = end
             while start > 0 and not blocks[start - 1].is_null:
                 start -= 1
             if end - start >= tier.min_drop_blocks:
-                tier.pin(blocks[max(start, end - tail) : end])
+                first, last = anchor.before(end)
+                tier.pin(blocks[max(start, first) : last])
         original(self, request_id, total_computed_tokens)
 
     return remove_skipped_blocks
@@ -146,7 +147,7 @@ PATCHES = (
         "It is moved to the free queue, from where vLLM takes it.",
         _UPSTREAM,
         _UNTIL,
-        "9e08b26decc08ed2",
+        "b3df81c93d24f2ac",
         touch,
     ),
     Patch(
@@ -155,7 +156,7 @@ PATCHES = (
         "Its pin ends with its content.",
         _UPSTREAM,
         _UNTIL,
-        "326ced78b9078040",
+        "fd4c18b14ea510a3",
         forget,
     ),
     Patch(
@@ -164,16 +165,16 @@ PATCHES = (
         "They are freed first, if nothing else is in use.",
         _UPSTREAM,
         _UNTIL,
-        "a8adb8253a7af1c7",
+        "c24ac5cac145061e",
         reset_prefix_cache,
     ),
     Patch(
         f"{_MANAGER}.remove_skipped_blocks",
         "The blocks before the window are the anchor of the next request with the same prefix.",
-        "The tail of a drop that is long enough is pinned before vLLM frees it.",
+        "What a hit reads at the last boundary in a drop that is long enough is pinned before vLLM frees it.",
         _UPSTREAM,
         _UNTIL,
-        "8e062cac20909869",
+        "474a2d5d0d5a5afe",
         remove_skipped_blocks,
     ),
     Patch(
@@ -182,7 +183,7 @@ PATCHES = (
         "Whatever is cached is pinned before vLLM frees it.",
         _UPSTREAM,
         _UNTIL,
-        "c6f065d5489e055f",
+        "fb628d9b9f79859b",
         free,
     ),
     Patch(
@@ -191,7 +192,7 @@ PATCHES = (
         "Whoever asks how many blocks are needed has as many demoted as are missing, if that is enough.",
         _UPSTREAM,
         _UNTIL,
-        "e34c4b72980224ef",
+        "b9e3dd59be109943",
         get_num_blocks_to_allocate,
     ),
 )

@@ -57,10 +57,10 @@ class CountingPool(BlockPool):
         self.meant -= set(blocks)
         return blocks, lost
 
-    def slide(self, blocks: Sequence[int], tail_blocks: int) -> None:
+    def slide(self, blocks: Sequence[int], anchor: Sequence[int]) -> None:
         dropped = [block for block in blocks if block != NULL]
-        pins = dropped[:tail_blocks] if len(dropped) >= self.drop_blocks_min else []
-        self._give_up(dropped[len(pins) :], 2)
+        pins = anchor if len(dropped) >= self.drop_blocks_min else ()
+        self._give_up([block for block in dropped if block not in pins], 2)
         self.end(pins)
 
     def end(self, blocks: Sequence[int]) -> None:

@@ -164,7 +164,7 @@ def _run(pool: BlockPool, actions: Sequence[int], tracked: Callable[[], bool]) -
         elif action == PIN:
             pool.end([BLOCK])
         else:
-            pool.slide([BLOCK], 0)
+            pool.slide([BLOCK], ())
         life = evolve(after(life, action), count=pool.references[BLOCK], free=int(BLOCK in pool.free))
         life = evolve(life, pinned=int(BLOCK in pool.pinned_blocks().blocks), tracked=int(tracked()))
     return life
