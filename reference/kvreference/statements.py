@@ -52,8 +52,8 @@ _SENTENCES = {
     "KV-OP-19": "A hit that ends inside a block is served by a copy of exactly the tokens before its end, into a "
     "block of the request's own.",
     "KV-OP-20": "What a step computes serves no hit by a state or a copy before the step was dispatched.",
-    "KV-OP-21": "A window drop that is long enough pins what is cached of its anchor, the blocks that a hit at the last "
-    "boundary within it reads; giving up a whole table pins whatever is cached of it; and nothing else pins.",
+    "KV-OP-21": "A window drop that is long enough pins what is cached of its anchor, the blocks that a hit at the "
+    "last boundary within it reads; giving up a whole table pins whatever is cached of it; and nothing else pins.",
     "KV-OP-22": "A pin outlives hits and the releases after them, and ends when its block is demoted or its content "
     "forgotten.",
     "KV-OP-23": "A gate that would refuse first demotes the oldest pinned blocks that the request does not use, as "

@@ -38,8 +38,14 @@ def test_the_shortest_drop() -> None:
 
 @pytest.mark.parametrize(
     ("text", "on", "unit_tokens"),
-    [("", False, None), ("0", False, None), ("off", False, None), ("1", True, None), (" Auto", True, None)]
-    + [("128", True, 128)],
+    [
+        ("", False, None),
+        ("0", False, None),
+        ("off", False, None),
+        ("1", True, None),
+        (" Auto", True, None),
+        ("128", True, 128),
+    ],
 )
 def test_partial_hits(text: str, on: bool, unit_tokens: int | None) -> None:
     """Off, on with the finest unit, on with a unit."""

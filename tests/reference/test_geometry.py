@@ -118,8 +118,9 @@ def test_tables_are_the_kind_s_own() -> None:
         (False, 64, 9, (4, 8)),
         (True, 64, 9, (4, 9)),
         (True, 64, 8, (0, 5)),
-    ]
-    + [(False, 64, 3, (0, 0)), (True, 16, 0, (0, 0))],
+        (False, 64, 3, (0, 0)),
+        (True, 16, 0, (0, 0)),
+    ],
 )
 def test_anchors(lookahead: bool, alignment: int, end: int, anchor: tuple[int, int]) -> None:
     """Goal: of the blocks before an index, what a hit at the last boundary there reads, look-ahead included.

@@ -102,7 +102,9 @@ def test_an_anchor_with_a_draft_layer() -> None:
     assert (sorted(anchor), anchor[::-1]) == pinned(manager)
     perform(manager, *(Evict(block) for block in window if block not in anchor))
     perform(manager, Arrive(1, (Run(0, 128),)))
-    assert 80 == manager.apply(LookUp(1)).tokens
+    hit = manager.apply(LookUp(1))
+    assert isinstance(hit, Hit)
+    assert 80 == hit.tokens
 
 
 @pytest.mark.parametrize("end", [Finish(0), Abort(0), Preempt(0)])

@@ -30,8 +30,8 @@ def _reads_just_that(u: Any) -> Any:
 ANCHOR = Obligation(
     id="pinned-tier.anchor-serves-a-hit",
     statements=("KV-OP-21",),
-    sentence="What a long window drop pins is exactly what a hit at the last boundary within the drop reads, look-ahead "
-    "included, and nothing behind the drop: the pins serve that hit without another block of the group.",
+    sentence="What a long window drop pins is exactly what a hit at the last boundary within the drop reads, "
+    "look-ahead included, and nothing behind the drop: the pins serve that hit without another block of the group.",
     unknowns={**WINDOW, "alignment": Count(1), "end": Count(1), "boundary": Count(1)},
     given=_is_last_within,
     shows=_reads_just_that,
