@@ -64,8 +64,11 @@ class Anchor:
 
         What must match behind the boundary is before ``end`` as well: nothing else of the group is needed.
         """
-        within_tokens = max(0, end * self.block_size_tokens - self.lookahead_tokens)
-        boundary_tokens = within_tokens // self.alignment_tokens * self.alignment_tokens
+        return self.at(max(0, end * self.block_size_tokens - self.lookahead_tokens))
+
+    def at(self, tokens: int) -> tuple[int, int]:
+        """The half-open range of the blocks that the longest hit of up to ``tokens`` tokens reads."""
+        boundary_tokens = tokens // self.alignment_tokens * self.alignment_tokens
         if not boundary_tokens:
             return 0, 0
         first = self.skipped(boundary_tokens) // self.block_size_tokens

@@ -10,7 +10,7 @@ from itertools import product
 
 from kvreference.geometry import Geometry, Group
 from kvreference.retention import Sparse, replay_boundary
-from swa_retention.reachable import Reach, replay_boundary_tokens
+from swa_retention.reachable import Anchor, Reach, replay_boundary_tokens
 
 
 def reach_of(geometry: Geometry, group: Group, interval: int) -> Reach:
@@ -49,3 +49,16 @@ def test_worked_numbers() -> None:
     reach = Reach(8, lambda tokens: max(0, tokens - 7), 0, 32)
     assert [3, 7] == [index for index in range(9) if reach.due_tokens(index, 64) is not None]
     assert [32, 64] == [reach.due_tokens(index, 64) for index in (3, 7)]
+
+
+def test_anchors_are_as_the_reference_says() -> None:
+    """What is pinned of a window drop, at every end, with and without look-ahead, in blocks beside larger ones."""
+    compared = 0
+    for block, window, lookahead in product((1, 2, 4), (2, 3, 8), (False, True)):
+        group = Group("sliding_window", block, window, lookahead=lookahead)
+        geometry = Geometry((Group("full", 4), group))
+        anchor = Anchor(block, group.attention.tokens_unread, group.lookahead_tokens, geometry.alignment_tokens)
+        for end in range(40):
+            assert geometry.anchor(group, end) == anchor.before(end)
+            compared += 1
+    assert 720 == compared

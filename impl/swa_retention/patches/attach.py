@@ -9,6 +9,7 @@ from math import lcm
 from typing import Any
 
 from swa_retention.config import RETENTION, Configuration, ConfigurationError
+from swa_retention.fits import told
 from swa_retention.pinned_tier import PinnedTier
 from swa_retention.reachable import Anchor, Reach, replay_boundary_tokens
 from swa_retention.register import Patch
@@ -96,10 +97,14 @@ def _attach_pins(coordinator: Any, min_drop_blocks: int) -> None:
 
     coordinator.block_pool.pinned_tier = PinnedTier(coordinator.block_pool, min_drop_blocks)
     alignment, flagged = alignment_tokens(coordinator), lookahead_groups(coordinator)
+    anchors = []
     for index, manager in enumerate(coordinator.single_type_managers):
+        lookahead = manager.block_size if index in flagged else 0
+        anchors.append(Anchor(manager.block_size, manager.get_num_skipped_tokens, lookahead, alignment))
         if isinstance(manager.kv_cache_spec, SlidingWindowSpec):
-            lookahead = manager.block_size if index in flagged else 0
-            manager.anchor = Anchor(manager.block_size, manager.get_num_skipped_tokens, lookahead, alignment)
+            manager.anchor = anchors[-1]
+    usable = coordinator.block_pool.num_gpu_blocks - 1
+    logger.info("swa_retention: the pinned tier: %s", told(anchors, usable, coordinator.max_model_len))
 
 
 def alignment_tokens(coordinator: Any) -> int:
