@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from swa_retention.config import PIN, PIN_MIN_DROP, RETENTION, Configuration
-from swa_retention.patches import attach, caching, free_queue, pinning
+from swa_retention.config import COMPRESSED, PARTIAL, PARTIAL_MIN, PIN, PIN_MIN_DROP, RETENTION, Configuration
+from swa_retention.patches import (
+    ascend_layers,
+    ascend_managers,
+    attach,
+    caching,
+    compressed,
+    free_queue,
+    newer_keywords,
+    partial_hits,
+    pinning,
+)
 from swa_retention.register import Patch
 
 
@@ -20,16 +30,26 @@ class Feature:
     """Whether a later vLLM has it: where it is there, nothing is patched."""
 
 
-RETAINS = Feature("retention", (RETENTION,), (*free_queue.PATCHES, *caching.PATCHES, *attach.PATCHES))
+BUILT = (*attach.PATCHES, *newer_keywords.PATCHES, *compressed.LOOKUP, *ascend_managers.PATCHES)
+"""How a block manager is built, and that it counts tokens: what every feature needs."""
+
+RETAINS = Feature("retention", (RETENTION,), (*free_queue.PATCHES, *caching.PATCHES, *BUILT))
 """Sliding windows are cached at retained boundaries alone, and what is not cached is used again first."""
-PINS = Feature(
-    "the pinned tier", (PIN, PIN_MIN_DROP), (*free_queue.PATCHES, *pinning.PATCHES, *attach.PATCHES), upstream=False
-)
+PINS = Feature("the pinned tier", (PIN, PIN_MIN_DROP), (*free_queue.PATCHES, *pinning.PATCHES, *BUILT), upstream=False)
 """What a window leaves behind is kept out of the free queue until blocks run short."""
-FEATURES = (RETAINS, PINS)
+PARTIAL_HITS = Feature("partial hits", (PARTIAL, PARTIAL_MIN), (*partial_hits.PATCHES, *BUILT), upstream=False)
+"""A hit may end inside a block, and is then served by a copy."""
+COMPRESSED_GROUPS = Feature(
+    "compressed groups", (COMPRESSED,), (*compressed.PAGES, *ascend_layers.PATCHES, *BUILT), upstream=False
+)
+"""The blocks of DeepSeek-V4 have the size that was asked for, and its tensors no more than they need."""
+FEATURES = (RETAINS, PINS, PARTIAL_HITS, COMPRESSED_GROUPS)
 
 
 def features_of(configuration: Configuration) -> tuple[Feature, ...]:
     """The features that ``configuration`` switches on."""
     retains = (RETAINS,) if configuration.retention_interval_tokens is not None else ()
-    return (*retains, *((PINS,) if configuration.pins else ()))
+    pins = (PINS,) if configuration.pins else ()
+    partial = (PARTIAL_HITS,) if configuration.partial_hits else ()
+    compressed_groups = (COMPRESSED_GROUPS,) if configuration.compressed_block_size_slots is not None else ()
+    return (*retains, *pins, *partial, *compressed_groups)

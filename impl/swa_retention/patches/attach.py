@@ -8,8 +8,12 @@ from functools import partial, wraps
 from math import lcm
 from typing import Any
 
+from swa_retention.compressed.cut import cut_every_group
+from swa_retention.compressed.units import count_tokens
 from swa_retention.config import RETENTION, Configuration, ConfigurationError
 from swa_retention.fits import told
+from swa_retention.newer_keywords import saying, set_aside
+from swa_retention.partial.attach import attach_partial
 from swa_retention.pinned_tier import PinnedTier
 from swa_retention.reachable import Anchor, Reach, replay_boundary_tokens
 from swa_retention.register import Patch
@@ -24,12 +28,18 @@ def activate(configuration: Configuration) -> None:
     _active[0] = configuration
 
 
+def active() -> Configuration:
+    """What a block manager that is built now gets."""
+    return _active[0]
+
+
 def built(original: Any) -> Callable[..., None]:
     """``KVCacheManager.__init__`` behind which the configuration is attached."""
 
     @wraps(original)
     def build(self: Any, *arguments: Any, **keywords: Any) -> None:
-        original(self, *arguments, **keywords)
+        with saying(set_aside(original, keywords)):
+            original(self, *arguments, **keywords)
         attach(self.coordinator, _active[0])
 
     return build
@@ -52,12 +62,29 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
     """Tell the managers of ``coordinator`` what is reachable in their groups.
 
     Raises:
-        ConfigurationError: an interval that is no multiple of the alignment.
+        ConfigurationError: an interval that is no multiple of the alignment, or a unit of partial hits that does not
+            work.
+        ValueError: the scheduler counts in blocks that are no multiple of the alignment.
     """
+    if not configuration.is_inert:
+        # Before anything else, for all that follows counts blocks in tokens.
+        count_tokens(coordinator)
+        cut_every_group(coordinator)
+    block, alignment = getattr(coordinator, "scheduler_block_size", None), alignment_tokens(coordinator)
+    if coordinator.enable_caching and block is not None and block % alignment:
+        raise ValueError(
+            f"swa_retention: the scheduler counts in blocks of {block} tokens, and prefix-cache hits of this model are "
+            f"multiples of {alignment}: give a scheduler_block_size that is a multiple of that"
+        )
+    # First, for retention must know at which boundaries hits end.
+    if configuration.partial_hits:
+        attach_partial(coordinator, configuration, coordinator.eagle_group_ids)
     if configuration.pins:
         _attach_pins(coordinator, configuration.pin_min_drop_blocks)
     if configuration.retention_interval_tokens is not None:
-        _attach_retention(coordinator, configuration.retention_interval_tokens)
+        # A coordinator that was told of an interval by keyword knows better than the environment.
+        said = getattr(coordinator, "retention_interval", None)
+        _attach_retention(coordinator, configuration.retention_interval_tokens if said is None else said)
 
 
 def _attach_retention(coordinator: Any, interval: int) -> None:
@@ -77,9 +104,8 @@ def _attach_retention(coordinator: Any, interval: int) -> None:
             str(interval),
             f"give a multiple of scheduler_block_size, which is {alignment} tokens for this model, or 0",
         )
-    flagged = lookahead_groups(coordinator)
-    lookahead = {index: manager.block_size if index in flagged else 0 for index, manager in enumerate(managers)}
-    boundary = partial(_replay_boundary, alignment_tokens=alignment, lookahead_tokens=max(lookahead.values()))
+    lookahead = _lookahead_tokens(coordinator)
+    boundary = partial(_replay_boundary, alignment_tokens=alignment, lookahead_tokens=max(lookahead))
     for index, manager in enumerate(managers):
         slides = isinstance(manager.kv_cache_spec, SlidingWindowSpec)
         manager.reach = Reach(
@@ -96,11 +122,10 @@ def _attach_pins(coordinator: Any, min_drop_blocks: int) -> None:
     from vllm.v1.kv_cache_interface import SlidingWindowSpec
 
     coordinator.block_pool.pinned_tier = PinnedTier(coordinator.block_pool, min_drop_blocks)
-    alignment, flagged = alignment_tokens(coordinator), lookahead_groups(coordinator)
+    alignment, lookahead = alignment_tokens(coordinator), _lookahead_tokens(coordinator)
     anchors = []
     for index, manager in enumerate(coordinator.single_type_managers):
-        lookahead = manager.block_size if index in flagged else 0
-        anchors.append(Anchor(manager.block_size, manager.get_num_skipped_tokens, lookahead, alignment))
+        anchors.append(Anchor(manager.block_size, manager.get_num_skipped_tokens, lookahead[index], alignment))
         if isinstance(manager.kv_cache_spec, SlidingWindowSpec):
             manager.anchor = anchors[-1]
     usable = coordinator.block_pool.num_gpu_blocks - 1
@@ -109,6 +134,10 @@ def _attach_pins(coordinator: Any, min_drop_blocks: int) -> None:
 
 def alignment_tokens(coordinator: Any) -> int:
     """Every hit ends at a multiple of so many tokens."""
+    partial = getattr(coordinator, "partial", None)
+    if partial is not None:
+        unit_tokens: int = partial.unit_tokens
+        return unit_tokens
     return lcm(*(manager.block_size for manager in coordinator.single_type_managers))
 
 
@@ -119,6 +148,15 @@ def lookahead_groups(coordinator: Any) -> set[int]:
         if index in coordinator.eagle_attn_group_indices:
             flagged |= set(groups)
     return flagged
+
+
+def _lookahead_tokens(coordinator: Any) -> list[int]:
+    """Per group, how many tokens more than it serves a hit must match."""
+    partial = getattr(coordinator, "partial", None)
+    if partial is not None:
+        return [group.lookahead_tokens for group in partial.groups]
+    flagged, managers = lookahead_groups(coordinator), coordinator.single_type_managers
+    return [manager.block_size if index in flagged else 0 for index, manager in enumerate(managers)]
 
 
 def _replay_boundary(request: Any, alignment_tokens: int, lookahead_tokens: int) -> int:
