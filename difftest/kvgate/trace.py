@@ -27,9 +27,9 @@ from kvreference.operations import Arrive, Operation
 from kvreference.settings import Settings
 
 FORMAT = "kvgate-trace"
-VERSION = 2
-VERSIONS_READ = (1, 2)
-"""Version 2 added settings and operations, each with a default: what version 1 says, version 2 means."""
+VERSION = 3
+VERSIONS_READ = (1, 2, 3)
+"""Versions 2 and 3 added settings and operations, each with a default: what an older one says, a newer one means."""
 FILE_BYTES_MAX = 64 * 2**20
 LINE_BYTES_MAX = 2**20
 OPERATIONS_MAX = 200_000
@@ -183,7 +183,7 @@ def _read_header(path: Path, text: bytes) -> Header:
         raise UsageError(f'{path}: line 1: not a trace: "format" is not "{FORMAT}"')
     version = document.get("version")
     if type(version) is not int or version not in VERSIONS_READ:
-        readable = " and ".join(map(str, VERSIONS_READ))
+        readable = ", ".join(map(str, VERSIONS_READ))
         raise UsageError(f"{path}: line 1: version {version!r:.40}; this kvgate reads {readable}")
     try:
         header: Header = _CONVERTER.structure(document, Header)

@@ -7,11 +7,12 @@ suffixes means nothing: an interval, say, is a multiple of the alignment that re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import lcm
 from typing import Any
 
 from attrs import evolve, frozen
 
-from kvreference.compressed import C128, Tokens, with_partial_hits
+from kvreference.compressed import Tokens, with_partial_hits
 from kvreference.geometry import Geometry
 from kvreference.settings import Settings
 
@@ -29,6 +30,8 @@ class Features:
     pin_drop_blocks_min: int | None = None
     transfers: bool = False
     """Whether other nodes provide, load and read."""
+    partial_hit_tokens_min: int = 0
+    """The shortest hit that may end inside a block."""
 
     def applied_to(self, settings: Settings) -> Settings:
         """``settings`` with these features."""
@@ -39,6 +42,7 @@ class Features:
             retention_interval_tokens=None if interval is None or not settings.caches else interval * alignment,
             scratch_first=self.scratch_first,
             pin_drop_blocks_min=self.pin_drop_blocks_min,
+            partial_hit_tokens_min=self.partial_hit_tokens_min,
         )
 
 
@@ -54,7 +58,23 @@ def _lookahead_in_last_window(geometry: Geometry) -> Geometry:
 
 def _partial(geometry: Geometry) -> Geometry:
     ratios = [group.compress_ratio for group in geometry.groups if group.compress_ratio > 1]
-    return with_partial_hits(geometry, Tokens(max(ratios, default=C128)))
+    if ratios:
+        return with_partial_hits(geometry, Tokens(max(ratios)))
+    # Nothing is compressed: blocks of full attention are cut where those of the other groups end, if they are larger.
+    others = [group.unit for group in geometry.groups if not group.keeps_all]
+    unit = lcm(*others) if others else None
+    return Geometry(
+        tuple(
+            evolve(group, unit_tokens=unit)
+            if unit and group.keeps_all and group.block_size_tokens > unit and not group.block_size_tokens % unit
+            else group
+            for group in geometry.groups
+        )
+    )
+
+
+def _whole_slots(geometry: Geometry) -> Geometry:
+    return Geometry(tuple(evolve(group, whole_slots=group.compress_ratio > 1) for group in geometry.groups))
 
 
 GEOMETRIES: Mapping[str, tuple[Callable[[Geometry], Geometry], str]] = {
@@ -63,7 +83,11 @@ GEOMETRIES: Mapping[str, tuple[Callable[[Geometry], Geometry], str]] = {
         _lookahead_in_last_window,
         "a draft layer in the last of the groups with the largest sliding-window blocks",
     ),
-    "partial": (_partial, "hits may end inside compressed blocks, and are copied"),
+    "partial": (_partial, "hits may end inside blocks that are compressed, or larger than the others, and are copied"),
+    "whole-slots": (
+        _whole_slots,
+        "compressed groups take memory for complete slots, and not for begun ones: as vLLM-Ascend does",
+    ),
 }
 """The suffixes that change the geometry."""
 
@@ -97,6 +121,12 @@ FEATURES: Mapping[str, Feature] = {
         number_min=1,
     ),
     "transfers": Feature("transfers", True, "other nodes provide, load and read blocks"),
+    "min": Feature(
+        "partial_hit_tokens_min",
+        128,
+        "a minimum for hits that end inside blocks, in tokens: min=64; shorter ones are not worth a copy",
+        number_min=1,
+    ),
 }
 """The suffixes that change what the manager does."""
 
@@ -136,6 +166,8 @@ def read(geometry: Geometry, suffixes: str, features: Features | None = None) ->
         geometry = changed
     if found.interval_alignments is not None and not any(group.slides for group in geometry.groups):
         raise ValueError("a retention interval needs a sliding-window group, and the model has none")
+    if found.partial_hit_tokens_min and not any(group.copies for group in geometry.groups):
+        raise ValueError("suffix 'min' is about hits that end inside blocks: it needs 'partial'")
     return geometry, found
 
 

@@ -18,6 +18,8 @@ _MEANINGS = {
     State.NATIVE: "vLLM has it itself",
     State.DIFFERS: "REFUSED, it is another one",
     State.MISSING: "REFUSED, there is none",
+    State.ABSENT: "nothing to patch",
+    State.WAITING: "would be patched when it is imported",
 }
 
 

@@ -11,6 +11,7 @@ from swa_retention.patches import (
     attach,
     caching,
     compressed,
+    dispatch,
     free_queue,
     newer_keywords,
     partial_hits,
@@ -37,7 +38,9 @@ RETAINS = Feature("retention", (RETENTION,), (*free_queue.PATCHES, *caching.PATC
 """Sliding windows are cached at retained boundaries alone, and what is not cached is used again first."""
 PINS = Feature("the pinned tier", (PIN, PIN_MIN_DROP), (*free_queue.PATCHES, *pinning.PATCHES, *BUILT), upstream=False)
 """What a window leaves behind is kept out of the free queue until blocks run short."""
-PARTIAL_HITS = Feature("partial hits", (PARTIAL, PARTIAL_MIN), (*partial_hits.PATCHES, *BUILT), upstream=False)
+PARTIAL_HITS = Feature(
+    "partial hits", (PARTIAL, PARTIAL_MIN), (*partial_hits.PATCHES, *dispatch.PATCHES, *BUILT), upstream=False
+)
 """A hit may end inside a block, and is then served by a copy."""
 COMPRESSED_GROUPS = Feature(
     "compressed groups", (COMPRESSED,), (*compressed.PAGES, *ascend_layers.PATCHES, *BUILT), upstream=False

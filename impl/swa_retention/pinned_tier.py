@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from swa_retention.scratch import is_scratch
+
 
 class PinnedTier:
     """What is pinned in one block pool of vLLM."""
@@ -31,7 +33,7 @@ class PinnedTier:
         """Pin those of ``blocks`` that are cached: what serves no hit is not worth keeping."""
         for block in blocks:
             if not block.is_null:
-                self.pinned[block.block_id] = block.block_hash is not None
+                self.pinned[block.block_id] = not is_scratch(self.pool, block)
 
     def holds(self, block: Any) -> bool:
         """Whether ``block`` is pinned."""
@@ -67,7 +69,7 @@ class PinnedTier:
         """A waiting block is pinned no longer: it is free."""
         self.pinned[block.block_id] = False
         self.queue.remove(block)
-        if block.block_hash is None and getattr(self.pool, "scratch_first", False):
+        if is_scratch(self.pool, block) and getattr(self.pool, "scratch_first", False):
             self.pool.free_block_queue.prepend_n([block])
         else:
             self.pool.free_block_queue.append(block)

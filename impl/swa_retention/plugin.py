@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from swa_retention.config import Configuration, read
+
+if TYPE_CHECKING:
+    from swa_retention.register import Patch
 
 logger = logging.getLogger("vllm.swa_retention")
 
@@ -29,14 +34,35 @@ def install(configuration: Configuration) -> None:
         IncompatibleError: this vLLM is not one that the patches fit; nothing was changed.
     """
     # Nothing is imported before it is known to be needed.
+    from swa_retention.ascend_first import let_ascend_go_first
+
+    let_ascend_go_first()
     from swa_retention.features import features_of
     from swa_retention.patches.attach import activate
-    from swa_retention.register import State, apply
+    from swa_retention.register import State, apply, check
 
-    for feature in features_of(configuration):
+    promised: list[Patch] = []
+    features = features_of(configuration)
+    for feature in features:
+        # All of them before any: two features are put in place together, or neither.
+        check(feature.patches, feature.upstream)
+    for feature in features:
         found = apply(feature.patches, feature.upstream)
         if any(each.state is State.NATIVE for each in found):
-            logger.warning("swa_retention: vLLM has %s itself; the plug-in stands aside", feature.name)
+            logger.warning(
+                "swa_retention: vLLM has %s itself; the plug-in stands aside%s",
+                feature.name,
+                _unread(feature.variables),
+            )
         else:
             logger.info("swa_retention: %s is on, %d symbols of vLLM are patched", feature.name, len(found))
-    activate(configuration)
+            promised += feature.patches
+    activate(configuration, promised)
+
+
+def _unread(variables: Iterable[str]) -> str:
+    """What to add if this vLLM, which has a feature itself, does not look at its variables."""
+    from vllm.envs import environment_variables
+
+    unread = [name for name in variables if name not in environment_variables]
+    return f". This vLLM does not read {', '.join(unread)}: see its own options" if unread else ""

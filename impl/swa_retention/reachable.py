@@ -10,7 +10,7 @@ Everything here is in tokens, except for indices of blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from attrs import frozen
 
@@ -27,26 +27,68 @@ class Reach:
     interval_tokens: int
     """At which boundaries the group is kept; 0 if at none but the replay boundary."""
 
-    def due_tokens(self, index: int, replay_tokens: int) -> int | None:
-        """How many tokens must be computed before the block at ``index`` is cached; None if it never is."""
-        end_tokens = (index + 1) * self.block_size_tokens
-        due: int | None = None
-        if self.interval_tokens:
-            # No boundary before this one has the block's end in front of it, and no later one reads an earlier block.
-            behind_tokens = max(end_tokens - self.lookahead_tokens, 1)
-            boundary_tokens = -(-behind_tokens // self.interval_tokens) * self.interval_tokens
-            if self._reads(boundary_tokens, index):
-                due = boundary_tokens
-        if (due is None or replay_tokens < due) and self._reads(replay_tokens, index):
-            due = replay_tokens
-        return None if due is None else max(due, end_tokens)
+    def due(self, start: int, tokens: int, replay_tokens: int) -> tuple[list[tuple[int, int]], int]:
+        """Which blocks are cached once ``tokens`` are computed, of those from index ``start`` on.
 
-    def _reads(self, boundary_tokens: int, index: int) -> bool:
-        """Whether a hit at ``boundary_tokens`` reads the block at ``index``."""
-        if not boundary_tokens:
-            return False
-        first = self.skipped(boundary_tokens) // self.block_size_tokens
-        return first <= index < (boundary_tokens + self.lookahead_tokens) // self.block_size_tokens
+        Returns:
+            half-open ranges of indices, in order, and the index up to which no block has to be looked at again: what is
+            full there is cached now or was passed over for good.
+        """
+        full = tokens // self.block_size_tokens
+        reached = tokens // self.interval_tokens * self.interval_tokens if self.interval_tokens else 0
+        # Up to here every block has a boundary of the interval behind it that is reached. No later one reads it.
+        settled = min(max(start, self._end(reached)), full)
+        replay = range(self._first(replay_tokens), self._end(replay_tokens))
+        spans = list(self._at_intervals(start, settled, reached))
+        if replay_tokens <= tokens:
+            spans.append((max(start, replay.start), min(full, replay.stop)))
+        return _merged(spans), self._pending(settled, full, reached, replay, replay_tokens <= tokens)
+
+    def _first(self, boundary_tokens: int) -> int:
+        """The first block that a hit at a boundary reads."""
+        return self.skipped(boundary_tokens) // self.block_size_tokens
+
+    def _end(self, boundary_tokens: int) -> int:
+        """The first block behind all that a hit at a boundary reads; at 0 there is none."""
+        return (boundary_tokens + self.lookahead_tokens) // self.block_size_tokens if boundary_tokens else 0
+
+    def _at_intervals(self, start: int, settled: int, reached_tokens: int) -> Iterator[tuple[int, int]]:
+        """What the boundaries of the interval read of the blocks from ``start`` on, all of them settled."""
+        if start >= settled:
+            return
+        if self._first(reached_tokens) <= start:
+            yield start, settled
+            return
+        # No boundary before this one has the first block's end in front of it.
+        behind_tokens = (start + 1) * self.block_size_tokens - self.lookahead_tokens
+        nearest = max(1, -(-behind_tokens // self.interval_tokens)) * self.interval_tokens
+        for boundary_tokens in range(nearest, reached_tokens + 1, self.interval_tokens):
+            yield max(start, self._first(boundary_tokens)), min(settled, self._end(boundary_tokens))
+
+    def _pending(self, settled: int, full: int, reached_tokens: int, replay: range, replayable: bool) -> int:
+        """The first block that is full, and due at a boundary that is not reached yet; ``full`` if there is none."""
+        pending = full
+        if self.interval_tokens:
+            pending = max(settled, self._first(reached_tokens + self.interval_tokens))
+            if replayable and pending in replay:
+                pending = replay.stop
+        if not replayable and replay:
+            waiting = max(settled, replay.start)
+            pending = min(pending, waiting) if waiting < replay.stop else pending
+        return min(pending, full)
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same ranges in order, those that touch as one, without empty ones."""
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(spans):
+        if first >= end:
+            continue
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((first, end))
+    return merged
 
 
 @frozen

@@ -2,7 +2,7 @@
 
 A patch replaces one attribute of a class or module, or adds one. It is put in place only if the attribute is the one
 that the patch was written for, and all patches are, or none. Whatever has bound the old object by its name is bound to
-the new one as well.
+the new one as well. Patches of two features for one attribute are put on top of each other.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from attrs import frozen
 
-from swa_retention.fingerprint import fingerprint
+from swa_retention.fingerprint import digest, fingerprint
+from swa_retention.unimported import forget, installed, source_of, when_imported
 
 MARK = "__swa_retention__"
 """The attribute of a replacement that holds what it replaced."""
+PATCH = "__swa_retention_patch__"
+"""The attribute of a replacement that holds the patch that put it in place."""
 
 
 class State(Enum):
@@ -35,6 +39,10 @@ class State(Enum):
     """It is another one: another version of vLLM, or another plug-in was here first."""
     MISSING = "missing"
     """There is no such symbol."""
+    ABSENT = "absent"
+    """Whoever has the symbol is not installed, or has put another in its place: the patch has nothing to do here."""
+    WAITING = "waiting"
+    """It fits, and is patched as soon as somebody imports its module."""
 
 
 @frozen
@@ -53,6 +61,12 @@ class Patch:
     """The fingerprint of what is replaced; None if something is added. What is added is there in a vLLM that has it."""
     replacement: Callable[[Any], Any]
     """From what is replaced to what replaces it; from None if something is added."""
+    only_where: str | None = None
+    """A module without which there is nothing to patch, as ``vllm_ascend``; None: what is patched is always there.
+
+    The module of such a patch is not imported for it: the patch waits until somebody else imports it."""
+    replaced_by: str | None = None
+    """A module that puts another symbol in the place of this one when it is imported."""
 
 
 @frozen
@@ -80,6 +94,20 @@ class IncompatibleError(RuntimeError):
         )
 
 
+class DisplacedError(RuntimeError):
+    """Somebody has replaced what this plug-in had put in place."""
+
+    def __init__(self, found: Sequence[Found]) -> None:
+        lines = [f"  {each.patch.target}: {each.detail or each.state.value}" for each in found]
+        super().__init__(
+            "swa_retention patched this vLLM, and another plug-in has replaced some of its patches since, without "
+            "saying that it calls them (functools.wraps):\n"
+            + "\n".join(lines)
+            + "\nHalf of a feature is worse than none: load one of the two alone (VLLM_PLUGINS), or unset "
+            "swa_retention's switches."
+        )
+
+
 def owner_of(target: str) -> tuple[Any, str]:
     """The class or module that holds a symbol, and the symbol's name in it.
 
@@ -90,18 +118,36 @@ def owner_of(target: str) -> tuple[Any, str]:
     *owners, name = path.split(".")
     owner: Any = importlib.import_module(module)
     for each in owners:
-        owner = getattr(owner, each)
+        owner = _own(getattr(owner, each), module)
     return owner, name
+
+
+def _own(found: Any, module: str) -> Any:
+    """The class that ``module`` defines under this name, where a subclass of it was put in its place.
+
+    vLLM-Ascend does that with vLLM's scheduler. Whatever else derives from the class is patched then, too.
+    """
+    bases = inspect.getmro(found) if inspect.isclass(found) else ()
+    return next((base for base in bases if base.__module__ == module), found)
+
+
+_IN_PLACE = (State.PATCHED, State.ABSENT, State.WAITING)
 
 
 def look(patch: Patch) -> Found:
     """How the symbol of ``patch`` is found here."""
+    if patch.only_where is not None and not installed(patch.only_where):
+        return Found(patch, State.ABSENT, f"{patch.only_where} is not installed")
+    if patch.replaced_by is not None and patch.replaced_by in sys.modules:
+        return Found(patch, State.ABSENT, f"{patch.replaced_by} has replaced it")
+    if patch.only_where is not None and patch.target.partition(":")[0] not in sys.modules:
+        return _look_unimported(patch)
     try:
         owner, name = owner_of(patch.target)
     except (ImportError, AttributeError) as error:
         return Found(patch, State.MISSING, str(error))
-    there = inspect.getattr_static(owner, name, None)
-    if there is not None and getattr(there, MARK, there) is not there:
+    there, is_patched = _below(inspect.getattr_static(owner, name, None), patch)
+    if is_patched:
         return Found(patch, State.PATCHED)
     if patch.written_for is None:
         return Found(patch, State.FITS if there is None else State.NATIVE)
@@ -116,17 +162,48 @@ def look(patch: Patch) -> Found:
     return Found(patch, State.DIFFERS, f"{_home(there)}, fingerprint {seen} in place of {patch.written_for}")
 
 
+def _below(there: Any, patch: Patch) -> tuple[Any, bool]:
+    """What a symbol was before this plug-in replaced it, if need be several times; and whether ``patch`` did."""
+    while there is not None and hasattr(there, MARK):
+        if _does_the_same(getattr(there, PATCH, patch), patch):
+            return there, True
+        there = getattr(there, MARK)
+    return there, False
+
+
+def _does_the_same(one: Patch, other: Patch) -> bool:
+    """Whether two features ask for the same replacement, each with its own reason."""
+    return (one.target, one.replacement) == (other.target, other.replacement)
+
+
+def _look_unimported(patch: Patch) -> Found:
+    """How a symbol is found whose module nobody has imported yet: as its file says."""
+    source = source_of(patch.target)
+    if patch.written_for is None:
+        return Found(patch, State.WAITING if source is None else State.NATIVE)
+    if source is None:
+        return Found(patch, State.MISSING, "its file has no such symbol")
+    text, is_decorated = source
+    # What a decorator makes of it is seen, and checked, when it is imported.
+    seen = patch.written_for if is_decorated else digest(text)
+    if seen == patch.written_for:
+        return Found(patch, State.WAITING)
+    return Found(patch, State.DIFFERS, f"fingerprint {seen} in place of {patch.written_for}")
+
+
 def _home(symbol: Any) -> str:
     """Where a symbol was defined: in vLLM, or by somebody who replaced it."""
     module = getattr(symbol, "__module__", "an unknown module")
+    if hasattr(symbol, "__wrapped__"):
+        # Who wraps takes over the name of the module too, but not its globals.
+        module = getattr(symbol, "__globals__", {}).get("__name__", module)
     return f"defined in {module}"
 
 
-def apply(patches: Sequence[Patch], stands_aside: bool = False) -> list[Found]:
-    """Put ``patches`` in place, all of them or none; those that are in place already stay as they are.
+def check(patches: Sequence[Patch], stands_aside: bool = False) -> list[Found]:
+    """How the symbols of ``patches`` are found, if all of them can be put in place; nothing is changed.
 
-    With ``stands_aside``, a vLLM that has itself what one of them would add has the whole feature: none is put in
-    place.
+    With ``stands_aside`` they may also be native: see ``apply``.
 
     Raises:
         IncompatibleError: one of them does not fit.
@@ -134,13 +211,44 @@ def apply(patches: Sequence[Patch], stands_aside: bool = False) -> list[Found]:
     found = [look(patch) for patch in patches]
     if stands_aside and any(each.state is State.NATIVE for each in found):
         return found
-    wrong = [each for each in found if each.state not in (State.FITS, State.PATCHED)]
+    wrong = [each for each in found if each.state not in (State.FITS, *_IN_PLACE)]
     if wrong:
         raise IncompatibleError(wrong)
+    return found
+
+
+def apply(patches: Sequence[Patch], stands_aside: bool = False) -> list[Found]:
+    """Put ``patches`` in place, all of them or none; those that are in place already stay as they are, and those for
+    something that is not installed are left out, and those for something that is not imported yet wait.
+
+    With ``stands_aside``, a vLLM that has itself what one of them would add has the whole feature: none is put in
+    place.
+
+    Raises:
+        IncompatibleError: one of them does not fit.
+    """
+    found = check(patches, stands_aside)
+    if any(each.state is State.NATIVE for each in found):
+        return found
     for each in found:
         if each.state is State.FITS:
             _put(each.patch)
+        elif each.state is State.WAITING:
+            when_imported(each.patch.target, partial(apply, (each.patch,)))
     return found
+
+
+def check_in_place(patches: Sequence[Patch]) -> None:
+    """Check that nobody has put something else in the place of ``patches``.
+
+    Where vLLM's own is there again, its module was loaded a second time: what was built from the first is still patched.
+
+    Raises:
+        DisplacedError: somebody has.
+    """
+    displaced = [found for found in map(look, patches) if found.state not in (State.FITS, *_IN_PLACE)]
+    if displaced:
+        raise DisplacedError(displaced)
 
 
 def _put(patch: Patch) -> None:
@@ -148,6 +256,7 @@ def _put(patch: Patch) -> None:
     before = inspect.getattr_static(owner, name, None)
     after = patch.replacement(before)
     setattr(after, MARK, before)
+    setattr(after, PATCH, patch)
     setattr(owner, name, after)
     if before is not None and inspect.ismodule(owner):
         _rebind(before, after)
@@ -164,11 +273,14 @@ def _rebind(before: Any, after: Any) -> None:
 def remove(patches: Sequence[Patch]) -> None:
     """Put back what ``patches`` replaced, for tests."""
     for patch in reversed(patches):
+        forget(patch.target)
+        if look(patch).state is not State.PATCHED:
+            continue
         owner, name = owner_of(patch.target)
         after = inspect.getattr_static(owner, name, None)
-        before = getattr(after, MARK, after)
-        if before is after:
-            continue
+        if not _does_the_same(getattr(after, PATCH, patch), patch):
+            raise ValueError(f"{patch.target} was patched again since: take that back first")
+        before = getattr(after, MARK)
         if before is None:
             delattr(owner, name)
         else:

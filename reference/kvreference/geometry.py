@@ -39,6 +39,9 @@ class Group:
     """Whether an EAGLE/MTP draft layer lives here: a hit must then match one unit more than it serves."""
     compress_ratio: int = field(default=1, validator=_count)
     """How many tokens share a slot."""
+    whole_slots: bool = False
+    """Whether memory is taken for slots that are complete, and not for one that is begun: as vLLM-Ascend does, which
+    writes a slot when the last of its tokens is computed."""
     unit_tokens: int | None = field(default=None, validator=optional(_count))
     """A hit may end at every multiple of this; the block size unless partial hits are on."""
     states: StateMode | None = field(default=None, converter=optional_converter(StateMode))
@@ -127,11 +130,15 @@ class Group:
 
     def blocks_occupied(self, tokens: int) -> int:
         """How many blocks ``tokens`` tokens occupy."""
-        return blocks_occupied(tokens, self.block_size_tokens)
+        return blocks_occupied(self.tokens_stored(tokens), self.block_size_tokens)
+
+    def tokens_stored(self, tokens: int) -> int:
+        """How many of the first ``tokens`` tokens are in slots: without those of a slot that is only begun."""
+        return tokens - tokens % self.compress_ratio if self.whole_slots else tokens
 
     def entries(self, tokens: int, slots: int) -> int:
         """How many entries a table has that holds ``tokens`` tokens and has ``slots`` slots, look-ahead included."""
-        return self.attention.entries(tokens, slots, self.block_size_tokens)
+        return self.attention.entries(tokens, self.tokens_stored(slots), self.block_size_tokens)
 
     def layout(self, blocks: Sequence[int | None], entries: int, fresh: bool) -> Layout:
         """The table ``blocks`` as it must become to have ``entries``; ``fresh`` if it holds nothing but a hit."""
@@ -158,6 +165,10 @@ class Group:
         if hit_tokens == 0:
             return 0, 0
         return self.blocks_unread(hit_tokens), self.tokens_matched(hit_tokens) // self.block_size_tokens
+
+    def ends_inside(self, hit_tokens: int) -> bool:
+        """Whether a hit of ``hit_tokens`` ends inside a block here, and is served by a copy."""
+        return hit_tokens % self.block_size_tokens != 0
 
     def blocks_held_at_most(self, chunk_tokens: int, tokens_max: int) -> int:
         """The most blocks that one request, computed in chunks, holds here at once."""

@@ -3,7 +3,8 @@
 The hit length is the largest multiple of the alignment, at most the request's length minus one, at which every group
 is satisfied. A group is satisfied at a length if every block that a resume there needs is cached; where a draft
 layer lives, the look-ahead behind it must match too, and end within the request's length minus one. Where a hit ends
-inside a block, the beginning of that block must be an entry of its own.
+inside a block, the beginning of that block must be an entry of its own, and the hit as long as the minimum: a copy is
+work too.
 
 The last token is never served from the cache: its state would be there, but not the answer that follows it.
 """
@@ -61,29 +62,40 @@ class _Found:
 
     def partial(self, hit_tokens: int) -> Partial | None:
         """The block of which a beginning is copied, if the hit ends inside one."""
-        inside = hit_tokens % self.group.block_size_tokens
-        if not inside:
+        if not self.group.ends_inside(hit_tokens):
             return None
         matched = self.group.tokens_matched(hit_tokens)
         whole = matched % self.group.block_size_tokens == 0
         source = self.blocks[matched // self.group.block_size_tokens - 1] if whole else self._beginning(matched)
         assert source is not None, "a satisfied group has a source"
-        return Partial(self.index, source, inside)
+        return Partial(self.index, source, hit_tokens % self.group.block_size_tokens)
+
+
+def is_worthwhile(geometry: Geometry, hit_tokens: int, partial_hit_tokens_min: int) -> bool:
+    """Whether a hit of ``hit_tokens`` is as long as the minimum, or ends inside no block."""
+    return hit_tokens >= partial_hit_tokens_min or not any(group.ends_inside(hit_tokens) for group in geometry.groups)
 
 
 def longest_hit(
-    geometry: Geometry, cached: CachedMap, prefixes: list[Prefix], tokens: int, partial: PartialMap | None = None
+    geometry: Geometry,
+    cached: CachedMap,
+    prefixes: list[Prefix],
+    tokens: int,
+    partial: PartialMap | None = None,
+    partial_hit_tokens_min: int = 0,
 ) -> Hit:
     """The longest hit of a request of ``tokens`` tokens, given what is cached and the entries inside blocks.
 
     ``prefixes[i]`` is the request's prefix of ``(i + 1) * geometry.grain_tokens`` tokens. The blocks returned cover
-    the hit; those that no later token reads are the null block.
+    the hit; those that no later token reads are the null block. A hit shorter than ``partial_hit_tokens_min`` ends
+    inside no block.
     """
     maps = cached, PartialMap() if partial is None else partial
     found = [_Found(geometry, index, maps, prefixes) for index in range(len(geometry.groups))]
     alignment = geometry.alignment_tokens
     candidates = range((tokens - 1) // alignment * alignment, -1, -alignment)
-    hit_tokens = next(length for length in candidates if all(group.satisfies(length, tokens) for group in found))
+    worthwhile = (length for length in candidates if is_worthwhile(geometry, length, partial_hit_tokens_min))
+    hit_tokens = next(length for length in worthwhile if all(group.satisfies(length, tokens) for group in found))
     partials = (group.partial(hit_tokens) for group in found)
     return Hit(
         hit_tokens,

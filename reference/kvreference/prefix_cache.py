@@ -63,9 +63,11 @@ class NoPrefixCache:
 class PrefixCache(NoPrefixCache):
     """Prefix caching is on."""
 
-    def __init__(self, geometry: Geometry, retention: Retention) -> None:
+    def __init__(self, geometry: Geometry, retention: Retention, partial_hit_tokens_min: int = 0) -> None:
         super().__init__(geometry)
         self.retention = retention
+        self.partial_hit_tokens_min = partial_hit_tokens_min
+        """The shortest hit that may end inside a block."""
         self.fenced: set[Content] = set()
         """What this step computes, where that cannot serve a hit before it was dispatched."""
 
@@ -73,6 +75,7 @@ class PrefixCache(NoPrefixCache):
         other = super().copy()
         assert isinstance(other, PrefixCache)
         other.retention = self.retention
+        other.partial_hit_tokens_min = self.partial_hit_tokens_min
         other.fenced = set(self.fenced)
         return other
 
@@ -81,7 +84,7 @@ class PrefixCache(NoPrefixCache):
         if not request.reads_cache:
             return no_hit(self.geometry)
         tokens = len(request.tokens)
-        hit = longest_hit(self.geometry, pool.cached, prefixes, tokens, pool.partial)
+        hit = longest_hit(self.geometry, pool.cached, prefixes, tokens, pool.partial, self.partial_hit_tokens_min)
         self.statistics = self.statistics.counted(tokens, hit.tokens, request.preemptions > 0)
         return hit
 
@@ -115,4 +118,5 @@ def new_cache(settings: Settings) -> NoPrefixCache:
     geometry, interval_tokens = settings.geometry, settings.retention_interval_tokens
     if not settings.caches:
         return NoPrefixCache(geometry)
-    return PrefixCache(geometry, Dense(geometry) if interval_tokens is None else Sparse(geometry, interval_tokens))
+    retention = Dense(geometry) if interval_tokens is None else Sparse(geometry, interval_tokens)
+    return PrefixCache(geometry, retention, settings.partial_hit_tokens_min)

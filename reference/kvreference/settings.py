@@ -42,6 +42,8 @@ class Settings:
     """Whether scratch goes to the front of the free queue when it is released."""
     pin_drop_blocks_min: int | None = field(default=None, validator=optional([instance_of(int), ge(1)]))
     """The shortest window drop, in blocks, of which a tail is pinned; None: nothing is ever pinned."""
+    partial_hit_tokens_min: int = field(default=0, validator=[instance_of(int), ge(0)])
+    """The shortest hit that may end inside a block: a shorter one is not worth a copy."""
 
     @retention_interval_tokens.validator
     def _interval_fits_geometry(self, _attribute: Attribute[int | None], interval_tokens: int | None) -> None:

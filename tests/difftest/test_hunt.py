@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.hunt import Prey, chase, hunt
+from kvgate.hunt import Prey, Shown, chase, hunt
 from kvgate.models import MODELS
 from kvgate.mutants.mutant import Mutant, breaks
 from kvgate.runner import DETECTORS, Bench
 from kvreference.answers import Answer
-from kvreference.operations import Finish, Operation
+from kvreference.operations import Abort, Arrive, Finish, Operation, Run
 from kvreference.settings import Settings
 
 FULL, SWA = MODELS["full"], MODELS["swa"]
@@ -31,6 +31,7 @@ class Sound(Reference):
 
 BENCH = Bench(Sound)
 TARGET = f"{__name__}:Sound.apply"
+SETTINGS = Settings(FULL.geometry, blocks=8, tokens_max=64)
 
 
 def head_first(original: Any, system: Sound, operation: Operation) -> Any:
@@ -59,7 +60,7 @@ def test_a_mutant_is_killed() -> None:
     prey = hunted(mutant(head_first))
     kill = prey.kills["gate"]
     assert kill is not None
-    assert "KV-OP-07" == kill.found.divergence.difference.statement
+    assert ("lockstep", "KV-OP-07") == (kill.by, kill.statement)
     assert (True, True) == (0 < kill.operations < 2000, kill.seconds > 0)
     assert not prey.survived
     assert chase(BENCH, [FULL], 0, 1000, 30.0) is None
@@ -69,6 +70,39 @@ def test_a_mutant_that_breaks_nothing_survives() -> None:
     """Unless it is known that nobody can tell it from the original."""
     assert hunted(mutant(unchanged)).survived
     assert not hunted(mutant(unchanged, equivalent="The operation is passed on.")).survived
+
+
+def test_a_mutant_is_shown_by_its_check() -> None:
+    """The check is run while the mutant is planted, and no campaign is."""
+    system = Sound(SETTINGS)
+
+    def operations_are_done() -> str | None:
+        return "nothing was done" if system.apply(Abort(0)) is None else None
+
+    def nothing_is_done(_original: Any, _system: Sound, _operation: Operation) -> None:
+        """Operations are forgotten."""
+
+    def checked(broken: Any) -> Mutant:
+        return breaks(TARGET, shown_by=operations_are_done)(broken)
+
+    prey = hunted(checked(nothing_is_done), each_detector=True)
+    kill = prey.kills["gate"]
+    assert kill is not None
+    assert Shown("operations are done", "nothing was done") == kill.found
+    assert ("operations are done", None, 0) == (kill.by, kill.statement, kill.operations)
+    assert {"gate", *DETECTORS} == set(prey.kills)
+    assert not any(prey.kills[name] for name in DETECTORS)
+    system = Sound(SETTINGS)
+    system.apply(Arrive(0, (Run(0, 8),)))
+    assert hunted(checked(unchanged)).survived
+
+
+def test_a_mutant_breaks_a_guarantee_or_has_a_check() -> None:
+    """Neither, or both, say nothing of what it breaks."""
+    with pytest.raises(ValueError, match="unchanged: a mutant violates a guarantee, or is shown by a check"):
+        breaks(TARGET)(unchanged)
+    with pytest.raises(ValueError, match="unchanged: a mutant violates a guarantee, or is shown by a check"):
+        mutant(unchanged, shown_by=lambda: None)
 
 
 def test_detectors_are_tried_alone() -> None:

@@ -130,6 +130,7 @@ def settings_of_systems(draw: st.DrawFn) -> Settings:
         retention_interval_tokens=draw(st.none() | intervals) if slides else None,
         scratch_first=draw(st.booleans()),
         pin_drop_blocks_min=draw(st.none() | st.integers(1, 10**9)),
+        partial_hit_tokens_min=draw(st.integers(0, 10**9)),
     )
 
 

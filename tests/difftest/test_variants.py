@@ -48,8 +48,13 @@ UNITS = {
     "dsv4-flash+partial": [128, 64, 64, 4, 8],
     "dsv4-flash-ascend-32+partial": [128, 128, 32, 32, 2, 8],
     "dsv4-flash-ascend-128+partial": [128, 128, 128, 128, 8, 32],
+    "mixed-blocks+partial": [16, 16],
+    "mixed-blocks+partial+eagle": [16, 16],
 }
-"""Hits may end at whole slots of the coarsest ratio, in every compressed group; elsewhere at block ends as before."""
+"""Hits may end at whole slots of the coarsest ratio, in every compressed group; elsewhere at block ends as before.
+
+Where nothing is compressed, at the block ends of the other groups.
+"""
 
 KNOBS = {
     "masked": Features(interval_alignments=1),
@@ -74,7 +79,7 @@ def test_a_draft_layer_lives_where_the_suffix_says(name: str, groups: list[int])
 
 
 @pytest.mark.parametrize(("name", "units"), UNITS.items(), ids=UNITS)
-def test_hits_may_end_inside_compressed_blocks(name: str, units: list[int]) -> None:
+def test_hits_may_end_inside_blocks(name: str, units: list[int]) -> None:
     """The units are whole slots, and divide the blocks: a geometry that is not so cannot be made."""
     geometry = load(name).geometry
     base, _, _ = name.partition("+")
@@ -82,6 +87,15 @@ def test_hits_may_end_inside_compressed_blocks(name: str, units: list[int]) -> N
     assert any(group.copies for group in geometry.groups)
     assert not any(group.copies for group in MODELS[base].geometry.groups)
     assert geometry.alignment_tokens < MODELS[base].geometry.alignment_tokens
+
+
+@pytest.mark.parametrize(("suffix", "tokens"), [("min", 128), ("min=1", 1), ("min=48", 48)])
+def test_a_minimum_is_one_of_partial_hits(suffix: str, tokens: int) -> None:
+    """It is a setting, and the geometry stays as it is."""
+    model, whole = load(f"compressed+partial+{suffix}"), load("compressed+partial")
+    assert Features(partial_hit_tokens_min=tokens) == model.features
+    assert whole.geometry == model.geometry
+    assert tokens == model.features.applied_to(Settings(model.geometry, blocks=10)).partial_hit_tokens_min
 
 
 @pytest.mark.parametrize(("suffix", "features"), KNOBS.items(), ids=KNOBS)
@@ -96,7 +110,7 @@ def test_no_suffix_and_no_feature_is_forgotten() -> None:
     """One that is added needs a row above; and one that nothing switches on is none."""
     told = {word.partition("=")[0] for name in (*DRAFTS, *UNITS) for word in name.split("+")[1:]}
     assert set(GEOMETRIES) == told
-    assert set(FEATURES) == {suffix.partition("=")[0] for suffix in KNOBS}
+    assert set(FEATURES) == {"min", *(suffix.partition("=")[0] for suffix in KNOBS)}
     assert {each.name for each in fields(Features)} == {feature.knob for feature in FEATURES.values()}
     assert all(what for _, what in GEOMETRIES.values())
     assert all(feature.what for feature in FEATURES.values())
@@ -125,14 +139,14 @@ def test_an_interval_counts_the_alignment_that_results() -> None:
 
 # Order, and what a model had before
 
-SEVERAL = ("partial", "mtp", "masked", "scratch", "pinned=3", "transfers")
+SEVERAL = ("partial", "mtp", "masked", "scratch", "pinned=3", "min=32")
 
 
 def test_the_order_means_nothing() -> None:
     """All orders of all suffixes that go together, but for the name."""
     found = {(load("+".join(("compressed", *words))).geometry, words) for words in permutations(SEVERAL)}
     assert 1 == len({geometry for geometry, _ in found})
-    assert {Features(1, True, 3, True)} == {load("+".join(("compressed", *words))).features for _, words in found}
+    assert {Features(1, True, 3, False, 32)} == {load("+".join(("compressed", *words))).features for _, words in found}
 
 
 def test_a_variant_can_be_varied_again() -> None:
@@ -153,7 +167,7 @@ def test_whatever_a_mechanism_is_driven_on_is_a_model(name: str) -> None:
 # What is refused
 
 REFUSED = {
-    "unknown": ("eagles", "no suffix 'eagles': there are eagle, mtp, partial, masked, retention, scratch, pinned, tra"),
+    "unknown": ("eagles", "no suffix 'eagles': there are eagle, mtp, partial, masked, retention, scratch, pinned, "),
     "empty": ("", "no suffix '': there are "),
     "empty between": ("mtp++scratch", "no suffix '': there are "),
     "empty at the end": ("mtp+", "no suffix '': there are "),
@@ -176,7 +190,8 @@ REFUSED = {
     "drops of nothing": ("pinned=0", "suffix 'pinned': what follows = must be a number of at least 1"),
     "a number without end": ("retention=" + "9" * 10_000, "suffix 'retention': what follows = must be a number of at"),
     "one digit too many": ("pinned=1" + "0" * DIGITS_MAX, "suffix 'pinned': what follows = must be a number of at"),
-    "nothing to end in": ("partial", "suffix 'partial' changes nothing here: hits may end inside compressed blocks"),
+    "a minimum of nothing": ("min=32", "suffix 'min' is about hits that end inside blocks: it needs 'partial'"),
+    "a minimum of no tokens": ("partial+min=0", "suffix 'min': what follows = must be a number of at least 1"),
 }
 
 
@@ -208,7 +223,8 @@ NO_WINDOW = "a retention interval needs a sliding-window group, and the model ha
         ("local+retention=2", NO_WINDOW),
         ("full+mtp", "suffix 'mtp' changes nothing here: a draft layer in the last of the groups"),
         ("mamba-align+mtp", "suffix 'mtp' changes nothing here: a draft layer in the last of the groups"),
-        ("local+partial", "suffix 'partial' changes nothing here: hits may end inside compressed blocks"),
+        ("local+partial", "suffix 'partial' changes nothing here: hits may end inside blocks that are compressed"),
+        ("full+partial", "suffix 'partial' changes nothing here: hits may end inside blocks that are compressed"),
     ],
 )
 def test_what_does_not_fit_the_model_is_refused(name: str, message: str) -> None:

@@ -6,7 +6,7 @@ and numbers that were worked out by hand.
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 from kvreference.geometry import Geometry, Group
 from kvreference.retention import Sparse, replay_boundary
@@ -23,8 +23,21 @@ def reach_of(geometry: Geometry, group: Group, interval: int) -> Reach:
     )
 
 
+def expected(due: list[int | None], start: int, tokens: int) -> tuple[set[int], int]:
+    """What is due of the full blocks from ``start`` on, and the first that is due later; after that none is."""
+    pending = next((i for i in range(start, len(due)) if (due[i] or 0) > tokens), len(due))
+    return {i for i in range(start, len(due)) if (due[i] or tokens + 1) <= tokens}, pending
+
+
+def said(reach: Reach, start: int, tokens: int, replay: int) -> tuple[set[int], int]:
+    """The same in the plug-in's words."""
+    spans, behind = reach.due(start, tokens, replay)
+    assert all(end < follower for (_, end), (follower, _) in pairwise(spans)), "ranges in order, that do not touch"
+    return {index for first, end in spans for index in range(first, end)}, behind
+
+
 def test_as_the_reference_says() -> None:
-    """Every block of every prompt of up to 40 tokens, in windows and beside them, with and without look-ahead."""
+    """Every block of every prompt of up to 24 tokens, in windows and beside them, with and without look-ahead."""
     compared = 0
     for block, window, lookahead, alignments in product((1, 2, 4), (2, 3, 8), (False, True), (0, 1, 2)):
         groups = (
@@ -35,20 +48,24 @@ def test_as_the_reference_says() -> None:
         geometry = Geometry(groups)
         interval = alignments * geometry.alignment_tokens
         reference = Sparse(geometry, interval)
-        for group, prompt in product(groups, range(1, 41)):
+        for group, prompt in product(groups, range(1, 25)):
             reach, replay = reach_of(geometry, group, interval), replay_boundary(geometry, prompt)
             assert replay == replay_boundary_tokens(prompt, geometry.alignment_tokens, geometry.lookahead_tokens)
-            for index in range(14):
-                assert reference.due_tokens(group, index, prompt) == reach.due_tokens(index, replay)
-                compared += 1
-    assert 3 * 3 * 2 * 3 * 3 * 40 * 14 == compared
+            due = [reference.due_tokens(group, index, prompt) for index in range(24)]
+            for tokens in range(25):
+                full = tokens // group.block_size_tokens
+                for start in range(full):
+                    assert expected(due[:full], start, tokens) == said(reach, start, tokens, replay)
+                    compared += 1
+    assert compared > 100_000
 
 
 def test_worked_numbers() -> None:
     """vllm-project/vllm#42258: full 32, window 8 in blocks of 8: blocks 3 and 7 are kept, and no other."""
     reach = Reach(8, lambda tokens: max(0, tokens - 7), 0, 32)
-    assert [3, 7] == [index for index in range(9) if reach.due_tokens(index, 64) is not None]
-    assert [32, 64] == [reach.due_tokens(index, 64) for index in (3, 7)]
+    assert ([(3, 4), (7, 8)], 8) == reach.due(0, 64, 64)
+    assert ([(3, 4)], 7) == reach.due(0, 63, 64)
+    assert ([], 3) == reach.due(0, 31, 64)
 
 
 def test_anchors_are_as_the_reference_says() -> None:

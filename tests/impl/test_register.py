@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from swa_retention.fingerprint import fingerprint
 from swa_retention.register import IncompatibleError, Patch, State, apply, look, remove
@@ -111,6 +112,67 @@ def test_a_vllm_that_has_it_is_left_alone(module: Any) -> None:
     assert (5, 2) == (module.Pool().other(), module.count())
     with pytest.raises(IncompatibleError, match=r"patched:Pool\.other: native"):
         apply(patches)
+
+
+@pytest.mark.parametrize("absent", ["no_such_package", "no_such_package.deeper", "json.deeper"])
+def test_what_is_not_installed_is_left_out(module: Any, absent: str) -> None:
+    """A patch for a package that is not there has nothing to do, and the others are put in place without it."""
+    optional = evolve(patch("no_such_package:Pool.size", module.Pool.size, larger), only_where=absent)
+    patches = (patch("patched:Pool.size", module.Pool.size, larger), optional)
+    assert [State.FITS, State.ABSENT] == [found.state for found in apply(patches)]
+    assert 10 == module.Pool().size()
+    assert f"{absent} is not installed" == look(optional).detail
+    remove(patches)
+    assert 1 == module.Pool().size()
+
+
+def test_where_it_is_installed_the_patch_must_fit(module: Any) -> None:
+    """Then it is a patch like the others: put in place, or refused."""
+    there = evolve(patch("patched:Pool.size", module.Pool.size, larger), only_where="patched")
+    other = evolve(patch("patched:Pool.other", module.Pool.size, larger), only_where="patched")
+    gone = evolve(patch("patched:Gone.size", module.Pool.size, larger), only_where="json")
+    assert [State.FITS, State.DIFFERS, State.MISSING] == [look(each).state for each in (there, other, gone)]
+    with pytest.raises(IncompatibleError, match=r"patched:Gone\.size: missing"):
+        apply((there, gone))
+    apply((there,))
+    assert 10 == module.Pool().size()
+
+
+def test_a_subclass_in_its_place_is_looked_through(module: Any) -> None:
+    """What is patched is the class that the patch was written for, for all that derive from it."""
+
+    class Balanced(module.Pool):  # type: ignore[misc, name-defined]
+        def size(self) -> int:
+            return 1 + int(super().size())
+
+    wanted, original = patch("patched:Pool.size", module.Pool.size, larger), module.Pool
+    module.Pool = Balanced
+    apply((wanted,))
+    assert (11, 10) == (module.Pool().size(), original().size())
+    remove((wanted,))
+    assert (2, 1) == (module.Pool().size(), original().size())
+
+
+def test_two_features_may_patch_the_same(module: Any) -> None:
+    """The second is put on top of the first, both once; what is on top is taken back first."""
+
+    def adds(number: int) -> Callable[..., Any]:
+        return lambda original: lambda self: original(self) + number
+
+    by = fingerprint(module.Pool.size)
+    one, other = (
+        evolve(patch("patched:Pool.size", None, larger), written_for=by, replacement=adds(n)) for n in (10, 100)
+    )
+    apply((one,))
+    assert [State.PATCHED, State.FITS] == [look(each).state for each in (one, other)]
+    apply((one, other))
+    apply((other, one))
+    assert 111 == module.Pool().size()
+    assert [State.PATCHED] * 2 == [look(each).state for each in (one, other)]
+    with pytest.raises(ValueError, match="patched again since"):
+        remove((one,))
+    remove((one, other))
+    assert 1 == module.Pool().size()
 
 
 def test_a_source_that_cannot_be_read_does_not_fit(module: Any) -> None:

@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 def unsupported(settings: Settings) -> str | None:
     """The first setting that vLLM 0.20.2 does not have, and what it has instead; None if there is none."""
-    return next(chain(_not_retained(settings), not_represented(settings)), None)
+    return next(chain(not_retained(settings), counts_begun_slots(settings), not_represented(settings)), None)
 
 
-def _not_retained(settings: Settings) -> Iterator[str]:
+def not_retained(settings: Settings) -> Iterator[str]:
+    """What vLLM 0.20.2 does not do with cached blocks, whatever its groups are."""
+    for index, group in enumerate(settings.geometry.groups):
+        if group.copies:
+            size = f"a unit of {group.unit} tokens in blocks of {group.block_size_tokens}"
+            yield f"partial hits in group {index} ({size}): vLLM 0.20.2 caches whole blocks only"
     if settings.retention_interval_tokens is not None:
         interval = settings.retention_interval_tokens
         yield f"a retention interval of {interval} tokens: vLLM 0.20.2 caches every block that is full"
@@ -34,13 +39,17 @@ def _not_retained(settings: Settings) -> Iterator[str]:
         yield f"a pinned tier (drops of {settings.pin_drop_blocks_min} blocks and more): vLLM 0.20.2 pins nothing"
 
 
+def counts_begun_slots(settings: Settings) -> Iterator[str]:
+    """Where memory would be taken otherwise than vLLM's own managers do."""
+    for index, group in enumerate(settings.geometry.groups):
+        if group.whole_slots:
+            yield f"memory for whole slots only in group {index}: vLLM 0.20.2 takes it for slots that are begun"
+
+
 def not_represented(settings: Settings) -> Iterator[str]:
     """What the groups of vLLM 0.20.2 cannot be, whatever its block manager does with them."""
     groups = settings.geometry.groups
     for index, group in enumerate(groups):
-        if group.copies:
-            size = f"a unit of {group.unit} tokens in blocks of {group.block_size_tokens}"
-            yield f"partial hits in group {index} ({size}): vLLM 0.20.2 caches whole blocks only"
         if group.kind is Kind.CHUNKED_LOCAL and group.lookahead:
             yield f"a draft layer in group {index}: vLLM 0.20.2 asserts that there is none in chunked local attention"
         if group.kind is Kind.CHUNKED_LOCAL and group.block_size_tokens != settings.geometry.alignment_tokens:

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from kvgate.adapters.groups import not_represented
+from kvgate.adapters.groups import counts_begun_slots, not_represented
 from kvgate.adapters.stock import Stock
+from kvreference.answers import Copy, Partial
 from kvreference.block_pool import Pinned
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 
 
 class Retention(Stock):
@@ -25,24 +30,49 @@ class Retention(Stock):
     """
 
     def __init__(self, settings: Settings) -> None:
-        from swa_retention.config import Configuration
+        from swa_retention.config import COMPRESSED_BLOCK_SIZES_SLOTS, Configuration
         from swa_retention.patches.attach import activate
 
         interval = settings.retention_interval_tokens
         # Without caching there is nothing to retain, and scratch goes first all the same.
         interval = 0 if settings.scratch_first and interval is None else interval
-        drop = settings.pin_drop_blocks_min
-        activate(Configuration(interval) if drop is None else Configuration(interval, True, drop))
+        drop, unit = settings.pin_drop_blocks_min, _unit(settings)
+        configuration = Configuration(interval) if drop is None else Configuration(interval, True, drop)
+        if unit is not None:
+            configuration = evolve(
+                configuration,
+                partial_hits=True,
+                partial_unit_tokens=unit,
+                partial_min_tokens=settings.partial_hit_tokens_min,
+            )
+        if any(group.compress_ratio > 1 for group in settings.geometry.groups):
+            # Any size: the groups are given, and what is switched on is that all of them are cut to a hit.
+            configuration = evolve(configuration, compressed_block_size_slots=COMPRESSED_BLOCK_SIZES_SLOTS[0])
+        activate(configuration)
         try:
             super().__init__(settings)
         finally:
             activate(Configuration())
 
     def refusal(self, settings: Settings) -> str | None:
-        return next(chain(_refused(settings), not_represented(settings)), None)
+        return next(chain(not_in_plug_in(settings), counts_begun_slots(settings), not_represented(settings)), None)
+
+    def partials_of(self, _blocks: KVCacheBlocks) -> tuple[Partial, ...]:
+        from swa_retention.partial.hit import sources_of
+
+        return tuple(Partial(each.group, each.block.block_id, each.tokens) for each in sources_of(_blocks.blocks))
+
+    def take_copies(self) -> tuple[Copy, ...]:
+        from swa_retention.partial.dispatch import take_copies
+
+        return tuple(map(_copy, take_copies(self.manager)))
 
     def snapshot(self) -> Snapshot:
         seen = evolve(super().snapshot(), scratch_first=self.settings.scratch_first)
+        partial = getattr(self.manager.coordinator, "partial", None)
+        if partial is not None:
+            copies = tuple(map(_copy, partial.pending.copies))
+            seen = evolve(seen, copies=copies, begun=partial.boundaries.block_ids())
         tier = getattr(self.manager.block_pool, "pinned_tier", None)
         if tier is None:
             return seen
@@ -50,7 +80,29 @@ class Retention(Stock):
         return evolve(seen, pinned=Pinned(pinned, tuple(self._walk(tier.queue))))
 
 
-def _refused(settings: Settings) -> Iterator[str]:
+def _copy(copy: Any) -> Copy:
+    """A copy of the plug-in in the gate's words."""
+    return Copy(copy.group, copy.source, copy.destination, copy.tokens)
+
+
+def _unit(settings: Settings) -> int | None:
+    """At which multiples hits may end inside blocks, in tokens; None if they never do."""
+    geometry = settings.geometry
+    return geometry.alignment_tokens if any(group.copies for group in geometry.groups) else None
+
+
+def not_in_plug_in(settings: Settings) -> Iterator[str]:
+    """What the plug-in does otherwise, or not."""
+    unit = _unit(settings) if settings.caches else None
+    for index, group in enumerate(settings.geometry.groups):
+        if unit is None:
+            break
+        if group.copies != (group.keeps_all and group.block_size_tokens > unit):
+            yield f"group {index}: where the plug-in cuts blocks at all, it cuts all larger ones of full attention"
+        if group.copies and group.unit != unit:
+            yield f"group {index} has a unit of {group.unit} tokens: the plug-in has one, {unit} tokens"
+        if group.keeps_states:
+            yield f"partial hits beside the states of group {index}: the plug-in has them beside windows alone"
     if settings.caches and settings.scratch_first != (settings.retention_interval_tokens is not None):
         yield "scratch first and a retention interval: the plug-in has both or neither"
 

@@ -16,10 +16,12 @@ from kvreference.answers import (
     Answer,
     BlockTable,
     Copies,
+    Copy,
     Done,
     Granted,
     Happened,
     Hit,
+    Partial,
     Refused,
     Shared,
     Statistics,
@@ -27,6 +29,7 @@ from kvreference.answers import (
 )
 from kvreference.content import UNTAGGED, ExtraKey
 from kvreference.events import Cleared, Event, Removed, Stored
+from kvreference.geometry import Geometry
 from kvreference.operations import (
     Abort,
     Admit,
@@ -53,6 +56,7 @@ from kvreference.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.kv_cache_interface import KVCacheGroupSpec
     from vllm.v1.request import Request
 
 
@@ -82,7 +86,7 @@ class Stock:
         geometry = settings.geometry
         init_none_hash(sha256)
         self.manager = KVCacheManager(
-            KVCacheConfig(num_blocks=settings.blocks, kv_cache_tensors=[], kv_cache_groups=group_specs(geometry)),
+            KVCacheConfig(num_blocks=settings.blocks, kv_cache_tensors=[], kv_cache_groups=self.groups(geometry)),
             max_model_len=settings.tokens_max,
             hash_block_size=geometry.grain_tokens,
             max_num_batched_tokens=settings.chunk_tokens,
@@ -123,6 +127,18 @@ class Stock:
         """The first of ``settings`` that this system does not have, and what it has instead; None if there is none."""
         return unsupported(settings)
 
+    def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
+        """The groups as the block manager is given them."""
+        return group_specs(geometry)
+
+    def partials_of(self, _blocks: KVCacheBlocks) -> tuple[Partial, ...]:
+        """Where a hit ends inside blocks: nowhere in vLLM 0.20.2."""
+        return ()
+
+    def take_copies(self) -> tuple[Copy, ...]:
+        """What the worker copies between blocks before it computes the step: nothing in vLLM 0.20.2."""
+        return ()
+
     def name_of(self, request: int) -> str:
         return f"kvgate-request-{request}"
 
@@ -158,7 +174,7 @@ class Stock:
 
     def _look_up(self, operation: LookUp) -> Hit:
         blocks, tokens = self.manager.get_computed_blocks(self._requests[operation.request])
-        return Hit(tokens, _ids(blocks))
+        return Hit(tokens, ids_of(blocks), self.partials_of(blocks))
 
     def _admit(self, operation: Admit) -> Granted | Refused:
         """What vLLM's scheduler does with a waiting request, up to its slots."""
@@ -183,7 +199,7 @@ class Stock:
             return Refused(hit, gate=True)
         # What was loaded is held, even if all of it is to be computed again: a prompt of one token.
         held = self._tables(operation.request)
-        had = held if any(held) else _ids(blocks)
+        had = held if any(held) else ids_of(blocks)
         loads = operation.loads and external > 0
         start = request.num_computed_tokens + hit + external
         granted = self.manager.allocate_slots(
@@ -249,9 +265,9 @@ class Stock:
         return Done()
 
     def _dispatch(self, _operation: Dispatch) -> Copies:
-        # A step ends for vLLM when the next one starts. Nothing is copied between blocks.
+        # A step ends for vLLM when the next one starts.
         self.manager.new_step_starts()
-        return Copies(())
+        return Copies(self.take_copies())
 
     def _release_skipped(self, operation: ReleaseSkipped) -> Done:
         request = self._requests[operation.request]
@@ -271,20 +287,12 @@ class Stock:
         return Success(self.manager.reset_prefix_cache())
 
     def _take_events(self, _operation: TakeEvents) -> Happened:
-        return Happened(tuple(_translate(event) for event in self.manager.take_events()))
+        return Happened(tuple(event_of(event) for event in self.manager.take_events()))
 
     def _take_statistics(self, _operation: TakeStatistics) -> Statistics:
         taken = self.manager.make_prefix_cache_stats()
         assert taken is not None, "the manager was built with log_stats"
-        return Statistics(
-            requests=taken.requests,
-            queries_tokens=taken.queries,
-            hits_tokens=taken.hits,
-            preempted_requests=taken.preempted_requests,
-            preempted_queries_tokens=taken.preempted_queries,
-            preempted_hits_tokens=taken.preempted_hits,
-            reset=taken.reset,
-        )
+        return in_our_words(taken)
 
     def snapshot(self) -> Snapshot:
         pool = self.manager.block_pool
@@ -322,11 +330,24 @@ class Stock:
         return found
 
 
-def _ids(blocks: KVCacheBlocks) -> BlockTable:
+def in_our_words(taken: Any) -> Statistics:
+    """vLLM's prefix-cache statistics as an answer."""
+    return Statistics(
+        requests=taken.requests,
+        queries_tokens=taken.queries,
+        hits_tokens=taken.hits,
+        preempted_requests=taken.preempted_requests,
+        preempted_queries_tokens=taken.preempted_queries,
+        preempted_hits_tokens=taken.preempted_hits,
+        reset=taken.reset,
+    )
+
+
+def ids_of(blocks: KVCacheBlocks) -> BlockTable:
     return tuple(tuple(group) for group in blocks.get_block_ids())
 
 
-def _translate(event: Any) -> Event:
+def event_of(event: Any) -> Event:
     """vLLM's KV event in the gate's words. Extra keys arrive without their domains."""
     from vllm.distributed.kv_events import AllBlocksCleared, BlockStored
 

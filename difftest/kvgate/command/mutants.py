@@ -1,9 +1,10 @@
-"""``kvgate mutants``: plant known faults in vLLM's own code, and show that the gate finds them."""
+"""``kvgate mutants``: plant known faults in vLLM's own code, or in the plug-in's, and show that the gate finds them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,16 @@ from kvgate.errors import UsageError
 
 if TYPE_CHECKING:
     from kvgate.hunt import Kill, Prey
+    from kvgate.models import Model
     from kvgate.mutants.mutant import Mutant
+
+
+class Planted(str, Enum):
+    """What faults are known of."""
+
+    STOCK = "stock"
+    RETENTION = "retention"
+
 
 BASELINE_OPERATIONS = 40_000
 HUNT_OPERATIONS = 200_000
@@ -22,6 +32,9 @@ HUNT_SECONDS = 60.0
 
 def mutants(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these mutants.")] = None,
+    sut: Annotated[
+        Planted, typer.Option("--sut", help="What they are planted in: vLLM alone, or the plug-in, retention.")
+    ] = Planted.STOCK,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and plant nothing.")] = False,
     each_detector: Annotated[
         bool, typer.Option("--each-detector", help="Also try lockstep and every monitor alone.")
@@ -29,9 +42,9 @@ def mutants(
     seed: Seed = 0,
     output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
 ) -> None:
-    """Plant known faults in vLLM one at a time, and say what finds each, after how many operations and seconds.
+    """Plant known faults one at a time, and say what finds each, after how many operations and seconds.
 
-    Exit 0 if vLLM as it is shows nothing new and every mutant that can be found is found, 1 otherwise.
+    Exit 0 if the system as it is shows nothing new and every mutant that can be found is found, 1 otherwise.
 
     Examples:
 
@@ -40,24 +53,25 @@ def mutants(
       kvgate mutants --list
 
       kvgate mutants look-ahead-not-dropped --each-detector
+
+      kvgate mutants --sut retention
     """
-    chosen = _chosen(names or ())
+    chosen = _chosen(sut, names or ())
     if list_only:
         for mutant in chosen:
             typer.echo(f"{mutant.name}: {mutant.sentence}" + (" (equivalent)" if mutant.equivalent else ""))
         return
     from kvgate.command.progress import progress_line
     from kvgate.hunt import chase, hunt
-    from kvgate.profiles import models_named
     from kvgate.runner import Bench
     from kvgate.systems import load_system
 
-    models = models_named(()) + models_named(("two-windows+eagle",))
+    models = _models(sut)
     prey: list[Prey] = []
     with progress_line() as line:
-        line.say("loading stock …")
-        bench = Bench(load_system("stock").factory)
-        line.say("vLLM as it is …")
+        line.say(f"loading {sut.value} …")
+        bench = Bench(load_system(sut.value).factory)
+        line.say(f"{_AS_IT_IS[sut]} …")
         alarm = chase(bench, models, seed, BASELINE_OPERATIONS, HUNT_SECONDS)
         for number, mutant in enumerate(chosen):
             line.say(f"{number + 1} of {len(chosen)}: {mutant.name}")
@@ -78,20 +92,41 @@ def mutants(
             json.dumps({"false_alarm": alarm is not None, "mutants": [_record(each) for each in prey]}, indent=1)
         )
     else:
-        _print(prey, alarm)
+        _print(prey, alarm, _AS_IT_IS[sut])
     exposed = [each for each in prey if each.mutant.equivalent and each.kills["gate"]]
     survivors = [each for each in prey if each.survived]
     raise typer.Exit(DIVERGENCE if alarm or survivors or exposed else AGREEMENT)
 
 
-def _chosen(names: Sequence[str]) -> list[Mutant]:
-    from kvgate.mutants.zoo import ZOO
+_AS_IT_IS = {Planted.STOCK: "vLLM as it is", Planted.RETENTION: "vLLM with the plug-in as it is"}
 
-    known = {mutant.name: mutant for mutant in ZOO}
+
+def _chosen(sut: Planted, names: Sequence[str]) -> list[Mutant]:
+    known = {mutant.name: mutant for mutant in _zoo(sut)}
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise UsageError(f"unknown mutant {unknown[0]!r}: kvgate mutants --list says what there is")
-    return [known[name] for name in names] if names else list(ZOO)
+        option = "" if sut is Planted.STOCK else f" --sut {sut.value}"
+        raise UsageError(f"unknown mutant {unknown[0]!r}: kvgate mutants --list{option} says what there is")
+    return [known[name] for name in names] if names else list(known.values())
+
+
+def _zoo(sut: Planted) -> Sequence[Mutant]:
+    if sut is Planted.RETENTION:
+        from kvgate.mutants.plugin import zoo as of_the_plugin
+
+        return of_the_plugin.ZOO
+    from kvgate.mutants import zoo
+
+    return zoo.ZOO
+
+
+def _models(sut: Planted) -> list[Model]:
+    from kvgate.profiles import models_named
+
+    if sut is Planted.RETENTION:
+        # Each mutant names the few on which it shows soon.
+        return models_named(tuple(dict.fromkeys(name for mutant in _zoo(sut) for name in mutant.models or ())))
+    return models_named(()) + models_named(("two-windows+eagle",))
 
 
 def _record(prey: Prey) -> dict[str, object]:
@@ -103,8 +138,8 @@ def _record(prey: Prey) -> dict[str, object]:
             name: None
             if kill is None
             else {
-                "by": kill.found.divergence.detector,
-                "statement": kill.found.divergence.difference.statement,
+                "by": kill.by,
+                "statement": kill.statement,
                 "operations": kill.operations,
                 "seconds": round(kill.seconds, 2),
             }
@@ -113,14 +148,12 @@ def _record(prey: Prey) -> dict[str, object]:
     }
 
 
-def _print(prey: Sequence[Prey], alarm: Kill | None) -> None:
+def _print(prey: Sequence[Prey], alarm: Kill | None, as_it_is: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=150) if not Console().is_terminal else Console()
-    console.print(
-        "vLLM as it is: " + ("nothing found" if alarm is None else f"FOUND {alarm.found.divergence}"), markup=False
-    )
+    console.print(f"{as_it_is}: " + ("nothing found" if alarm is None else f"FOUND {_told(alarm)}"), markup=False)
     table = Table(box=None)
     for column in ("mutant", "killed by", "statement", "operations", "seconds"):
         table.add_column(column, justify="right" if column in ("operations", "seconds") else "left")
@@ -149,8 +182,11 @@ def _verdict(prey: Prey) -> tuple[str, str, str, str]:
     kill = prey.kills["gate"]
     if kill is None:
         return ("equivalent" if prey.mutant.equivalent else "SURVIVED", "", "", "")
-    divergence = kill.found.divergence
-    return (divergence.detector, divergence.difference.statement, str(kill.operations), f"{kill.seconds:.1f}")
+    return (kill.by, kill.statement or "-", str(kill.operations), f"{kill.seconds:.1f}")
+
+
+def _told(kill: Kill) -> object:
+    return getattr(kill.found, "divergence", kill.found)
 
 
 def _alone(kill: Kill | None) -> str:

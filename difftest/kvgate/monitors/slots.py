@@ -72,9 +72,12 @@ class PhysicalSlots:
         span: tuple[int, int, int],
         where: str,
     ) -> Difference | None:
-        """Write the states of the tokens from ``start`` to ``end``, and junk from there to ``drafted``."""
+        """Write the states of the tokens from ``start`` to ``end``, and junk from there to ``drafted``.
+
+        Where slots are written when they are complete, the tokens that began the first one are written with it.
+        """
         start, end, drafted = span
-        size = group.block_size_tokens
+        size, start = group.block_size_tokens, group.tokens_stored(start)
         for position in range(start // size, group.blocks_occupied(drafted)):
             if position >= len(table) or table[position] == NULL:
                 return _no_slot(where, max(start, position * size))
@@ -83,7 +86,7 @@ class PhysicalSlots:
 
     def deliver(self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int) -> None:
         """Another node writes the states of ``chain`` from ``start`` on, wherever the table has a block for them."""
-        size = group.block_size_tokens
+        size, start = group.block_size_tokens, group.tokens_stored(start)
         for position in range(start // size, min(group.blocks_occupied(len(chain)), len(table))):
             if table[position] == NULL:
                 continue
@@ -103,7 +106,8 @@ class PhysicalSlots:
     ) -> Difference | None:
         """Read what the attention of the tokens from ``start`` to ``end`` covers."""
         start, end = span
-        size = group.block_size_tokens
+        # What is in no slot yet is read from the compressor's state, which is another group.
+        size, end = group.block_size_tokens, group.tokens_stored(end)
         begin = first_read(group, start)
         for position in range(begin // size, group.blocks_occupied(end)):
             first = position * size

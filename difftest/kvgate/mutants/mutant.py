@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from attrs import field, frozen
-from attrs.validators import deep_iterable, in_, matches_re, min_len
+from attrs.validators import deep_iterable, in_, matches_re, min_len, optional
 
 from kvreference.statements import STATEMENTS
 
@@ -53,31 +53,40 @@ FULL = ("full", *HYBRID)
 Broken = Callable[..., Any]
 """Stands in for a target: called with the original, then with the target's own arguments."""
 
+Check = Callable[[], str | None]
+"""Exercises what no operation of the alphabet reaches; returns what is wrong, or None."""
+
 
 @frozen
 class Mutant:
     """One break, with what is known about it.
 
     Raises:
-        ValueError: a name that is not kebab-case, an unknown statement or need.
+        ValueError: a name that is not kebab-case, an unknown statement or need, neither a statement nor a check.
     """
 
     name: str = field(validator=matches_re(r"[a-z0-9]+(-[a-z0-9]+)*"))
     sentence: str = field(validator=min_len(1))
     """What is broken, in one sentence."""
-    statement: str = field(validator=in_(STATEMENTS))
-    """The id of the guarantee that it violates."""
+    statement: str | None = field(validator=optional(in_(STATEMENTS)))
+    """The id of the guarantee that it violates; None if no guarantee speaks of it, and a check shows it."""
     area: str
     """The part of the block manager that it breaks."""
     targets: tuple[str, ...] = field(validator=min_len(1))
     """What is replaced, each as ``module:name`` or ``module:Class.name``."""
     broken: Broken = field(repr=False)
     models: tuple[str, ...] | None = None
-    """The model presets that can show it; None for all."""
+    """The models that can show it, by their presets or whole names; None for all."""
     needs: tuple[str, ...] = field(default=(), validator=deep_iterable(in_(NEEDS)))
     """What a run must contain to have a chance to show it; see ``NEEDS``."""
     equivalent: str | None = None
     """Why nobody can tell it from the original, if that is so."""
+    shown_by: Check | None = None
+    """What shows it where the block manager's operations do not: the hunt is then this check, and no campaign."""
+
+    def __attrs_post_init__(self) -> None:
+        if (self.statement is None) != (self.shown_by is not None):
+            raise ValueError(f"{self.name}: a mutant violates a guarantee, or is shown by a check")
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -125,10 +134,11 @@ def locate(target: str) -> tuple[object, str]:
 
 def breaks(
     *targets: str,
-    violates: str,
+    violates: str | None = None,
     models: tuple[str, ...] | None = None,
     needs: tuple[str, ...] = (),
     equivalent: str | None = None,
+    shown_by: Check | None = None,
 ) -> Callable[[Broken], Mutant]:
     """Make a mutant of the decorated function, which then stands in for each of ``targets``."""
 
@@ -143,6 +153,7 @@ def breaks(
             models=models,
             needs=needs,
             equivalent=equivalent,
+            shown_by=shown_by,
         )
 
     return as_mutant

@@ -67,7 +67,7 @@ def _naming(sources: Sources) -> Iterator[tuple[str, tuple[str, ...]]]:
         for name, statements in by_name.items():
             yield f"the {kind} {name}", tuple(sorted(statements))
     for mutant in sources.mutants:
-        yield f"the mutant {mutant.name}", (mutant.statement,)
+        yield f"the mutant {mutant.name}", (mutant.statement,) if mutant.statement else ()
     for name, design in sources.designs.items():
         yield f"the design {name}", (design.statement, *((design.breaks,) if design.breaks else ()))
     for name, statement in sources.refuted.items():

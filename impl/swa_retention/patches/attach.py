@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from math import lcm
 from typing import Any
@@ -16,16 +16,21 @@ from swa_retention.newer_keywords import saying, set_aside
 from swa_retention.partial.attach import attach_partial
 from swa_retention.pinned_tier import PinnedTier
 from swa_retention.reachable import Anchor, Reach, replay_boundary_tokens
-from swa_retention.register import Patch
+from swa_retention.register import Patch, check_in_place
 
 logger = logging.getLogger("vllm.swa_retention")
 
 _active: list[Configuration] = [Configuration()]
+_promised: list[Patch] = []
 
 
-def activate(configuration: Configuration) -> None:
-    """Every block manager that is built from now on gets ``configuration``."""
+def activate(configuration: Configuration, promised: Iterable[Patch] = ()) -> None:
+    """Every block manager that is built from now on gets ``configuration``.
+
+    None is built where one of the patches that are ``promised`` to be in place is not.
+    """
     _active[0] = configuration
+    _promised[:] = promised
 
 
 def active() -> Configuration:
@@ -40,6 +45,8 @@ def built(original: Any) -> Callable[..., None]:
     def build(self: Any, *arguments: Any, **keywords: Any) -> None:
         with saying(set_aside(original, keywords)):
             original(self, *arguments, **keywords)
+        # Plug-ins that came later have all been here by now.
+        check_in_place(_promised)
         attach(self.coordinator, _active[0])
 
     return build

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from swa_retention.register import Patch
@@ -11,7 +11,7 @@ from swa_retention.register import Patch
 def cache_blocks(original: Any) -> Callable[..., None]:
     """``SingleTypeKVCacheManager.cache_blocks`` that passes over what no hit can reach.
 
-    vLLM's own counter of cached blocks counts what was looked at: a block that is not due yet, and all behind it, are
+    vLLM's own counter of cached blocks counts what was settled: a block that is not due yet, and all behind it, are
     looked at again.
     """
 
@@ -25,24 +25,22 @@ def cache_blocks(original: Any) -> Callable[..., None]:
         full = num_tokens // self.block_size
         if start >= full:
             return
-        replay = self.replay_boundary_tokens(request)
-        position, mask = start, []
-        while position < full:
-            due = reach.due_tokens(position, replay)
-            if due is not None and due > num_tokens:
-                break
-            mask.append(due is not None)
-            position += 1
-        if any(mask):
-            self.block_pool.cache_full_blocks(
-                request=request,
-                blocks=self.req_to_blocks[request.request_id],
-                num_cached_blocks=start,
-                num_full_blocks=position,
-                block_size=self.block_size,
-                kv_cache_group_id=self.kv_cache_group_id,
-                block_mask=mask,
-            )
+        spans, position = reach.due(start, num_tokens, self.replay_boundary_tokens(request))
+        pool = self.block_pool
+        for first, end in spans:
+            blocks = self.req_to_blocks[request.request_id]
+            # vLLM's own function passes over the null block, but an event of it names what is passed over too.
+            runs = _runs(blocks, range(first, end)) if pool.enable_kv_cache_events else ((first, end),)
+            known = Beginning(request, end * self.block_size // pool.hash_block_size)
+            for first_of_run, end_of_run in runs:
+                pool.cache_full_blocks(
+                    request=known,
+                    blocks=blocks,
+                    num_cached_blocks=first_of_run,
+                    num_full_blocks=end_of_run,
+                    block_size=self.block_size,
+                    kv_cache_group_id=self.kv_cache_group_id,
+                )
         self.num_cached_block[request.request_id] = position
 
     return cache_blocks
@@ -64,25 +62,59 @@ def cache_full_blocks(original: Any) -> Callable[..., None]:
         if block_mask is None:
             original(self, request, blocks, num_cached_blocks, num_full_blocks, block_size, kv_cache_group_id)
             return
-        wanted = [
-            position
-            for position, wants in enumerate(block_mask, num_cached_blocks)
-            if wants and not blocks[position].is_null
-        ]
-        for first, last in _runs(wanted):
+        wanted = [position for position, wants in enumerate(block_mask, num_cached_blocks) if wants]
+        for first, end in _runs(blocks, wanted):
             # One run of neighbours a time: an event that told of more would name tokens of blocks that are not cached.
-            original(self, request, blocks, first, last + 1, block_size, kv_cache_group_id)
+            original(self, request, blocks, first, end, block_size, kv_cache_group_id)
 
     return cache_full_blocks
 
 
-def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Neighbouring positions together: the first and the last of each run."""
-    start = 0
-    for index in range(1, len(positions) + 1):
-        if index == len(positions) or positions[index] != positions[index - 1] + 1:
-            yield positions[start], positions[index - 1]
-            start = index
+def _runs(blocks: Sequence[Any], positions: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Of ``positions`` those that hold a block, neighbours together, as half-open ranges."""
+    first, end = 0, 0
+    for position in positions:
+        if blocks[position].is_null:
+            continue
+        if position != end:
+            if first < end:
+                yield first, end
+            first = position
+        end = position + 1
+    if first < end:
+        yield first, end
+
+
+class Beginning:
+    """A request of which no more is known than its first hashes.
+
+    vLLM's function copies all hashes from the first block that it caches on. For a long prompt that is cached here and
+    there, each time all the rest of them.
+    """
+
+    def __init__(self, request: Any, hashes: int) -> None:
+        self._request = request
+        self.block_hashes = _First(request.block_hashes, hashes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+
+class _First(Sequence[Any]):
+    """The first of a list's elements, without a copy."""
+
+    def __init__(self, elements: Sequence[Any], length: int) -> None:
+        self._elements = elements
+        self._length = min(length, len(elements))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._length)
+            return self._elements[start:stop:step]
+        return self._elements[index]
 
 
 _UNTIL = "vLLM 0.23, which has it"
@@ -94,7 +126,7 @@ PATCHES = (
         "Each block is asked when it is due; nothing changes where retention is off.",
         "vllm-project/vllm#42258, #43447, #44082",
         _UNTIL,
-        "5d7039143f393685",
+        "fc671343f348797e",
         cache_blocks,
     ),
     Patch(
@@ -103,7 +135,7 @@ PATCHES = (
         "A parameter is added: the mask of the blocks to be cached. Without it, it is vLLM's own function.",
         "vllm-project/vllm#42258",
         _UNTIL,
-        "148edd95a00853de",
+        "0fa9cf62e83b0f88",
         cache_full_blocks,
     ),
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from swa_retention.register import Patch
+from swa_retention.scratch import is_scratch
 
 KVCacheBlock = Any
 """vLLM's block. Nothing of vLLM is imported before a patch is put in place."""
@@ -36,22 +37,25 @@ def free_blocks(_original: Any) -> Callable[..., None]:
     """``BlockPool.free_blocks`` that can put blocks at the front, and does so with scratch where retention is on."""
 
     def free_blocks(self: Any, ordered_blocks: Iterable[KVCacheBlock], prepend: bool = False) -> None:
-        blocks = list(ordered_blocks)
-        for block in blocks:
+        tier: Any = getattr(self, "pinned_tier", None)
+        pinned = () if tier is None else tier.pinned
+        scratch_first = getattr(self, "scratch_first", False)
+        front, back, waiting = [], [], []
+        for block in ordered_blocks:
             block.ref_cnt -= 1
-        freed = [block for block in blocks if block.ref_cnt == 0 and not block.is_null]
-        tier = getattr(self, "pinned_tier", None)
-        if tier is not None:
-            tier.wait([block for block in freed if tier.holds(block)])
-            freed = [block for block in freed if not tier.holds(block)]
-        queue = self.free_block_queue
-        if prepend:
-            queue.prepend_n(freed)
-        elif getattr(self, "scratch_first", False):
-            queue.append_n([block for block in freed if block.block_hash is not None])
-            queue.prepend_n([block for block in freed if block.block_hash is None])
-        else:
-            queue.append_n(freed)
+            if block.ref_cnt or block.is_null:
+                continue
+            if pinned and pinned[block.block_id]:
+                waiting.append(block)
+            elif prepend or (scratch_first and is_scratch(self, block)):
+                front.append(block)
+            else:
+                back.append(block)
+        self.free_block_queue.append_n(back)
+        if front:
+            self.free_block_queue.prepend_n(front)
+        if waiting:
+            tier.wait(waiting)
 
     return free_blocks
 
@@ -67,9 +71,9 @@ def evict_blocks(original: Any) -> Callable[..., None]:
         original(self, {block_id for block_id in block_ids if block_id >= len(self.blocks)})
         for block_id in block_ids:
             block = self.blocks[block_id]
-            was_cached = block.block_hash is not None
+            was_cached = not is_scratch(self, block)
             original(self, {block_id})
-            if was_cached and block.ref_cnt == 0 and block.block_hash is None:
+            if was_cached and block.ref_cnt == 0 and is_scratch(self, block):
                 self.free_block_queue.remove(block)
                 self.free_block_queue.prepend_n([block])
 
@@ -96,7 +100,7 @@ PATCHES = (
         "Uncached blocks go to the front, cached ones to the back; nothing changes where retention is off.",
         "vllm-project/vllm#43447",
         _UNTIL,
-        "f8c8cd3f79f3356d",
+        "cdbe29fcb7de4c80",
         free_blocks,
     ),
     Patch(
@@ -105,7 +109,7 @@ PATCHES = (
         "It moves to the front of the queue; nothing changes where retention is off.",
         "none: vLLM leaves it where it is",
         "vLLM orders its queue itself",
-        "2dbea26ce77e0277",
+        "9815723d7b4ec926",
         evict_blocks,
     ),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from swa_retention.partial.hit import sources_of
 from swa_retention.register import Patch
 
 
@@ -32,10 +33,13 @@ def touch(original: Any) -> Callable[..., None]:
 
 
 def forget(original: Any) -> Callable[..., bool]:
-    """``BlockPool._maybe_evict_cached_block`` behind which the block is not pinned."""
+    """``BlockPool._maybe_evict_cached_block`` behind which the block is not pinned, and begins with nothing known."""
 
     def _maybe_evict_cached_block(self: Any, block: Any) -> bool:
         evicted: bool = original(self, block)
+        boundaries = getattr(self, "boundaries", None)
+        if boundaries is not None:
+            boundaries.forget(block.block_id)
         tier = _tier(self)
         if tier is not None:
             tier.forget(block)
@@ -58,7 +62,11 @@ def reset_prefix_cache(original: Any) -> Callable[..., bool]:
                     self.free_block_queue.prepend_n([block])
                 else:
                     self.free_block_queue.append(block)
-        return bool(original(self))
+        succeeded = bool(original(self))
+        boundaries = getattr(self, "boundaries", None)
+        if succeeded and boundaries is not None:
+            boundaries.clear()
+        return succeeded
 
     return reset_prefix_cache
 
@@ -97,7 +105,8 @@ def free(original: Any) -> Callable[..., None]:
 def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
     """``KVCacheCoordinator.get_num_blocks_to_allocate`` that demotes before anybody is refused.
 
-    Every gate of vLLM asks it how many blocks are needed, and then compares with what is free.
+    Every gate of vLLM asks it how many blocks are needed, and then compares with what is free. The sources of copies
+    are held with the hit. A hit that must wait for the step to be dispatched needs more than there is.
     """
 
     def get_num_blocks_to_allocate(
@@ -110,6 +119,9 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
         *arguments: Any,
         **keywords: Any,
     ) -> int:
+        partial = getattr(self, "partial", None)
+        if partial is not None and partial.is_fenced(new_computed_blocks):
+            return int(self.block_pool.num_gpu_blocks) + 1
         needed: int = original(
             self,
             request_id,
@@ -120,9 +132,11 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
             *arguments,
             **keywords,
         )
+        sources = [source.block for source in sources_of(new_computed_blocks)]
+        needed += sum(block.ref_cnt == 0 for block in sources)
         tier = _tier(self.block_pool)
         if tier is not None:
-            hit = [
+            hit = sources + [
                 block
                 for manager, blocks in zip(self.single_type_managers, new_computed_blocks, strict=True)
                 for block in blocks[manager.get_num_skipped_tokens(total_computed_tokens) // manager.block_size :]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.command import mutants
@@ -58,7 +59,13 @@ def planted(broken: Any, equivalent: str | None = None) -> Mutant:
     return breaks(f"{__name__}:Sound.apply", violates="KV-OP-07", equivalent=equivalent)(broken)
 
 
+def something_is_wrong() -> str:
+    """Sees a fault in everything."""
+    return "all of it"
+
+
 KILLED, SURVIVING = planted(head_first), planted(unchanged)
+SHOWN = evolve(KILLED, name="shown", statement=None, shown_by=something_is_wrong)
 EQUIVALENT, EXPOSED = planted(unchanged, "Nothing [is] broken."), planted(head_first, "Nobody looks.")
 
 
@@ -148,3 +155,28 @@ def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.Monk
     assert [mutant.name for mutant in ZOO] == [line.partition(":")[0] for line in lines]
     assert [bool(mutant.equivalent) for mutant in ZOO] == [line.endswith("(equivalent)") for line in lines]
     assert 1 == len(kvgate("mutants", "--list", ZOO[3].name).out.splitlines())
+
+
+def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted in the plug-in, on the models that its mutants name; and what shows each is said."""
+    monkeypatch.setattr("kvgate.systems.load_system", lambda name: Loaded(name, "0.20.2", {"retention": Sound}[name]))
+    monkeypatch.setattr("kvgate.mutants.plugin.zoo.ZOO", (evolve(KILLED, models=("full",)), SHOWN))
+    monkeypatch.setattr(mutants, "BASELINE_OPERATIONS", 1000)
+    ended = kvgate("mutants", "--sut", "retention")
+    assert (0, "") == (ended.code, ended.err)
+    assert "vLLM with the plug-in as it is: nothing found" in ended.out
+    assert ["something", "is", "wrong", "-", "0"] == next(
+        line.split()[1:6] for line in ended.out.splitlines() if line.lstrip().startswith("shown")
+    )
+    assert "2 of 2 killed, 0 equivalent" in ended.out
+
+
+def test_each_zoo_has_its_names(kvgate: Kvgate) -> None:
+    """A mutant of vLLM is none of the plug-in."""
+    assert ["cached-first: What is cached goes to the front too."] == kvgate(
+        "mutants", "--sut", "retention", "--list", "cached-first"
+    ).out.splitlines()
+    ended = kvgate("mutants", "--list", "cached-first")
+    assert 2 == ended.code
+    assert "unknown mutant 'cached-first'" in ended.err
+    assert "kvgate mutants --list --sut retention says" in kvgate("mutants", "--sut", "retention", "absent").err

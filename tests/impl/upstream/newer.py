@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Callable
 from importlib import import_module
 from math import lcm
 from typing import Any
+from unittest.mock import MagicMock
 
 from swa_retention.config import Configuration, read
 from swa_retention.features import RETAINS
@@ -24,35 +26,30 @@ original = managers.KVCacheManager.__init__
 KNOWN = set(inspect.signature(original).parameters)
 
 
-def build(self: Any, kv_cache_config: Any, **keywords: Any) -> None:
-    """Build a manager of 0.20.2 from what one of 0.23 is given."""
-    configuration = read(os.environ)
-    sizes = [group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups]
-    if configuration.retention_interval_tokens is None and len(sizes) > 1:
-        configuration = Configuration(lcm(*sizes))
-    activate(configuration)
-    try:
-        original(self, kv_cache_config, **{name: value for name, value in keywords.items() if name in KNOWN})
-    finally:
-        activate(Configuration())
+def built(configuration_of: Callable[[Any], Configuration]) -> Callable[..., None]:
+    """Build a manager of 0.20.2 from what a newer one is given."""
+
+    def build(self: Any, kv_cache_config: Any, **keywords: Any) -> None:
+        configuration = configuration_of(kv_cache_config)
+        sizes = [group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups]
+        if configuration.retention_interval_tokens is None and len(sizes) > 1:
+            configuration = Configuration(lcm(*sizes))
+        activate(configuration)
+        try:
+            original(self, kv_cache_config, **{name: value for name, value in keywords.items() if name in KNOWN})
+        finally:
+            activate(Configuration())
+
+    return build
 
 
-managers.KVCacheManager.__init__ = build
-
-
-class Unused:
-    """Something that a test imports and does not use here."""
-
-    def __getattr__(self, name: str) -> str:
-        return name
-
-
-def unused(name: str) -> Unused:
-    """Whatever a module is asked for that it does not have."""
+def unused(name: str) -> MagicMock:
+    """Whatever a module is asked for that it does not have: something that a test imports and does not use here."""
     if name.startswith("__"):
         raise AttributeError(name)
-    return Unused()
+    return MagicMock(name=name)
 
 
-for module in ("kv_cache_interface", "core.kv_cache_utils", "core.single_type_kv_cache_manager"):
-    import_module(f"vllm.v1.{module}").__getattr__ = unused  # type: ignore[method-assign]
+managers.KVCacheManager.__init__ = built(lambda _config: read(os.environ))
+for module in ("v1.kv_cache_interface", "v1.core.kv_cache_utils", "v1.core.single_type_kv_cache_manager"):
+    import_module(f"vllm.{module}").__getattr__ = unused  # type: ignore[method-assign]

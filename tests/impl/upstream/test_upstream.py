@@ -1,83 +1,69 @@
-"""vLLM's own tests of the block manager, on vLLM 0.20.2 with the plug-in.
+"""vLLM's own tests of the block manager and of the scheduler, on vLLM 0.20.2 with the plug-in.
 
-Goal: with nothing switched on they say what they say without it; with retention on, all but those that assert the old
-order or the dense cache pass; and the tests that came with the features upstream pass on 0.20.2 with the plug-in.
-Method: run them in place, in a process of their own, and compare test by test.
+Goal: with nothing switched on they say what they say without it; with something on, all pass but those that assert what
+it is there to change, and each of these is named with its reason.
+Method: run them in place, in processes of their own, and compare test by test.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.metadata import distributions
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from .archive import archive_of
+from .in_place import InPlace
+from .stand_ins import write
+from .tables import ALL_FREE, BLAST, DENSE, FOLDER, NOT_RUN, RUN
 
 # To look for pip's module would be enough for setuptools to leave distutils alone, which vLLM does not survive.
 INSTALLED = {distribution.name for distribution in distributions()}
 pytestmark = pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM or pip is not installed")
 
-HERE = Path(__file__).parent
-INTERVAL = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
-OLD, NEW = "0.20.2", "0.23.0"
-FILES = ("tests/v1/core/test_prefix_caching.py", "tests/v1/core/test_single_type_kv_cache_manager.py")
-DENSE = {
-    "test_prefill_hybrid_model": "hits in the middle of a prompt, of which retention keeps the last boundary alone",
-    "test_prefill_hybrid_model_eagle": "the same, with a draft layer",
-    "test_different_block_size": "hits in the middle of a prompt, in blocks of two sizes",
-}
-"""Tests that assert a dense cache, which retention is there to avoid."""
-CAME_WITH_THEM = "retention or prepend or tail_window or swa_free or pure_swa or clamped"
-"""The tests that came with the features."""
+VERSION, TESTS = "0.20.2", 278
+FILES = tuple(f"{FOLDER}/{name}.py" for name in RUN)
+INTERVAL, PIN = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS"
 
 
-def outcomes(version: str, *arguments: str, tmp_path: Path, **switches: str) -> dict[str, str]:
-    """The tests of vLLM ``version``, run on what is installed: each with how it ended."""
-    home = archive_of(version)
-    report = tmp_path / f"{len(list(tmp_path.iterdir()))}.xml"
-    environment = {name: value for name, value in os.environ.items() if name != INTERVAL}
-    path = os.pathsep.join((str(home), str(HERE), os.environ.get("PYTHONPATH", "")))
-    environment |= {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "PYTHONPATH": path, **switches}
-    finished = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        cwd=home,
-        env=environment,
-    )
-    assert report.exists(), finished.stdout + finished.stderr
-    found = {}
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        bad = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
-        found[str(case.get("name"))] = bad[0] if bad else "passed"
-    return found
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> InPlace:
+    """Where vLLM's tests run, with stand-ins for the models that they name."""
+    return InPlace(tmp_path_factory.mktemp("reports"), write(tmp_path_factory.mktemp("hub")))
 
 
-def test_nothing_changes_before_something_is_switched_on(tmp_path: Path) -> None:
+def failed(outcomes: dict[str, str]) -> set[str]:
+    """The tests that did not pass: failed, broken or skipped."""
+    return {name for name, outcome in outcomes.items() if outcome != "passed"}
+
+
+def test_every_file_is_run_or_has_a_reason() -> None:
+    """Nothing in vLLM's folder of tests is left out silently."""
+    there = {path.stem for path in Path(archive_of(VERSION), FOLDER).glob("test_*.py")}
+    assert {*RUN, BLAST, *NOT_RUN} == there
+
+
+def test_nothing_changes_before_something_is_switched_on(place: InPlace) -> None:
     """Test by test, with the plug-in loaded and without it."""
-    without = outcomes(OLD, *FILES, tmp_path=tmp_path)
-    assert 66 == len(without)
-    assert {"passed"} == set(without.values())
-    assert without == outcomes(OLD, *FILES, "-p", "switched_on", tmp_path=tmp_path)
+    without = place.outcomes(VERSION, *FILES)
+    assert (TESTS, set()) == (len(without), failed(without))
+    assert without == place.outcomes(VERSION, *FILES, "-p", "switched_on")
 
 
-def test_with_retention_what_fails_asserts_a_dense_cache(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interval", ["0", "auto"])
+def test_with_retention_what_fails_asserts_a_dense_cache(place: InPlace, interval: str) -> None:
     """Exactly the tests that are named, each with its reason."""
-    found = outcomes(OLD, *FILES, "-p", "switched_on", tmp_path=tmp_path, **{INTERVAL: "0"})
-    assert 66 == len(found)
-    assert set(DENSE) == {name for name, outcome in found.items() if outcome != "passed"}
+    found = place.outcomes(VERSION, *FILES, "-p", "switched_on", **{INTERVAL: interval})
+    assert (TESTS, set(DENSE)) == (len(found), failed(found))
 
 
-def test_the_tests_that_came_with_the_features_pass(tmp_path: Path) -> None:
-    """Those of vLLM 0.23, which has them."""
-    files = (FILES[0], "tests/v1/core/test_kv_cache_utils.py")
-    found = outcomes(NEW, *files, "-k", CAME_WITH_THEM, "-p", "newer", tmp_path=tmp_path)
-    assert 13 == len(found)
-    assert {} == {name: outcome for name, outcome in found.items() if outcome != "passed"}
+def test_with_pins_what_fails_asserts_that_everything_is_free(place: InPlace) -> None:
+    """Exactly the tests that are named, each with its reason."""
+    found = place.outcomes(VERSION, *FILES, "-p", "switched_on", **{PIN: "1"})
+    assert (TESTS, set(ALL_FREE)) == (len(found), failed(found))
+
+
+def test_preemption_with_pins(place: InPlace) -> None:
+    """Thousands of steps at random, with priorities, drafts and a pool that is always full: nobody waits for ever."""
+    found = place.outcomes(VERSION, f"{FOLDER}/{BLAST}.py", "-k", "preemption", "-p", "switched_on", **{PIN: "1"})
+    assert (6, set()) == (len(found), failed(found))

@@ -1,0 +1,87 @@
+"""The adapter for vLLM-Ascend 0.20.2rc1: its own coordinator and managers, as published, without an NPU.
+
+It is driven as vLLM's is, for the block manager around them is vLLM's. What differs: the block size of a compressed
+group is given in slots, and memory is taken for complete slots only (``+whole-slots``). A prefill that ends inside a
+slot then holds a block less than vLLM's managers would take, until the slot is complete. Nothing is lost by it: what
+the slot will be made of is in the compressor's state, which is another group.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from kvgate.adapters.groups import group_specs, not_represented, not_retained
+from kvgate.adapters.retention import Retention, not_in_plug_in
+from kvgate.adapters.stock import Stock
+from kvreference.geometry import Geometry
+from kvreference.settings import Settings
+
+if TYPE_CHECKING:
+    from vllm.v1.kv_cache_interface import KVCacheGroupSpec
+
+
+class Ascend(Stock):
+    """vLLM-Ascend's block manager under the gate's protocol.
+
+    Raises:
+        ValueError: settings for which vLLM-Ascend has nothing.
+    """
+
+    def refusal(self, settings: Settings) -> str | None:
+        return next(chain(not_retained(settings), _refused(settings)), None)
+
+    def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
+        groups = group_specs(geometry)
+        for ours, theirs in zip(geometry.groups, groups, strict=True):
+            if ours.compress_ratio > 1:
+                slots = ours.block_size_tokens // ours.compress_ratio
+                theirs.kv_cache_spec = replace(theirs.kv_cache_spec, block_size=slots)
+        return groups
+
+
+class AscendRetention(Retention, Ascend):
+    """The same with the plug-in.
+
+    Raises:
+        ValueError: settings for which vLLM-Ascend or the plug-in has nothing.
+    """
+
+    def refusal(self, settings: Settings) -> str | None:
+        return next(chain(not_in_plug_in(settings), _refused(settings)), None)
+
+
+def _refused(settings: Settings) -> Iterator[str]:
+    geometry = settings.geometry
+    for index, group in enumerate(geometry.groups):
+        if group.compress_ratio > 1 and not group.whole_slots:
+            yield f"memory for begun slots in group {index}: vLLM-Ascend takes it for whole slots only (+whole-slots)"
+        slots = group.block_size_tokens // group.compress_ratio
+        if settings.caches and slots % geometry.grain_tokens:
+            yield (
+                f"group {index}: blocks of {slots} slots are no multiple of the {geometry.grain_tokens} tokens of a "
+                "hash, which vLLM-Ascend asserts"
+            )
+    if len(geometry.groups) == 1:
+        yield "a single group: vLLM-Ascend asserts that there are two kinds of groups where DeepSeek-V4 is served"
+    yield from not_represented(settings)
+
+
+def install_ascend(with_plug_in: bool) -> None:
+    """Make vLLM's block manager in this process vLLM-Ascend's, for good; and put the plug-in's patches in place.
+
+    Raises:
+        AscendUnavailableError: vLLM-Ascend's wheel cannot be had.
+        swa_retention.register.IncompatibleError: the plug-in does not fit it.
+    """
+    from kvgate.adapters.ascend_wheel import ascend_folder, import_managers
+    from kvgate.adapters.retention import install
+
+    # As one has it who serves DeepSeek-V4 with vLLM-Ascend.
+    os.environ.setdefault("VLLM_ASCEND_APPLY_DSV4_PATCH", "1")
+    import_managers(ascend_folder())
+    if with_plug_in:
+        install()

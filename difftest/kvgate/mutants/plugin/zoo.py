@@ -1,0 +1,13 @@
+"""The plug-in's zoo: all mutants of its code, in the order of the areas."""
+
+from __future__ import annotations
+
+from kvgate.mutants.mutant import Mutant
+from kvgate.mutants.plugin import caching, free_queue, installing, pinned_tier, reachable
+
+_AREAS = (reachable, caching, free_queue, pinned_tier, installing)
+
+ZOO: tuple[Mutant, ...] = tuple(
+    mutant for area in _AREAS for mutant in vars(area).values() if isinstance(mutant, Mutant)
+)
+"""Every mutant of the plug-in; no two have the same name."""

@@ -1,0 +1,40 @@
+"""Requests, as vLLM's scheduler is given them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvgate.scheduling.names import name_of
+from kvreference.operations import spell
+from kvreference.scheduler.operations import Submit
+from kvreference.settings import Settings
+
+if TYPE_CHECKING:
+    from vllm.v1.request import Request
+
+STOP = 999_999_999
+"""The token after which every request ends."""
+
+
+def new_request(settings: Settings, submit: Submit) -> Request:
+    """The request that a submission stands for, hashed by vLLM's own hasher."""
+    from vllm.sampling_params import SamplingParams
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+    from vllm.v1.request import Request
+
+    arrival = submit.arrival
+    hasher: Any = get_request_block_hasher(settings.geometry.grain_tokens, sha256) if settings.caches else None
+    return Request(
+        request_id=name_of(arrival.request),
+        prompt_token_ids=spell(arrival.prompt),
+        sampling_params=SamplingParams(
+            max_tokens=submit.answers_max,
+            ignore_eos=True,
+            stop_token_ids=[STOP],
+            skip_reading_prefix_cache=not arrival.reads_cache,
+        ),
+        pooling_params=None,
+        cache_salt=arrival.keys.salt,
+        block_hasher=hasher,
+    )

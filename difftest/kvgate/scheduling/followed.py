@@ -1,0 +1,241 @@
+"""A block manager that is followed: a scheduler drives it, and every call becomes an operation of the gate.
+
+What a scheduler asks of its block manager is told in the gate's alphabet, one operation for each decision: the look-up,
+the gate and the slots of a request that is let in are one ``Admit``. So the reference, and every monitor, judges what
+the scheduler really did.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kvgate.adapters.stock import Stock, event_of, ids_of, in_our_words
+from kvgate.scheduling.names import number_in
+from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Success
+from kvreference.operations import (
+    Abort,
+    Admit,
+    CommonPrefix,
+    Evict,
+    Finish,
+    LookUp,
+    Operation,
+    Preempt,
+    Reset,
+    Schedule,
+    TakeEvents,
+    TakeStatistics,
+)
+from kvreference.population import Population
+from kvreference.settings import Settings
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.request import Request
+
+_CONTAINERS = (dict, list, set, deque)
+Tell = Callable[[Operation, Answer], None]
+"""Called for every operation, when it was performed, with the answer that the scheduler got."""
+
+
+class Followed(Stock):
+    """The block manager of a scheduler, as a system under test: it answers what it has answered already."""
+
+    def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
+        # Not the parent's: the manager is there, and whoever built the scheduler chose what it is.
+        self.settings = settings
+        self.population = Population(settings)
+        self.scheduler = scheduler
+        self.manager = scheduler.kv_cache_manager
+        self._requests: dict[int, Request] = {}
+        self._answer: Answer | None = None
+
+    def apply(self, operation: Operation) -> Answer:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            # What nobody but the gate asks for.
+            return super().apply(operation)
+        self.population.settle(operation, answer)
+        return answer
+
+    def told(self, answer: Answer) -> None:
+        """The next operation was performed, and answered with this."""
+        self._answer = answer
+
+    def roots(self) -> Mapping[str, object]:
+        # Its configuration is no state, and there is much of it.
+        books = {name: value for name, value in vars(self.scheduler).items() if isinstance(value, _CONTAINERS)}
+        return {"manager": self.manager, **books}
+
+    def enter(self, number: int, request: Request) -> None:
+        """The scheduler is about to be given a request."""
+        self._requests[number] = request
+
+    def leave(self, number: int) -> None:
+        """A request is over."""
+        self._requests.pop(number, None)
+
+
+class Interception:
+    """Every call of a block manager that decides something, told as an operation."""
+
+    def __init__(self, followed: Followed, tell: Tell) -> None:
+        self.followed = followed
+        self.tell = tell
+        self._looked_up: tuple[int, Hit] | None = None
+        """A look-up that no admission has followed yet."""
+        manager: Any = followed.manager
+        for name in _INTERCEPTED:
+            setattr(manager, name, getattr(self, f"_{name}")(getattr(manager, name)))
+
+    def _say(self, operation: Operation, answer: Answer) -> None:
+        self._settle_look_up(operation)
+        self.tell(operation, answer)
+
+    def _settle_look_up(self, operation: Operation | None = None) -> None:
+        """A look-up is part of the admission behind it; if there is none, it was one for itself."""
+        if self._looked_up is None:
+            return
+        number, hit = self._looked_up
+        self._looked_up = None
+        if not (isinstance(operation, Admit) and operation.request == number):
+            self.tell(LookUp(number), hit)
+
+    def flush(self) -> None:
+        """Whatever was asked so far is told."""
+        self._settle_look_up()
+
+    # The calls
+
+    def _get_computed_blocks(self, original: Any) -> Any:
+        def get_computed_blocks(request: Request) -> tuple[KVCacheBlocks, int]:
+            self._settle_look_up()
+            blocks, tokens = original(request)
+            self._looked_up = number_of(request), Hit(tokens, ids_of(blocks))
+            return blocks, tokens
+
+        return get_computed_blocks
+
+    def _can_fit_full_sequence(self, original: Any) -> Any:
+        def can_fit_full_sequence(request: Request, num_new_computed_tokens: int = 0, **others: Any) -> bool:
+            fits = bool(original(request, num_new_computed_tokens=num_new_computed_tokens, **others))
+            if not fits:
+                external = int(others.get("num_external_computed_tokens", 0))
+                tokens = self.followed.settings.chunk_tokens
+                admission = Admit(number_of(request), tokens, external)
+                self._say(admission, Refused(num_new_computed_tokens, gate=True))
+            return fits
+
+        return can_fit_full_sequence
+
+    def _allocate_slots(self, original: Any) -> Any:
+        def allocate_slots(
+            request: Request,
+            num_new_tokens: int,
+            num_new_computed_tokens: int = 0,
+            new_computed_blocks: KVCacheBlocks | None = None,
+            num_lookahead_tokens: int = 0,
+            num_external_computed_tokens: int = 0,
+            delay_cache_blocks: bool = False,
+            **others: Any,
+        ) -> KVCacheBlocks | None:
+            number, hit, external = number_of(request), num_new_computed_tokens, num_external_computed_tokens
+            runs = request.status.name == "RUNNING"
+            held = self.followed._tables(number)
+            had = held if any(held) or new_computed_blocks is None else ids_of(new_computed_blocks)
+            start = 0 if runs else request.num_computed_tokens + hit + external
+            granted: KVCacheBlocks | None = original(
+                request,
+                num_new_tokens,
+                num_new_computed_tokens=hit,
+                new_computed_blocks=new_computed_blocks,
+                num_lookahead_tokens=num_lookahead_tokens,
+                num_external_computed_tokens=external,
+                delay_cache_blocks=delay_cache_blocks,
+                **others,
+            )
+            tokens = max(1, num_new_tokens)
+            operation = Schedule(number, tokens) if runs else Admit(number, tokens, external, delay_cache_blocks)
+            if granted is None:
+                self._say(operation, Refused(hit, gate=False))
+            else:
+                gained = self.followed._gained(number, had, start)
+                self._say(operation, Granted(hit, gained, external, delay_cache_blocks))
+            return granted
+
+        return allocate_slots
+
+    def _free(self, original: Any) -> Any:
+        def free(request: Request) -> None:
+            number, status = number_of(request), request.status.name
+            self._settle_look_up()
+            original(request)
+            operation = _ENDS.get(status, Finish)(number) if request.is_finished() else Preempt(number)
+            if request.is_finished():
+                self.followed.leave(number)
+            self._say(operation, Done())
+
+        return free
+
+    def _get_num_common_prefix_blocks(self, original: Any) -> Any:
+        def get_num_common_prefix_blocks(request_id: str) -> list[int]:
+            shared: list[int] = original(request_id)
+            self._say(CommonPrefix(number_in(request_id)), Shared(tuple(shared)))
+            return shared
+
+        return get_num_common_prefix_blocks
+
+    def _evict_blocks(self, original: Any) -> Any:
+        def evict_blocks(block_ids: set[int]) -> None:
+            for block in sorted(block_ids):
+                original({block})
+                self._say(Evict(block), Done())
+
+        return evict_blocks
+
+    def _reset_prefix_cache(self, original: Any) -> Any:
+        def reset_prefix_cache() -> bool:
+            succeeded = bool(original())
+            self._say(Reset(), Success(succeeded))
+            return succeeded
+
+        return reset_prefix_cache
+
+    def _take_events(self, original: Any) -> Any:
+        def take_events() -> list[Any]:
+            events: list[Any] = original()
+            self._say(TakeEvents(), Happened(tuple(event_of(event) for event in events)))
+            return events
+
+        return take_events
+
+    def _make_prefix_cache_stats(self, original: Any) -> Any:
+        def make_prefix_cache_stats() -> Any:
+            taken = original()
+            if taken is not None:
+                self._say(TakeStatistics(), in_our_words(taken))
+            return taken
+
+        return make_prefix_cache_stats
+
+
+_INTERCEPTED = (
+    "get_computed_blocks",
+    "can_fit_full_sequence",
+    "allocate_slots",
+    "free",
+    "get_num_common_prefix_blocks",
+    "evict_blocks",
+    "reset_prefix_cache",
+    "take_events",
+    "make_prefix_cache_stats",
+)
+_ENDS: dict[str, Callable[[int], Operation]] = {"FINISHED_ABORTED": Abort}
+
+
+def number_of(request: Request) -> int:
+    """The gate's number of a request of vLLM."""
+    return number_in(request.request_id)

@@ -1,0 +1,94 @@
+"""vLLM's scheduler, built without a model: what it needs to know of one, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvgate.adapters.groups import group_specs
+from kvreference.settings import Settings
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+CONFIGURATION = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 1 << 20,
+}
+"""A model that is never loaded."""
+
+
+@cache
+def _model_config(tokens_max: int) -> Any:
+    from vllm.config import ModelConfig
+
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(CONFIGURATION))
+        return ModelConfig(model=folder, skip_tokenizer_init=True, dtype="float32", max_model_len=tokens_max)
+
+
+def new_scheduler(settings: Settings, running_max: int) -> Scheduler:
+    """vLLM's scheduler for these settings, with at most ``running_max`` requests running at once.
+
+    A step computes at most ``settings.chunk_tokens`` tokens, of one request or of all together.
+    """
+    from vllm.config import CacheConfig, KVEventsConfig, SchedulerConfig, VllmConfig
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import init_none_hash
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    init_none_hash(sha256)
+    geometry = settings.geometry
+    modes: list[Any] = [group.states.value for group in geometry.groups if group.states is not None]
+    cache = CacheConfig(
+        # Of vLLM's scheduler, only the rule that ends chunks where states are kept asks for this size.
+        block_size=geometry.state_block_tokens or geometry.alignment_tokens,
+        enable_prefix_caching=settings.caches,
+        mamba_cache_mode=modes[0] if modes else "none",
+    )
+    cache.num_gpu_blocks = settings.blocks
+    config = VllmConfig(
+        model_config=_model_config(settings.tokens_max),
+        cache_config=cache,
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=running_max,
+            max_num_batched_tokens=settings.chunk_tokens,
+            max_model_len=settings.tokens_max,
+            enable_chunked_prefill=True,
+            async_scheduling=False,
+            is_encoder_decoder=False,
+            scheduler_reserve_full_isl=settings.full_sequence_must_fit,
+        ),
+        speculative_config=_speculation(settings) if settings.drafts_max else None,
+        kv_events_config=KVEventsConfig(enable_kv_cache_events=settings.tells_events, publisher="null"),
+    )
+    return Scheduler(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(settings.blocks, [], group_specs(geometry)),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=geometry.alignment_tokens,
+        hash_block_size=geometry.grain_tokens,
+        log_stats=True,
+    )
+
+
+def _speculation(settings: Settings) -> Any:
+    """Drafts by n-grams, which need no model; where draft layers live, vLLM is told afterwards that these draft."""
+    from vllm.config import SpeculativeConfig
+
+    config = SpeculativeConfig(model="ngram", num_speculative_tokens=settings.drafts_max)
+    if settings.geometry.lookahead_tokens:
+        config.method = "mtp"
+    return config

@@ -1,0 +1,63 @@
+"""The boundary table: which blocks begin with a given prefix.
+
+Where a hit may end inside a block, the prefix up to such a boundary is an entry of its own. Its key must stand for the
+whole prefix: two requests that share the first tokens of a block, and nothing before it, or that differ in salt or
+adapter, have nothing that one could copy from the other. vLLM's block hashes are that already. Each is made of the one
+before it, of the block's tokens and of whatever else enters the computation. So the last hash before a boundary stands
+for everything before the boundary, and no token needs to be hashed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+GROUP_BYTES = 4
+
+
+def key_of(block_hashes: Sequence[bytes], end_tokens: int, hash_block_tokens: int, group: int) -> bytes:
+    """The key of the first ``end_tokens`` tokens, a multiple of ``hash_block_tokens``, in a group."""
+    return block_hashes[end_tokens // hash_block_tokens - 1] + group.to_bytes(GROUP_BYTES, "big")
+
+
+class Boundaries:
+    """Key to the blocks that begin with it, the one registered first in front, and back."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[bytes, list[Any]] = {}
+        self._keys: dict[int, list[bytes]] = {}
+
+    def __contains__(self, block_id: int) -> bool:
+        """Whether a boundary lies inside the block."""
+        return block_id in self._keys
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def block_ids(self) -> frozenset[int]:
+        """The blocks inside which a boundary lies."""
+        return frozenset(self._keys)
+
+    def register(self, key: bytes, block: Any) -> None:
+        """From now on ``block`` is known to begin with what ``key`` stands for; again, it changes nothing."""
+        blocks = self._blocks.setdefault(key, [])
+        if not any(each is block for each in blocks):
+            blocks.append(block)
+            self._keys.setdefault(block.block_id, []).append(key)
+
+    def find(self, key: bytes) -> Any | None:
+        """The block that serves ``key``, the one registered first, or None."""
+        blocks = self._blocks.get(key)
+        return None if blocks is None else blocks[0]
+
+    def forget(self, block_id: int) -> None:
+        """Forget every boundary inside the block."""
+        for key in self._keys.pop(block_id, ()):
+            others = [block for block in self._blocks.pop(key) if block.block_id != block_id]
+            if others:
+                self._blocks[key] = others
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._blocks.clear()
+        self._keys.clear()

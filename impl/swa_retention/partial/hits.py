@@ -1,0 +1,164 @@
+"""Partial hits of one block manager: its look-up, its entries, its copies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial as bound
+from itertools import takewhile
+from math import lcm
+from typing import Any
+
+from swa_retention.partial.boundaries import Boundaries, key_of
+from swa_retention.partial.copies import BlockCopy, Pending
+from swa_retention.partial.groups import Group
+from swa_retention.partial.hit import Source, sources_of
+from swa_retention.partial.lookup import Leading, Window, Worthwhile, longest, with_source
+from swa_retention.partial.registration import Admitted, Cursor, reached
+
+
+class PartialHits:
+    """What a coordinator of vLLM carries as ``partial`` where hits may end inside blocks."""
+
+    def __init__(
+        self,
+        pool: Any,
+        groups: Sequence[Group],
+        admitted: Admitted,
+        replay_tokens: Callable[[Any], int],
+        tokens_min: int = 0,
+    ) -> None:
+        self.pool = pool
+        self.groups = groups
+        self.copying = [group for group in groups if group.copies]
+        self.admitted = admitted
+        self.replay_tokens = replay_tokens
+        """The last boundary from which a request's prompt can be replayed."""
+        self.worthwhile = Worthwhile(tokens_min, lcm(*(group.block_tokens for group in self.copying)))
+        self.boundaries = Boundaries()
+        self.pending = Pending()
+        self.cursors: dict[str, Cursor] = {}
+        self.entering: dict[str, tuple[list[Source], int]] = {}
+        """Requests in the middle of their admission: what is to be copied, and the hit's length in tokens."""
+        self.arrived = False
+        """Whether what is registered now was loaded, and is not computed by this step."""
+
+    @property
+    def unit_tokens(self) -> int:
+        """Every hit is a multiple of this."""
+        return self.admitted.unit_tokens
+
+    def _key(self, hashes: Sequence[bytes], end_tokens: int, group: int) -> bytes:
+        return key_of(hashes, end_tokens, self.pool.hash_block_size, group)
+
+    # Looking up
+
+    def find(self, hashes: Sequence[bytes], tokens_max: int) -> tuple[tuple[Sequence[Any], ...], int]:
+        """The longest hit of at most ``tokens_max`` tokens: per group its blocks, and its length in tokens."""
+        unit = self.unit_tokens
+        serving = [self._serving(group, hashes, tokens_max) for group in self.groups]
+        length = (tokens_max - max(group.lookahead_tokens for group in self.groups)) // unit * unit
+        # Full attention first: it needs all there is, and so lowers the length most.
+        order = sorted(serving, key=lambda each: not each.group.is_full_attention)
+        hit = longest(max(0, length), [self.worthwhile.at_most, *(each.at_most for each in order)])
+        return tuple(self._blocks(each, hashes, hit) for each in serving), hit
+
+    def _serving(self, group: Group, hashes: Sequence[bytes], tokens_max: int) -> Leading | Window:
+        cached = self._cached(group, hashes)
+        unit = self.unit_tokens
+        if not group.is_full_attention:
+            return Window(group, unit, cached, self.pool.null_block)
+        found = map(cached, range(tokens_max // group.block_tokens))
+        leading = takewhile(lambda block: block is not None, found)
+        return Leading(group, unit, leading, bound(self._entry, hashes, group.index))
+
+    def _cached(self, group: Group, hashes: Sequence[bytes]) -> Callable[[int], Any]:
+        from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize
+
+        whole: Any = hashes
+        if group.block_tokens != self.pool.hash_block_size:
+            whole = BlockHashListWithBlockSize(whole, self.pool.hash_block_size, group.block_tokens)
+
+        def cached(index: int) -> Any:
+            blocks = self.pool.get_cached_block(whole[index], [group.index])
+            return blocks[0] if blocks else None
+
+        return cached
+
+    def _entry(self, hashes: Sequence[bytes], group: int, end_tokens: int) -> Any:
+        return self.boundaries.find(self._key(hashes, end_tokens, group))
+
+    def _blocks(self, serving: Leading | Window, hashes: Sequence[bytes], hit_tokens: int) -> Sequence[Any]:
+        group = serving.group
+        if not isinstance(serving, Leading) or hit_tokens % group.block_tokens == 0:
+            return serving.blocks(hit_tokens)
+        return with_source(serving, hit_tokens, self._key(hashes, group.tokens_matched(hit_tokens), group.index))
+
+    # Letting in
+
+    def is_fenced(self, hit: Sequence[Sequence[Any]]) -> bool:
+        """Whether ``hit`` would copy what this step has yet to compute."""
+        return any(source.key in self.pending.fenced for source in sources_of(hit))
+
+    def enter(self, request_id: str, hit: Sequence[Sequence[Any]], hit_tokens: int) -> None:
+        """A request is let in behind ``hit``: from now on its sources are held, before any new block is taken."""
+        sources = list(sources_of(hit))
+        self.pool.touch([source.block for source in sources])
+        self.entering[request_id] = sources, hit_tokens
+        self.cursors[request_id] = Cursor(hit_tokens, [hit_tokens] * len(self.copying), 0)
+
+    def entered(self, request_id: str, tables: Callable[[int], Sequence[Any]]) -> None:
+        """It has its blocks: what the hit holds of its last ones is to be copied into them."""
+        sources, hit_tokens = self.entering.pop(request_id, ((), 0))
+        for source in sources:
+            place = hit_tokens // self.groups[source.group].block_tokens
+            self.pending.order(source.group, source.block, tables(source.group)[place], source.tokens)
+
+    def forget(self, request_id: str) -> None:
+        """The request gives up its blocks."""
+        self.cursors.pop(request_id, None)
+
+    # Registering
+
+    def register(self, request: Any, tokens: int, tables: Callable[[int], Sequence[Any]]) -> None:
+        """``request`` has computed, or loaded, its first ``tokens`` tokens, all of them verified."""
+        cursor = self.cursors.get(request.request_id)
+        if cursor is None:
+            cursor = self.cursors[request.request_id] = Cursor(0, [0] * len(self.copying), 0)
+        if tokens < cursor.wake_tokens:
+            return
+        cursor.replay_tokens = self.replay_tokens(request)
+        for ended in reached(self.copying, self.admitted, cursor, tokens):
+            key = self._key(request.block_hashes, ended.end_tokens, ended.group.index)
+            if ended.is_inside:
+                blocks = tables(ended.group.index)
+                self.boundaries.register(key, blocks[ended.end_tokens // ended.group.block_tokens])
+            if not self.arrived:
+                self.pending.fenced.add(key)
+
+    # Dispatching
+
+    def dispatch(self) -> tuple[BlockCopy, ...]:
+        """The copies of the step, in order. Their sources are let go of, and nothing is fenced any more."""
+        pending, self.pending = self.pending, Pending()
+        if pending.sources:
+            self.pool.free_blocks(_last_holds(pending.sources))
+        return tuple(pending.copies)
+
+    def reads(self) -> Counter[int]:
+        """Per block id, how many pending copies read it."""
+        return Counter(source.block_id for source in self.pending.sources)
+
+
+def _last_holds(sources: Sequence[Any]) -> Iterator[Any]:
+    """Each of ``sources`` once, where it stands last; what is held more often is let go of so often before.
+
+    vLLM would put a block that it is given twice twice into its free queue.
+    """
+    left = Counter(source.block_id for source in sources)
+    for source in sources:
+        left[source.block_id] -= 1
+        if left[source.block_id]:
+            source.ref_cnt -= 1
+        else:
+            yield source

@@ -1,0 +1,80 @@
+"""Registration: every boundary that a request computes becomes an entry, once per admission.
+
+What is due next is known in advance. So a step that reaches no boundary and fills no block costs one comparison,
+however long the request is: offering all boundaries again in every step once made decoding several times as slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attrs import define, frozen
+
+from swa_retention.partial.groups import Group
+
+
+@frozen
+class Admitted:
+    """At which boundaries hits are kept."""
+
+    unit_tokens: int
+    interval_tokens: int | None = None
+    """The retention interval; 0 keeps the replay boundary only, None every multiple of the unit."""
+
+    def behind(self, start_tokens: int, replay_tokens: int) -> int | None:
+        """The first admitted boundary behind ``start_tokens``; None if there is none."""
+        step = self.unit_tokens if self.interval_tokens is None else self.interval_tokens
+        following = (start_tokens // step + 1) * step if step else None
+        if self.interval_tokens is None or replay_tokens <= start_tokens:
+            return following
+        return replay_tokens if following is None else min(following, replay_tokens)
+
+
+@define
+class Cursor:
+    """How far one request has come since it was admitted."""
+
+    tokens: int
+    """How many tokens were computed when it was last asked; at first, those of the hit."""
+    offered_tokens: list[int]
+    """Per group, the last boundary that was offered."""
+    replay_tokens: int
+    """The last boundary from which its prompt can be replayed."""
+    wake_tokens: int = 0
+    """With fewer tokens than this there is nothing to do."""
+
+
+@frozen
+class Ended:
+    """A place in a group up to which a request has now computed."""
+
+    group: Group
+    end_tokens: int
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether it lies inside a block, and not at its end."""
+        return self.end_tokens % self.group.block_tokens != 0
+
+
+def reached(groups: Sequence[Group], admitted: Admitted, cursor: Cursor, tokens: int) -> Iterator[Ended]:
+    """What ``tokens`` computed tokens have reached since ``cursor`` was last asked, which goes on to there.
+
+    Ends of full blocks, and boundaries together with what a hit there must match, each once.
+    """
+    wake: list[int] = []
+    for place, group in enumerate(groups):
+        size = group.block_tokens
+        first = (cursor.tokens // size + 1) * size
+        yield from (Ended(group, end) for end in range(first, tokens + 1, size))
+        wake.append((tokens // size + 1) * size)
+        boundary = admitted.behind(cursor.offered_tokens[place], cursor.replay_tokens)
+        while boundary is not None and group.tokens_matched(boundary) <= tokens:
+            cursor.offered_tokens[place] = boundary
+            ended = Ended(group, group.tokens_matched(boundary))
+            if ended.is_inside:
+                yield ended
+            boundary = admitted.behind(boundary, cursor.replay_tokens)
+        if boundary is not None:
+            wake.append(group.tokens_matched(boundary))
+    cursor.tokens, cursor.wake_tokens = max(cursor.tokens, tokens), min(wake)

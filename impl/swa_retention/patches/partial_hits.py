@@ -1,0 +1,256 @@
+"""vLLM's block manager, whose hits may end inside blocks.
+
+A coordinator for which they may carries it as ``partial``; where it has none, each of these is vLLM's own function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from swa_retention.patches import pinning
+from swa_retention.register import Patch
+
+
+def _partial(carrier: Any) -> Any:
+    return getattr(carrier, "partial", None)
+
+
+def _tables(coordinator: Any, request_id: str) -> Callable[[int], Sequence[Any]]:
+    """Per group, the blocks of a request."""
+
+    def blocks(group: int) -> Sequence[Any]:
+        table: Sequence[Any] = coordinator.single_type_managers[group].req_to_blocks[request_id]
+        return table
+
+    return blocks
+
+
+def find_longest_cache_hit(original: Any) -> Callable[..., tuple[tuple[Sequence[Any], ...], int]]:
+    """``HybridKVCacheCoordinator.find_longest_cache_hit`` that ends inside blocks, in the middle of any group."""
+
+    def find_longest_cache_hit(
+        self: Any, block_hashes: list[bytes], max_cache_hit_length: int
+    ) -> tuple[tuple[Sequence[Any], ...], int]:
+        partial = _partial(self)
+        found: tuple[tuple[Sequence[Any], ...], int]
+        if partial is None:
+            found = original(self, block_hashes, max_cache_hit_length)
+        else:
+            found = partial.find(block_hashes, max_cache_hit_length)
+        return found
+
+    return find_longest_cache_hit
+
+
+def allocate_new_computed_blocks(original: Any) -> Callable[..., None]:
+    """``KVCacheCoordinator.allocate_new_computed_blocks`` that holds the sources of the hit's copies first."""
+
+    def allocate_new_computed_blocks(
+        self: Any,
+        request_id: str,
+        new_computed_blocks: tuple[Sequence[Any], ...],
+        num_local_computed_tokens: int,
+        num_external_computed_tokens: int,
+    ) -> None:
+        partial = _partial(self)
+        if partial is not None:
+            # vLLM takes blocks for external tokens here: the sources must be out of its reach by then.
+            partial.enter(request_id, new_computed_blocks, num_local_computed_tokens)
+        original(self, request_id, new_computed_blocks, num_local_computed_tokens, num_external_computed_tokens)
+
+    return allocate_new_computed_blocks
+
+
+def allocate_new_blocks(original: Any) -> Callable[..., tuple[list[Any], ...]]:
+    """``KVCacheCoordinator.allocate_new_blocks`` behind which the copies are ordered: their destinations are there."""
+
+    def allocate_new_blocks(self: Any, request_id: str, *arguments: Any, **keywords: Any) -> tuple[list[Any], ...]:
+        blocks: tuple[list[Any], ...] = original(self, request_id, *arguments, **keywords)
+        partial = _partial(self)
+        if partial is not None:
+            partial.entered(request_id, _tables(self, request_id))
+        return blocks
+
+    return allocate_new_blocks
+
+
+def cache_blocks(original: Any) -> Callable[..., None]:
+    """``KVCacheCoordinator.cache_blocks`` that also registers the boundaries inside blocks."""
+
+    def cache_blocks(self: Any, request: Any, num_computed_tokens: int) -> None:
+        original(self, request, num_computed_tokens)
+        partial = _partial(self)
+        if partial is not None:
+            partial.register(request, num_computed_tokens, _tables(self, request.request_id))
+
+    return cache_blocks
+
+
+def cache_loaded_blocks(original: Any) -> Callable[..., None]:
+    """``KVCacheManager.cache_blocks``, by which vLLM caches what was loaded: nothing of it is yet to be computed."""
+
+    def cache_blocks(self: Any, request: Any, num_computed_tokens: int) -> None:
+        partial = _partial(self.coordinator)
+        if partial is None:
+            original(self, request, num_computed_tokens)
+            return
+        partial.arrived = True
+        try:
+            original(self, request, num_computed_tokens)
+        finally:
+            partial.arrived = False
+
+    return cache_blocks
+
+
+def free(original: Any) -> Callable[..., None]:
+    """``KVCacheCoordinator.free`` that forgets how far the request's boundaries were registered."""
+
+    def free(self: Any, request_id: str) -> None:
+        partial = _partial(self)
+        if partial is not None:
+            partial.forget(request_id)
+        original(self, request_id)
+
+    return free
+
+
+def get_num_common_prefix_blocks(original: Any) -> Callable[..., int]:
+    """``FullAttentionManager.get_num_common_prefix_blocks`` that counts holders: a copy that reads a block is none."""
+
+    def get_num_common_prefix_blocks(self: Any, running_request_id: str) -> int:
+        partial = _partial(self)
+        reads = None if partial is None else partial.reads()
+        if not reads:
+            common: int = original(self, running_request_id)
+            return common
+        common = 0
+        for block in self.req_to_blocks[running_request_id]:
+            if block.ref_cnt - reads[block.block_id] != len(self.req_to_blocks):
+                break
+            common += 1
+        return common
+
+    return get_num_common_prefix_blocks
+
+
+def generate_scheduler_kv_cache_config(original: Any) -> Callable[..., Any]:
+    """``generate_scheduler_kv_cache_config`` behind which the scheduler knows the ratios of all layers of a group."""
+
+    def generate_scheduler_kv_cache_config(kv_cache_configs: list[Any]) -> Any:
+        made = original(kv_cache_configs)
+        for group, told in zip(made.kv_cache_groups, kv_cache_configs[0].kv_cache_groups, strict=True):
+            layers = getattr(told.kv_cache_spec, "kv_cache_specs", {"all": told.kv_cache_spec})
+            group.compress_ratios = tuple(sorted({getattr(spec, "compress_ratio", 1) or 1 for spec in layers.values()}))
+        return made
+
+    return generate_scheduler_kv_cache_config
+
+
+_COORDINATOR = "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator"
+_POOL = "vllm.v1.core.block_pool:BlockPool"
+_UPSTREAM = "vllm-project/vllm-ascend#10193, not merged; vLLM 0.25 has hits of another kind inside blocks"
+_UNTIL = "vLLM's own hits end inside compressed blocks at every whole slot"
+
+PATCHES = (
+    Patch(
+        "vllm.v1.core.kv_cache_coordinator:HybridKVCacheCoordinator.find_longest_cache_hit",
+        "vLLM's hits end where the blocks of all groups end: in a compressed model, not before 16384 tokens.",
+        "Where hits may end inside blocks, it is the plug-in's own look-up; every group is cut to where the hit ends.",
+        f"{_UPSTREAM}; vllm-project/vllm#52828",
+        _UNTIL,
+        "d20387e8d2425c42",
+        find_longest_cache_hit,
+    ),
+    Patch(
+        f"{_COORDINATOR}.get_num_blocks_to_allocate",
+        "The source of a copy is held until the copy is done, and what is yet to be computed cannot be copied.",
+        "Sources are counted if nobody holds them; a hit that must wait for the step asks for more than there is.",
+        _UPSTREAM,
+        _UNTIL,
+        "b9e3dd59be109943",
+        pinning.get_num_blocks_to_allocate,
+    ),
+    Patch(
+        f"{_COORDINATOR}.allocate_new_computed_blocks",
+        "What is about to be copied must not be given away.",
+        "The sources of the hit are held before any new block is taken.",
+        _UPSTREAM,
+        _UNTIL,
+        "dd55024f0e625ece",
+        allocate_new_computed_blocks,
+    ),
+    Patch(
+        f"{_COORDINATOR}.allocate_new_blocks",
+        "A copy goes into the request's own block behind the full ones.",
+        "The copies are ordered once that block is there.",
+        _UPSTREAM,
+        _UNTIL,
+        "3a1bedba7c24df79",
+        allocate_new_blocks,
+    ),
+    Patch(
+        f"{_COORDINATOR}.cache_blocks",
+        "vLLM knows content at the ends of blocks only.",
+        "Behind vLLM's own code, each boundary that was reached becomes an entry, once.",
+        _UPSTREAM,
+        _UNTIL,
+        "f26cd5bb17f02aaf",
+        cache_blocks,
+    ),
+    Patch(
+        "vllm.v1.core.kv_cache_manager:KVCacheManager.cache_blocks",
+        "What was loaded is there, and may be copied at once.",
+        "What is registered meanwhile is not fenced.",
+        _UPSTREAM,
+        _UNTIL,
+        "128ed073efbae33e",
+        cache_loaded_blocks,
+    ),
+    Patch(
+        f"{_COORDINATOR}.free",
+        "A request that gives up its blocks begins anew.",
+        "How far its boundaries were registered is forgotten.",
+        _UPSTREAM,
+        _UNTIL,
+        "54346f0e3aace1a4",
+        free,
+    ),
+    Patch(
+        "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager.get_num_common_prefix_blocks",
+        "vLLM takes a block for common if it is held as often as there are requests; a pending copy holds it too.",
+        "Pending copies are taken off.",
+        "none: only copies make it necessary",
+        _UNTIL,
+        "8e69fcfefaad2ef9",
+        get_num_common_prefix_blocks,
+    ),
+    Patch(
+        f"{_POOL}._maybe_evict_cached_block",
+        "A block that is handed out begins with nothing that is known.",
+        "Its entries go with its content, or without it, where it has entries alone.",
+        _UPSTREAM,
+        _UNTIL,
+        "fd4c18b14ea510a3",
+        pinning.forget,
+    ),
+    Patch(
+        f"{_POOL}.reset_prefix_cache",
+        "A reset forgets everything.",
+        "If it succeeds, all entries are forgotten too.",
+        _UPSTREAM,
+        _UNTIL,
+        "c24ac5cac145061e",
+        pinning.reset_prefix_cache,
+    ),
+    Patch(
+        "vllm.v1.core.kv_cache_utils:generate_scheduler_kv_cache_config",
+        "Of layers with several compress ratios the scheduler is told one, and a hit must be whole slots of all.",
+        "Behind vLLM's own code, each group is told the ratios of its layers.",
+        "none: vLLM's hits end where blocks end",
+        _UNTIL,
+        "932daca0a664fb64",
+        generate_scheduler_kv_cache_config,
+    ),
+)

@@ -1,0 +1,189 @@
+"""vLLM's own scheduler on its own block manager, with the reference behind every decision.
+
+Goal: the scheduler asks its block manager for what the gate's adapter asks for, its books are right, and it brings
+everybody on; and if not, that is seen, and told with who holds what. Method: drawn runs of the real scheduler, on which
+nothing may differ that is not declared; and the scheduler broken, one thing at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvgate.declared import explain
+from kvgate.difference import Divergence
+from kvgate.models import load
+from kvgate.scheduling.drawn import draw_engine_case
+from kvgate.scheduling.engine import Engine
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import Abort, Arrive, Run
+from kvreference.scheduler.operations import Reply, Step, Submit
+from kvreference.settings import Settings
+
+AGREED = (
+    "full",
+    "gemma-hybrid",
+    "gemma-hybrid+eagle",
+    "gpt-oss-hybrid",
+    "mixed-blocks+mtp",
+    "two-windows",
+    "local",
+    "mamba-all",
+    "mamba-align",
+)
+"""Models on which nothing differs that is not declared."""
+CASES = 2
+
+
+def run(engine: Engine, operations: Any) -> list[Divergence]:
+    """What is found until the end of a run, and at rest."""
+    for operation in operations:
+        divergence = engine.perform(operation)
+        if divergence is not None:
+            return [divergence]
+    return engine.close()
+
+
+def undeclared(engine: Engine, operations: Any) -> list[Divergence]:
+    """The same, without what is declared of vLLM itself."""
+    return [each for each in run(engine, operations) if explain(each, engine.lockstep) is None]
+
+
+def differences(model: str) -> tuple[Counter[str], int]:
+    """What differs in drawn runs, by statement, what is declared apart; and how many operations were followed."""
+    found, followed = Counter[str](), 0
+    for preset in ("tiny", "hostile", "legal"):
+        for seed in range(CASES):
+            case = draw_engine_case(load(model), preset, str(seed))
+            engine = Engine(case.settings, case.running_max)
+            for divergence in run(engine, case.operations):
+                found[explain(divergence, engine.lockstep) or f"undeclared {divergence.difference.statement}"] += 1
+            followed += len(engine.lockstep.performed)
+    return found, followed
+
+
+@pytest.mark.parametrize("model", AGREED)
+def test_the_reference_follows(model: str) -> None:
+    """Nothing that is not declared of vLLM itself, and something was followed."""
+    found, followed = differences(model)
+    assert {} == {name: count for name, count in found.items() if name.startswith("undeclared")}
+    assert followed > 300
+
+
+SETTINGS = Settings(
+    Geometry((Group("full", 16), Group("sliding_window", 16, 32))), blocks=14, tokens_max=160, chunk_tokens=64
+)
+PROMPTS = (Submit(Arrive(0, (Run(0, 40),)), 30), Submit(Arrive(1, (Run(1000, 50),)), 30))
+STEPS = (*PROMPTS, *(Step((Reply(token=5000 + step),)) for step in range(40)))
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, name: str, replacement: Callable[..., Any], settings: Settings) -> Any:
+    """An engine whose scheduler has one method replaced."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    original = getattr(Scheduler, name)
+    monkeypatch.setattr(Scheduler, name, lambda *arguments, **more: replacement(original, *arguments, **more))
+    return Engine(settings, 8)
+
+
+def test_as_it_is_nothing_is_found() -> None:
+    """The run that the breaks are tried on: two requests that need more than there is, and preempt each other."""
+    engine = Engine(SETTINGS, 8)
+    assert [] == undeclared(engine, STEPS)
+    assert "Preempt" in {type(operation).__name__ for operation in engine.lockstep.performed}
+
+
+def counts_one_too_many(original: Any, scheduler: Any, output: Any) -> None:
+    """After each step, one token more counts as computed than was."""
+    original(scheduler, output)
+    for name in output.num_scheduled_tokens:
+        scheduler.requests[name].num_computed_tokens += 1
+
+
+def ends_without_freeing(_original: Any, scheduler: Any, request: Any) -> None:
+    """Whoever ends keeps its blocks."""
+    del scheduler.requests[request.request_id]
+
+
+def preempts_without_freeing(original: Any, scheduler: Any, request: Any, timestamp: float) -> None:
+    """Whoever is preempted keeps its blocks."""
+    free = scheduler.kv_cache_manager.free
+    scheduler.kv_cache_manager.free = lambda _request: None
+    original(scheduler, request, timestamp)
+    scheduler.kv_cache_manager.free = free
+
+
+def frees_twice(original: Any, scheduler: Any, request: Any, timestamp: float) -> None:
+    """Whoever is preempted is preempted again by the block manager."""
+    original(scheduler, request, timestamp)
+    scheduler.kv_cache_manager.free(request)
+
+
+BROKEN: dict[str, tuple[str, Callable[..., Any], str]] = {
+    "counts one too many": ("_update_after_schedule", counts_one_too_many, "KV-SYS-02"),
+    "ends without freeing": ("_free_blocks", ends_without_freeing, "KV-SYS-02"),
+    "preempts without freeing": ("_preempt_request", preempts_without_freeing, "KV-SYS-02"),
+    "frees twice": ("_preempt_request", frees_twice, "KV-SYS-02"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_it_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thing at a time, each named by what it violates."""
+    method, replacement, statement = BROKEN[name]
+    found = run(broken(monkeypatch, method, replacement, SETTINGS), STEPS)
+    assert statement in {each.difference.statement for each in found}
+
+
+def test_drafts_that_were_rejected_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that lets them stand is found."""
+
+    def keeps(original: Any, scheduler: Any, output: Any, answer: Any) -> Any:
+        computed = {name: scheduler.requests[name].num_computed_tokens for name in output.num_scheduled_tokens}
+        replied = original(scheduler, output, answer)
+        for name, tokens in computed.items():
+            if name in scheduler.requests:
+                scheduler.requests[name].num_computed_tokens = tokens
+        return replied
+
+    geometry = Geometry((Group("full", 16, lookahead=True),))
+    settings = Settings(geometry, blocks=40, tokens_max=160, chunk_tokens=64, drafts_max=2)
+    steps = (PROMPTS[0], *(Step((Reply(accepted=step % 2, token=5000 + 10 * step, drafts=2),)) for step in range(8)))
+    assert [] == undeclared(Engine(settings, 8), steps)
+    found = run(broken(monkeypatch, "update_from_output", keeps, settings), steps)
+    assert {"KV-SYS-02"} == {each.difference.statement for each in found}
+
+
+def test_a_gate_that_never_opens_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found in the second step, and told with who waits and what is free; by a monitor that has no clock."""
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    monkeypatch.setattr(KVCacheManager, "can_fit_full_sequence", lambda *_all, **_more: False)
+    engine = Engine(SETTINGS, 8, with_reference=False)
+    (found,) = run(engine, STEPS)
+    assert ("progress", "KV-LIVE-03", 2) == (found.detector, found.difference.statement, engine.steps)
+    told = "13 blocks are free; request 0 waits (waiting), 0 of 40 tokens computed, holds 0 blocks; request 1 waits"
+    assert found.difference.got.startswith(told)
+
+
+def test_a_request_that_can_never_fit_is_a_hang() -> None:
+    """vLLM 0.20.2 takes it in, and then serves nobody behind it (vllm-project/vllm#35541)."""
+    steps = (Submit(Arrive(0, (Run(0, 150),)), 5), Submit(Arrive(1, (Run(1000, 10),)), 5), Step(), Step(), Step())
+    settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
+    (found,) = run(Engine(settings, 8), steps)
+    assert ("progress", "KV-LIVE-03") == (found.detector, found.difference.statement)
+    assert "4 blocks are free; request 0 waits (waiting), 0 of 150 tokens computed" in found.difference.got
+
+
+def test_an_abort_lets_others_on() -> None:
+    """What stood still because of it moves again: no hang is told of what is over."""
+    settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
+    steps = (Submit(Arrive(0, (Run(0, 150),)), 5), Submit(Arrive(1, (Run(1000, 10),)), 2), Step(), Abort(0))
+    engine = Engine(settings, 8)
+    assert [] == undeclared(engine, (*steps, *(Step((Reply(token=7),)) for _ in range(4))))
+    assert {} == engine.scheduler.requests

@@ -1,0 +1,93 @@
+"""The plug-in's zoo: what is said of its mutants, and that the gate kills every one of them.
+
+Goal: if a patch does what it should not, or is left out, somebody sees it. Method: plant the mutants one by one, on the
+models that they name, until the lockstep with the reference, or a mutant's own check, sees it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from kvgate.hunt import hunt
+from kvgate.models import load
+from kvgate.mutants.mutant import Mutant, locate
+from kvgate.mutants.plugin import checks
+from kvgate.mutants.plugin.zoo import ZOO
+from kvgate.runner import Bench
+from kvgate.systems import load_system
+from swa_retention.features import FEATURES
+from swa_retention.register import Patch
+
+OPERATIONS, SECONDS = 20_000, 30.0
+CHECKS = sorted({mutant.shown_by for mutant in ZOO if mutant.shown_by is not None}, key=lambda check: check.__name__)
+
+
+def test_there_are_enough() -> None:
+    """At least thirty, of different names, each broken in one sentence."""
+    assert len(ZOO) >= 30
+    assert not [name for name, times in Counter(mutant.name for mutant in ZOO).items() if times > 1]
+    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
+    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[a-z]+(-[a-z]+)+", mutant.name)]
+
+
+def test_all_say_where_they_show() -> None:
+    """On models, with the guarantee that is violated, or by a check."""
+    assert not [mutant.name for mutant in ZOO if (mutant.models is None) == (mutant.shown_by is None)]
+    assert not [name for mutant in ZOO for name in mutant.models or () if load(name).name != name]
+
+
+def names_of(patch: Patch) -> set[str]:
+    """How a mutant can name a patch: what is replaced, or what replaces it where vLLM-Ascend is not at hand."""
+    by = inspect.unwrap(patch.replacement)
+    return {patch.target, f"{by.__module__}:{by.__qualname__}"}
+
+
+def never_broken(zoo: Iterable[Mutant]) -> set[str]:
+    """The patches of all features that no mutant of ``zoo`` breaks."""
+    targets = {target for mutant in zoo for target in mutant.targets}
+    patches = {patch.target: patch for feature in FEATURES for patch in feature.patches}
+    return {target for target, patch in patches.items() if not names_of(patch) & targets}
+
+
+def test_every_patch_has_a_mutant() -> None:
+    """Of every feature; and one that has none is told."""
+    assert set() == never_broken(ZOO)
+    touch = "vllm.v1.core.block_pool:BlockPool.touch"
+    assert {touch} == never_broken(mutant for mutant in ZOO if touch not in mutant.targets)
+
+
+def test_the_zoo_is_read_without_vllm() -> None:
+    """Listing it is fast; the plug-in itself is not imported either."""
+    program = "import sys, kvgate.mutants.plugin.zoo; print(*{'vllm', 'torch', 'swa_retention'} & set(sys.modules))"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "" == finished.stdout.strip()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_checks_see_nothing_in_the_plug_in_as_it_is(check: Callable[[], str | None]) -> None:
+    """And leave everything as it was."""
+    pytest.importorskip("vllm")
+    load_system("retention")
+    before = dict(vars(checks.Pool)), checks.count
+    assert check() is None
+    assert check() is None
+    assert before == (dict(vars(checks.Pool)), checks.count)
+
+
+@pytest.mark.parametrize("mutant", ZOO, ids=lambda mutant: mutant.name)
+def test_every_mutant_is_killed(mutant: Mutant) -> None:
+    """And undone."""
+    pytest.importorskip("vllm")
+    bench = Bench(load_system("retention").factory)
+    before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
+    models = [load(name) for name in mutant.models or ()]
+    prey = hunt(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS, each_detector=False)
+    assert prey.kills["gate"] is not None, mutant.sentence
+    assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]

@@ -1,0 +1,89 @@
+"""vLLM with the plug-in and nothing switched on, operation by operation the same as vLLM without it.
+
+Goal: whoever installs the plug-in and sets no switch has stock vLLM; and so has a block manager for which nothing is
+switched on, in a process in which every patch is in place. Method: the same drawn cases in processes of their own, and
+a digest of all that can be observed behind each operation; one thing that is planted must be seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kvgate.digests import MODELS
+
+OPERATIONS = 300
+SWITCHES = (
+    "VLLM_PREFIX_CACHE_RETENTION_INTERVAL",
+    "VLLM_PIN_SWA_TOKENS",
+    "VLLM_PREFIX_CACHE_PARTIAL_HITS",
+    "VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE",
+)
+PLANTED = """
+import json
+from kvgate.digests import digests, factory_of
+from kvgate.mutants.plugin.free_queue import scratch_first_uninvited
+factory = factory_of("inert")
+with scratch_first_uninvited.applied():
+    print(json.dumps(["full", list(digests(factory, "full", 300))]))
+"""
+IN_PLACE = """
+import sys
+from kvgate.digests import factory_of
+factory_of(sys.argv[1])
+from swa_retention.features import FEATURES
+from swa_retention.register import look
+print(*sorted({look(patch).state.value for feature in FEATURES for patch in feature.patches}))
+"""
+
+
+def said_by(*command: str) -> list[str]:
+    """What a fresh interpreter prints, with no switch set, and with a hash seed that all of them share."""
+    environment = {name: value for name, value in os.environ.items() if name not in SWITCHES}
+    environment |= {"PYTHONHASHSEED": "0", "VLLM_PLUGINS": "swa_retention", "VLLM_LOGGING_LEVEL": "ERROR"}
+    finished = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, check=False, timeout=600, env=environment
+    )
+    assert 0 == finished.returncode, finished.stderr
+    return finished.stdout.splitlines()
+
+
+def digests_of(arm: str) -> dict[str, list[str]]:
+    """Per model, a digest of every operation."""
+    return dict(map(json.loads, said_by("-m", "kvgate.digests", arm, "--operations", str(OPERATIONS))))
+
+
+@pytest.fixture(scope="module")
+def stock() -> dict[str, list[str]]:
+    """What vLLM does without the plug-in."""
+    pytest.importorskip("vllm")
+    return digests_of("stock")
+
+
+@pytest.mark.parametrize("arm", ["unset", "inert"])
+def test_it_is_stock_vllm(arm: str, stock: dict[str, list[str]]) -> None:
+    """Every answer, every block id, every hash, and the order of the free queue."""
+    assert list(MODELS) == list(stock)
+    assert all(len(lines) >= OPERATIONS for lines in stock.values())
+    assert stock == digests_of(arm)
+
+
+def test_the_patches_are_where_they_should_be() -> None:
+    """With no switch set none is in place; and where nothing is switched on, all that fit."""
+    pytest.importorskip("vllm")
+    unset, inert = (set(said_by("-c", IN_PLACE, arm)[-1].split()) for arm in ("unset", "inert"))
+    assert "patched" not in unset
+    assert "patched" in inert
+    assert "fits" in unset
+    assert "fits" not in inert
+
+
+def test_what_is_planted_is_seen(stock: dict[str, list[str]]) -> None:
+    """Scratch that goes first uninvited; up to the first release, all is the same."""
+    ((_model, lines),) = map(json.loads, said_by("-c", PLANTED))
+    assert stock["full"][0] == lines[0]
+    assert stock["full"] != lines

@@ -1,0 +1,61 @@
+"""A process in which vLLM-Ascend's published modules are imported: they change vLLM for good.
+
+What needs an NPU is replaced by a mock: torch_npu, and the attention kernels. The modules under test are the published
+ones. Where the wheel cannot be had, the tests are skipped, and say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+
+SECONDS_MAX = 300
+SETUP = """
+import importlib, json, sys
+from types import ModuleType
+from unittest.mock import MagicMock
+from kvgate.adapters.ascend_wheel import ascend_folder, enter, import_managers
+from swa_retention.config import Configuration
+from swa_retention.patches.attach import activate
+from swa_retention.plugin import install
+
+folder = ascend_folder()
+
+def without_npu():
+    # torch_npu, the kernels, and packages whose own imports need them.
+    for name in ("torch_npu", "vllm_ascend.attention.dsa_v1", "vllm_ascend.attention.abstract"):
+        sys.modules[name] = MagicMock()
+    for name in ("attention", "patch.worker", "models", "models.layer", "models.layer.attention"):
+        module = ModuleType("vllm_ascend." + name)
+        module.__path__ = [str(folder / "vllm_ascend" / name.replace(".", "/"))]
+        sys.modules["vllm_ascend." + name] = module
+
+def tell(**found):
+    print("\\n" + json.dumps(found))
+"""
+
+
+def told_by(program: str, **switches: str) -> Any:
+    """What ``program`` tells, in a process that has vLLM-Ascend's modules at hand."""
+    pytest.importorskip("vllm")
+    try:
+        folder = ascend_folder()
+    except AscendUnavailableError as error:
+        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+    finished = subprocess.run(
+        [sys.executable, "-c", SETUP + program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS_MAX,
+        env={**os.environ, WHERE: str(folder), "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_PLUGINS": "", **switches},
+    )
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    return json.loads(finished.stdout.splitlines()[-1])

@@ -1,0 +1,173 @@
+"""The copies of partial hits in the tensors that vLLM's backends lay out.
+
+Goal: of each copy exactly the slots before the boundary arrive, or the whole block where slots cannot be told apart,
+and no other byte changes. Method: random bytes in the shapes of real backends, with seeded copies, next to a copy slot
+by slot; every byte of the memory below is compared, padding too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from attrs import evolve
+
+from swa_retention.copying.batch import copy_in, index_of
+from swa_retention.copying.layout import Layout, LayoutError, axes_of, keeps_slots_apart
+from swa_retention.copying.npu import copy_views
+from swa_retention.partial.copies import BlockCopy
+
+pytest.importorskip("vllm")
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCKS, HEADS, HEAD_SIZE = 12, 2, 32
+DTYPES = ("float32", "bfloat16", "float16", "uint8", "float8_e4m3fn")
+BACKENDS = {
+    "flash": ("flash_attn.FlashAttentionBackend", HEADS, (1, 2), True),
+    "triton": ("triton_attn.TritonAttentionBackend", HEADS, (0, 2), True),
+    "flex": ("flex_attention.FlexAttentionBackend", HEADS, (1, 2), True),
+    "latent": ("mla.triton_mla.TritonMLABackend", 1, (0, 1), True),
+    "latent, flash": ("mla.flashmla.FlashMLABackend", 1, (0, 1), True),
+    "cpu": ("cpu_attn.CPUAttentionBackend", HEADS, (1, 3), False),
+    "rocm": ("rocm_attn.RocmAttentionBackend", HEADS, (1, 2), False),
+    "rocm, shuffled": ("rocm_aiter_fa.AiterFlashAttentionBackend", HEADS, (1, 2), False),
+    "indexer": ("mla.indexer.DeepseekV32IndexerBackend", 1, (0, 1), False),
+}
+"""Each with its heads, the axes of its blocks and slots, and whether its kernels keep slots apart."""
+
+
+def backend_of(name: str) -> Any:
+    """The class of a backend."""
+    import importlib
+
+    module, _, backend = BACKENDS[name][0].rpartition(".")
+    return getattr(importlib.import_module(f"vllm.v1.attention.backends.{module}"), backend)
+
+
+def spec_of(heads: int, block_size: int = 16, compress_ratio: int = 1) -> Any:
+    """A group's layers, of ``block_size`` tokens a block."""
+    import torch
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
+
+    shape: dict[str, Any] = {"num_kv_heads": heads, "head_size": HEAD_SIZE, "dtype": torch.float32}
+    if compress_ratio == 1:
+        return FullAttentionSpec(block_size=block_size, **shape)
+    return MLAAttentionSpec(block_size=block_size, compress_ratio=compress_ratio, **shape)
+
+
+def memory(size_bytes: int, seed: int) -> torch.Tensor:
+    """Random bytes, among which are all kinds of numbers that are none."""
+    import torch
+
+    return torch.randint(256, (size_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def shaped(shape: Sequence[int], dtype: str, seed: int, padding: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """A tensor over random bytes, and these; with ``padding`` elements behind each index of its first axis."""
+    import torch
+
+    kind: torch.dtype = getattr(torch, dtype)
+    strides = list(torch.empty(tuple(shape)).stride())
+    strides[0] += padding
+    raw = memory(strides[0] * shape[0] * kind.itemsize, seed)
+    return torch.as_strided(raw.view(kind), tuple(shape), tuple(strides)), raw
+
+
+def slot_by_slot(tensor: torch.Tensor, layout: Layout, copies: Sequence[BlockCopy]) -> None:
+    """What a copy means, one slot after the other."""
+    import torch
+
+    plain = tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+    slots_per_block = layout.rows_per_block * layout.slots_per_row
+    for copy in copies:
+        slots = copy.tokens // layout.tokens_per_slot if layout.is_slotted else slots_per_block
+        for slot in range(slots):
+            row, inside = divmod(slot, layout.slots_per_row)
+            there, here = (
+                [block * layout.rows_per_block + row if axis == layout.block_axis else slice(None) for axis in range(5)]
+                for block in (copy.destination, copy.source)
+            )
+            for index in (there, here):
+                index[layout.slot_axis] = inside
+            plain[tuple(there[: plain.ndim])] = plain[tuple(here[: plain.ndim])]
+
+
+def drawn(seed: int, layout: Layout, count: int) -> list[BlockCopy]:
+    """Copies between blocks of which none is both; two may have one source."""
+    draw = random.Random(seed)
+    blocks = list(range(BLOCKS))
+    draw.shuffle(blocks)
+    slots_max = layout.rows_per_block * layout.slots_per_row
+    return [
+        BlockCopy(0, draw.choice(blocks[count:]), blocks[index], draw.randint(1, slots_max) * layout.tokens_per_slot)
+        for index in range(count)
+    ]
+
+
+def layouts() -> Iterator[tuple[str, tuple[int, ...], Layout]]:
+    """The shapes of real backends, with rows that are blocks and rows that are a part of one."""
+    for name, (_, heads, axes, is_slotted) in BACKENDS.items():
+        for rows_per_block, ratio in ((1, 1), (3, 1), (1, 4)):
+            shape = backend_of(name).get_kv_cache_shape(BLOCKS * rows_per_block, 16, heads, HEAD_SIZE)
+            yield name, tuple(shape), Layout(*axes, rows_per_block, 16, ratio, is_slotted)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_axes(name: str) -> None:
+    """They are found by sizes that nothing else has; slots are told apart where the kernels are known to do so."""
+    _, heads, axes, is_slotted = BACKENDS[name]
+    assert (axes, is_slotted) == (
+        axes_of(backend_of(name), spec_of(heads), "auto"),
+        keeps_slots_apart(backend_of(name)),
+    )
+
+
+@pytest.mark.parametrize("how", ["by index", "by views"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("padding", [0, 64])
+def test_exactly_the_slots_before_the_boundary(how: str, dtype: str, padding: int) -> None:
+    """In every layout, for one copy and for several."""
+    for seed, (name, shape, layout) in enumerate(layouts()):
+        for count in (1, 5):
+            copies = drawn(seed, layout, count)
+            tensor, raw = shaped(shape, dtype, seed, padding)
+            expected, below = shaped(shape, dtype, seed, padding)
+            slot_by_slot(expected, layout, copies)
+            if how == "by index":
+                copy_in(tensor, index_of(layout, copies, tensor.device))
+            else:
+                copy_views([(tensor, layout)], copies)
+            assert below.equal(raw), (name, layout, copies)
+
+
+def test_the_comparison_sees_a_slot() -> None:
+    """A copy of one slot more, and one of one slot less, differ."""
+    _, shape, layout = next(layouts())
+    for tokens in (6, 8):
+        tensor, raw = shaped(shape, "float32", 0)
+        expected, below = shaped(shape, "float32", 0)
+        slot_by_slot(expected, layout, [BlockCopy(0, 1, 2, 7)])
+        copy_in(tensor, index_of(layout, [BlockCopy(0, 1, 2, tokens)], tensor.device))
+        assert not below.equal(raw)
+
+
+@pytest.mark.parametrize("tokens", [0, 3, 68])
+def test_no_whole_slots(tokens: int) -> None:
+    """A boundary inside a slot, before the first one or behind the last one is no boundary."""
+    layout = Layout(0, 1, 1, 16, 4, True)
+    assert 16 == layout.slots_of(64)
+    with pytest.raises(LayoutError, match=f"{tokens} tokens are no whole slots"):
+        layout.slots_of(tokens)
+
+
+def test_whole_blocks_need_no_whole_slots() -> None:
+    """Where slots cannot be told apart, no boundary is looked for in them."""
+    import torch
+
+    layout = evolve(Layout(0, 1, 2, 16, 4, True), is_slotted=False)
+    index = index_of(layout, [BlockCopy(0, 3, 5, 7)], torch.device("cpu"))
+    assert ([6, 7], [10, 11]) == (index.source[0].tolist(), index.destination[0].tolist())

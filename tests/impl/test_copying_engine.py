@@ -1,0 +1,210 @@
+"""Partial hits in a real engine on a CPU: the same tokens, with less computed.
+
+Goal: a prompt that leaves another one's inside a block continues exactly as in an engine without prefix caching; and
+the tokens would tell if the copy were not done, done from another block, or done as if this backend kept slots apart.
+Method: Gemma 4 in small with random weights, of which vLLM itself makes two groups with blocks of 16 and of 64 tokens;
+two engines, each in a process of its own that this file starts from itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOKENS_MAX, VOCABULARY = 24, 512
+MODEL = {
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "vocab_size": VOCABULARY,
+    "vocab_size_per_layer_input": VOCABULARY,
+    "hidden_size": 64,
+    "hidden_size_per_layer_input": 0,
+    "intermediate_size": 128,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "full_attention"],
+    "sliding_window": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    # Windows have four times the elements a token, so vLLM gives full attention four times the tokens a block.
+    "head_dim": 128,
+    "global_head_dim": 32,
+    "rope_parameters": {
+        "full_attention": {"rope_theta": 1e6, "rope_type": "proportional", "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+    },
+    "max_position_embeddings": 1024,
+    "tie_word_embeddings": True,
+}
+SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_PLUGINS": "swa_retention",
+}
+BREAKS = ("nothing is copied", "another block is copied", "slots by the shape")
+
+
+def prompts() -> tuple[list[int], list[list[int]]]:
+    """A prompt, and others that share its first 85, 170 and 40 tokens."""
+    draw = random.Random(0)
+
+    def drawn(count: int) -> list[int]:
+        return [draw.randrange(3, VOCABULARY) for _ in range(count)]
+
+    first = drawn(200)
+    return first, [[*first[:85], *drawn(60)], [*first[:170], *drawn(3)], [*first[:40], *drawn(30)]]
+
+
+def engine(folder: str, caches: bool) -> Any:
+    """An engine whose random weights make every token depend on all before it."""
+    import torch
+    from vllm import LLM
+    from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+    made: Any = LLM(
+        model=folder,
+        skip_tokenizer_init=True,
+        load_format="dummy",
+        dtype="float32",
+        enforce_eager=True,
+        block_size=16,
+        num_gpu_blocks_override=200,
+        max_model_len=512,
+        max_num_batched_tokens=512,
+        max_num_seqs=8,
+        enable_prefix_caching=caches,
+        distributed_executor_backend=UniProcExecutor,
+    )
+    chance = torch.Generator().manual_seed(1)
+    for name, weights in runner_of(made).model.named_parameters():
+        drawn = torch.randn(weights.shape, generator=chance)
+        scale = 1.0 if "embed" in name else 0.35
+        weights.data.copy_(drawn * scale if weights.dim() > 1 else 1 + 0.05 * drawn)
+    return made
+
+
+def runner_of(made: Any) -> Any:
+    """The engine's model runner."""
+    return made.llm_engine.model_executor.driver_worker.worker.model_runner
+
+
+def continued(made: Any) -> list[tuple[int, list[int]]]:
+    """Of the first prompt, and then of the others in one step: how much was cached, and what comes behind it."""
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(temperature=0, max_tokens=TOKENS_MAX, ignore_eos=True, detokenize=False)
+    first, others = prompts()
+    answers = []
+    for together in ([first], others):
+        asked = [{"prompt_token_ids": prompt} for prompt in together]
+        answers += made.generate(asked, sampling, use_tqdm=False)
+    return [(answer.num_cached_tokens, list(answer.outputs[0].token_ids)) for answer in answers]
+
+
+@contextmanager
+def broken(name: str, made: Any) -> Iterator[None]:
+    """The plug-in with one thing wrong."""
+    from attrs import evolve
+
+    from swa_retention.copying import runner
+
+    def from_another(runner_: Any, copies: Any) -> None:
+        copy_blocks(runner_, [evolve(copy, source=199) for copy in copies])
+
+    copy_blocks: Callable[..., None] = runner.copy_blocks
+    attribute, by = {
+        "nothing is copied": ("copy_blocks", lambda *_all: None),
+        "another block is copied": ("copy_blocks", from_another),
+        "slots by the shape": ("keeps_slots_apart", lambda _backend: True),
+    }[name]
+    # What was found about the tensors is kept with the runner.
+    vars(runner_of(made)).pop("swa_retention_regions", None)
+    sound = getattr(runner, attribute)
+    setattr(runner, attribute, by)
+    try:
+        yield
+    finally:
+        setattr(runner, attribute, sound)
+
+
+def main(folder: str, caches: bool) -> None:
+    """What an engine says; with caching, also what it says with the plug-in broken."""
+    made = engine(folder, caches)
+    groups = runner_of(made).kv_cache_config.kv_cache_groups
+    said = {"blocks": [group.kv_cache_spec.block_size for group in groups], "sound": continued(made)}
+    for name in BREAKS if caches else ():
+        assert made.reset_prefix_cache(), "nobody holds a block"
+        with broken(name, made):
+            said[name] = continued(made)
+    print(json.dumps(said))
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What both engines say, the one without caching as ``plain``."""
+    platforms = pytest.importorskip("vllm.platforms")
+    if not platforms.current_platform.is_cpu():
+        pytest.skip("this vLLM is not built for CPUs")
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "config.json").write_text(json.dumps(MODEL))
+    started = []
+    for caches in (True, False):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")} | SETTINGS
+        if caches:
+            environment["VLLM_PREFIX_CACHE_PARTIAL_HITS"] = "auto"
+        command = [sys.executable, str(Path(__file__)), str(folder), str(int(caches))]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment))
+    cached, plain = (finished(process) for process in started)
+    return {**cached, "plain": plain["sound"]}
+
+
+def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a process says in its last line."""
+    try:
+        output, errors = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert 0 == process.returncode, errors[-4000:]
+    answer: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return answer
+
+
+def test_the_model_has_blocks_of_two_sizes(said: dict[str, Any]) -> None:
+    """vLLM makes them so that all pages are of one size; nothing is set up for the test."""
+    assert [16, 64] == said["blocks"]
+
+
+def test_hits_end_inside_blocks(said: dict[str, Any]) -> None:
+    """At the last multiple of 16 that is shared, where vLLM hits 64 and 128 tokens, and of the last prompt none."""
+    assert [0, 80, 160, 32] == [cached for cached, _ in said["sound"]]
+
+
+def test_the_tokens_are_those_of_an_engine_without_caching(said: dict[str, Any]) -> None:
+    """All of them, for all prompts, of which three are let in by one step."""
+    assert [0, 0, 0, 0] == [cached or 0 for cached, _ in said["plain"]]
+    assert [tokens for _, tokens in said["plain"]] == [tokens for _, tokens in said["sound"]]
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_the_tokens_tell_a_wrong_copy(said: dict[str, Any], name: str) -> None:
+    """Of every prompt that was served by one; the first prompt, which was not, continues as ever."""
+    assert said["sound"][0] == said[name][0]
+    same = [sound == wrong for sound, wrong in zip(said["sound"], said[name], strict=True)]
+    assert [False] * 3 == same[1:]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2] == "1")

@@ -1,0 +1,77 @@
+"""Which of vLLM's own tests are run, and which may fail with something switched on: each with its reason."""
+
+from __future__ import annotations
+
+FOLDER = "tests/v1/core"
+
+RUN = {
+    "test_prefix_caching": "the block manager and its caching",
+    "test_single_type_kv_cache_manager": "the managers of single groups",
+    "test_kv_cache_utils": "hashes, the free queue, and how layers become groups",
+    "test_kv_cache_metrics": "what the block pool tells of its blocks",
+    "test_kv_sharing": "layers that share a cache",
+    "test_scheduler": "the scheduler",
+    "test_async_scheduler": "the scheduler that does not wait for the worker",
+    "test_output": "what the scheduler tells the worker",
+    "test_encoder_cache_manager": "the scheduler's cache of pictures",
+    "test_repetition_detection": "when the scheduler stops a request",
+}
+"""Of vLLM 0.20.2."""
+BLAST = "test_priority_scheduler_random"
+"""20,000 steps of a scheduler with priorities: the short ones, in which requests are preempted, are run with pins. The
+other six are the same with a pool that is never full; they take four minutes."""
+NOT_RUN = {
+    "test_scheduler_e2e": "needs the weights of a model",
+    "test_reset_prefix_cache_e2e": "needs the weights of a model",
+}
+
+_MIDDLE = "hits in the middle of a prompt, of which retention keeps the last boundary alone"
+DENSE = {
+    "test_prefix_caching::test_prefill_hybrid_model": _MIDDLE,
+    "test_prefix_caching::test_prefill_hybrid_model_eagle": f"{_MIDDLE}, with a draft layer",
+    "test_prefix_caching::test_different_block_size": f"{_MIDDLE}, in blocks of two sizes",
+}
+"""Tests that assert a dense cache, which retention is there to avoid."""
+
+_FREE = "that whatever nobody holds is in the free queue; what is pinned waits apart"
+ALL_FREE = {
+    "test_prefix_caching::test_prefill[sha256]": _FREE,
+    "test_prefix_caching::test_prefill[sha256_cbor]": _FREE,
+    "test_prefix_caching::test_prefill_plp": _FREE,
+    "test_prefix_caching::test_evict": _FREE,
+    "test_prefix_caching::test_prefill_not_enough_free_blocks_with_computed_blocks": _FREE,
+    "test_scheduler::test_kv_connector_basic[False]": _FREE,
+    "test_scheduler::test_kv_connector_basic[True]": _FREE,
+    "test_scheduler::test_kv_connector_unable_to_allocate[False-None]": _FREE,
+    "test_scheduler::test_kv_connector_unable_to_allocate[True-ec_consumer]": _FREE,
+    "test_scheduler::test_kv_connector_handles_preemption[False-None-False]": _FREE,
+    "test_scheduler::test_kv_connector_handles_preemption[False-None-True]": _FREE,
+    "test_scheduler::test_kv_connector_handles_preemption[True-ec_consumer-False]": _FREE,
+    "test_scheduler::test_kv_connector_handles_preemption[True-ec_consumer-True]": _FREE,
+    "test_scheduler::test_memory_leak": _FREE,
+    "test_scheduler::test_ec_connector_unable_to_allocate[False]": _FREE,
+    "test_scheduler::test_ec_connector_unable_to_allocate[True]": _FREE,
+}
+"""Tests that assert, when all requests are finished, how many blocks are in the free queue."""
+
+_MAMBA = "0.33 leaves out states of Mamba layers as well; the plug-in leaves out blocks of sliding windows alone"
+_JUNCTION = "0.33 also keeps where prompts of several requests part, and its look-up tells where that is"
+_MASK = "asks a function of 0.33's managers; the plug-in's is another (``reachable.Reach``), with tests of its own"
+NEWEST = {
+    "test_zero_retention_is_ignored_for_full_attention": "reads an attribute of 0.33's coordinator",
+    "test_positive_retention_rejects_full_attention": "0.33 refuses an interval without a window; the plug-in warns",
+    "test_hybrid_local_kv_retention_mtp_reuses_latest_boundary": "with a draft layer 0.33 goes back by a whole aligned "
+    "unit, 0.20.2 by a block: the last boundary is another",
+    "test_hybrid_mamba_retention_mtp_resend_of_aligned_prompt": _MAMBA,
+    "test_hybrid_mamba_retention_lookahead_keeps_last_prompt_boundary": _MAMBA,
+    "test_mamba_reachable_block_mask_sparsifies_retention": _MAMBA,
+    "test_mamba_shared_prefix_reuse_under_zero_retention": _MAMBA,
+    "test_swa_shared_prefix_reuse_under_zero_retention[False]": _JUNCTION,
+    "test_swa_shared_prefix_reuse_under_zero_retention[True]": _JUNCTION,
+    "test_swa_reachable_block_mask_final_partial_segment": _MASK,
+    "test_swa_reachable_block_mask_pins_shared_prefix": f"{_MASK}; {_JUNCTION}",
+    "test_swa_reachable_block_mask_with_dcp_scaling": f"{_MASK}; context parallelism",
+    "test_swa_reachable_block_mask_sub_block_alignment_is_dense[16-1-24]": _MASK,
+    "test_swa_reachable_block_mask_sub_block_alignment_is_dense[16-3-64]": _MASK,
+}
+"""Tests of the features in vLLM 0.33 that do not pass on 0.20.2 with the plug-in."""
