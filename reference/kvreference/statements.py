@@ -73,6 +73,8 @@ _SENTENCES = {
     "KV-LIVE-03": "Nothing spins: no sequence of steps returns to the same state without progress.",
     "KV-WORK-01": "A request offers each block and each boundary to the cache at most once per admission.",
     "KV-SYS-01": "No legal operation raises.",
+    "KV-SYS-02": "A scheduler asks its block manager for what is legal alone, and knows of every request what was "
+    "done: its tokens, how many are computed, whether it runs.",
 }
 
 STATEMENTS = MappingProxyType(_SENTENCES)

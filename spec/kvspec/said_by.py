@@ -50,6 +50,7 @@ _SAID_BY = {
     "KV-LIVE-03": ("scheduler.progress:is_stuck", "scheduler.progress:steps_to_end"),
     "KV-WORK-01": ("caching:register",),
     "KV-SYS-01": ("population:Population.resolve",),
+    "KV-SYS-02": ("population:Population.settle",),
 }
 
 SAID_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(_SAID_BY)

@@ -40,8 +40,9 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     ),
     Exemption(
         "proof",
-        ("KV-SYS-01", "KV-LEAK-02"),
-        "that code does not raise, and how large its containers are, is no statement about numbers",
+        ("KV-SYS-01", "KV-SYS-02", "KV-LEAK-02"),
+        "that code does not raise, what another program knows, and how large its containers are, is no statement about "
+        "numbers",
     ),
     Exemption(
         "explorer",
@@ -51,8 +52,8 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     ),
     Exemption(
         "explorer",
-        ("KV-LEAK-02",),
-        "it is about containers beside the state, which the reference has none of; the monitor looks at systems",
+        ("KV-LEAK-02", "KV-SYS-02"),
+        "it is about containers and books beside the state, which the reference has none of; monitors look at systems",
     ),
     Exemption(
         "monitor",
@@ -61,13 +62,19 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     ),
     Exemption(
         "monitor",
-        ("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
-        "the gate drives block managers and no scheduler; the explorer judges every step of the reference's own",
+        ("KV-LIVE-01", "KV-LIVE-02"),
+        "a bound in steps follows from the reference's own rules, and other schedulers have none; that nothing spins "
+        "is watched, and the explorer judges every step of the reference's own",
     ),
     Exemption(
         "monitor",
         ("KV-WORK-01",),
         "work is counted in the reference, and in no system yet",
+    ),
+    Exemption(
+        "planted fault",
+        ("KV-SYS-02",),
+        "the faults that are planted live in block managers; a scheduler is broken in the tests, in five ways",
     ),
     Exemption(
         "known bug",
@@ -85,6 +92,7 @@ EXEMPTIONS: tuple[Exemption, ...] = (
             "KV-OP-19",
             "KV-OP-21",
             "KV-MEM-02",
+            "KV-SYS-02",
         ),
         "no public report of such a defect is known to us",
     ),

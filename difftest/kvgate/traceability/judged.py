@@ -17,12 +17,20 @@ from kvgate.explorer.manager_world import ManagerWorld
 from kvgate.explorer.scheduler_world import SchedulerWorld
 from kvgate.explorer.tiny_models import MODELS
 from kvgate.monitors import ghost, leak, slots
+from kvgate.scheduling import engine, progress
 from kvreference import snapshot
 from kvreference.settings import Settings
 
 STATEMENT = re.compile(r"KV-[A-Z]+-\d\d")
 _MODULES: Mapping[str, tuple[ModuleType, ...]] = MappingProxyType(
-    {"lockstep": (lockstep, comparison), "check": (snapshot,), "ghost": (ghost, slots), "leak": (leak,)}
+    {
+        "lockstep": (lockstep, comparison),
+        "check": (snapshot,),
+        "ghost": (ghost, slots),
+        "leak": (leak,),
+        "scheduler": (engine,),
+        "progress": (progress,),
+    }
 )
 
 Occurs = Callable[[Settings], bool]
