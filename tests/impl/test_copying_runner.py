@@ -132,9 +132,9 @@ def test_vllm_ascend_keeps_a_layer_in_several_tensors() -> None:
 
     dsa = type("Backend", (), {"__module__": "vllm_ascend.attention.dsa_v1"})
     raw = (random_tensor((BLOCKS, 8 * (32 + 8 + 4))) * 255).to(torch.uint8)
-    keys = raw[:, :256].unflatten(1, (8, 1, 32))
+    keys = raw[:, :256].view(BLOCKS, 8, 1, 32)
     # Two bytes an element: the scales of each slot.
-    scales = raw.view(torch.float16)[:, 128:160].unflatten(1, (8, 1, 4))
+    scales = raw.view(torch.float16)[:, 128:160].view(BLOCKS, 8, 1, 4)
     spec = SimpleNamespace(block_size=8, compress_ratio=128, num_kv_heads=1, head_size=32)
     expected = raw.clone()
     copy_blocks(runner_of([spec], {"layer": (0, dsa, [[keys, scales]])}), [BlockCopy(0, 1, 4, 3 * 128)])

@@ -6,6 +6,7 @@ The plug-in is put in place as vLLM would, and stays: with nothing switched on i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -30,29 +31,8 @@ class Retention(Stock):
     """
 
     def __init__(self, settings: Settings) -> None:
-        from swa_retention.config import COMPRESSED_BLOCK_SIZES_SLOTS, Configuration
-        from swa_retention.patches.attach import activate
-
-        interval = settings.retention_interval_tokens
-        # Without caching there is nothing to retain, and scratch goes first all the same.
-        interval = 0 if settings.scratch_first and interval is None else interval
-        drop, unit = settings.pin_drop_blocks_min, _unit(settings)
-        configuration = Configuration(interval) if drop is None else Configuration(interval, True, drop)
-        if unit is not None:
-            configuration = evolve(
-                configuration,
-                partial_hits=True,
-                partial_unit_tokens=unit,
-                partial_min_tokens=settings.partial_hit_tokens_min,
-            )
-        if any(group.compress_ratio > 1 for group in settings.geometry.groups):
-            # Any size: the groups are given, and what is switched on is that all of them are cut to a hit.
-            configuration = evolve(configuration, compressed_block_size_slots=COMPRESSED_BLOCK_SIZES_SLOTS[0])
-        activate(configuration)
-        try:
+        with switched_on(settings):
             super().__init__(settings)
-        finally:
-            activate(Configuration())
 
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_in_plug_in(settings), counts_begun_slots(settings), not_represented(settings)), None)
@@ -65,13 +45,13 @@ class Retention(Stock):
     def take_copies(self) -> tuple[Copy, ...]:
         from swa_retention.partial.dispatch import take_copies
 
-        return tuple(map(_copy, take_copies(self.manager)))
+        return tuple(map(copy_of, take_copies(self.manager)))
 
     def snapshot(self) -> Snapshot:
         seen = evolve(super().snapshot(), scratch_first=self.settings.scratch_first)
         partial = getattr(self.manager.coordinator, "partial", None)
         if partial is not None:
-            copies = tuple(map(_copy, partial.pending.copies))
+            copies = tuple(map(copy_of, partial.pending.copies))
             seen = evolve(seen, copies=copies, begun=partial.boundaries.block_ids())
         tier = getattr(self.manager.block_pool, "pinned_tier", None)
         if tier is None:
@@ -80,7 +60,35 @@ class Retention(Stock):
         return evolve(seen, pinned=Pinned(pinned, tuple(self._walk(tier.queue))))
 
 
-def _copy(copy: Any) -> Copy:
+@contextmanager
+def switched_on(settings: Settings) -> Iterator[None]:
+    """Whatever is built meanwhile has what ``settings`` ask for switched on."""
+    from swa_retention.config import COMPRESSED_BLOCK_SIZES_SLOTS, Configuration
+    from swa_retention.patches.attach import activate
+
+    interval = settings.retention_interval_tokens
+    # Without caching there is nothing to retain, and scratch goes first all the same.
+    interval = 0 if settings.scratch_first and interval is None else interval
+    drop, unit = settings.pin_drop_blocks_min, _unit(settings)
+    configuration = Configuration(interval) if drop is None else Configuration(interval, True, drop)
+    if unit is not None:
+        configuration = evolve(
+            configuration,
+            partial_hits=True,
+            partial_unit_tokens=unit,
+            partial_min_tokens=settings.partial_hit_tokens_min,
+        )
+    if any(group.compress_ratio > 1 for group in settings.geometry.groups):
+        # Any size: the groups are given, and what is switched on is that all of them are cut to a hit.
+        configuration = evolve(configuration, compressed_block_size_slots=COMPRESSED_BLOCK_SIZES_SLOTS[0])
+    activate(configuration)
+    try:
+        yield
+    finally:
+        activate(Configuration())
+
+
+def copy_of(copy: Any) -> Copy:
     """A copy of the plug-in in the gate's words."""
     return Copy(copy.group, copy.source, copy.destination, copy.tokens)
 

@@ -8,7 +8,7 @@ is judged of it is that its books are right, and that it brings everybody on.
 from __future__ import annotations
 
 from itertools import cycle
-from typing import Any
+from typing import Any, NoReturn
 
 from kvgate.difference import Difference, Divergence
 from kvgate.lockstep import Lockstep
@@ -16,12 +16,13 @@ from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
 from kvgate.scheduling.arrivals import STOP, new_request
-from kvgate.scheduling.followed import Followed, Interception
+from kvgate.scheduling.followed import Interception
 from kvgate.scheduling.names import name_of, number_in
 from kvgate.scheduling.progress import ProgressMonitor
 from kvgate.scheduling.stage import new_scheduler
+from kvgate.scheduling.subjects import SUBJECTS
 from kvgate.scheduling.worker import answer, drafts
-from kvreference.answers import Answer, Copies, Done
+from kvreference.answers import Answer, Done
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Arrive, Dispatch, Operation, Sample
 from kvreference.population import Status
@@ -30,13 +31,26 @@ from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
 
+class Stop(Exception):  # noqa: N818
+    """Something was found: the scheduler is stopped where it stands, for what it does next means nothing."""
+
+    def __init__(self, found: Divergence) -> None:
+        super().__init__(found)
+        self.found = found
+
+
 class Engine:
     """One run. After the first divergence nothing more can be performed: the states mean nothing from there on."""
 
-    def __init__(self, settings: Settings, running_max: int, with_reference: bool = True) -> None:
+    def __init__(
+        self, settings: Settings, running_max: int, subject: str = "stock", with_reference: bool = True
+    ) -> None:
         self.settings = settings
-        self.scheduler: Any = new_scheduler(settings, running_max)
-        self.followed = Followed(settings, self.scheduler)
+        self.subject = SUBJECTS[subject]
+        self.subject.install()
+        with self.subject.while_built(settings):
+            self.scheduler: Any = new_scheduler(settings, running_max)
+        self.followed = self.subject.followed(settings, self.scheduler)
         monitors: list[Monitor] = [GhostMemory(settings), LeakMonitor(settings)]
         self.lockstep = Lockstep(self.followed, Manager(settings) if with_reference else None, monitors)
         self.interception = Interception(self.followed, self._follow)
@@ -46,36 +60,38 @@ class Engine:
 
     def perform(self, operation: SchedulerOperation) -> Divergence | None:
         """Perform one operation, if it stands for a legal one, and judge it."""
-        if isinstance(operation, Submit):
-            self._submit(operation)
-        elif isinstance(operation, Step):
-            self._step(operation.replies)
-        elif isinstance(operation, Abort):
-            self._abort(operation)
-        self.interception.flush()
+        try:
+            if isinstance(operation, Submit):
+                self._submit(operation)
+            elif isinstance(operation, Step):
+                self._step(operation.replies)
+            elif isinstance(operation, Abort):
+                self._abort(operation)
+            self.interception.flush()
+        except Stop as stop:
+            self.found = stop.found
         return self.found
 
     def close(self) -> list[Divergence]:
         """Abort every request, take a step, and judge what remains."""
-        for number in list(self.followed.population.alive):
-            self.perform(Abort(number))
-        self.perform(Step())
+        endings: list[SchedulerOperation] = [Abort(number) for number in self.followed.population.alive]
+        for operation in (*endings, Step()):
+            if self.perform(operation):
+                break
         return [self.found] if self.found else self.lockstep.close()
 
     def _follow(self, operation: Operation, answered: Answer) -> None:
         """The block manager did something: the reference does it too, and everybody judges."""
-        if self.found is not None:
-            return
         population = self.followed.population
         if population.resolve(operation) != operation:
-            self._wrong("KV-SYS-02", "the scheduler", "a legal operation", f"{operation}", operation)
-            return
+            self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", f"{operation}"))
         self.followed.told(answered)
-        self.found = self.lockstep.perform(operation)
+        divergence = self.lockstep.perform(operation)
+        if divergence is not None:
+            raise Stop(divergence)
 
-    def _wrong(self, statement: str, subject: str, expected: str, got: str, operation: Operation | None = None) -> None:
-        difference = Difference(statement, subject, expected, got)
-        self.found = Divergence(len(self.lockstep.performed), operation, "scheduler", difference)
+    def _stop(self, detector: str, difference: Difference) -> NoReturn:
+        raise Stop(Divergence(len(self.lockstep.performed), None, detector, difference))
 
     # Operations
 
@@ -102,23 +118,19 @@ class Engine:
         output = self.scheduler.schedule()
         self.interception.flush()
         if self.settings.geometry.fences:
-            self._follow(Dispatch(), Copies(()))
+            self._follow(Dispatch(), self.subject.copies(output))
         scheduled = list(output.num_scheduled_tokens)
         sampled = self._answer([number_in(name) for name in scheduled], replies)
-        if self.found is not None:
-            return
         self.scheduler.update_from_output(output, answer(scheduled, sampled))
         self.interception.flush()
         if self.settings.drafts_max:
             population = self.followed.population
             proposed = {number: population[number].drafts for number in sampled if number in population.alive}
             self.scheduler.update_draft_token_ids(drafts(proposed))
-        if self.found is None:
-            self._check_books()
-        if self.found is None:
-            stuck = self.progress.observe(len(sampled))
-            if stuck is not None:
-                self.found = Divergence(len(self.lockstep.performed), None, "progress", stuck)
+        self._check_books()
+        stuck = self.progress.observe(len(sampled))
+        if stuck is not None:
+            self._stop("progress", stuck)
 
     def _answer(self, scheduled: list[int], replies: tuple[Reply, ...]) -> dict[int, list[int]]:
         """What the model answers to those whose tokens are all computed: the drafts that hold, and a token."""
@@ -141,5 +153,4 @@ class Engine:
             got = theirs and (theirs.num_computed_tokens, theirs.num_tokens, theirs.status.name == "RUNNING")
             if expected != got:
                 told = "(tokens computed, tokens, whether it runs)"
-                self._wrong("KV-SYS-02", f"request {number} {told}", str(expected), str(got))
-                return
+                self._stop("scheduler", Difference("KV-SYS-02", f"request {number} {told}", str(expected), str(got)))

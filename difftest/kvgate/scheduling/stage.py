@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from functools import cache
+from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ def new_scheduler(settings: Settings, running_max: int) -> Scheduler:
         vllm_config=config,
         kv_cache_config=KVCacheConfig(settings.blocks, [], group_specs(geometry)),
         structured_output_manager=StructuredOutputManager(config),
-        block_size=geometry.alignment_tokens,
+        block_size=lcm(*(group.block_size_tokens for group in geometry.groups)),
         hash_block_size=geometry.grain_tokens,
         log_stats=True,
     )

@@ -31,7 +31,8 @@ def cache_blocks(original: Any) -> Callable[..., None]:
             blocks = self.req_to_blocks[request.request_id]
             # vLLM's own function passes over the null block, but an event of it names what is passed over too.
             runs = _runs(blocks, range(first, end)) if pool.enable_kv_cache_events else ((first, end),)
-            known = Beginning(request, end * self.block_size // pool.hash_block_size)
+            hashes = end * self.block_size // pool.hash_block_size
+            known = request if hashes >= len(request.block_hashes) else Beginning(request, hashes)
             for first_of_run, end_of_run in runs:
                 pool.cache_full_blocks(
                     request=known,

@@ -37,11 +37,15 @@ def free_blocks(_original: Any) -> Callable[..., None]:
     """``BlockPool.free_blocks`` that can put blocks at the front, and does so with scratch where retention is on."""
 
     def free_blocks(self: Any, ordered_blocks: Iterable[KVCacheBlock], prepend: bool = False) -> None:
+        blocks = list(ordered_blocks)
+        if not blocks:
+            # Most steps release nothing, and ask all the same.
+            return
         tier: Any = getattr(self, "pinned_tier", None)
         pinned = () if tier is None else tier.pinned
         scratch_first = getattr(self, "scratch_first", False)
         front, back, waiting = [], [], []
-        for block in ordered_blocks:
+        for block in blocks:
             block.ref_cnt -= 1
             if block.ref_cnt or block.is_null:
                 continue

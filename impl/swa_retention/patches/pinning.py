@@ -136,11 +136,14 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
         needed += sum(block.ref_cnt == 0 for block in sources)
         tier = _tier(self.block_pool)
         if tier is not None:
-            hit = sources + [
-                block
-                for manager, blocks in zip(self.single_type_managers, new_computed_blocks, strict=True)
-                for block in blocks[manager.get_num_skipped_tokens(total_computed_tokens) // manager.block_size :]
-            ]
+            hit = sources
+            # Of a request that runs already nothing is hit, and this is asked in every step.
+            if any(new_computed_blocks):
+                hit = sources + [
+                    block
+                    for manager, blocks in zip(self.single_type_managers, new_computed_blocks, strict=True)
+                    for block in blocks[manager.get_num_skipped_tokens(total_computed_tokens) // manager.block_size :]
+                ]
             # vLLM counts every block of the hit that nobody holds; a pinned one takes nothing from the free queue.
             needed -= sum(block.ref_cnt == 0 and tier.holds(block) for block in hit)
             tier.make_room(needed, {block.block_id for block in hit})

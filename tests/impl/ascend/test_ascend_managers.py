@@ -52,104 +52,106 @@ def served():
 C4, C128 = 0, 1
 PUBLISHED = "import_managers(folder)\n" + SERVE + "tell(served=served())"
 PATCHED = (
-    "enter(folder)\ninstall(Configuration(compressed_block_size_slots=128))\nimport_managers(folder)\n"
+    "enter(folder)\n"
     + SERVE
-    + "tell(served=served())"
+    + """
+from swa_retention.features import FEATURES
+from swa_retention.register import look
+
+def states():
+    patches = {patch.target: patch for feature in FEATURES for patch in feature.patches if patch.only_where}
+    return {name: look(patch).state.value for name, patch in patches.items() if name.startswith("vllm_ascend")}
+
+before = states()
+install(Configuration(retention_interval_tokens=0, compressed_block_size_slots=128))
+waiting, imported = states(), sorted(name for name in sys.modules if name.startswith("vllm_ascend."))
+import_managers(folder)
+from vllm.v1.core import kv_cache_coordinator, kv_cache_manager
+from vllm_ascend.patch.platform import patch_kv_cache_coordinator as ours
+bound = [module.get_kv_cache_coordinator is ours.get_kv_cache_coordinator
+         for module in (kv_cache_coordinator, kv_cache_manager)]
+
+newer = manager(scheduler_block_size=16384, local_kv_retention_interval=16384).coordinator
+try:
+    manager(no_version_says_this=1)
+except TypeError as error:
+    refused = str(error)
+
+activate(Configuration(compressed_block_size_slots=128))
+on = served()
+activate(Configuration())
+tell(before=before, waiting=waiting, imported=imported, after=states(), bound=bound, refused=refused, served=on,
+     off=served(), newer=[type(newer).__name__, newer.scheduler_block_size,
+                          newer.single_type_managers[2].reach.interval_tokens])
+"""
 )
 
 
 @pytest.fixture(scope="module")
+def published() -> Any:
+    """Per request: the hit, how many blocks serve it by group, and the tables, as vLLM-Ascend is published."""
+    return told_by(PUBLISHED)["served"]
+
+
+@pytest.fixture(scope="module")
 def patched() -> Any:
-    """Per request: the hit, how many blocks serve it by group, and the tables, with the plug-in."""
-    return told_by(PATCHED)["served"]
+    """The same with the plug-in, which came first; and what became of its patches."""
+    return told_by(PATCHED)
 
 
-def test_as_published_a_hit_serves_another_prompts_blocks() -> None:
+def test_as_published_a_hit_serves_another_prompts_blocks(published: Any) -> None:
     """A block of 16384 tokens is cached under the hash of 128 of them: what the patch is for."""
-    served = told_by(PUBLISHED)["served"]
-    (_, _, first), (hit, _, again) = served["A"], served["B again"]
+    (_, _, first), (hit, _, again) = published["A"], published["B again"]
     assert 16384 == hit
     # The blocks of C4 behind the 4096 tokens that both prompts share, and the one of C128, are the other prompt's.
     assert (first[C4][8:32], first[C128][:1]) == (again[C4][8:32], again[C128][:1])
 
 
-def test_as_published_a_table_goes_on_behind_the_hit() -> None:
+def test_as_published_a_table_goes_on_behind_the_hit(published: Any) -> None:
     """The second prompt hits nothing, and writes into the first one's block of C128."""
-    served = told_by(PUBLISHED)["served"]
-    (_, _, first), (hit, blocks, second) = served["A"], served["B"]
+    (_, _, first), (hit, blocks, second) = published["A"], published["B"]
     assert (0, 1) == (hit, blocks[C128])
     assert first[C128][0] == second[C128][0]
 
 
 def test_a_hit_serves_the_prompts_own_blocks(patched: Any) -> None:
-    """As long as the shared tokens fill no block of every group, nothing is shared."""
+    """But for those that hold what both prompts share."""
+    served = patched["served"]
     for name in ("A", "B"):
-        (_, _, first), (hit, _, again) = patched[name], patched[f"{name} again"]
+        (_, _, first), (hit, _, again) = served[name], served[f"{name} again"]
         assert 16384 == hit
-        assert first[C4][:32] == again[C4][:32]
-        assert first[C128][:1] == again[C128][:1]
-    assert not set(patched["A"][2][C4]) & set(patched["B"][2][C4])
+        assert (first[C4][8:32], first[C128][:1]) == (again[C4][8:32], again[C128][:1])
+    assert not set(served["A"][2][C4]) & set(served["B"][2][C4])
 
 
 def test_every_table_ends_where_the_hit_ends(patched: Any) -> None:
     """Of each group as many blocks as fill the hit."""
-    assert [0, 0, 0, 0, 0] == patched["B"][1]
-    assert [32, 1, 128, 2048, 512] == patched["A again"][1]
+    assert [0, 0, 0, 0, 0] == patched["served"]["B"][1]
+    assert [32, 1, 128, 2048, 512] == patched["served"]["A again"][1]
 
 
-def test_memory_is_taken_for_whole_slots(patched: Any) -> None:
-    """As vLLM-Ascend has it: 18096 tokens are 4524 slots of C4, 141 of C128, and begun ones need none."""
-    _, _, tables = patched["A"]
+def test_memory_is_taken_for_whole_slots(published: Any, patched: Any) -> None:
+    """As vLLM-Ascend has it: 18096 tokens are 4524 slots of C4 and 141 of C128, and begun ones need none."""
+    _, _, tables = patched["served"]["A"]
     assert [36, 2] == [len(tables[group]) for group in (C4, C128)]
-    assert [len(table) for table in told_by(PUBLISHED)["served"]["A"][2]] == [len(table) for table in tables]
+    assert [len(table) for table in published["A"][2]] == [len(table) for table in tables]
 
 
-STATES = """
-from swa_retention.features import FEATURES
-from swa_retention.register import look
-def states():
-    patches = {patch.target: patch for feature in FEATURES for patch in feature.patches if patch.only_where}
-    return {name: look(patch).state.value for name, patch in patches.items() if name.startswith("vllm_ascend")}
-"""
-
-
-def test_patches_wait_for_vllm_ascends_own_imports() -> None:
+def test_patches_wait_for_vllm_ascends_own_imports(patched: Any) -> None:
     """None of its modules is imported for them, each fits its file, and whoever holds the old function has the new."""
-    told = told_by(
-        "enter(folder)\n"
-        + STATES
-        + "before = states()\ninstall(Configuration(compressed_block_size_slots=64))\n"
-        + "waiting, imported = states(), sorted(name for name in sys.modules if name.startswith('vllm_ascend.'))\n"
-        + "import_managers(folder)\nfrom vllm.v1.core import kv_cache_coordinator, kv_cache_manager\n"
-        + "from vllm_ascend.patch.platform import patch_kv_cache_coordinator as ours\n"
-        + "bound = [module.get_kv_cache_coordinator is ours.get_kv_cache_coordinator "
-        + "for module in (kv_cache_coordinator, kv_cache_manager)]\n"
-        + "tell(before=before, waiting=waiting, imported=imported, after=states(), bound=bound)"
-    )
-    assert {"waiting"} == set(told["before"].values()) == set(told["waiting"].values())
-    assert ["vllm_ascend.core", "vllm_ascend.patch", "vllm_ascend.patch.platform"] == told["imported"]
-    assert [True, True] == told["bound"]
+    assert {"waiting"} == set(patched["before"].values()) == set(patched["waiting"].values())
+    assert ["vllm_ascend.core", "vllm_ascend.patch", "vllm_ascend.patch.platform"] == patched["imported"]
+    assert [True, True] == patched["bound"]
     managers = ("vllm_ascend.core.", "vllm_ascend.patch.platform.patch_kv_cache_coordinator")
-    assert {"patched"} == {state for name, state in told["after"].items() if name.startswith(managers)}
+    assert {"patched"} == {state for name, state in patched["after"].items() if name.startswith(managers)}
 
 
-def test_coordinators_take_what_newer_schedulers_say() -> None:
+def test_coordinators_take_what_newer_schedulers_say(patched: Any) -> None:
     """And keep it for whoever asks; what no version says is still an error."""
-    told = told_by(
-        "enter(folder)\ninstall(Configuration(0))\nimport_managers(folder)\n"
-        + SERVE
-        + "block_manager = manager(scheduler_block_size=16384, local_kv_retention_interval=16384)\n"
-        + "coordinator = block_manager.coordinator\n"
-        + "try:\n    manager(no_version_says_this=1)\nexcept TypeError as error:\n    refused = str(error)\n"
-        + "tell(coordinator=type(coordinator).__name__, block=coordinator.scheduler_block_size, "
-        + "interval=block_manager.coordinator.single_type_managers[2].reach.interval_tokens, refused=refused)"
-    )
-    assert ("AscendHybridKVCacheCoordinator", 16384, 16384) == (told["coordinator"], told["block"], told["interval"])
-    assert "no_version_says_this" in told["refused"]
+    assert ["AscendHybridKVCacheCoordinator", 16384, 16384] == patched["newer"]
+    assert "no_version_says_this" in patched["refused"]
 
 
-def test_with_nothing_switched_on_it_is_vllm_ascends_own() -> None:
+def test_with_nothing_switched_on_it_is_vllm_ascends_own(published: Any, patched: Any) -> None:
     """The patches are in place, and change nothing: wrong hits included."""
-    off = "\nactivate(Configuration())\n"
-    told = told_by(PATCHED.replace("\nimport_managers(folder)\n", "\nimport_managers(folder)" + off))["served"]
-    assert told_by(PUBLISHED)["served"] == told
+    assert published == patched["off"]

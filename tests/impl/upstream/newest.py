@@ -1,4 +1,4 @@
-"""A plug-in of pytest with which the tests of vLLM 0.33 run on vLLM 0.20.2 and ``swa_retention``: what changed since 0.23.
+"""A plug-in of pytest with which tests of vLLM 0.33 run on vLLM 0.20.2 and ``swa_retention``: what changed since 0.23.
 
 The interval is part of a manager's configuration; a look-up answers with three values; requests, hashers and specs take
 what 0.20.2 does not know. Modules that these tests import, and that 0.20.2 does not have, are there and empty.
@@ -46,11 +46,12 @@ def interval(config: Any) -> Configuration:
     return Configuration() if tokens is None else read({RETENTION: str(tokens)})
 
 
-interface, hashes = (import_module(f"vllm.v1.{name}") for name in ("kv_cache_interface", "core.kv_cache_utils"))
+interface: Any = import_module("vllm.v1.kv_cache_interface")
+hashes: Any = import_module("vllm.v1.core.kv_cache_utils")
 
 
 @dataclass
-class Config(interface.KVCacheConfig):  # type: ignore[misc,name-defined]
+class Config(interface.KVCacheConfig):  # type: ignore[misc]
     """The configuration of a manager, with the interval."""
 
     prefix_cache_retention_interval: int | None = None
@@ -65,7 +66,6 @@ managers.Request = without(managers.Request, "session_id")
 hashes.get_request_block_hasher = lambda block_size, hash_fn, *_lookahead: hasher(block_size, hash_fn)
 interface.KVCacheConfig = Config
 interface.MLAAttentionSpec = without(interface.MLAAttentionSpec, tokens_per_state="compress_ratio")
-for lacking in ("distributed.kv_events", "config.attention", "v1.metrics.stats"):
-    import_module(f"vllm.{lacking}").__getattr__ = unused  # type: ignore[method-assign]
+import_module("vllm.distributed.kv_events").__getattr__ = unused  # type: ignore[method-assign]
 # The last of all finders: what is there is found before.
 sys.meta_path.append(Absent())

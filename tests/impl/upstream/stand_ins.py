@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +34,13 @@ def write(cache: Path) -> Path:
 
 def _write_tokenizer(model: Model, folder: Path) -> None:
     """One word, one token."""
-    from tokenizers import AddedToken, Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-
+    tokenizers: Any = import_module("tokenizers")
+    models, pre_tokenizers = tokenizers.models, tokenizers.pre_tokenizers
     known = {number: word for word, number in model.tokens.items()}
     words = {known.get(number, f"w{number}"): number for number in range(model.files["config.json"]["vocab_size"])}
-    tokenizer = Tokenizer(WordLevel(words, unk_token=known.get(0, "w0")))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.add_special_tokens([AddedToken(word, special=True) for word in model.tokens])
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(words, unk_token=known.get(0, "w0")))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens([tokenizers.AddedToken(word, special=True) for word in model.tokens])
     tokenizer.save(str(folder / "tokenizer.json"))
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": model.eos}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | model.tokenizer, indent=1))

@@ -56,7 +56,7 @@ def nothing_is_pending(_original: Any, _self: Any, _settled: int, full: int, *_m
 @breaks(f"{_REACH}._at_intervals", violates="KV-OP-15", models=(_SPARSE,))
 def last_boundary_alone(original: Any, self: Any, start: int, settled: int, reached_tokens: int) -> Any:
     """Of several boundaries that one chunk reaches the last is kept."""
-    return list(original(self, start, settled, reached_tokens))[-1:]
+    return original(self, start, settled, reached_tokens)[-1:]
 
 
 @breaks("swa_retention.reachable:_merged", violates="KV-SYS-01", models=(_SPARSE,))
