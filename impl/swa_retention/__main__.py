@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from swa_retention.doctor import examine
@@ -19,6 +20,8 @@ def main() -> int:
         "value that it cannot have, 3 without vLLM.",
     )
     parser.parse_args()
+    # What vLLM logs while it is imported goes to the standard output too.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     code, lines = examine()
     print("\n".join(lines))
     return code

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 
+from swa_retention.ascend_first import ASCEND
 from swa_retention.config import VARIABLES, Configuration, ConfigurationError, read
 from swa_retention.register import Found, State, look
+from swa_retention.unimported import installed
 
 FITS, REFUSED, MISCONFIGURED, NO_VLLM = 0, 1, 2, 3
 SUPPORTED = "0.20.2"
+ASCEND_DSV4 = "VLLM_ASCEND_APPLY_DSV4_PATCH"
+"""vLLM-Ascend's own variable: whether it serves DeepSeek-V4, with a coordinator of its own."""
 _MEANINGS = {
     State.FITS: "would be patched",
     State.PATCHED: "is patched",
@@ -25,7 +30,12 @@ _MEANINGS = {
 
 def examine(environment: Mapping[str, str] = os.environ) -> tuple[int, list[str]]:
     """An exit code, and the lines that say why."""
-    lines = [f"vLLM {_version()} (the plug-in is for {SUPPORTED}); {_ascend()}", *_plugins(), "", "configuration:"]
+    lines = [
+        f"vLLM {_version()} (the plug-in is for {SUPPORTED}); {_ascend(environment)}",
+        *_plugins(),
+        "",
+        "configuration:",
+    ]
     lines += [f"  {name} = {environment.get(name, '(unset)')}" for name in VARIABLES]
     try:
         configuration = read(environment)
@@ -48,6 +58,12 @@ def _resulting(configuration: Configuration) -> Iterator[str]:
         yield f"of sliding windows, every {interval} tokens and the last boundary of each prompt are kept"
     if configuration.pins:
         yield f"what a window of at least {configuration.pin_min_drop_blocks} blocks leaves behind is pinned"
+    if configuration.partial_hits:
+        unit, least = configuration.partial_unit_tokens, configuration.partial_min_tokens
+        where = "wherever the model allows it" if unit is None else f"at multiples of {unit} tokens"
+        yield f"hits end inside blocks, {where}{f', if they have at least {least} tokens' if least else ''}"
+    if configuration.compressed_block_size_slots is not None:
+        yield f"on vLLM-Ascend, compressed blocks have {configuration.compressed_block_size_slots} slots"
 
 
 def _symbols(configuration: Configuration) -> tuple[int, list[str]]:
@@ -64,7 +80,8 @@ def _symbols(configuration: Configuration) -> tuple[int, list[str]]:
         if refused and feature in wanted:
             code = REFUSED
         lines += ["", f"{feature.name}: {_verdict(native, bool(refused), feature in wanted)}"]
-        lines += [f"  {_line(each, native)}" for each in found]
+        lines += [f"  {_line(each, native)}" for each in found if each.state is not State.ABSENT]
+        lines += [f"  {line}" for line in _absent(found)]
     return code, lines
 
 
@@ -75,11 +92,18 @@ def _verdict(native: bool, refused: bool, wanted: bool) -> str:
     return f"{switched}, and this vLLM is refused" if refused else f"{switched}, and fits this vLLM"
 
 
+def _absent(found: Sequence[Found]) -> Iterator[str]:
+    """What there is not to be patched, and why: a line for each reason."""
+    reasons = Counter(each.detail for each in found if each.state is State.ABSENT)
+    for reason, count in reasons.items():
+        yield f"{count} more symbols: {_MEANINGS[State.ABSENT]}, {reason}"
+
+
 def _line(found: Found, stands_aside: bool) -> str:
     detail = f" ({found.detail})" if found.detail else ""
     patch = found.patch
     meaning = _MEANINGS[found.state]
-    if stands_aside and found.state not in (State.NATIVE, State.ABSENT):
+    if stands_aside and found.state is not State.NATIVE:
         meaning, detail = "is left alone", ""
     return f"{patch.target}: {meaning}{detail}. {patch.why} Upstream: {patch.upstream}. Until: {patch.until}."
 
@@ -93,11 +117,16 @@ def _version() -> str:
     return "is not installed"
 
 
-def _ascend() -> str:
+def _ascend(environment: Mapping[str, str]) -> str:
     try:
-        return f"vLLM-Ascend {version('vllm-ascend')}"
+        found = f"vLLM-Ascend {version('vllm-ascend')}"
     except PackageNotFoundError:
-        return "vLLM-Ascend is not installed"
+        if not installed(ASCEND):
+            return "vLLM-Ascend is not installed"
+        found = "vLLM-Ascend, of an unknown version"
+    if environment.get(ASCEND_DSV4, "0").strip() in ("", "0"):
+        return f"{found}, with vLLM's own coordinator ({ASCEND_DSV4} is not set)"
+    return f"{found}, with its own coordinator"
 
 
 def _plugins() -> Iterator[str]:

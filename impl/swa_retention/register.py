@@ -271,19 +271,34 @@ def _rebind(before: Any, after: Any) -> None:
 
 
 def remove(patches: Sequence[Patch]) -> None:
-    """Put back what ``patches`` replaced, for tests."""
-    for patch in reversed(patches):
+    """Put back what ``patches`` replaced, for tests.
+
+    Raises:
+        ValueError: another patch was put on top of one of them.
+    """
+    for patch in patches:
         forget(patch.target)
-        if look(patch).state is not State.PATCHED:
-            continue
-        owner, name = owner_of(patch.target)
-        after = inspect.getattr_static(owner, name, None)
-        if not _does_the_same(getattr(after, PATCH, patch), patch):
-            raise ValueError(f"{patch.target} was patched again since: take that back first")
-        before = getattr(after, MARK)
-        if before is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
-            if inspect.ismodule(owner):
-                _rebind(after, before)
+    # Of two patches for one symbol the one on top comes off first, whatever their order here.
+    while any(_take_off(patch) for patch in patches):
+        pass
+    covered = [patch.target for patch in patches if look(patch).state is State.PATCHED]
+    if covered:
+        raise ValueError(f"{', '.join(covered)}: patched again since; take that back first")
+
+
+def _take_off(patch: Patch) -> bool:
+    """Put back what ``patch`` replaced if it is on top; whether it was."""
+    if look(patch).state is not State.PATCHED:
+        return False
+    owner, name = owner_of(patch.target)
+    after = inspect.getattr_static(owner, name, None)
+    if not _does_the_same(getattr(after, PATCH, patch), patch):
+        return False
+    before = getattr(after, MARK)
+    if before is None:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, before)
+        if inspect.ismodule(owner):
+            _rebind(after, before)
+    return True

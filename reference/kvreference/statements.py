@@ -23,7 +23,7 @@ _SENTENCES = {
     "KV-INV-09": "Until a copy is dispatched, its source and its destination are held.",
     "KV-OP-01": "The hit length is the largest multiple of the alignment at which every block that a resume needs "
     "is cached in every group; neither it nor the look-ahead block behind it, where there is one, reaches the "
-    "request's last token.",
+    "request's last token, and one that ends inside a block is no shorter than the minimum.",
     "KV-OP-02": "A hit is served by the blocks that were registered first for its content.",
     "KV-OP-03": "A request whose hit may serve now passes the admission gate exactly if a bound on what its tokens "
     "so far hold at once fits into what is free or can be demoted; look-ahead slots are not counted.",

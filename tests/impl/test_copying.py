@@ -16,7 +16,7 @@ from attrs import evolve
 
 from swa_retention.copying.batch import copy_in, index_of
 from swa_retention.copying.layout import Layout, LayoutError, axes_of, keeps_slots_apart
-from swa_retention.copying.npu import copy_views
+from swa_retention.copying.views import copy_views
 from swa_retention.partial.copies import BlockCopy
 
 pytest.importorskip("vllm")
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 BLOCKS, HEADS, HEAD_SIZE = 12, 2, 32
-DTYPES = ("float32", "bfloat16", "float16", "uint8", "float8_e4m3fn")
+DTYPES = ("float32", "bfloat16", "float16", "uint8", "float8_e4m3fn", "float8_e8m0fnu")
 BACKENDS = {
     "flash": ("flash_attn.FlashAttentionBackend", HEADS, (1, 2), True),
     "triton": ("triton_attn.TritonAttentionBackend", HEADS, (0, 2), True),

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 BLOCKS = 10
 
 
+@pytest.fixture(params=[("cuda",), ("cpu",)], ids=["by views", "by index"], autouse=True)
+def _devices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways, on this device."""
+    monkeypatch.setattr("swa_retention.copying.runner.BY_INDEX", request.param)
+
+
 def full(block_size: int, heads: int = 2, head_size: int = 32) -> Any:
     """Full attention with ``block_size`` tokens a block."""
     import torch
@@ -50,10 +56,7 @@ def random_tensor(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
 
 def runner_of(groups: list[Any], layers: dict[str, tuple[int, Any, Any]], **more: Any) -> Any:
     """A runner with ``layers``, each with its group, its backend and its KV cache."""
-    parts = [
-        [SimpleNamespace(backend=backend, kv_cache_group_id=group, layer_names=[name])]
-        for name, (group, backend, _) in layers.items()
-    ]
+    parts = [[SimpleNamespace(backend=backend, layer_names=[name])] for name, (_, backend, _) in layers.items()]
     named = [[name for name, (group, _, _) in layers.items() if group == index] for index in range(len(groups))]
     return SimpleNamespace(
         kv_cache_config=SimpleNamespace(
@@ -98,6 +101,17 @@ def test_all_layers_of_the_group_and_no_others() -> None:
     copy_blocks(runner_of([full(64), full(16, heads=8)], layers), [BlockCopy(0, 3, 5, 17)])
     for tensor in expected:
         tensor[:, 5, :17] = tensor[:, 3, :17]
+    assert [True, True] == [expected[0].equal(first), expected[1].equal(second)]
+
+
+def test_copies_of_two_groups() -> None:
+    """Each is done in the layers of its own group."""
+    first, second = random_tensor((2, BLOCKS, 64, 2, 32)), random_tensor((2, BLOCKS, 128, 2, 32), 1)
+    expected = [first.clone(), second.clone()]
+    runner = runner_of([full(64), full(128)], {"first": (0, flash(), first), "second": (1, flash(), second)})
+    copy_blocks(runner, [BlockCopy(1, 1, 2, 100), BlockCopy(0, 3, 5, 17)])
+    expected[0][:, 5, :17] = expected[0][:, 3, :17]
+    expected[1][:, 2, :100] = expected[1][:, 1, :100]
     assert [True, True] == [expected[0].equal(first), expected[1].equal(second)]
 
 
@@ -160,9 +174,16 @@ def test_a_shared_kv_cache_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         "swa_retention.copying.runner.copy_in", lambda tensor, _index: seen.append(int(tensor.data_ptr()))
     )
+    monkeypatch.setattr(
+        "swa_retention.copying.runner.copy_views",
+        lambda regions, _copies: seen.extend(int(tensor.data_ptr()) for tensor, _ in regions),
+    )
     cache = random_tensor((2, BLOCKS, 64, 2, 32))
     layers = {name: (0, flash(), cache) for name in ("layer", "again", "shares")}
-    copy_blocks(runner_of([full(64)], layers, runner_only_attn_layers={"shares"}), [BlockCopy(0, 3, 5, 32)])
+    runner = runner_of([full(64)], layers, runner_only_attn_layers={"shares"})
+    # vLLM gives such a layer to a group of the block manager, and to none of the backends.
+    del runner.attn_groups[-1]
+    copy_blocks(runner, [BlockCopy(0, 3, 5, 32)])
     assert [cache.data_ptr()] == seen
 
 

@@ -16,17 +16,17 @@ from attrs import evolve
 
 from swa_retention import doctor, features
 from swa_retention.doctor import examine
-from swa_retention.register import remove
+from swa_retention.register import State, look, remove
 
 INTERVAL = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
+PARTIAL = "VLLM_PREFIX_CACHE_PARTIAL_HITS"
 
 
 @pytest.fixture(autouse=True)
 def _unpatched() -> Iterator[None]:
     """Other tests of this process may have put patches in place, and want them there again."""
     pytest.importorskip("vllm")
-    remove(features.PINS.patches)
-    remove(features.RETAINS.patches)
+    remove([patch for feature in features.FEATURES for patch in feature.patches])
     yield
     from kvgate.adapters.retention import install
 
@@ -42,7 +42,9 @@ def test_all_is_well() -> None:
     assert "retention: switched on, and fits this vLLM" in lines
     assert "the pinned tier: switched off, and fits this vLLM" in lines
     symbols = [line for line in lines if "would be patched" in line]
-    assert sum(len(feature.patches) for feature in features.FEATURES) == len(symbols)
+    patches = [patch for feature in features.FEATURES for patch in feature.patches]
+    assert sum(look(patch).state is not State.ABSENT for patch in patches) == len(symbols)
+    assert any("more symbols: nothing to patch, vllm_ascend is not installed" in line for line in lines)
     assert all("Upstream: " in line and "Until: " in line for line in symbols)
 
 
@@ -51,6 +53,24 @@ def test_nothing_is_switched_on() -> None:
     code, lines = examine({})
     assert 0 == code
     assert "  nothing is switched on: nothing is patched" in lines
+
+
+@pytest.mark.parametrize(
+    ("switches", "told"),
+    [
+        ({PARTIAL: "1"}, "  hits end inside blocks, wherever the model allows it"),
+        (
+            {PARTIAL: "256", f"{PARTIAL[:-1]}_MIN_TOKENS": "512"},
+            "  hits end inside blocks, at multiples of 256 tokens, if they have at least 512 tokens",
+        ),
+    ],
+)
+def test_partial_hits_are_told(switches: dict[str, str], told: str) -> None:
+    """Where they end, and from which length on."""
+    code, lines = examine(switches)
+    assert 0 == code
+    assert told in lines
+    assert "partial hits: switched on, and fits this vLLM" in lines
 
 
 def test_a_broken_value() -> None:

@@ -19,9 +19,10 @@ from kvgate.systems import load_system
 from kvreference.compressed import Tokens, with_partial_hits
 from kvreference.geometry import Geometry
 from kvreference.geometry import Group as ReferenceGroup
-from kvreference.operations import Admit, Arrive, Dispatch, Run, Sample, Schedule
+from kvreference.operations import Admit, Arrive, Dispatch, Operation, Run, Sample, Schedule
 from kvreference.retention import Dense, Retention, Sparse, replay_boundary
 from kvreference.settings import Settings
+from swa_retention.partial.boundaries import Boundaries, key_of
 from swa_retention.partial.groups import Group
 from swa_retention.partial.registration import Admitted, Cursor, reached
 
@@ -81,9 +82,6 @@ def test_as_the_reference_says(interval: int | None) -> None:
 def test_a_decode_step_between_boundaries_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No key is made and no table is touched, after 48 tokens or after 1000: each boundary costs once."""
     pytest.importorskip("vllm")
-    from swa_retention.partial import hits
-    from swa_retention.partial.boundaries import Boundaries
-
     work = Counter[str]()
 
     def counted(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,22 +91,24 @@ def test_a_decode_step_between_boundaries_does_nothing(monkeypatch: pytest.Monke
 
         return count
 
-    monkeypatch.setattr(hits, "key_of", counted("key", hits.key_of))
-    monkeypatch.setattr(hits, "reached", counted("reached", hits.reached))
+    monkeypatch.setattr("swa_retention.partial.hits.key_of", counted("key", key_of))
+    monkeypatch.setattr("swa_retention.partial.hits.reached", counted("reached", reached))
     for name in ("register", "find", "__contains__"):
         monkeypatch.setattr(Boundaries, name, counted(name, getattr(Boundaries, name)))
     for prompt in (48, 1008):
         geometry = load("compressed+partial").geometry
         system = load_system("retention").factory(Settings(geometry, 400, tokens_max=4096, chunk_tokens=2048))
-        for operation in (Arrive(0, (Run(0, prompt),)), Admit(0, 2048), Dispatch(), Sample(0, 0, 7, 0)):
+        begin: tuple[Operation, ...] = (Arrive(0, (Run(0, prompt),)), Admit(0, 2048), Dispatch(), Sample(0, 0, 7, 0))
+        step: tuple[Operation, ...] = (Schedule(0, 1), Dispatch(), Sample(0, 0, 7, 0))
+        for operation in begin:
             system.apply(operation)
         steps = []
         for _ in range(40):
             work.clear()
-            for operation in (Schedule(0, 1), Dispatch(), Sample(0, 0, 7, 0)):
+            for operation in step:
                 system.apply(operation)
             steps.append(dict(work))
-        busy = {step: done for step, done in enumerate(steps, start=prompt + 1) if done}
+        busy = {tokens: done for tokens, done in enumerate(steps, start=prompt + 1) if done}
         # Boundaries lie at every 16 tokens in blocks of 32 and of 64; at 64 and at 1024 both end, and 1040 is in both.
         assert [tokens for tokens in range(prompt + 1, prompt + 41) if tokens % 16 == 0] == list(busy)
         assert all(done["reached"] == 1 and done["key"] <= 2 for done in busy.values())

@@ -218,6 +218,26 @@ def test_an_entry_needs_the_blocks_before_it() -> None:
     assert Hit(48, ((),), (Partial(0, 100, 48),)) == begun.look_up(1000)
 
 
+@pytest.mark.parametrize(("tokens_min", "hit"), [(0, 96), (96, 96), (97, 64), (64, 96), (1000, 64)])
+def test_a_hit_that_is_too_short_ends_inside_no_block(tokens_min: int, hit: int) -> None:
+    """Goal: a copy must be worth it; what ends where a block does is served however short. Method: 110 tokens are
+    computed, so that 96 end inside a block, and 64 do not.
+    """
+    begun = Begun(UNIT, tokens=110)
+    known = begun.prefixes[: 1000 // begun.geometry.grain_tokens]
+    assert hit == longest_hit(begun.geometry, begun.map, known, 1000, begun.partial, tokens_min).tokens
+
+
+def test_the_minimum_is_about_copies_alone() -> None:
+    """Goal: with a look-ahead, what must match may end inside a block, and the hit does not: then nothing is copied.
+
+    Method: 110 tokens are computed; of 81, 64 are served and 80 match.
+    """
+    begun = Begun(DRAFTING_UNIT, tokens=110)
+    known = begun.prefixes[: 81 // begun.geometry.grain_tokens]
+    assert Hit(64, ((100,),)) == longest_hit(begun.geometry, begun.map, known, 81, begun.partial, 1000)
+
+
 def test_an_entry_alone_may_be_missing() -> None:
     """Goal: every boundary is an entry of its own. Method: 101 is forgotten, 7 begins with 80 tokens, not with 96."""
     begun = Begun(UNIT, tokens=110)

@@ -94,6 +94,16 @@ def test_pinning_starts_at_a_drop_of_one_block() -> None:
         Settings(GEOMETRY, 8, pin_drop_blocks_min="1")  # type: ignore[arg-type]
 
 
+def test_the_minimum_of_partial_hits_is_a_number_of_tokens() -> None:
+    """Zero, which is the default, and more."""
+    least = Settings(GEOMETRY, 8, partial_hit_tokens_min=48)
+    assert (0, 48) == (Settings(GEOMETRY, 8).partial_hit_tokens_min, least.partial_hit_tokens_min)
+    with pytest.raises(ValueError, match="'partial_hit_tokens_min' must be >= 0"):
+        Settings(GEOMETRY, 8, partial_hit_tokens_min=-1)
+    with pytest.raises(TypeError, match="partial_hit_tokens_min"):
+        Settings(GEOMETRY, 8, partial_hit_tokens_min=None)  # type: ignore[arg-type]
+
+
 def test_caching_needs_the_states_kept() -> None:
     """Goal: a cache that could never serve is refused. Method: a state-space group in each mode, with and without."""
     running_alone = Geometry((FULL, Group("mamba", 1024, states="none")))

@@ -13,11 +13,14 @@ from attrs import frozen
 
 from swa_retention.copying.batch import Index, copy_in, index_of
 from swa_retention.copying.layout import Layout, LayoutError, axes_of, keeps_slots_apart, layout_of
-from swa_retention.copying.npu import copy_views
+from swa_retention.copying.views import copy_views
 from swa_retention.partial.copies import BlockCopy
 
 if TYPE_CHECKING:
     import torch
+
+BY_INDEX = ("cuda",)
+"""The devices on which the copies of a tensor are one gather and one scatter; on others they are made of views."""
 
 _BLOCKS_FIRST = (0, 1)
 """The axes of vLLM-Ascend, which reshapes each tensor of a layer so that all of them have blocks first."""
@@ -44,18 +47,20 @@ def copy_blocks(runner: Any, copies: Sequence[BlockCopy]) -> None:
     for group in sorted({copy.group for copy in copies}):
         ours = [copy for copy in copies if copy.group == group]
         regions = _regions(runner, group)
-        on_npu = [region for region in regions if region[0].device.type == "npu"]
-        if on_npu:
-            copy_views(on_npu, ours)
-        indices: dict[tuple[Layout, torch.device], Index] = {}
-        for tensor, layout in regions:
-            if tensor.device.type == "npu":
-                continue
-            # Most layers of a group are laid out alike: they share an index.
-            key = (layout, tensor.device)
-            if key not in indices:
-                indices[key] = index_of(layout, ours, tensor.device)
-            copy_in(tensor, indices[key])
+        _by_index([region for region in regions if region[0].device.type in BY_INDEX], ours)
+        by_views = [region for region in regions if region[0].device.type not in BY_INDEX]
+        if by_views:
+            copy_views(by_views, ours)
+
+
+def _by_index(regions: Sequence[tuple[torch.Tensor, Layout]], copies: Sequence[BlockCopy]) -> None:
+    indices: dict[tuple[Layout, torch.device], Index] = {}
+    for tensor, layout in regions:
+        # Most layers of a group are laid out alike: they share an index.
+        key = (layout, tensor.device)
+        if key not in indices:
+            indices[key] = index_of(layout, copies, tensor.device)
+        copy_in(tensor, indices[key])
 
 
 def _check_apart(copies: Sequence[BlockCopy]) -> None:
@@ -84,13 +89,7 @@ def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
 def _look(runner: Any, group: int) -> Iterator[tuple[torch.Tensor, Layout]]:
     config = runner.kv_cache_config
     layers = runner.compilation_config.static_forward_context
-    backends = {
-        name: part.backend
-        for parts in runner.attn_groups
-        for part in parts
-        if part.kv_cache_group_id == group
-        for name in part.layer_names
-    }
+    backends = {name: part.backend for parts in runner.attn_groups for part in parts for name in part.layer_names}
     whole = config.kv_cache_groups[group].kv_cache_spec
     parallel = runner.vllm_config.parallel_config
     # With context parallelism, which slots of a block are before a boundary is another question on each rank.

@@ -92,7 +92,9 @@ def _layer(target: str, written_for: str, replacement: Callable[[Any], Any]) -> 
 
 PATCHES = (
     _layer("vllm_ascend.utils:refresh_block_size", "c795c4dd53cc8f7d", refresh_block_size),
-    _layer("vllm_ascend.models.layer.attention.layer:DSAAttention.get_kv_cache_spec", "46846d614dc74d48", compressed_spec),
+    _layer(
+        "vllm_ascend.models.layer.attention.layer:DSAAttention.get_kv_cache_spec", "46846d614dc74d48", compressed_spec
+    ),
     _layer(f"{_COMPRESSOR}:AscendDeepseekV4IndexerCache.get_kv_cache_spec", "268f6f4977807d1f", compressed_spec),
     _layer(f"{_COMPRESSOR}:AscendDeepseekV4SWACache.get_kv_cache_spec", "c52d5aa077ba7409", window_spec),
     _layer(f"{_COMPRESSOR}:AscendCompressorStateCache.get_kv_cache_spec", "b9bc6cd0bde70377", state_spec),

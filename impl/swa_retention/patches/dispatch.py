@@ -13,7 +13,7 @@ copies are done.
 The source is let go of as soon as the step is sent, though the copy is yet to be done. That is sound because a worker
 runs its steps in the order in which they were scheduled, on one stream, with several in flight too: who is given the
 block writes into it in a later step. What does not keep that order, as a connector that loads from elsewhere into a
-block that it was given one step later, is not covered. Dummy batches write to the null block alone.
+block that it was given one step later, is not covered. A dummy batch is no step of the scheduler, and has no copies.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ PATCHED = (
     + SERVE
     + """
 from swa_retention.features import FEATURES
+from swa_retention.doctor import examine
 from swa_retention.register import look
 
 def states():
@@ -63,6 +64,7 @@ def states():
     return {name: look(patch).state.value for name, patch in patches.items() if name.startswith("vllm_ascend")}
 
 before = states()
+doctor = examine({"VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE": "64", "VLLM_ASCEND_APPLY_DSV4_PATCH": "1"})
 install(Configuration(retention_interval_tokens=0, compressed_block_size_slots=128))
 waiting, imported = states(), sorted(name for name in sys.modules if name.startswith("vllm_ascend."))
 import_managers(folder)
@@ -80,8 +82,8 @@ except TypeError as error:
 activate(Configuration(compressed_block_size_slots=128))
 on = served()
 activate(Configuration())
-tell(before=before, waiting=waiting, imported=imported, after=states(), bound=bound, refused=refused, served=on,
-     off=served(), newer=[type(newer).__name__, newer.scheduler_block_size,
+tell(before=before, waiting=waiting, imported=imported, after=states(), bound=bound, refused=refused, doctor=doctor,
+     served=on, off=served(), newer=[type(newer).__name__, newer.scheduler_block_size,
                           newer.single_type_managers[2].reach.interval_tokens])
 """
 )
@@ -144,6 +146,17 @@ def test_patches_wait_for_vllm_ascends_own_imports(patched: Any) -> None:
     assert [True, True] == patched["bound"]
     managers = ("vllm_ascend.core.", "vllm_ascend.patch.platform.patch_kv_cache_coordinator")
     assert {"patched"} == {state for name, state in patched["after"].items() if name.startswith(managers)}
+
+
+def test_the_doctor_says_which_of_its_symbols_are_patched(patched: Any) -> None:
+    """Each one by its name, and that its own coordinator is in use."""
+    code, lines = patched["doctor"]
+    assert 0 == code
+    assert lines[0].endswith("; vLLM-Ascend, of an unknown version, with its own coordinator")
+    assert "  on vLLM-Ascend, compressed blocks have 64 slots" in lines
+    assert "compressed groups: switched on, and fits this vLLM" in lines
+    told = {line.split(": ")[0].strip() for line in lines if ": would be patched when it is imported. " in line}
+    assert set(patched["before"]) == {name for name in told if name.startswith("vllm_ascend")}
 
 
 def test_coordinators_take_what_newer_schedulers_say(patched: Any) -> None:

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM 
 
 FILES = (f"{FOLDER}/test_prefix_caching.py", f"{FOLDER}/test_kv_cache_utils.py")
 FIRST = "retention or prepend or tail_window or swa_free or pure_swa or clamped"
-LATE = f"({FIRST} or reachable_block_mask_s or swa_reachable or shared_prefix_reuse or eagle_swa or eagle_grouped_swa) "
+SWA = "swa_reachable or eagle_swa or eagle_grouped_swa or eagle_with_sliding or different_block_size"
+LATE = f"({FIRST} or {SWA} or reachable_block_mask_s or shared_prefix_reuse) and not hisparse"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def test_those_of_a_late_release_pass_or_are_named(place: InPlace) -> None:
 
     The one in its other file, of ``prepend_n``, is the same as that of 0.23.
     """
-    found = place.outcomes("0.33.0", FILES[0], "-k", f"{LATE} and not hisparse", "-p", "newest")
+    found = place.outcomes("0.33.0", FILES[0], "-k", LATE, "-p", "newest")
     failed = {name.partition("::")[2] for name, outcome in found.items() if outcome != "passed"}
     assert set(NEWEST) == failed
     assert 16 == len(found) - len(failed)

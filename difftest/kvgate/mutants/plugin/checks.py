@@ -198,7 +198,8 @@ def a_mask_leaves_blocks_out() -> str | None:
 
     system = Stock(Settings(load("full").geometry, blocks=16, tokens_max=64, tells_events=True))
     system.apply(Arrive(0, (Run(0, 64),)))
-    pool, request = system.manager.block_pool, system._requests[0]
+    pool: Any = system.manager.block_pool
+    request = system._requests[0]
     blocks = pool.get_new_blocks(3)
     blocks.insert(2, pool.null_block)
     pool.cache_full_blocks(request, blocks, 0, 4, 16, 0, block_mask=[True, False, True, True])

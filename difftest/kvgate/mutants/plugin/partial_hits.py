@@ -15,7 +15,7 @@ _BOUNDARIES = "swa_retention.partial.boundaries:Boundaries"
 _PLAIN = "compressed+partial"
 _DRAFTING = "compressed+eagle+partial"
 _MASKED = "compressed+mtp+partial+masked+scratch"
-_LOADING = "compressed+eagle+partial+transfers"
+_LOADING = "compressed+partial+transfers"
 _PINNED = "compressed+partial+pinned=1"
 _WORTHWHILE = "compressed+eagle+partial+min=48"
 
@@ -162,12 +162,6 @@ def held_and_not_copied(_original: Any, self: Any, request_id: str, _tables: Any
     """The sources are held, and no copy is ordered."""
     sources, _ = self.entering.pop(request_id, ((), 0))
     self.pending.sources += [source.block for source in sources]
-
-
-@breaks(f"{_HITS}:_last_holds", violates="KV-INV-03", models=(_PLAIN,))
-def source_released_twice(_original: Any, sources: Any) -> Any:
-    """A block that several copies read is released once for each."""
-    yield from sources
 
 
 @breaks("swa_retention.patches.free_queue:is_scratch", violates="KV-OP-17", models=(_MASKED,))

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from kvgate.mutants.mutant import Mutant
-from kvgate.mutants.plugin import caching, compressed, free_queue, installing, partial_hits, pinned_tier, reachable
+from kvgate.mutants.plugin import (
+    caching,
+    compressed,
+    dispatch,
+    free_queue,
+    installing,
+    newer_keywords,
+    partial_hits,
+    pinned_tier,
+    reachable,
+)
 
-_AREAS = (reachable, caching, free_queue, pinned_tier, partial_hits, compressed, installing)
+_AREAS = (reachable, caching, free_queue, pinned_tier, partial_hits, dispatch, compressed, newer_keywords, installing)
 
 ZOO: tuple[Mutant, ...] = tuple(
     mutant for area in _AREAS for mutant in vars(area).values() if isinstance(mutant, Mutant)

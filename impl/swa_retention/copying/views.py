@@ -1,8 +1,10 @@
-"""The copies of a step on an NPU. Written for torch_npu, and **not run on an NPU**: only its logic, on other devices.
+"""The copies of a step from views into views, all tensors of all layers in one call: on CPUs and on NPUs.
 
-A gather by index would first make a contiguous copy of the whole KV cache there, because vLLM-Ascend interleaves the
-tensors of a layer page by page. The slots before a boundary are contiguous in themselves, though, so each copy is from
-one view into another, and all views, of all layers, go to the device in one call.
+A gather by index would first make a contiguous copy of the whole KV cache on an NPU, because vLLM-Ascend interleaves
+the tensors of a layer page by page; and on a CPU it writes everything twice. The slots before a boundary are contiguous
+in themselves in most layouts, so that a view is copied as it is.
+
+Written for torch_npu too, and **not run on an NPU**: what is not seen there is torch's own ``_foreach_copy_``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,133 @@
+"""vLLM-Ascend's own managers in lockstep with the reference, as published and with the plug-in.
+
+Goal: with the plug-in they do what the reference says, where memory is taken for whole slots; as published, and with
+the plug-in broken, they do not. Method: lockstep over drawn cases, in a process of its own: importing vLLM-Ascend's
+modules changes vLLM for good.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+from kvgate.errors import SystemUnavailableError
+from kvgate.models import load
+from kvgate.systems import load_system
+from kvreference.settings import Settings
+
+pytest.importorskip("vllm")
+
+AGREED = (
+    "compressed+whole-slots",
+    "compressed+eagle+whole-slots",
+    "compressed+mtp+masked+scratch+whole-slots",
+    "compressed+pinned=2+transfers+whole-slots",
+)
+PROGRAM = """
+import json, sys
+from collections import Counter
+from kvgate.campaign import Lane, draw_case
+from kvgate.declared import explain
+from kvgate.errors import SystemUnavailableError
+from kvgate.generators import PRESETS, Generator
+from kvgate.models import load
+from kvgate.runner import Bench, run
+from kvgate.systems import load_system
+import swa_retention.patches.attach as attach
+
+def differences(system, model, operations):
+    bench, found, performed, index = Bench(load_system(system).factory), Counter(), 0, 0
+    while performed < operations:
+        lane = Lane(load(model), ("tiny", "hostile")[index % 2])
+        generator = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
+        case = draw_case(generator, lane, f"ascend/{index}", 0)
+        lockstep, divergences = run(bench, case.settings, case.operations)
+        found.update(each.difference.statement for each in divergences if not explain(each, lockstep))
+        performed, index = performed + len(lockstep.performed), index + 1
+    return found
+
+told = {model: differences("ascend-retention", model, 600) for model in sys.argv[1:]}
+told["as published"] = differences("ascend", sys.argv[1], 200)
+attach.count_tokens = lambda coordinator: None
+told["counts slots"] = differences("ascend-retention", sys.argv[1], 200)
+try:
+    load_system("stock")
+except SystemUnavailableError as error:
+    told["stock"] = str(error)
+print("\\n" + json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def told() -> Any:
+    """What differs and is not declared, by model; and what was asked for besides."""
+    try:
+        folder = ascend_folder()
+    except AscendUnavailableError as error:
+        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and none of its managers was tested: {error}")
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *AGREED],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={**os.environ, WHERE: str(folder)},
+    )
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("model", AGREED)
+def test_with_the_plug_in_it_agrees(told: Any, model: str) -> None:
+    """Nothing that is not declared of vLLM itself."""
+    assert {} == told[model]
+
+
+@pytest.mark.parametrize("broken", ["as published", "counts slots"])
+def test_where_blocks_are_counted_in_slots_it_does_not(told: Any, broken: str) -> None:
+    """Hits are other ones, and events tell of tokens that are not in the blocks."""
+    assert {"KV-OP-01", "KV-OP-12"} <= set(told[broken])
+
+
+def test_its_process_has_no_stock_vllm(told: Any) -> None:
+    """Whoever asks for it there is told so."""
+    assert "vLLM's block manager in this process is vLLM-Ascend's: start another one" == told["stock"]
+
+
+def test_without_the_wheel_it_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says where it was looked for."""
+    monkeypatch.setenv(WHERE, str(tmp_path))
+    with pytest.raises(SystemUnavailableError, match=f"{WHERE}='{tmp_path}': there is no vllm_ascend in it"):
+        load_system("ascend")
+
+
+@pytest.mark.parametrize(
+    ("model", "refused"),
+    [
+        ("compressed", "memory for begun slots in group 0: vLLM-Ascend takes it for whole slots only"),
+        ("full", "a single group: vLLM-Ascend asserts that there are two kinds"),
+        ("gpt-oss-hybrid+masked+scratch", "a retention interval of 16 tokens: vLLM 0.20.2 caches every block"),
+    ],
+)
+def test_what_it_does_not_have_is_refused(model: str, refused: str) -> None:
+    """With what it has instead."""
+    from kvgate.adapters.ascend import Ascend
+
+    named = load(model)
+    with pytest.raises(ValueError, match=refused):
+        Ascend(named.features.applied_to(Settings(named.geometry, blocks=64)))
+
+
+def test_other_systems_take_memory_for_begun_slots() -> None:
+    """vLLM's own managers, and the plug-in where vLLM-Ascend is not."""
+    from kvgate.adapters.stock import Stock
+
+    with pytest.raises(ValueError, match=r"memory for whole slots only in group 0: vLLM 0\.20\.2 takes it for slots"):
+        Stock(Settings(load("compressed+whole-slots").geometry, blocks=64))
