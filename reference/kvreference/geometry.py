@@ -39,15 +39,15 @@ class Group:
     """Whether an EAGLE/MTP draft layer lives here: a hit must then match one unit more than it serves."""
     compress_ratio: int = field(default=1, validator=_count)
     """How many tokens share a slot."""
-    whole_slots: bool = False
-    """Whether memory is taken for slots that are complete, and not for one that is begun: as vLLM-Ascend does, which
-    writes a slot when the last of its tokens is computed."""
     unit_tokens: int | None = field(default=None, validator=optional(_count))
     """A hit may end at every multiple of this; the block size unless partial hits are on."""
     states: StateMode | None = field(default=None, converter=optional_converter(StateMode))
     """State-space groups only: which states are kept."""
     draft_states: int = field(default=0, validator=[instance_of(int), ge(0)])
     """State-space groups only: for how many drafts in flight there is a state."""
+    whole_slots: bool = False
+    """Whether memory is taken for slots that are complete, and not for one that is begun: as vLLM-Ascend does, which
+    writes a slot when the last of its tokens is computed."""
 
     @window_tokens.validator
     def _window_fits_kind(self, _attribute: Attribute[int | None], window_tokens: int | None) -> None:

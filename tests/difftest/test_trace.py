@@ -79,15 +79,16 @@ def operations_of(kind: type[Operation]) -> st.SearchStrategy[Operation]:
     return st.builds(kind, **{each.name: FIELDS[each.name] for each in kind.__attrs_attrs__})
 
 
-def compressed(ratio: int, units: int, unit: int, lookahead: bool) -> Group:
+def compressed(ratio: int, units: int, unit: int, lookahead: bool, whole_slots: bool) -> Group:
     """A group with whole slots and whole units of them, of which hits may or may not use one."""
     size = ratio * units * unit
-    return Group(Kind.FULL, size, None, lookahead, ratio, unit_tokens=ratio * unit if units % 2 else None)
+    unit_tokens = ratio * unit if units % 2 else None
+    return Group(Kind.FULL, size, None, lookahead, ratio, unit_tokens, whole_slots=whole_slots)
 
 
 groups = st.one_of(
     st.builds(Group, st.just(Kind.FULL), st.integers(1, 999), lookahead=st.booleans()),
-    st.builds(compressed, st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.booleans()),
+    st.builds(compressed, st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.booleans(), st.booleans()),
     st.builds(
         Group,
         st.sampled_from([Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL]),

@@ -56,6 +56,12 @@ UNITS = {
 Where nothing is compressed, at the block ends of the other groups.
 """
 
+SLOTS = {
+    "compressed+whole-slots": [True, True, False, False],
+    "dsv4-flash-ascend-32+whole-slots+mtp": [True, True, False, False, False, False],
+}
+"""Compressed groups take memory for whole slots."""
+
 KNOBS = {
     "masked": Features(interval_alignments=1),
     "retention": Features(interval_alignments=0),
@@ -89,6 +95,12 @@ def test_hits_may_end_inside_blocks(name: str, units: list[int]) -> None:
     assert geometry.alignment_tokens < MODELS[base].geometry.alignment_tokens
 
 
+@pytest.mark.parametrize(("name", "groups"), SLOTS.items(), ids=SLOTS)
+def test_compressed_groups_take_whole_slots(name: str, groups: list[bool]) -> None:
+    """And no other group does."""
+    assert groups == [group.whole_slots for group in load(name).geometry.groups]
+
+
 @pytest.mark.parametrize(("suffix", "tokens"), [("min", 128), ("min=1", 1), ("min=48", 48)])
 def test_a_minimum_is_one_of_partial_hits(suffix: str, tokens: int) -> None:
     """It is a setting, and the geometry stays as it is."""
@@ -108,7 +120,7 @@ def test_a_feature_is_switched_on_alone(suffix: str, features: Features) -> None
 
 def test_no_suffix_and_no_feature_is_forgotten() -> None:
     """One that is added needs a row above; and one that nothing switches on is none."""
-    told = {word.partition("=")[0] for name in (*DRAFTS, *UNITS) for word in name.split("+")[1:]}
+    told = {word.partition("=")[0] for name in (*DRAFTS, *UNITS, *SLOTS) for word in name.split("+")[1:]}
     assert set(GEOMETRIES) == told
     assert set(FEATURES) == {"min", *(suffix.partition("=")[0] for suffix in KNOBS)}
     assert {each.name for each in fields(Features)} == {feature.knob for feature in FEATURES.values()}
@@ -167,7 +179,10 @@ def test_whatever_a_mechanism_is_driven_on_is_a_model(name: str) -> None:
 # What is refused
 
 REFUSED = {
-    "unknown": ("eagles", "no suffix 'eagles': there are eagle, mtp, partial, masked, retention, scratch, pinned, "),
+    "unknown": (
+        "eagles",
+        "no suffix 'eagles': there are eagle, mtp, partial, whole-slots, masked, retention, scratch, ",
+    ),
     "empty": ("", "no suffix '': there are "),
     "empty between": ("mtp++scratch", "no suffix '': there are "),
     "empty at the end": ("mtp+", "no suffix '': there are "),

@@ -31,6 +31,23 @@ def test_logical_block_size(slots: int, ratio: int, tokens: int) -> None:
     assert slots == storage_block_size(Group("full", tokens, compress_ratio=ratio))
 
 
+@pytest.mark.parametrize(("tokens", "begun", "whole"), [(0, 0, 0), (15, 1, 0), (16, 1, 1), (79, 2, 1), (80, 2, 2)])
+def test_memory_for_whole_slots(tokens: int, begun: int, whole: int) -> None:
+    """Goal: a block is taken with its first slot, begun or complete. Method: blocks of four slots of 16 tokens."""
+    counts_begun = Group("full", 64, compress_ratio=16)
+    counts_whole = Group("full", 64, compress_ratio=16, whole_slots=True)
+    assert [begun, whole] == [group.blocks_occupied(tokens) for group in (counts_begun, counts_whole)]
+    assert [begun, whole] == [
+        group.entries(
+            tokens,
+            tokens,
+        )
+        for group in (counts_begun, counts_whole)
+    ]
+    assert tokens - tokens % 16 == counts_whole.tokens_stored(tokens)
+    assert tokens == counts_begun.tokens_stored(tokens)
+
+
 def test_an_uncompressed_block_has_a_slot_per_token() -> None:
     """Goal: without compression, slots are tokens. Method: a window block of 64."""
     assert 64 == storage_block_size(Group("sliding_window", 64, 128))

@@ -75,9 +75,10 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
     """``SingleTypeKVCacheManager.remove_skipped_blocks`` that pins the anchor in a long window drop."""
 
     def remove_skipped_blocks(self: Any, request_id: str, total_computed_tokens: int) -> None:
-        tier, anchor = _tier(self.block_pool), getattr(self, "anchor", None)
-        if tier is not None and anchor is not None and request_id in self.req_to_blocks:
-            blocks = self.req_to_blocks[request_id]
+        anchor = getattr(self, "anchor", None)
+        blocks = None if anchor is None else self.req_to_blocks.get(request_id)
+        if blocks:
+            tier = self.block_pool.pinned_tier
             end = min(self.get_num_skipped_tokens(total_computed_tokens) // self.block_size, len(blocks))
             start = end
             while start > 0 and not blocks[start - 1].is_null:
@@ -132,18 +133,20 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
             *arguments,
             **keywords,
         )
+        tier = _tier(self.block_pool)
+        if partial is None and not any(new_computed_blocks):
+            # A request that runs already hits nothing, and this is asked in every step.
+            if tier is not None and needed > self.block_pool.free_block_queue.num_free_blocks:
+                tier.make_room(needed, ())
+            return needed
         sources = [source.block for source in sources_of(new_computed_blocks)]
         needed += sum(block.ref_cnt == 0 for block in sources)
-        tier = _tier(self.block_pool)
         if tier is not None:
-            hit = sources
-            # Of a request that runs already nothing is hit, and this is asked in every step.
-            if any(new_computed_blocks):
-                hit = sources + [
-                    block
-                    for manager, blocks in zip(self.single_type_managers, new_computed_blocks, strict=True)
-                    for block in blocks[manager.get_num_skipped_tokens(total_computed_tokens) // manager.block_size :]
-                ]
+            hit = sources + [
+                block
+                for manager, blocks in zip(self.single_type_managers, new_computed_blocks, strict=True)
+                for block in blocks[manager.get_num_skipped_tokens(total_computed_tokens) // manager.block_size :]
+            ]
             # vLLM counts every block of the hit that nobody holds; a pinned one takes nothing from the free queue.
             needed -= sum(block.ref_cnt == 0 and tier.holds(block) for block in hit)
             tier.make_room(needed, {block.block_id for block in hit})

@@ -98,30 +98,30 @@ def ascends_coordinator_refuses(_original: Any, ascends_own: Any) -> Any:
 
 
 @breaks(f"{_LAYERS}:refresh_block_size", shown_by=checks.the_block_size_is_what_was_asked_for)
-def always_128_slots(_original: Any, ascends_own: Any) -> Any:
+def block_size_ignored(_original: Any, ascends_own: Any) -> Any:
     """Blocks have 128 slots, whatever was asked for."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:compressed_spec", shown_by=checks.compressed_layers_have_the_block_size)
-def compressed_layers_have_128_slots(_original: Any, ascends_own: Any) -> Any:
+def compressed_layers_stay(_original: Any, ascends_own: Any) -> Any:
     """Compressed layers have 128 slots in a block, whatever was asked for."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:window_spec", shown_by=checks.windows_have_the_block_size)
-def windows_have_128_slots(_original: Any, ascends_own: Any) -> Any:
+def windows_stay(_original: Any, ascends_own: Any) -> Any:
     """Windows have 128 slots in a block, whatever was asked for."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:state_spec", shown_by=checks.states_shrink_with_the_block_size)
-def states_do_not_shrink(_original: Any, ascends_own: Any) -> Any:
+def states_stay(_original: Any, ascends_own: Any) -> Any:
     """Blocks of states are as large as vLLM-Ascend's, whatever was asked for."""
     return ascends_own
 
 
 @breaks("swa_retention.compressed.block_sizes:BlockSizes.page_bytes", shown_by=checks.states_shrink_with_the_block_size)
-def pages_do_not_shrink(_original: Any, _self: Any, page_bytes: int) -> int:
+def pages_stay(_original: Any, _self: Any, page_bytes: int) -> int:
     """Blocks of states are padded to the page of the largest blocks."""
     return page_bytes
