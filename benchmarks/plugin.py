@@ -144,21 +144,19 @@ def main() -> None:
     parser.add_argument("--no-steps", action="store_true", help="leave out the decode steps by length of context")
     arguments = parser.parse_args()
     print(f"{platform.machine()}, Python {platform.python_version()}, {arguments.rounds} rounds, A B B A")
-    print(f"{'arm':<16} {'load':<18} {'stock, us':>12} {'ratio':>8} {'from-to':>12}", flush=True)
-    told: list[str] = []
+    headings = " ".join(f"{heading:>8}" for heading in ("hashes", "table", "queue", "calls"))
     for name in arguments.arm or ARMS:
         with ExitStack() as open_arms:
             stock, arm = Process(Arm(ARMS[name].model, None)), Process(ARMS[name])
             open_arms.callback(stock.close)
             open_arms.callback(arm.close)
+            print(f"{'arm':<16} {'load':<18} {'stock, us':>12} {'ratio':>8} {'from-to':>12}", flush=True)
             for line in costs(stock, name, arm, arguments.load or LOADS, arguments.rounds, arguments.seconds):
                 print(line, flush=True)
             if not arguments.no_steps:
-                told += steps(name, arm, arguments.rounds, arguments.seconds)
-    if told:
-        headings = " ".join(f"{heading:>8}" for heading in ("hashes", "table", "queue", "calls"))
-        print(f"\n{'decode step':<16} {'context':>8} {'us':>8} {headings}")
-        print("\n".join(told))
+                print(f"{'a decode step at':<16} {'context':>8} {'us':>8} {headings}")
+                for line in steps(name, arm, arguments.rounds, arguments.seconds):
+                    print(line, flush=True)
 
 
 if __name__ == "__main__":

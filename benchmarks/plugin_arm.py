@@ -64,14 +64,17 @@ class Manager:
 
         hasher = get_request_block_hasher(geometry.grain_tokens, hashed)
         sampling = SamplingParams(max_tokens=1)
-        self._new = lambda name, tokens: Request(name, tokens, sampling, None, block_hasher=hasher)
+
+        def new(name: str, tokens: list[int]) -> Request:
+            return Request(name, tokens, sampling, None, block_hasher=hasher)
+
+        self._new = new
         self._names = count()
 
     def request(self, tokens: int, first: int | None = None) -> Request:
         """A new request; without a ``first`` token its prompt begins like no other."""
         name = next(self._names)
-        found: Request = self._new(str(name), [10_000_000 + name if first is None else first, *range(1, tokens)])
-        return found
+        return self._new(str(name), [10_000_000 + name if first is None else first, *range(1, tokens)])
 
     def prefill(self, request: Request) -> None:
         """Look up, admit, and compute the prompt in chunks."""

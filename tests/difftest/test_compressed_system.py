@@ -7,15 +7,19 @@ what the reference says. Method: lockstep over drawn cases; and the plug-in brok
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from kvgate.campaign import Lane, draw_case
 from kvgate.declared import explain
+from kvgate.difference import Divergence
 from kvgate.generators import PRESETS, Generator
 from kvgate.models import load
 from kvgate.runner import Bench, run
 from kvgate.systems import load_system
+from kvreference.operations import Admit, Arrive, Evict, Finish, LookUp, Operation, Run, Schedule, TakeEvents
+from kvreference.settings import Settings
 
 pytest.importorskip("vllm")
 
@@ -41,6 +45,49 @@ def differences(system: str, model: str, operations: int = OPERATIONS) -> Counte
 def test_it_agrees(model: str) -> None:
     """Nothing that is not declared of vLLM itself."""
     assert Counter() == differences("retention", model)
+
+
+def published(system: str, model: str) -> str | None:
+    """The statement that a published geometry violates undeclared, when a window is gone that C128's block outlives.
+
+    One prompt is computed, its window before the first boundary is evicted, and two prompts that begin alike follow.
+    """
+    from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize
+
+    geometry = load(model).geometry
+    boundary, window, grain = geometry.alignment_tokens, geometry.groups[2].block_size_tokens, geometry.grain_tokens
+    tokens = boundary + boundary // 8 + 37
+    settings = Settings(geometry, blocks=boundary, tokens_max=2 * boundary, chunk_tokens=8192, tells_events=True)
+    built: Any = load_system(system).factory(settings)
+    lockstep = Bench(lambda _settings: built).set_up(settings)
+
+    def perform(*operations: Operation) -> Divergence | None:
+        return next(filter(None, map(lockstep.perform, operations)), None)
+
+    def served(request: int, *prompt: Run) -> tuple[Operation, ...]:
+        chunks = (Schedule(request, 8192),) * (tokens // 8192)
+        return Arrive(request, prompt), LookUp(request), Admit(request, 8192), *chunks, Finish(request)
+
+    found = perform(*served(0, Run(0, tokens)))
+    hashes = BlockHashListWithBlockSize(keyed(built, tokens), grain, window)
+    (anchor,) = built.manager.block_pool.get_cached_block(hashes[boundary // window - 1], [2])
+    found = found or perform(Evict(anchor.block_id), *served(1, Run(0, boundary + 5), Run(10**6, boundary // 16)))
+    found = found or perform(*served(2, Run(0, tokens)), TakeEvents())
+    return None if found is None or explain(found, lockstep) else found.difference.statement
+
+
+def keyed(built: Any, tokens: int) -> Any:
+    """The block hashes of a prompt of so many tokens."""
+    return built._new_request(Arrive(9, (Run(0, tokens),))).block_hashes
+
+
+@pytest.mark.parametrize("size", [32, 64, 128])
+@pytest.mark.parametrize("suffix", ["", "+mtp"])
+def test_the_published_geometries_agree(size: int, suffix: str) -> None:
+    """With the plug-in; as published, the table of C128 goes on behind a hit of nothing."""
+    model = f"dsv4-flash-ascend-{size}{suffix}"
+    assert None is published("retention", model)
+    assert "KV-OP-02" == published("stock", model)
 
 
 def test_vllm_as_published_does_not() -> None:

@@ -141,7 +141,7 @@ def test_where_it_is_installed_the_patch_must_fit(module: Any) -> None:
 def test_a_subclass_in_its_place_is_looked_through(module: Any) -> None:
     """What is patched is the class that the patch was written for, for all that derive from it."""
 
-    class Balanced(module.Pool):  # type: ignore[misc, name-defined]
+    class Balanced(module.Pool):  # type: ignore[misc]
         def size(self) -> int:
             return 1 + int(super().size())
 
