@@ -90,7 +90,9 @@ def test_published_models_are_presets() -> None:
 @pytest.mark.parametrize("name", ["fulll", "fulll+eagle", "+eagle", "", "no/such.json", "no/such.json+eagle", "Full"])
 def test_other_names_are_refused(name: str) -> None:
     """With the names that there are, and the suffixes."""
-    with pytest.raises(UsageError, match=f"unknown model .*{'.*'.join(MODELS)}.*other suffixes: mtp, partial, whole-slots, masked"):
+    with pytest.raises(
+        UsageError, match=f"unknown model .*{'.*'.join(MODELS)}.*other suffixes: mtp, partial, whole-slots, masked"
+    ):
         load(name)
 
 

@@ -99,7 +99,8 @@ def test_a_module_that_is_no_system_is_unavailable(name: str, source: str, told:
 def test_an_unknown_name_is_refused(name: str) -> None:
     """With the names that there are."""
     with pytest.raises(
-        UsageError, match=r"unknown system .*: give one of stock, reference, retention, ascend, ascend-retention, or module:factory"
+        UsageError,
+        match=r"unknown system .*: give one of stock, reference, retention, ascend, ascend-retention, or module:factory",
     ):
         load_system(name)
 

@@ -88,6 +88,13 @@ def switched_on(settings: Settings) -> Iterator[None]:
         activate(Configuration())
 
 
+def copies_carried(output: Any) -> tuple[Copy, ...]:
+    """The copies that a step of vLLM's scheduler begins with."""
+    from swa_retention.patches.dispatch import copies_of
+
+    return tuple(map(copy_of, copies_of(output)))
+
+
 def copy_of(copy: Any) -> Copy:
     """A copy of the plug-in in the gate's words."""
     return Copy(copy.group, copy.source, copy.destination, copy.tokens)

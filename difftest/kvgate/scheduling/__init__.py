@@ -1,1 +1,1 @@
-"""Scheduler-level lockstep: vLLM's own scheduler drives vLLM's own block manager, and the reference follows."""
+"""The gate at the scheduler's level: a scheduler drives its block manager, and the reference follows."""

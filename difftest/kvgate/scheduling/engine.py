@@ -10,18 +10,18 @@ from __future__ import annotations
 from itertools import cycle
 from typing import Any, NoReturn
 
+from kvgate.adapters.scheduling.arrivals import STOP, new_request
+from kvgate.adapters.scheduling.followed import Interception
+from kvgate.adapters.scheduling.names import name_of, number_in
+from kvgate.adapters.scheduling.stage import new_scheduler
+from kvgate.adapters.scheduling.subjects import SUBJECTS
+from kvgate.adapters.scheduling.worker import abort, answer, drafts
 from kvgate.difference import Difference, Divergence
 from kvgate.lockstep import Lockstep
 from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
-from kvgate.scheduling.arrivals import STOP, new_request
-from kvgate.scheduling.followed import Interception
-from kvgate.scheduling.names import name_of, number_in
 from kvgate.scheduling.progress import ProgressMonitor
-from kvgate.scheduling.stage import new_scheduler
-from kvgate.scheduling.subjects import SUBJECTS
-from kvgate.scheduling.worker import answer, drafts
 from kvreference.answers import Answer, Done
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Arrive, Dispatch, Operation, Sample
@@ -106,11 +106,9 @@ class Engine:
         self.progress.forget()
 
     def _abort(self, operation: Abort) -> None:
-        from vllm.v1.request import RequestStatus
-
         legal = self.followed.population.resolve(operation)
         if isinstance(legal, Abort):
-            self.scheduler.finish_requests(name_of(legal.request), RequestStatus.FINISHED_ABORTED)
+            abort(self.scheduler, legal.request)
             self.progress.forget()
 
     def _step(self, replies: tuple[Reply, ...]) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kvgate.adapters.scheduling.names import number_in
 from kvgate.difference import Difference
-from kvgate.scheduling.names import number_in
 
 Standing = tuple[object, ...]
 

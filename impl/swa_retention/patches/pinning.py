@@ -75,7 +75,7 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
     """``SingleTypeKVCacheManager.remove_skipped_blocks`` that pins the anchor in a long window drop."""
 
     def remove_skipped_blocks(self: Any, request_id: str, total_computed_tokens: int) -> None:
-        anchor = getattr(self, "anchor", None)
+        anchor: Any = getattr(self, "anchor", None)
         blocks = None if anchor is None else self.req_to_blocks.get(request_id)
         if blocks:
             tier = self.block_pool.pinned_tier

@@ -9,8 +9,8 @@ from typing import Any
 
 from attrs import frozen
 
-from kvgate.adapters.retention import Retention, copy_of, install, switched_on
-from kvgate.scheduling.followed import Followed
+from kvgate.adapters.retention import Retention, copies_carried, install, switched_on
+from kvgate.adapters.scheduling.followed import Followed
 from kvreference.answers import Copies
 from kvreference.settings import Settings
 
@@ -36,9 +36,7 @@ def _no_copies(_output: Any) -> Copies:
 
 
 def _plug_in_copies(output: Any) -> Copies:
-    from swa_retention.patches.dispatch import copies_of
-
-    return Copies(tuple(map(copy_of, copies_of(output))))
+    return Copies(copies_carried(output))
 
 
 SUBJECTS: Mapping[str, Subject] = MappingProxyType(

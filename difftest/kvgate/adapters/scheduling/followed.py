@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kvgate.adapters.scheduling.names import number_in
 from kvgate.adapters.stock import Stock, event_of, ids_of, in_our_words
-from kvgate.scheduling.names import number_in
 from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Success
 from kvreference.operations import (
     Abort,

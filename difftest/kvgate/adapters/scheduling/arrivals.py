@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvgate.scheduling.names import name_of
+from kvgate.adapters.scheduling.names import name_of
 from kvreference.operations import spell
 from kvreference.scheduler.operations import Submit
 from kvreference.settings import Settings

@@ -1,11 +1,11 @@
-"""A worker that computes nothing: it answers what it is told to answer."""
+"""What a scheduler is told from outside: what the worker computed, and who gave up. The worker computes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvgate.scheduling.names import name_of
+from kvgate.adapters.scheduling.names import name_of
 
 
 def answer(scheduled: Sequence[str], sampled: Mapping[int, Sequence[int]]) -> Any:
@@ -25,3 +25,10 @@ def drafts(proposed: Mapping[int, Sequence[int]]) -> Any:
     from vllm.v1.outputs import DraftTokenIds
 
     return DraftTokenIds([name_of(number) for number in proposed], [list(tokens) for tokens in proposed.values()])
+
+
+def abort(scheduler: Any, number: int) -> None:
+    """A client gave up."""
+    from vllm.v1.request import RequestStatus
+
+    scheduler.finish_requests(name_of(number), RequestStatus.FINISHED_ABORTED)

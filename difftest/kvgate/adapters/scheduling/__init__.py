@@ -1,0 +1,1 @@
+"""vLLM's own scheduler, as something that can be driven and followed."""
