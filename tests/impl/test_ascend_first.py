@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from swa_retention.ascend_first import let_ascend_go_first
+
 PROGRAM = """
 import sys
 from swa_retention.config import Configuration
@@ -56,3 +58,9 @@ def test_one_that_cannot_be_imported_is_told(tmp_path: Path) -> None:
     ended = run(tmp_path, "import torch_npu\n")
     assert "vLLM-Ascend is installed, and cannot be imported: No module named 'torch_npu'" in ended.stderr
     assert "vllm_ascend.utils:refresh_block_size: missing" in ended.stderr
+
+
+def test_where_it_is_not_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Most machines have none."""
+    let_ascend_go_first()
+    assert [] == caplog.records

@@ -133,7 +133,7 @@ def test_every_table_ends_where_the_hit_ends(patched: Any) -> None:
 
 
 def test_memory_is_taken_for_whole_slots(published: Any, patched: Any) -> None:
-    """As vLLM-Ascend has it: 16484 tokens are 4121 slots of C4 and 128 of C128, and the one that is begun needs none."""
+    """As vLLM-Ascend has it: 16484 tokens are 4121 slots of C4 and 128 of C128; the one that is begun needs none."""
     _, _, tables = patched["served"]["A"]
     assert [33, 1] == [len(tables[group]) for group in (C4, C128)]
     assert [len(table) for table in published["A"][2]] == [len(table) for table in tables]
