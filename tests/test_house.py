@@ -145,10 +145,13 @@ def test_each_contract_can_be_broken(contract: str, file: str, line: str, tmp_pa
     """
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     house = {f"{name}/__init__.py": "" for name in ("kvreference", "kvspec", "swa_retention", "kvgate")}
-    house |= {f"kvgate/{name}/__init__.py": "" for name in ("adapters", "monitors", "mutants")}
+    house |= {f"kvgate/{name}/__init__.py": "" for name in ("adapters", "monitors", "mutants", "mutants/plugin")}
     house |= dict.fromkeys(("kvreference/manager.py", "kvreference/hit_lookup.py", "kvgate/monitors/ghost.py"), "")
     house |= {"kvgate/runner.py": "import kvreference.manager", "kvgate/adapters/stock.py": "import vllm\nimport torch"}
     house |= {"kvgate/adapters/retention.py": "import swa_retention.config", "swa_retention/config.py": ""}
+    # Those that the contract names because they look at vLLM beside the adapters.
+    house |= {f"kvgate/mutants/plugin/checks_{name}.py": "import vllm\nimport torch" for name in ("groups", "newer")}
+    house |= {"kvgate/mutants/plugin/zoo.py": "import swa_retention.config", "kvgate/digests.py": "import vllm"}
     for name, text in house.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -1,7 +1,7 @@
 """Faults that vLLM 0.20.2 has, planted into the reference: each overrides one rule, and leaves all others alone.
 
 Those of the look-up, of the admission gate and of content are in ``kvgate.declared``, which tells when a fault explains
-a divergence. Here are those of what is held and of what is told.
+a divergence. Here are those of what is held and of what is told, and of where a draft layer counts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from kvreference.answers import Granted, Hit, Refused
 from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
 from kvreference.events import Stored
+from kvreference.geometry import Geometry
 from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import Manager
 from kvreference.population import Request
@@ -104,3 +105,20 @@ class _AllComputed(Holdings):
         if span.provided > span.computed:
             span = evolve(span, computed=span.provided, tokens=0)
         return super().allocate(request, span, hit)
+
+
+class LookAheadSpreads(Manager):
+    """Groups that are alike but for a draft layer are looked up together, as if it lived in all of them.
+
+    What decides what is kept for a hit, retention and pins, goes by what the look-up asks for.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(evolve(settings, geometry=spread(settings.geometry)))
+
+
+def spread(geometry: Geometry) -> Geometry:
+    """The same with a draft layer in every group that is like one with a draft layer."""
+    flagged = {group for group in geometry.groups if group.lookahead}
+    asked = ((group, evolve(group, lookahead=True)) for group in geometry.groups if not group.keeps_states)
+    return Geometry(tuple(alike if alike in flagged else group for group, alike in asked))

@@ -100,7 +100,7 @@ def test_an_unknown_name_is_refused(name: str) -> None:
     """With the names that there are."""
     with pytest.raises(
         UsageError,
-        match=r"unknown system .*: give one of stock, reference, retention, ascend, ascend-retention, or module:factory",
+        match="unknown system .*: give one of stock, reference, retention, ascend, ascend-retention, or module:factory",
     ):
         load_system(name)
 
