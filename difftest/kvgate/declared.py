@@ -16,7 +16,12 @@ from kvgate.adapters.stock import Stock
 from kvgate.comparison import Comparison
 from kvgate.correspondence import Correspondence
 from kvgate.difference import Divergence
-from kvgate.faults import EventsSpanNullBlocks, ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
+from kvgate.faults import (
+    EventsSpanNullBlocks,
+    ExternalTokensTakeOtherHits,
+    LoadForgetsItsLastToken,
+    LookAheadSpreads,
+)
 from kvgate.lockstep import Lockstep
 from kvreference.answers import Answer, Granted, Hit
 from kvreference.attention import Kind
@@ -230,5 +235,6 @@ EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
     "007-events-span-null-blocks": _explained_by(EventsSpanNullBlocks),
     "008-external-tokens-take-other-hits": _explained_by(ExternalTokensTakeOtherHits),
     "009-load-forgets-its-last-token": _explained_by(LoadForgetsItsLastToken),
+    "010-lookahead-spreads-to-equal-groups": _where_it_looks_up(_explained_by(LookAheadSpreads)),
 }
 """Finding id to the question whether it explains a divergence."""
