@@ -2,7 +2,8 @@
 
 A declared difference is counted and shown at every run. What explains it is its fault alone: planted into the
 reference, the fault must make it do all that the system did, where the reference itself does something else. So another
-defect that violates the same statement is still a divergence, even in the same run.
+defect that violates the same statement is still a divergence, even in the same run. Where the register says that a
+finding is explained beside another, the reference with that other fault takes the place of the reference itself.
 """
 
 from __future__ import annotations
@@ -165,6 +166,24 @@ def _explained_by(fault: type[Manager], without: type[Manager] = Manager) -> Cal
     return explains
 
 
+def _explained_beside(
+    fault: type[Manager], *others: type[Manager], without: type[Manager] = Manager
+) -> Callable[[Divergence, Lockstep], bool]:
+    """Whether ``fault`` explains it; or with one of ``others``, where one step shows both, and that one alone does not.
+
+    The longer or shorter hit of an admission goes through the gate and takes blocks in the same step.
+    """
+    alone = _explained_by(fault, without=without)
+    beside = [_explained_by(type(fault.__name__, (fault, other), {}), without=other) for other in others]
+
+    def explains(divergence: Divergence, lockstep: Lockstep) -> bool:
+        if alone(divergence, lockstep):
+            return True
+        return any(both(divergence, lockstep) for both in beside) and not _does_the_same(without, lockstep)
+
+    return explains
+
+
 def _does_the_same(kind: type[Manager], lockstep: Lockstep) -> bool:
     """Whether a manager of ``kind`` can go the way that the system went, and ends where the system stands."""
     manager = kind(lockstep.system.population.settings)
@@ -225,16 +244,32 @@ def _where_it_looks_up(explains: Callable[[Divergence, Lockstep], bool]) -> Call
 
 EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
     "001-new-block-ids-never-drained": _new_block_ids_grow,
-    "002-gate-subtracts-skipped-blocks": _explained_by(GateSubtractsSkippedBlocks),
+    "002-gate-subtracts-skipped-blocks": _explained_beside(
+        GateSubtractsSkippedBlocks, ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
+    ),
     "003-salt-collides-with-adapter-name": _explained_by(SaltNamedLikeAnAdapter),
     "004-media-forgotten-in-prompt-tail": _explained_by(MediaForgottenInPromptTail),
     "005-lookahead-verified-at-another-length": _where_it_looks_up(_explained_by(LookAheadVerifiedOnce)),
     "006-aligned-before-the-drop": _where_it_looks_up(
-        _explained_by(AlignedBeforeTheDrop, without=LookAheadVerifiedOnce)
+        _explained_beside(
+            AlignedBeforeTheDrop,
+            GateSubtractsSkippedBlocks,
+            ExternalTokensTakeOtherHits,
+            LoadForgetsItsLastToken,
+            without=LookAheadVerifiedOnce,
+        )
     ),
     "007-events-span-null-blocks": _explained_by(EventsSpanNullBlocks),
-    "008-external-tokens-take-other-hits": _explained_by(ExternalTokensTakeOtherHits),
+    "008-external-tokens-take-other-hits": _explained_beside(ExternalTokensTakeOtherHits, LoadForgetsItsLastToken),
     "009-load-forgets-its-last-token": _explained_by(LoadForgetsItsLastToken),
-    "010-lookahead-spreads-to-equal-groups": _where_it_looks_up(_explained_by(LookAheadSpreads)),
+    "010-lookahead-spreads-to-equal-groups": _where_it_looks_up(
+        _explained_beside(
+            LookAheadSpreads,
+            GateSubtractsSkippedBlocks,
+            AlignedBeforeTheDrop,
+            ExternalTokensTakeOtherHits,
+            LoadForgetsItsLastToken,
+        )
+    ),
 }
 """Finding id to the question whether it explains a divergence."""

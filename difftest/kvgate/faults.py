@@ -15,7 +15,7 @@ from kvreference.events import Stored
 from kvreference.geometry import Geometry
 from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import Manager
-from kvreference.population import Request
+from kvreference.population import Population, Request
 from kvreference.settings import Settings
 from kvreference.tables import Plan, blocks_new, plan_provided, tables_of_hit
 
@@ -64,7 +64,7 @@ class _GroupByGroup(Holdings):
         sources = [partial.source for partial in hit.partials]
         live = {*(block for table in tables for block in table.live()), *sources}
         needed = blocks_new(self._plan(tables, provided, span), provided) + self.pool.count_free(live)
-        if needed > len(self.pool.free):
+        if not self.pool.make_room(needed, live):
             return None
         self.tables[request] = tables
         self.pool.touch(sources)
@@ -115,6 +115,8 @@ class LookAheadSpreads(Manager):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(evolve(settings, geometry=spread(settings.geometry)))
+        # Where the draft layers truly live is still what the model says.
+        self.population = Population(settings)
 
 
 def spread(geometry: Geometry) -> Geometry:

@@ -26,3 +26,7 @@ def let_ascend_go_first() -> None:
     except ImportError as error:
         # Then it serves nothing here either: another machine's package, say.
         logger.warning("swa_retention: vLLM-Ascend is installed, and cannot be imported: %s", error)
+    except Exception as error:
+        raise RuntimeError(
+            f"swa_retention asked vLLM-Ascend to change vLLM first, and it could not: {error}"
+        ) from error

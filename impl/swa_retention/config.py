@@ -27,6 +27,8 @@ MIN_DROP_BLOCKS = 16
 COMPRESSED_BLOCK_SIZES_SLOTS = (128, 64, 32)
 """The block sizes that vLLM-Ascend's kernels have, in slots."""
 
+_DIGITS_MAX = 18
+"""More than any count of tokens has, and fewer than Python refuses to read."""
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 
@@ -145,6 +147,6 @@ def _blocks(environment: Mapping[str, str], variable: str, default: int) -> int:
 def _number(variable: str, text: str, allowed: str) -> int:
     # Not int(): it also takes 1_000, and a minus sign.
     digits = text.strip()
-    if not (digits.isascii() and digits.isdigit()):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
         raise ConfigurationError(variable, text, allowed)
     return int(digits)

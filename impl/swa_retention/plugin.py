@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from swa_retention.config import Configuration, read
+from swa_retention.config import COMPRESSED, VARIABLES, Configuration, read
 
 if TYPE_CHECKING:
     from swa_retention.register import Patch
@@ -36,12 +36,13 @@ def install(configuration: Configuration) -> None:
         IncompatibleError: this vLLM is not one that the patches fit; nothing was changed.
     """
     # Nothing is imported before it is known to be needed.
-    from swa_retention.ascend_first import let_ascend_go_first
+    from swa_retention.ascend_first import ASCEND, let_ascend_go_first
 
     let_ascend_go_first()
     from swa_retention.features import features_of
     from swa_retention.patches.attach import activate
     from swa_retention.register import State, apply, check
+    from swa_retention.unimported import installed
 
     promised: list[Patch] = []
     features = features_of(configuration)
@@ -57,9 +58,12 @@ def install(configuration: Configuration) -> None:
                 _unread(feature.variables),
             )
         else:
-            logger.info("swa_retention: %s is on, %d symbols of vLLM are patched", feature.name, len(found))
+            count = sum(each.state in (State.FITS, State.PATCHED) for each in found)
+            logger.info("swa_retention: %s is on, %d symbols of vLLM are patched", feature.name, count)
             promised += feature.patches
-            _announce(feature.variables)
+            _announce(VARIABLES)
+    if configuration.compressed_block_size_slots is not None and not installed(ASCEND):
+        logger.warning("swa_retention: vLLM-Ascend is not installed, and %s changes no block size", COMPRESSED)
     activate(configuration, promised)
 
 

@@ -119,7 +119,8 @@ class Anchor:
         if not boundary_tokens:
             return 0, 0
         first = self.skipped(boundary_tokens) // self.block_size_tokens
-        return first, (boundary_tokens + self.lookahead_tokens) // self.block_size_tokens
+        # Where a hit ends inside a block, a copy reads that block too.
+        return first, -(-(boundary_tokens + self.lookahead_tokens) // self.block_size_tokens)
 
 
 def replay_boundary_tokens(prompt_tokens: int, alignment_tokens: int, lookahead_tokens: int) -> int:

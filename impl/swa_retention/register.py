@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -149,8 +150,11 @@ def look(patch: Patch) -> Found:
     there, is_patched = _below(inspect.getattr_static(owner, name, None), patch)
     if is_patched:
         return Found(patch, State.PATCHED)
+    if patch.written_for is None and there is None:
+        return Found(patch, State.FITS)
     if patch.written_for is None:
-        return Found(patch, State.FITS if there is None else State.NATIVE)
+        is_own = str(getattr(there, "__module__", "")).partition(".")[0] == re.split(r"[.:]", patch.target)[0]
+        return Found(patch, State.NATIVE) if is_own else Found(patch, State.DIFFERS, _home(there))
     if there is None:
         return Found(patch, State.MISSING, "no such attribute")
     try:

@@ -27,7 +27,12 @@ from kvgate.declared import (
     SaltNamedLikeAnAdapter,
 )
 from kvgate.difference import Divergence
-from kvgate.faults import EventsSpanNullBlocks, ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
+from kvgate.faults import (
+    EventsSpanNullBlocks,
+    ExternalTokensTakeOtherHits,
+    LoadForgetsItsLastToken,
+    LookAheadSpreads,
+)
 from kvgate.generators import PRESETS, Generator
 from kvgate.lockstep import Lockstep
 from kvgate.models import load
@@ -36,11 +41,13 @@ from kvgate.system import Factory
 from kvgate.systems import load_system
 from kvgate.trace import Trace, Violated, read
 from kvreference.answers import Hit
+from kvreference.attention import Kind
 from kvreference.content import Keys, Prefix, Prefixes
 from kvreference.events import Stored
-from kvreference.geometry import Geometry
+from kvreference.geometry import Geometry, Group
 from kvreference.hit_lookup import longest_hit
 from kvreference.holdings import Allocation, Holdings, Span
+from kvreference.operations import Admit, Arrive, Evict, LookUp, Run
 from kvreference.population import Request
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
@@ -88,6 +95,10 @@ class ForgetsLastToken(LoadForgetsItsLastToken, Reference):
     """009, as a system."""
 
 
+class Spreads(LookAheadSpreads, Reference):
+    """010, as a system."""
+
+
 PLANTED: dict[str, Factory] = {
     "002-gate-subtracts-skipped-blocks": GateSubtracts,
     "003-salt-collides-with-adapter-name": SaltCollides,
@@ -97,6 +108,7 @@ PLANTED: dict[str, Factory] = {
     "007-events-span-null-blocks": EventsSpan,
     "008-external-tokens-take-other-hits": TakesOtherHits,
     "009-load-forgets-its-last-token": ForgetsLastToken,
+    "010-lookahead-spreads-to-equal-groups": Spreads,
 }
 """Every finding but 001, whose fault is not one of the block manager's rules."""
 
@@ -198,6 +210,38 @@ def test_the_fault_alone_shows_the_finding(path: Path) -> None:
         if any(finding in found for _, found in diverges(PLANTED[finding], trace, without=index))
     ]
     assert not longer, "these operations can go"
+
+
+class SpreadsAndAligns(LookAheadSpreads, AlignedBeforeTheDrop, Reference):
+    """006 and 010, as a system."""
+
+
+TWO_AT_ONCE = Settings(
+    Geometry(
+        (
+            Group(Kind.FULL, 32),
+            Group(Kind.SLIDING_WINDOW, 16, 64),
+            Group(Kind.SLIDING_WINDOW, 16, 64, lookahead=True),
+        )
+    ),
+    blocks=32,
+    tokens_max=128,
+    chunk_tokens=128,
+)
+"""Blocks of two sizes, for 006; and two windows that are alike, for 010."""
+
+
+@pytest.mark.parametrize("system", ["both faults", "stock"])
+def test_a_look_up_with_two_findings_is_explained(system: str) -> None:
+    """Goal: 010 is told where 006 takes the rest of the same hit. Method: without the first window's block behind 64
+    tokens, 64 is right and with 006 too, 010 makes it 32, and both make it 0."""
+    if system == "stock":
+        pytest.importorskip("vllm")
+    factory: Factory = load_system("stock").factory if system == "stock" else SpreadsAndAligns
+    operations = (Arrive(0, (Run(0, 81),)), Admit(0, 128), Evict(8), Arrive(1, (Run(0, 82),)), LookUp(1))
+    lockstep, (divergence,) = run(Bench(factory), TWO_AT_ONCE, operations)
+    hits = [answer.tokens for answer in lockstep.answers if isinstance(answer, Hit)]
+    assert ([64, 0], ["010-lookahead-spreads-to-equal-groups"]) == (hits, explained(divergence, lockstep))
 
 
 # What is not excused
@@ -331,6 +375,9 @@ def bare(geometry: Geometry) -> Geometry:
         (MediaIgnored, "full"),
         (LookAheadForgotten, "two-windows+eagle"),
         (HitShortened, "mixed-blocks+eagle"),
+        (LookAheadForgotten, "gemma-hybrid+mtp"),
+        (HitShortened, "gemma-hybrid+mtp"),
+        (GateOpen, "gemma-hybrid+mtp"),
         (EventsWithoutParent, "mamba-align"),
         (ExternalTokensInTurn, "gemma-hybrid+transfers"),
         (LoadKeepsTooMuch, "swa+transfers"),

@@ -38,6 +38,18 @@ def register_natively() -> None:
     """Load this plug-in alone, where vLLM has retention."""
     from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
 
+    def prepend_n(self: Any, blocks: Any) -> None:
+        """What a vLLM that has retention has."""
+
+    prepend_n.__module__ = FreeKVCacheBlockQueue.__module__
+    FreeKVCacheBlockQueue.prepend_n = prepend_n  # type: ignore[attr-defined]
+    register()
+
+
+def register_beside_a_rival_method() -> None:
+    """Load this plug-in alone, where somebody else has given the queue a method of that name."""
+    from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
+
     FreeKVCacheBlockQueue.prepend_n = lambda self, blocks: None  # type: ignore[attr-defined]
     register()
 

@@ -123,6 +123,13 @@ def test_a_vllm_that_has_it_under_another_name() -> None:
     assert "" == error
 
 
+def test_a_method_of_somebody_else_is_not_vllm_s_own() -> None:
+    """It is refused by its name, and not taken for a vLLM that has the feature."""
+    ((printed, error),) = starts({"do": "register_beside_a_rival_method", "environment": {INTERVAL: "0"}})
+    assert "FreeKVCacheBlockQueue.prepend_n: differs (defined in " in error
+    assert "stands aside" not in printed
+
+
 def test_a_vllm_that_nobody_has_looked_at() -> None:
     """0.22.1 has no retention, and another block manager: every symbol that differs is named, nothing is changed."""
     refused, told, off = starts(

@@ -192,28 +192,28 @@ def test_copies_are_done_behind_zeros_and_before_the_step(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("worker", "is_second", "says"),
+    ("worker", "is_second", "connector", "says"),
     [
-        ("vllm.v1.worker.cpu_worker.CPUWorker", False, None),
-        ("vllm.v1.worker.cpu_worker.CPUWorker", True, "second model runner"),
-        ("somebody.else.Worker", False, "the worker somebody.else.Worker"),
+        ("vllm.v1.worker.cpu_worker.CPUWorker", False, None, None),
+        ("vllm.v1.worker.cpu_worker.CPUWorker", True, None, "second model runner"),
+        ("somebody.else.Worker", False, None, "the worker somebody.else.Worker"),
+        ("vllm.v1.worker.cpu_worker.CPUWorker", False, "one", "a KV connector"),
     ],
 )
-def test_who_does_no_copies_is_refused(model: Path, worker: str, is_second: bool, says: str | None) -> None:
-    """At the start, with a message that names the variable."""
-    scheduler = scheduler_of(model)
+def test_who_does_no_copies_in_order_is_refused(
+    model: Path, worker: str, is_second: bool, connector: str | None, says: str | None
+) -> None:
+    """When the scheduler is built, in whatever process, with a message that names the variable."""
+    scheduler: Any = scheduler_of(model)
     scheduler.vllm_config.parallel_config.worker_cls = worker
+    scheduler.vllm_config.kv_transfer_config = connector
     scheduler.use_v2_model_runner = is_second
-
-    def start(self: Any) -> None:
-        self.scheduler = scheduler
-
-    engine = SimpleNamespace()
+    build = started(lambda _self: None)
     if says is None:
-        started(start)(engine)
+        build(scheduler)
         return
     with pytest.raises(ConfigurationError, match=f"VLLM_PREFIX_CACHE_PARTIAL_HITS.*{says}"):
-        started(start)(engine)
+        build(scheduler)
     # Without partial hits it is nobody's business.
     scheduler.kv_cache_manager.coordinator.partial = None
-    started(start)(engine)
+    build(scheduler)

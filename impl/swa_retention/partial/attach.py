@@ -28,6 +28,7 @@ def attach_partial(coordinator: Any, configuration: Configuration, lookahead: se
         ConfigurationError: a unit that does not work.
     """
     if not coordinator.enable_caching:
+        logger.warning("swa_retention: prefix caching is off, and %s has no effect", PARTIAL)
         return None
     managers = coordinator.single_type_managers
     other = next((kind for manager in managers if (kind := _other_kind(manager.kv_cache_spec))), None)

@@ -24,8 +24,9 @@ class Boundaries:
     """Key to the blocks that begin with it, the one registered first in front, and back."""
 
     def __init__(self) -> None:
-        self._blocks: dict[bytes, list[Any]] = {}
-        self._keys: dict[int, list[bytes]] = {}
+        # Dictionaries keep the order of registration, and lose any of many equal blocks at once.
+        self._blocks: dict[bytes, dict[int, Any]] = {}
+        self._keys: dict[int, dict[bytes, None]] = {}
 
     def __contains__(self, block_id: int) -> bool:
         """Whether a boundary lies inside the block."""
@@ -40,22 +41,21 @@ class Boundaries:
 
     def register(self, key: bytes, block: Any) -> None:
         """From now on ``block`` is known to begin with what ``key`` stands for; again, it changes nothing."""
-        blocks = self._blocks.setdefault(key, [])
-        if not any(each is block for each in blocks):
-            blocks.append(block)
-            self._keys.setdefault(block.block_id, []).append(key)
+        self._blocks.setdefault(key, {}).setdefault(block.block_id, block)
+        self._keys.setdefault(block.block_id, {})[key] = None
 
     def find(self, key: bytes) -> Any | None:
         """The block that serves ``key``, the one registered first, or None."""
         blocks = self._blocks.get(key)
-        return None if blocks is None else blocks[0]
+        return None if blocks is None else next(iter(blocks.values()))
 
     def forget(self, block_id: int) -> None:
         """Forget every boundary inside the block."""
         for key in self._keys.pop(block_id, ()):
-            others = [block for block in self._blocks.pop(key) if block.block_id != block_id]
-            if others:
-                self._blocks[key] = others
+            blocks = self._blocks[key]
+            del blocks[block_id]
+            if not blocks:
+                del self._blocks[key]
 
     def clear(self) -> None:
         """Forget everything."""

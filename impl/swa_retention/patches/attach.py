@@ -10,7 +10,7 @@ from typing import Any
 
 from swa_retention.compressed.cut import cut_every_group
 from swa_retention.compressed.units import count_tokens
-from swa_retention.config import RETENTION, Configuration, ConfigurationError
+from swa_retention.config import PIN, RETENTION, Configuration, ConfigurationError
 from swa_retention.fits import told
 from swa_retention.newer_keywords import saying, set_aside
 from swa_retention.partial.attach import attach_partial
@@ -95,7 +95,7 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
 
 
 def _attach_retention(coordinator: Any, interval: int) -> None:
-    from vllm.v1.kv_cache_interface import SlidingWindowSpec
+    from vllm.v1.kv_cache_interface import MambaSpec, SlidingWindowSpec
 
     managers = coordinator.single_type_managers
     if not any(isinstance(manager.kv_cache_spec, SlidingWindowSpec) for manager in managers):
@@ -114,6 +114,9 @@ def _attach_retention(coordinator: Any, interval: int) -> None:
     lookahead = _lookahead_tokens(coordinator)
     boundary = partial(_replay_boundary, alignment_tokens=alignment, lookahead_tokens=max(lookahead))
     for index, manager in enumerate(managers):
+        if isinstance(manager.kv_cache_spec, MambaSpec):
+            # vLLM counts on every state being cached that it has passed.
+            continue
         slides = isinstance(manager.kv_cache_spec, SlidingWindowSpec)
         manager.reach = Reach(
             manager.block_size,
@@ -128,6 +131,9 @@ def _attach_retention(coordinator: Any, interval: int) -> None:
 def _attach_pins(coordinator: Any, min_drop_blocks: int) -> None:
     from vllm.v1.kv_cache_interface import SlidingWindowSpec
 
+    if not coordinator.enable_caching:
+        logger.warning("swa_retention: prefix caching is off, and %s has no effect", PIN)
+        return
     coordinator.block_pool.pinned_tier = PinnedTier(coordinator.block_pool, min_drop_blocks)
     alignment, lookahead = alignment_tokens(coordinator), _lookahead_tokens(coordinator)
     anchors = []

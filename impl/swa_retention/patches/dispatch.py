@@ -46,19 +46,24 @@ def copies_of(scheduler_output: Any) -> tuple[BlockCopy, ...]:
 
 
 def started(original: Any) -> Callable[..., None]:
-    """``EngineCore.__init__`` that refuses workers which would not do the copies: they would compute on garbage."""
+    """``Scheduler.__init__`` that refuses what would not do the copies in order: it would compute on garbage.
+
+    An engine would know more, but in a process of its own it is being built already when vLLM loads plug-ins.
+    """
 
     @wraps(original)
     def start(self: Any, *arguments: Any, **keywords: Any) -> None:
         original(self, *arguments, **keywords)
-        manager = getattr(self.scheduler, "kv_cache_manager", None)
-        if getattr(getattr(manager, "coordinator", None), "partial", None) is None:
+        if getattr(self.kv_cache_manager.coordinator, "partial", None) is None:
             return
-        worker = self.scheduler.vllm_config.parallel_config.worker_cls
-        if self.scheduler.use_v2_model_runner:
+        worker = self.vllm_config.parallel_config.worker_cls
+        if self.use_v2_model_runner:
             raise ConfigurationError(PARTIAL, "on", "vLLM's second model runner does no copies; unset one of the two")
         if worker not in WORKERS:
             raise ConfigurationError(PARTIAL, "on", f"the worker {worker} does no copies; unset it for this device")
+        if self.vllm_config.kv_transfer_config is not None:
+            reason = "a KV connector may write into the source of a copy before it is copied; unset one of the two"
+            raise ConfigurationError(PARTIAL, "on", reason)
 
     return start
 
@@ -97,14 +102,13 @@ _UNTIL = "vLLM has partial hits of this kind"
 
 PATCHES = (
     Patch(
-        "vllm.v1.engine.core:EngineCore.__init__",
+        "vllm.v1.core.sched.scheduler:Scheduler.__init__",
         "A worker that does not know of the copies would compute on what happens to be in the destination.",
-        "Behind vLLM's own code, the worker's class is checked.",
+        "Behind vLLM's own code, the worker's class is checked, and that no connector writes into blocks on its own.",
         _UPSTREAM,
         _UNTIL,
-        "4dda85c6a106e00a",
+        "05efaf8a41fe0766",
         started,
-        only_where="vllm",
     ),
     Patch(
         "vllm.v1.core.sched.scheduler:Scheduler._update_after_schedule",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from swa_retention.compressed.prefix_block_size import compress_ratio
 from swa_retention.patches import pinning
 from swa_retention.register import Patch
 
@@ -140,12 +141,20 @@ def generate_scheduler_kv_cache_config(original: Any) -> Callable[..., Any]:
 
     def generate_scheduler_kv_cache_config(kv_cache_configs: list[Any]) -> Any:
         made = original(kv_cache_configs)
-        for group, told in zip(made.kv_cache_groups, kv_cache_configs[0].kv_cache_groups, strict=True):
-            layers = getattr(told.kv_cache_spec, "kv_cache_specs", {"all": told.kv_cache_spec})
-            group.compress_ratios = tuple(sorted({getattr(spec, "compress_ratio", 1) or 1 for spec in layers.values()}))
+        # Every worker has layers of its own, if the model is cut between them.
+        for group, *told in zip(
+            made.kv_cache_groups, *(each.kv_cache_groups for each in kv_cache_configs), strict=True
+        ):
+            specs = [spec for each in told for spec in _specs(each.kv_cache_spec)]
+            group.compress_ratios = tuple(sorted({compress_ratio(spec) for spec in specs}))
         return made
 
     return generate_scheduler_kv_cache_config
+
+
+def _specs(spec: Any) -> list[Any]:
+    """The specs of the layers that ``spec`` stands for."""
+    return list(getattr(spec, "kv_cache_specs", {"": spec}).values())
 
 
 _COORDINATOR = "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator"

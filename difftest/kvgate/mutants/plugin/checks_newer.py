@@ -140,11 +140,13 @@ def workers_that_copy_nothing_are_refused() -> str | None:
 
     scheduler = SimpleNamespace(
         kv_cache_manager=SimpleNamespace(coordinator=SimpleNamespace(partial=object())),
-        vllm_config=SimpleNamespace(parallel_config=SimpleNamespace(worker_cls="somebody.else.Worker")),
+        vllm_config=SimpleNamespace(
+            parallel_config=SimpleNamespace(worker_cls="somebody.else.Worker"), kv_transfer_config=None
+        ),
         use_v2_model_runner=False,
     )
     try:
-        dispatch.started(lambda _self: None)(SimpleNamespace(scheduler=scheduler))
+        dispatch.started(lambda _self: None)(scheduler)
     except ConfigurationError:
         return None
     return "a worker that does no copies is taken"
