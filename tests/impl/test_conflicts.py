@@ -160,5 +160,5 @@ def test_a_broken_value_at_a_real_start(tmp_path: Path) -> None:
         "give a non-negative number of tokens, or auto (32768)" == broken[1]
     )
     assert "" == whole[1]
-    assert "Unknown vLLM environment variable" not in whole[0]
+    assert f"detected: {INTERVAL}" not in whole[0]
     assert f"Unknown vLLM environment variable detected: {PIN}" in off[0]

@@ -101,7 +101,11 @@ def test_a_vllm_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retention stands aside; pins, which no vLLM has, are refused."""
     from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
 
-    monkeypatch.setattr(FreeKVCacheBlockQueue, "prepend_n", lambda self, blocks: None, raising=False)
+    def prepend_n(_self: Any, _blocks: Any) -> None:
+        """What a vLLM that has it has."""
+
+    prepend_n.__module__ = FreeKVCacheBlockQueue.__module__
+    monkeypatch.setattr(FreeKVCacheBlockQueue, "prepend_n", prepend_n, raising=False)
     code, lines = examine({INTERVAL: "0"})
     assert 0 == code
     assert "retention: vLLM has it itself, and the plug-in stands aside" in lines
