@@ -61,17 +61,18 @@ def install(configuration: Configuration) -> None:
             count = sum(each.state in (State.FITS, State.PATCHED) for each in found)
             logger.info("swa_retention: %s is on, %d symbols of vLLM are patched", feature.name, count)
             promised += feature.patches
-            _announce(VARIABLES)
+    if promised:
+        _announce()
     if configuration.compressed_block_size_slots is not None and not installed(ASCEND):
         logger.warning("swa_retention: vLLM-Ascend is not installed, and %s changes no block size", COMPRESSED)
     activate(configuration, promised)
 
 
-def _announce(variables: Iterable[str]) -> None:
-    """Tell vLLM of variables: it warns of those that it does not know, or ends the start if it is told to."""
+def _announce() -> None:
+    """Tell vLLM of the variables: it warns of those that it does not know, or ends the start if it is told to."""
     from vllm.envs import environment_variables
 
-    for name in variables:
+    for name in VARIABLES:
         environment_variables.setdefault(name, partial(os.environ.get, name))
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 from attrs import frozen
 
+from swa_retention.compressed.prefix_block_size import compress_ratio
+
 SLOTTED = frozenset(
     {
         "vllm.v1.attention.backends.flash_attn",
@@ -87,7 +89,7 @@ def layout_of(tensor: Any, axes: tuple[int, int], blocks: int, spec: Any, is_slo
     """
     block_axis, slot_axis = axes
     rows, slots_per_row = tensor.shape[block_axis], tensor.shape[slot_axis]
-    ratio = max(1, getattr(spec, "compress_ratio", 1))
+    ratio = compress_ratio(spec)
     slots = rows // blocks * slots_per_row
     # vLLM's specs count a block's tokens, those of vLLM-Ascend its slots.
     if rows % blocks or spec.block_size not in (slots, slots * ratio):
