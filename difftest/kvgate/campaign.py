@@ -10,9 +10,10 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import cycle
+from itertools import count
+from typing import Protocol
 
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from kvgate.case import Case
 from kvgate.declared import explain
@@ -52,6 +53,28 @@ class Plan:
 
 
 @frozen
+class Trial:
+    """What came of one case."""
+
+    operations: int
+    """How many were performed."""
+    found: tuple[Found, ...] = ()
+    """Each with the case up to where it diverged; with a finding if that explains it."""
+
+
+class Trials(Protocol):
+    """Cases of one level, drawn, run and judged."""
+
+    def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
+        """Run the case that a seed stands for."""
+        ...
+
+    def smallest(self, found: Found, until: float) -> Found:
+        """The smallest case found by ``until`` that shows the same defect."""
+        ...
+
+
+@frozen
 class Outcome:
     """What a campaign ran and found."""
 
@@ -71,11 +94,39 @@ class Progress:
     found: int
 
 
-class Campaign:
-    """Runs a plan on a bench."""
+@define
+class BlockTrials:
+    """Cases of the block manager alone."""
 
-    def __init__(self, bench: Bench, plan: Plan) -> None:
-        self.bench = bench
+    bench: Bench
+    _generators: dict[Lane, Generator] = field(factory=dict, init=False)
+
+    def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
+        """Run the case that a seed stands for."""
+        if lane not in self._generators:
+            self._generators[lane] = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
+        case = draw_case(self._generators[lane], lane, seed, campaign_seed)
+        lockstep, divergences = run(self.bench, case.settings, case.operations)
+        found = (
+            Found(
+                divergence,
+                evolve(case, operations=tuple(lockstep.performed[: divergence.step + 1])),
+                finding=explain(divergence, lockstep),
+            )
+            for divergence in divergences
+        )
+        return Trial(len(lockstep.performed), tuple(found))
+
+    def smallest(self, found: Found, until: float) -> Found:
+        """The smallest case found by ``until`` that shows the same defect."""
+        return minimised(self.bench, found.divergence, found.case, until)
+
+
+class Campaign:
+    """Runs a plan: on a bench, or whatever else runs cases."""
+
+    def __init__(self, trials: Bench | Trials, plan: Plan) -> None:
+        self.trials: Trials = BlockTrials(trials) if isinstance(trials, Bench) else trials
         self.plan = plan
         self._tallies = {lane: Tally(lane.model.name, lane.preset, 0, 0) for lane in plan.lanes}
         self._found: dict[tuple[str, ...], Found] = {}
@@ -89,8 +140,8 @@ class Campaign:
         ended = "completed"
         operations = cases = 0
         try:
-            for lane, case in self._cases():
-                performed = self._judge(lane, case)
+            for lane, seed in self._turns():
+                performed = self._judge(lane, self.trials.trial(lane, seed, self.plan.seed))
                 operations += performed
                 cases += 1
                 report(Progress(operations, cases, len(self._found)))
@@ -112,35 +163,29 @@ class Campaign:
             time.monotonic() - started,
         )
 
-    def _cases(self) -> Iterator[tuple[Lane, Case]]:
-        generators = {
-            lane: Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features) for lane in self.plan.lanes
-        }
-        for index, (lane, generator) in enumerate(cycle(generators.items())):
-            yield lane, draw_case(generator, lane, f"{self.plan.seed}/{index // len(generators)}", self.plan.seed)
+    def _turns(self) -> Iterator[tuple[Lane, str]]:
+        for index in count() if self.plan.lanes else ():
+            for lane in self.plan.lanes:
+                yield lane, f"{self.plan.seed}/{index}"
 
-    def _judge(self, lane: Lane, case: Case) -> int:
-        """Run one case; returns how many operations it performed."""
-        lockstep, divergences = run(self.bench, case.settings, case.operations)
-        performed = len(lockstep.performed)
+    def _judge(self, lane: Lane, trial: Trial) -> int:
+        """Count what came of one case; returns how many operations it performed."""
         tally = self._tallies[lane]
-        self._tallies[lane] = evolve(tally, cases=tally.cases + 1, operations=tally.operations + performed)
-        for divergence in divergences:
-            known = explain(divergence, lockstep)
-            shown = evolve(case, operations=tuple(lockstep.performed[: divergence.step + 1]))
-            if known is not None:
-                seen = self._declared.get(known) or Found(divergence, shown, 0, known)
-                self._declared[known] = evolve(seen, times=seen.times + 1)
+        self._tallies[lane] = evolve(tally, cases=tally.cases + 1, operations=tally.operations + trial.operations)
+        for found in trial.found:
+            if found.finding is not None:
+                seen = self._declared.get(found.finding) or evolve(found, times=0)
+                self._declared[found.finding] = evolve(seen, times=seen.times + 1)
                 continue
-            kind = _kind(divergence)
+            kind = kind_of(found.divergence)
             if kind in self._found:
                 self._found[kind] = evolve(self._found[kind], times=self._found[kind].times + 1)
                 continue
             # Kept before it is minimised: whoever interrupts that has the case as it was.
-            self._found[kind] = Found(divergence, shown)
+            self._found[kind] = found
             if self.plan.minimises:
-                self._found[kind] = minimised(self.bench, divergence, shown, self._until)
-        return performed
+                self._found[kind] = self.trials.smallest(found, self._until)
+        return trial.operations
 
 
 def draw_case(generator: Generator, lane: Lane, seed: str, campaign_seed: int) -> Case:
@@ -153,22 +198,22 @@ def draw_case(generator: Generator, lane: Lane, seed: str, campaign_seed: int) -
 
 def minimised(bench: Bench, divergence: Divergence, case: Case, until: float = math.inf) -> Found:
     """The smallest case found by ``until`` that shows the same defect, told by what it violates and who saw it."""
-    wanted = _kind(divergence)
+    wanted = kind_of(divergence)
 
     def seen(operations: Iterable[Operation]) -> Divergence | None:
         lockstep, divergences = run(bench, case.settings, operations)
-        return next((d for d in divergences if _kind(d) == wanted and explain(d, lockstep) is None), None)
+        return next((d for d in divergences if kind_of(d) == wanted and explain(d, lockstep) is None), None)
 
     operations = minimise(case.operations, lambda candidate: seen(candidate) is not None, until)
     lockstep, divergences = run(bench, case.settings, operations)
-    again = next((d for d in divergences if _kind(d) == wanted), None)
+    again = next((d for d in divergences if kind_of(d) == wanted), None)
     if again is None:
         # It does not happen again: that is worth knowing, and the case as it was is all there is to show.
         return Found(divergence, case)
     return Found(again, evolve(case, operations=tuple(lockstep.performed[: again.step + 1])))
 
 
-def _kind(divergence: Divergence) -> tuple[str, ...]:
+def kind_of(divergence: Divergence) -> tuple[str, ...]:
     """What makes two divergences the same defect: who saw it, what it violates, and where, numbers aside."""
     detector, statement, subject = divergence.kind
     return detector, statement, re.sub(r"\d+", "#", subject)

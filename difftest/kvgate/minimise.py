@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 from attrs import evolve
 
 from kvreference.content import Keys
 from kvreference.operations import Admit, Arrive, Operation, Run, Sample, Schedule
 
-StillFails = Callable[[Sequence[Operation]], bool]
+O = TypeVar("O")
+StillFails = Callable[[Sequence[O]], bool]
+Simpler = Callable[[O], Iterable[O]]
+"""Simpler forms of an operation, the boldest first."""
 ATTEMPTS_MAX = 3000
 
 
-class _Attempts:
+class _Attempts(Generic[O]):
     """Asks whether a candidate still fails, and gives up after a limit."""
 
-    def __init__(self, still_fails: StillFails, until: float) -> None:
+    def __init__(self, still_fails: StillFails[O], until: float) -> None:
         self._still_fails = still_fails
         self._until = until
         self.left = ATTEMPTS_MAX
 
-    def __call__(self, candidate: Sequence[Operation]) -> bool:
+    def __call__(self, candidate: Sequence[O]) -> bool:
         if time.monotonic() > self._until:
             self.left = 0
         if self.left <= 0:
@@ -38,23 +42,30 @@ class _Attempts:
 
 
 def minimise(
-    operations: Sequence[Operation], still_fails: StillFails, until: float = math.inf
+    operations: Sequence[Operation], still_fails: StillFails[Operation], until: float = math.inf
 ) -> tuple[Operation, ...]:
     """A short list of operations for which ``still_fails`` holds, given that it holds for ``operations``.
 
     ``until`` is a time of ``time.monotonic``: what is shortest by then is returned.
     """
+    return minimise_with(operations, still_fails, simpler_operation, until)
+
+
+def minimise_with(
+    operations: Sequence[O], still_fails: StillFails[O], simpler: Simpler[O], until: float = math.inf
+) -> tuple[O, ...]:
+    """The same for operations of any kind, of which ``simpler`` knows what is simpler."""
     attempts = _Attempts(still_fails, until)
     current = tuple(operations)
     while attempts.left > 0:
-        smaller = _with_smaller_numbers(_with_fewer(current, attempts), attempts)
-        if smaller == current:
+        reduced = _with_smaller_numbers(_with_fewer(current, attempts), attempts, simpler)
+        if reduced == current:
             break
-        current = smaller
+        current = reduced
     return current
 
 
-def _with_fewer(operations: tuple[Operation, ...], attempts: _Attempts) -> tuple[Operation, ...]:
+def _with_fewer(operations: tuple[O, ...], attempts: _Attempts[O]) -> tuple[O, ...]:
     """Delete stretches of operations, from long ones down to single ones, for as long as something can go."""
     size = max(1, len(operations) // 2)
     while True:
@@ -71,14 +82,14 @@ def _with_fewer(operations: tuple[Operation, ...], attempts: _Attempts) -> tuple
         size = max(1, size // 2)
 
 
-def _with_smaller_numbers(operations: tuple[Operation, ...], attempts: _Attempts) -> tuple[Operation, ...]:
+def _with_smaller_numbers(operations: tuple[O, ...], attempts: _Attempts[O], simpler: Simpler[O]) -> tuple[O, ...]:
     """Try every simpler form of every operation, one at a time."""
     for index in range(len(operations)):
         progress = True
         while progress:
             progress = False
-            for simpler in _simpler(operations[index]):
-                candidate = (*operations[:index], simpler, *operations[index + 1 :])
+            for form in simpler(operations[index]):
+                candidate = (*operations[:index], form, *operations[index + 1 :])
                 if attempts(candidate):
                     operations = candidate
                     progress = True
@@ -86,7 +97,8 @@ def _with_smaller_numbers(operations: tuple[Operation, ...], attempts: _Attempts
     return operations
 
 
-def _simpler(operation: Operation) -> Iterator[Operation]:
+def simpler_operation(operation: Operation) -> Iterator[Operation]:
+    """Simpler forms of an operation of a block manager, the boldest first."""
     if isinstance(operation, Arrive):
         if operation.keys != Keys():
             yield evolve(operation, keys=Keys())
@@ -98,20 +110,20 @@ def _simpler(operation: Operation) -> Iterator[Operation]:
             yield evolve(operation, prompt=operation.prompt[:1])
             yield evolve(operation, prompt=operation.prompt[1:])
         for index, run in enumerate(operation.prompt):
-            for length in _smaller(run.length, 1):
+            for length in smaller(run.length, 1):
                 prompt = (*operation.prompt[:index], Run(run.first, length), *operation.prompt[index + 1 :])
                 yield evolve(operation, prompt=prompt)
     elif isinstance(operation, (Admit, Schedule)):
-        for tokens in _smaller(operation.tokens, 1):
+        for tokens in smaller(operation.tokens, 1):
             yield evolve(operation, tokens=tokens)
     elif isinstance(operation, Sample):
-        for drafts in _smaller(operation.drafts, 0):
+        for drafts in smaller(operation.drafts, 0):
             yield evolve(operation, drafts=drafts)
-        for accepted in _smaller(operation.accepted, 0):
+        for accepted in smaller(operation.accepted, 0):
             yield evolve(operation, accepted=accepted)
 
 
-def _smaller(number: int, least: int) -> Iterator[int]:
+def smaller(number: int, least: int) -> Iterator[int]:
     """Numbers below ``number``, the boldest first."""
     step = number - least
     while step > 0:

@@ -110,6 +110,7 @@ def _led_there(found: Found, operations_max: int) -> Iterator[str]:
         if index >= left_out:
             mark = ">" if index == len(operations) - 1 and not at_rest else " "
             told = "not legal here, so not performed" if answer is None else describe_answer(answer)
+            told = found.answers[index] if found.answers else told
             yield f"{mark} {index:4}  {_line(operation)} -> {printable(told, LINE_CHARACTERS_MAX)}"
     if at_rest:
         yield f"> {len(operations):4}  {_AT_REST}"

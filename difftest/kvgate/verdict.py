@@ -6,6 +6,7 @@ from attrs import field, frozen
 
 from kvgate.case import Case
 from kvgate.difference import Divergence
+from kvgate.scheduling.case import EngineCase
 
 
 @frozen
@@ -18,6 +19,10 @@ class Found:
     times: int = 1
     finding: str | None = None
     """The id of the declared finding that explains it, or None."""
+    answers: tuple[str, ...] = ()
+    """The reference's answers in words, where the case alone does not say them: it followed the system's choices."""
+    engine: EngineCase | None = None
+    """At the scheduler's level, what was done to the engine; ``case`` is then what it asked of its block manager."""
 
 
 @frozen

@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from attrs import frozen
+
 from kvgate.adapters.groups import group_specs, unsupported
+from kvgate.adapters.words import event_of, ids_of, in_our_words
+from kvgate.adapters.work_meter import WorkMeter, counted_hash
 from kvgate.errors import UsageError
 from kvreference.answers import (
     Answer,
@@ -27,8 +31,6 @@ from kvreference.answers import (
     Statistics,
     Success,
 )
-from kvreference.content import UNTAGGED, ExtraKey
-from kvreference.events import Cleared, Event, Removed, Stored
 from kvreference.geometry import Geometry
 from kvreference.operations import (
     Abort,
@@ -55,9 +57,19 @@ from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec
     from vllm.v1.request import Request
+
+
+@frozen
+class Given:
+    """What a waiting request brings: a hit, and what other nodes have for it."""
+
+    blocks: KVCacheBlocks
+    hit_tokens: int
+    external_tokens: int
+    loads: bool
 
 
 class Stock:
@@ -76,27 +88,16 @@ class Stock:
         from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
         from vllm.sampling_params import SamplingParams
         from vllm.utils.hashing import sha256
-        from vllm.v1.core.kv_cache_manager import KVCacheManager
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-        from vllm.v1.kv_cache_interface import KVCacheConfig
         from vllm.v1.request import Request
 
         self.settings = settings
         self.population = Population(settings)
         geometry = settings.geometry
         init_none_hash(sha256)
-        self.manager = KVCacheManager(
-            KVCacheConfig(num_blocks=settings.blocks, kv_cache_tensors=[], kv_cache_groups=self.groups(geometry)),
-            max_model_len=settings.tokens_max,
-            hash_block_size=geometry.grain_tokens,
-            max_num_batched_tokens=settings.chunk_tokens,
-            enable_caching=settings.caches,
-            use_eagle=any(group.lookahead for group in geometry.groups),
-            log_stats=True,
-            enable_kv_cache_events=settings.tells_events,
-        )
+        self.manager = self.build()
         self._requests: dict[int, Request] = {}
-        hasher = get_request_block_hasher(geometry.grain_tokens, sha256) if settings.caches else None
+        hasher = get_request_block_hasher(geometry.grain_tokens, counted_hash(sha256)) if settings.caches else None
         sampling = {reads: SamplingParams(skip_reading_prefix_cache=not reads) for reads in (True, False)}
 
         def new_request(operation: Arrive) -> Request:
@@ -127,9 +128,43 @@ class Stock:
         """The first of ``settings`` that this system does not have, and what it has instead; None if there is none."""
         return unsupported(settings)
 
+    def build(self) -> KVCacheManager:
+        """vLLM's block manager with the settings of this system."""
+        from vllm.v1.core.kv_cache_manager import KVCacheManager
+        from vllm.v1.kv_cache_interface import KVCacheConfig
+
+        settings, geometry = self.settings, self.settings.geometry
+        return KVCacheManager(
+            KVCacheConfig(num_blocks=settings.blocks, kv_cache_tensors=[], kv_cache_groups=self.groups(geometry)),
+            max_model_len=settings.tokens_max,
+            hash_block_size=geometry.grain_tokens,
+            max_num_batched_tokens=settings.chunk_tokens,
+            enable_caching=settings.caches,
+            use_eagle=any(group.lookahead for group in geometry.groups),
+            log_stats=True,
+            enable_kv_cache_events=settings.tells_events,
+        )
+
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
         """The groups as the block manager is given them."""
         return group_specs(geometry)
+
+    def found(self, request: Request) -> tuple[KVCacheBlocks, int]:
+        """The longest hit of a request: its blocks, and how many tokens."""
+        return self.manager.get_computed_blocks(request)
+
+    def let_in(self, request: Request, tokens: int, lookahead_tokens: int, given: Given) -> KVCacheBlocks | bool | None:
+        """Pass the gate and allocate: the blocks, None if the step does not fit, or False if the gate refuses."""
+        computed: dict[str, Any] = {
+            "num_new_computed_tokens": given.hit_tokens,
+            "new_computed_blocks": given.blocks,
+            "num_external_computed_tokens": given.external_tokens,
+        }
+        if self.settings.full_sequence_must_fit and not self.manager.can_fit_full_sequence(request, **computed):
+            return False
+        return self.manager.allocate_slots(
+            request, tokens, num_lookahead_tokens=lookahead_tokens, delay_cache_blocks=given.loads, **computed
+        )
 
     def partials_of(self, _blocks: KVCacheBlocks) -> tuple[Partial, ...]:
         """Where a hit ends inside blocks: nowhere in vLLM 0.20.2."""
@@ -144,6 +179,9 @@ class Stock:
 
     def roots(self) -> Mapping[str, object]:
         return {"manager": self.manager}
+
+    def count_work(self) -> WorkMeter:
+        return WorkMeter(self.manager)
 
     def apply(self, operation: Operation) -> Answer:
         answer = _PERFORM[type(operation)](self, operation)
@@ -173,7 +211,7 @@ class Stock:
         return Done()
 
     def _look_up(self, operation: LookUp) -> Hit:
-        blocks, tokens = self.manager.get_computed_blocks(self._requests[operation.request])
+        blocks, tokens = self.found(self._requests[operation.request])
         return Hit(tokens, ids_of(blocks), self.partials_of(blocks))
 
     def _admit(self, operation: Admit) -> Granted | Refused:
@@ -181,7 +219,7 @@ class Stock:
         ours, request = self.population[operation.request], self._requests[operation.request]
         blocks, hit, external = self.manager.empty_kv_cache_blocks, 0, 0
         if request.num_computed_tokens == 0:
-            blocks, hit = self.manager.get_computed_blocks(request)
+            blocks, hit = self.found(request)
             # The last token is computed here: now, or again after the load, unless its state could not be taken back.
             left = 0 if operation.loads and not self.settings.geometry.keeps_states else 1
             external = min(operation.external_tokens, request.num_tokens - hit - left)
@@ -190,30 +228,20 @@ class Stock:
                     "the system does not support transfers where states are kept in mode align: the scheduler of vLLM "
                     "0.20.2 asserts that there are no external tokens"
                 )
-        if self.settings.full_sequence_must_fit and not self.manager.can_fit_full_sequence(
-            request,
-            num_new_computed_tokens=hit,
-            new_computed_blocks=blocks,
-            num_external_computed_tokens=external,
-        ):
-            return Refused(hit, gate=True)
         # What was loaded is held, even if all of it is to be computed again: a prompt of one token.
         held = self._tables(operation.request)
         had = held if any(held) else ids_of(blocks)
         loads = operation.loads and external > 0
         start = request.num_computed_tokens + hit + external
-        granted = self.manager.allocate_slots(
+        granted = self.let_in(
             request,
             0 if loads else self.population.tokens_from(ours, start, operation.tokens),
-            num_new_computed_tokens=hit,
-            new_computed_blocks=blocks,
             # vLLM's scheduler gives a request without computed tokens no look-ahead slots.
-            num_lookahead_tokens=self.settings.lookahead_tokens if request.num_computed_tokens else 0,
-            num_external_computed_tokens=external,
-            delay_cache_blocks=loads,
+            self.settings.lookahead_tokens if request.num_computed_tokens else 0,
+            Given(blocks, hit, external, loads),
         )
-        if granted is None:
-            return Refused(hit, gate=False)
+        if granted is None or granted is False:
+            return Refused(hit, gate=granted is False)
         return Granted(hit, self._gained(operation.request, had, start), external, loads)
 
     def _schedule(self, operation: Schedule) -> Granted | Refused:
@@ -328,50 +356,6 @@ class Stock:
             found.append(block.block_id)
             block = block.next_free_block
         return found
-
-
-def in_our_words(taken: Any) -> Statistics:
-    """vLLM's prefix-cache statistics as an answer."""
-    return Statistics(
-        requests=taken.requests,
-        queries_tokens=taken.queries,
-        hits_tokens=taken.hits,
-        preempted_requests=taken.preempted_requests,
-        preempted_queries_tokens=taken.preempted_queries,
-        preempted_hits_tokens=taken.preempted_hits,
-        reset=taken.reset,
-    )
-
-
-def ids_of(blocks: KVCacheBlocks) -> BlockTable:
-    return tuple(tuple(group) for group in blocks.get_block_ids())
-
-
-def event_of(event: Any) -> Event:
-    """vLLM's KV event in the gate's words. Extra keys arrive without their domains."""
-    from vllm.distributed.kv_events import AllBlocksCleared, BlockStored
-
-    if isinstance(event, AllBlocksCleared):
-        return Cleared()
-    group = event.group_idx
-    contents = tuple((group, block_hash) for block_hash in event.block_hashes)
-    if not isinstance(event, BlockStored):
-        (content,) = contents
-        return Removed(content)
-    parent = event.parent_block_hash
-    return Stored(
-        group=group,
-        contents=contents,
-        parent=None if parent is None else (group, parent),
-        tokens=tuple(event.token_ids),
-        block_size_tokens=event.block_size,
-        lora=event.lora_name,
-        extra_keys=tuple(_untagged(keys) for keys in event.extra_keys or [None] * len(contents)),
-    )
-
-
-def _untagged(keys: tuple[Any, ...] | None) -> tuple[ExtraKey, ...]:
-    return tuple(ExtraKey(UNTAGGED, *key) if isinstance(key, tuple) else ExtraKey(UNTAGGED, key) for key in keys or ())
 
 
 _PERFORM: dict[type, Callable[[Stock, Any], Answer]] = {

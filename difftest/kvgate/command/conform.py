@@ -82,7 +82,7 @@ def _never(tally: Counter[str]) -> list[str]:
 def _driven(
     mechanism: Mechanism, operations: int, seed: int, tally: Counter[str], say: Callable[[str], None]
 ) -> dict[str, Any]:
-    from kvgate.conformance import drive
+    from kvgate.drift import drive
     from kvgate.models import load
 
     models = [load(name) for name in mechanism.models]
@@ -99,7 +99,7 @@ def _driven(
 
 def _explored(mechanism: Mechanism, tally: Counter[str], say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     """A row for each tiny model; an interrupt is raised after the row of the model that it stopped."""
-    from kvgate.conformance import explore
+    from kvgate.drift import explore
     from kvgate.explorer.exploration import INTERRUPTED as BY_HAND
     from kvgate.explorer.exploration import Limits, Sighting
     from kvgate.explorer.tiny import SHALLOW

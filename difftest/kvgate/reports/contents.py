@@ -23,6 +23,8 @@ DECLARED_MAX = 20
 
 CLAIMS = {
     "lockstep": "every answer, and the observable state after every operation, is the reference's",
+    "following": "every answer, and the observable state after every operation, is that of the reference which follows "
+    "the system's choice among free blocks; order apart",
     "check": "the KV-INV statements hold in the system's state after every operation",
     "ghost": "whatever a computed token reads is in its slot (KV-MEM)",
     "leak": "once no request is alive, nothing of any request remains (KV-LEAK)",

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from kvgate.draws import Seeded
 from kvgate.generators import PRESETS, Generator
 from kvgate.models import Model
+from kvgate.scheduling.case import EngineCase, Stage
+from kvgate.scheduling.operations import Operation
 from kvreference.content import Keys
 from kvreference.operations import Abort
-from kvreference.scheduler.operations import Operation, Reply, Step, Submit
+from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.scheduler.room import blocks_to_run
 from kvreference.settings import Settings
 
 STEPS = 150
 _ANSWERS_MAX = 40
-
-
-@frozen
-class EngineCase:
-    """Enough to run one run again."""
-
-    settings: Settings
-    running_max: int
-    operations: tuple[Operation, ...]
 
 
 def draw_engine_case(model: Model, preset: str, seed: str) -> EngineCase:
@@ -33,7 +26,7 @@ def draw_engine_case(model: Model, preset: str, seed: str) -> EngineCase:
     settings = generator.settings(draw)
     running_max = min(draw.integer(1, settings.requests_max), settings.chunk_tokens)
     operations = tuple(_operation(generator, settings, draw) for _ in range(STEPS))
-    return EngineCase(settings, running_max, operations)
+    return EngineCase(settings, Stage(running_max), operations, model.name, preset, seed)
 
 
 def _operation(generator: Generator, settings: Settings, draw: Seeded) -> Operation:

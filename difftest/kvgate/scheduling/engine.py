@@ -21,12 +21,13 @@ from kvgate.lockstep import Lockstep
 from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
+from kvgate.scheduling.case import Stage
+from kvgate.scheduling.operations import Operation as SchedulerOperation
 from kvgate.scheduling.progress import ProgressMonitor
 from kvreference.answers import Answer, Done
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Arrive, Dispatch, Operation, Sample
 from kvreference.population import Status
-from kvreference.scheduler.operations import Operation as SchedulerOperation
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
@@ -42,14 +43,13 @@ class Stop(Exception):  # noqa: N818
 class Engine:
     """One run. After the first divergence nothing more can be performed: the states mean nothing from there on."""
 
-    def __init__(
-        self, settings: Settings, running_max: int, subject: str = "stock", with_reference: bool = True
-    ) -> None:
+    def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
         self.settings = settings
+        self.stage = stage
         self.subject = SUBJECTS[subject]
         self.subject.install()
         with self.subject.while_built(settings):
-            self.scheduler: Any = new_scheduler(settings, running_max)
+            self.scheduler: Any = new_scheduler(settings, stage)
         self.followed = self.subject.followed(settings, self.scheduler)
         monitors: list[Monitor] = [GhostMemory(settings), LeakMonitor(settings)]
         self.lockstep = Lockstep(self.followed, Manager(settings) if with_reference else None, monitors)

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from attrs import evolve
 
-from kvgate.conformance import explore
+from kvgate.drift import explore
 from kvgate.explorer.exploration import INTERRUPTED
 from kvgate.explorer.scheduler_world import Shop, TinyScheduler
 from kvgate.explorer.search import Search
@@ -185,7 +185,7 @@ def test_an_interrupt_is_exit_code_130(kvgate: Kvgate, monkeypatch: pytest.Monke
     def at_once(*_arguments: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kvgate.conformance.drive", at_once)
+    monkeypatch.setattr("kvgate.drift.drive", at_once)
     assert 130 == kvgate("conform").code
 
 

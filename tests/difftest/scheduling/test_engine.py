@@ -18,6 +18,7 @@ pytest.importorskip("vllm")
 from kvgate.declared import explain
 from kvgate.difference import Divergence
 from kvgate.models import load
+from kvgate.scheduling.case import Stage
 from kvgate.scheduling.drawn import draw_engine_case
 from kvgate.scheduling.engine import Engine
 from kvreference.geometry import Geometry, Group
@@ -60,7 +61,7 @@ def differences(model: str) -> tuple[Counter[str], int]:
     for preset in ("tiny", "hostile", "legal"):
         for seed in range(CASES):
             case = draw_engine_case(load(model), preset, str(seed))
-            engine = Engine(case.settings, case.running_max)
+            engine = Engine(case.settings, case.stage)
             for divergence in run(engine, case.operations):
                 found[explain(divergence, engine.lockstep) or f"undeclared {divergence.difference.statement}"] += 1
             followed += len(engine.lockstep.performed)
@@ -88,12 +89,12 @@ def broken(monkeypatch: pytest.MonkeyPatch, name: str, replacement: Callable[...
 
     original = getattr(Scheduler, name)
     monkeypatch.setattr(Scheduler, name, lambda *arguments, **more: replacement(original, *arguments, **more))
-    return Engine(settings, 8)
+    return Engine(settings, Stage(8))
 
 
 def test_as_it_is_nothing_is_found() -> None:
     """The run that the breaks are tried on: two requests that need more than there is, and preempt each other."""
-    engine = Engine(SETTINGS, 8)
+    engine = Engine(SETTINGS, Stage(8))
     assert [] == undeclared(engine, STEPS)
     assert "Preempt" in {type(operation).__name__ for operation in engine.lockstep.performed}
 
@@ -154,7 +155,7 @@ def test_drafts_that_were_rejected_are_taken_back(monkeypatch: pytest.MonkeyPatc
     geometry = Geometry((Group("full", 16, lookahead=True),))
     settings = Settings(geometry, blocks=40, tokens_max=160, chunk_tokens=64, drafts_max=2)
     steps = (PROMPTS[0], *(Step((Reply(accepted=step % 2, token=5000 + 10 * step, drafts=2),)) for step in range(8)))
-    assert [] == undeclared(Engine(settings, 8), steps)
+    assert [] == undeclared(Engine(settings, Stage(8)), steps)
     found = run(broken(monkeypatch, "update_from_output", keeps, settings), steps)
     assert {"KV-SYS-02"} == {each.difference.statement for each in found}
 
@@ -164,7 +165,7 @@ def test_a_gate_that_never_opens_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> N
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
     monkeypatch.setattr(KVCacheManager, "can_fit_full_sequence", lambda *_all, **_more: False)
-    engine = Engine(SETTINGS, 8, with_reference=False)
+    engine = Engine(SETTINGS, Stage(8), with_reference=False)
     (found,) = run(engine, STEPS)
     assert ("progress", "KV-LIVE-03", 2) == (found.detector, found.difference.statement, engine.steps)
     told = "13 blocks are free; request 0 waits (waiting), 0 of 40 tokens computed, holds 0 blocks; request 1 waits"
@@ -175,7 +176,7 @@ def test_a_request_that_can_never_fit_is_a_hang() -> None:
     """vLLM 0.20.2 takes it in, and then serves nobody behind it (vllm-project/vllm#35541)."""
     steps = (Submit(Arrive(0, (Run(0, 150),)), 5), Submit(Arrive(1, (Run(1000, 10),)), 5), Step(), Step(), Step())
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
-    (found,) = run(Engine(settings, 8), steps)
+    (found,) = run(Engine(settings, Stage(8)), steps)
     assert ("progress", "KV-LIVE-03") == (found.detector, found.difference.statement)
     assert "4 blocks are free; request 0 waits (waiting), 0 of 150 tokens computed" in found.difference.got
 
@@ -184,6 +185,6 @@ def test_an_abort_lets_others_on() -> None:
     """What stood still because of it moves again: no hang is told of what is over."""
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
     steps = (Submit(Arrive(0, (Run(0, 150),)), 5), Submit(Arrive(1, (Run(1000, 10),)), 2), Step(), Abort(0))
-    engine = Engine(settings, 8)
+    engine = Engine(settings, Stage(8))
     assert [] == undeclared(engine, (*steps, *(Step((Reply(token=7),)) for _ in range(4))))
     assert {} == engine.scheduler.requests

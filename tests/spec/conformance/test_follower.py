@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from kvgate.campaign import Lane, draw_case
-from kvgate.conformance import DriftError, Followed, Tally
+from kvgate.drift import DriftError, Followed, Tally
 from kvgate.generators import PRESETS, Generator
 from kvgate.models import load
 from kvreference.attention import Kind

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kvgate.conformance import Driven, Followed, Tally, drive
+from kvgate.drift import Driven, Followed, Tally, drive
 from kvgate.models import load
 from kvreference.answers import Copy, Hit
 from kvreference.block_pool import BlockPool

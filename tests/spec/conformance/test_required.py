@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from attrs import evolve
 
-from kvgate.conformance import Driven, Followed, Tally, drive
+from kvgate.drift import Driven, Followed, Tally, drive
 from kvgate.models import load
 from kvreference import hit_lookup, manager, prefix_cache, tables
 from kvreference.answers import Copies, Copy, Done, Hit, Partial, Refused, Success

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.scheduling.names import number_in
-from kvgate.adapters.stock import Stock, event_of, ids_of, in_our_words
+from kvgate.adapters.stock import Stock
+from kvgate.adapters.words import event_of, ids_of, in_our_words
 from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Success
 from kvreference.operations import (
     Abort,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.groups import group_specs
+from kvgate.scheduling.case import Stage
 from kvreference.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def _model_config(tokens_max: int) -> Any:
         return ModelConfig(model=folder, skip_tokenizer_init=True, dtype="float32", max_model_len=tokens_max)
 
 
-def new_scheduler(settings: Settings, running_max: int) -> Scheduler:
-    """vLLM's scheduler for these settings, with at most ``running_max`` requests running at once.
+def new_scheduler(settings: Settings, stage: Stage) -> Scheduler:
+    """vLLM's scheduler for these settings.
 
     A step computes at most ``settings.chunk_tokens`` tokens, of one request or of all together.
     """
@@ -64,7 +65,7 @@ def new_scheduler(settings: Settings, running_max: int) -> Scheduler:
         model_config=_model_config(settings.tokens_max),
         cache_config=cache,
         scheduler_config=SchedulerConfig(
-            max_num_seqs=running_max,
+            max_num_seqs=stage.running_max,
             max_num_batched_tokens=settings.chunk_tokens,
             max_model_len=settings.tokens_max,
             enable_chunked_prefill=True,

@@ -1,0 +1,59 @@
+"""``kvgate fetch``: published releases into the cache."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvgate.errors import UsageError
+
+
+def fetch(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME…", help="native@VERSION, native for the newest, or vllm-ascend.", show_default=False
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="Say which are known, and which are here.")] = False,
+) -> None:
+    """Fetch published releases from the package registry, to be systems under test.
+
+    They are unpacked into a cache and never installed: what is in the environment stays as it is. KVGATE_CACHE names
+    another folder than ~/.cache/kvgate.
+
+    Examples:
+
+      kvgate fetch native@0.23.0 native@0.22.1
+
+      kvgate fetch vllm-ascend
+
+      kvgate fetch --list
+    """
+    from kvgate.command.progress import progress_line
+    from kvgate.releases import fetch as fetch_release
+    from kvgate.releases import release_named
+
+    if show:
+        typer.echo(_listing())
+        return
+    if not names:
+        raise UsageError("nothing to fetch: name a release, or see kvgate fetch --list")
+    wanted = [release_named(name) for name in names]
+    for release in wanted:
+        was_here = release.is_here
+        with progress_line() as line:
+            line.say(f"{release.name} …")
+            folder = fetch_release(release, line.say)
+        typer.echo(f"{release.name} {'was' if was_here else 'is'} in {folder}")
+
+
+def _listing() -> str:
+    from kvgate.releases import RELEASES, cache
+
+    lines = [f"in {cache()}:"]
+    for release in RELEASES.values():
+        state = "fetched" if release.is_here else "-"
+        lines.append(f"  {release.name:<18} {release.distribution:<12} {state}")
+    return "\n".join(lines)

@@ -1,0 +1,18 @@
+"""Conformance as one call: is somebody's KV-cache allocator what the specification says?
+
+    import kvgate.conformance
+
+    def test_conforms():
+        report = kvgate.conformance.run(build, models=["full", "swa"])
+        assert report.passed, report.text()
+
+``build`` makes a system of given settings (see ``kvgate.system``). Nothing is raised: what goes wrong is in the report.
+"""
+
+from __future__ import annotations
+
+from kvgate.conformance.call import replay, run
+from kvgate.conformance.capabilities import Capabilities
+from kvgate.conformance.report import Report
+
+__all__ = ["Capabilities", "Report", "replay", "run"]

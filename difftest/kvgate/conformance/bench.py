@@ -1,0 +1,89 @@
+"""The bench of a third party's system: only what it has is asked of it, in its own order if it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve, field, frozen
+
+from kvgate.conformance.capabilities import Capabilities
+from kvgate.conformance.following import FollowingManager, GoesFirst
+from kvgate.conformance.unordered import UnorderedComparison
+from kvgate.difference import Divergence
+from kvgate.errors import UsageError
+from kvgate.lockstep import Lockstep
+from kvgate.monitors.monitor import Monitor
+from kvgate.runner import Bench
+from kvgate.system import System
+from kvreference.manager import Manager
+from kvreference.operations import Operation
+from kvreference.settings import Settings
+
+FOLLOWING = "following"
+"""The detector that compares a system of any order with the reference behind it."""
+
+
+class Asked(Lockstep):
+    """A lockstep in which only what the system has is performed."""
+
+    def __init__(
+        self, system: System, reference: Manager | None, monitors: Sequence[Monitor], capabilities: Capabilities
+    ) -> None:
+        super().__init__(system, reference, monitors)
+        self.capabilities = capabilities
+
+    def perform(self, operation: Operation) -> Divergence | None:
+        if not self.capabilities.allows(operation):
+            return None
+        return super().perform(operation)
+
+
+class Following(Asked):
+    """A lockstep in which the system goes first, and the reference follows its choice of blocks."""
+
+    def __init__(
+        self, system: System, settings: Settings, monitors: Sequence[Monitor], capabilities: Capabilities
+    ) -> None:
+        first = GoesFirst(system)
+        super().__init__(first, FollowingManager(settings, first), monitors, capabilities)
+        self.comparison = UnorderedComparison(self.comparison.retains)
+
+    def perform(self, operation: Operation) -> Divergence | None:
+        divergence = super().perform(operation)
+        if divergence is None or divergence.detector != "lockstep":
+            return divergence
+        return evolve(divergence, detector=FOLLOWING)
+
+
+@frozen
+class ConformanceBench(Bench):
+    """Builds what judges a third party's system."""
+
+    capabilities: Capabilities = field(factory=Capabilities)
+
+    def set_up(self, settings: Settings) -> Lockstep:
+        """A fresh system with fresh judges; the settings lose what the system does not have.
+
+        Raises:
+            UsageError: the system does not support the settings, or they speak of an order that it does not promise.
+            SystemUnavailableError: it cannot be built.
+        """
+        fitted = self.capabilities.fitted(settings)
+        if self.capabilities.order == "any":
+            _refuse_order(fitted)
+        lockstep = super().set_up(fitted)
+        if self.capabilities.order == "any":
+            return Following(lockstep.system, fitted, lockstep.monitors, self.capabilities)
+        return Asked(lockstep.system, lockstep.reference, lockstep.monitors, self.capabilities)
+
+
+def _refuse_order(settings: Settings) -> None:
+    """Some mechanisms are about order, or name blocks that stand in no table."""
+    speaks = {
+        "scratch first": settings.scratch_first,
+        "a pinned tier": settings.pin_drop_blocks_min is not None,
+        "hits that end inside blocks": any(group.copies for group in settings.geometry.groups),
+    }
+    for what, is_on in speaks.items():
+        if is_on:
+            raise UsageError(f"{what}: compared for systems that promise vLLM's order alone (order='vllm')")

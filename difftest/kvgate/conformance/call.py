@@ -1,0 +1,128 @@
+"""The one call, and the one that runs again what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import evolve
+
+from kvgate import trace
+from kvgate.campaign import Campaign, Progress
+from kvgate.case import Case
+from kvgate.conformance.bench import FOLLOWING, ConformanceBench
+from kvgate.conformance.capabilities import Capabilities
+from kvgate.conformance.report import Report
+from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.profiles import PROFILES, models_named, plan
+from kvgate.runner import GATE, MONITORS
+from kvgate.runner import run as run_case
+from kvgate.system import Factory
+from kvgate.systems import Loaded, load_system
+from kvgate.verdict import Found, Tally, Verdict
+
+
+def run(
+    adapter: Factory | str,
+    *,
+    models: Sequence[str] = (),
+    profile: str = "quick",
+    capabilities: Capabilities | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+    operations: int | None = None,
+    name: str | None = None,
+    progress: Callable[[Progress], None] = lambda _progress: None,
+) -> Report:
+    """Drive an allocator and the specification through the same operations, and say whether they agree.
+
+    Args:
+        adapter: What builds a system: a callable that takes ``Settings``, or its name, ``module:callable``.
+        models: Names of models (see ``kvgate check --help``) or JSON files; those of the gate unless given.
+        profile: How much: one of ``PROFILES``.
+        capabilities: What the allocator has; everything, in vLLM's order, unless said otherwise.
+        seed: What every case follows from.
+        seconds: A time budget.
+        operations: How many operations, instead of what the profile says.
+        name: How the report calls the system.
+        progress: Is told now and then how far it is.
+
+    Nothing is raised but ``KeyboardInterrupt`` before the first case; a campaign that is interrupted reports what it
+    has. A report with an error has not passed, and neither has one of nothing.
+    """
+    has = capabilities or Capabilities()
+    called = name or _name_of(adapter)
+
+    def drive(system: Loaded) -> Verdict:
+        if profile not in PROFILES:
+            raise UsageError(f"unknown profile {profile!r}: give one of {', '.join(PROFILES)}")
+        planned = plan(profile, models_named(models), seed=seed, seconds=seconds)
+        planned = evolve(planned, operations=operations or planned.operations)
+        outcome = Campaign(bench_for(system.factory, has), planned).run(progress)
+        return Verdict(
+            system=called,
+            version=system.version,
+            profile=profile,
+            seed=seed,
+            detectors=_detectors(has),
+            tallies=outcome.tallies,
+            found=outcome.found,
+            declared=outcome.declared,
+            seconds=outcome.seconds,
+            ended=outcome.ended,
+        )
+
+    return _reported(adapter, has, Verdict(called, "unknown", profile, seed, _detectors(has)), drive)
+
+
+def replay(adapter: Factory | str, file: Path | str, *, capabilities: Capabilities | None = None) -> Report:
+    """Run again what a report has written. The capabilities must be those that it was found with."""
+    has = capabilities or Capabilities()
+    called = _name_of(adapter)
+
+    def drive(system: Loaded) -> Verdict:
+        stored = trace.read(Path(file))
+        header = stored.header
+        lockstep, divergences = run_case(bench_for(system.factory, has), header.settings, stored.operations)
+        case = Case(header.settings, stored.operations, header.model, header.preset, header.seed)
+        return Verdict(
+            system=called,
+            version=system.version,
+            profile="replay",
+            seed=header.seed,
+            detectors=_detectors(has),
+            tallies=(Tally(header.model, header.preset, 1, len(lockstep.performed)),),
+            found=tuple(
+                Found(divergence, evolve(case, operations=tuple(lockstep.performed[: divergence.step + 1])))
+                for divergence in divergences
+            ),
+        )
+
+    return _reported(adapter, has, Verdict(called, "unknown", "replay", 0, _detectors(has)), drive)
+
+
+def bench_for(factory: Factory, capabilities: Capabilities) -> ConformanceBench:
+    """What judges a system with these capabilities."""
+    follows = capabilities.order == "any"
+    return ConformanceBench(factory, MONITORS if follows else GATE, capabilities)
+
+
+def _reported(
+    adapter: Factory | str, capabilities: Capabilities, nothing: Verdict, drive: Callable[[Loaded], Verdict]
+) -> Report:
+    """The report of what ``drive`` sees, or of why it saw ``nothing``."""
+    try:
+        system = load_system(adapter) if isinstance(adapter, str) else Loaded(nothing.system, "unknown", adapter)
+        return Report(drive(system), capabilities, bench_for(system.factory, capabilities))
+    except (UsageError, SystemUnavailableError) as error:
+        return Report(nothing, capabilities, error=str(error))
+    except Exception as error:
+        return Report(nothing, capabilities, error=f"{type(error).__name__}: {error}")
+
+
+def _name_of(adapter: Factory | str) -> str:
+    return adapter if isinstance(adapter, str) else str(getattr(adapter, "__qualname__", type(adapter).__qualname__))
+
+
+def _detectors(capabilities: Capabilities) -> tuple[str, ...]:
+    return (FOLLOWING, *MONITORS) if capabilities.order == "any" else GATE

@@ -1,0 +1,131 @@
+"""What a conformance run says: one object, told as text, as JSON or as JUnit's XML."""
+
+from __future__ import annotations
+
+from json import dumps, loads
+from pathlib import Path
+from xml.etree import ElementTree
+
+from attrs import asdict, evolve, field, frozen
+
+from kvgate import trace
+from kvgate.conformance.capabilities import Capabilities
+from kvgate.reports import formats
+from kvgate.reports.wording import printable
+from kvgate.runner import MONITORS, Bench
+from kvgate.story import describe_answer
+from kvgate.trace import Header, Line, Trace, Violated
+from kvgate.verdict import Found, Verdict
+
+NOT_TESTED = (
+    "Scheduling: requests are driven as a scheduler would, without a scheduler.",
+    "Mechanisms that no model of this run has, and context parallelism.",
+    "The worker: what it would read and write is modelled, no tensor is touched.",
+)
+ERROR_CHARACTERS_MAX = 2000
+
+
+@frozen
+class Report:
+    """The outcome of a conformance run."""
+
+    verdict: Verdict
+    capabilities: Capabilities
+    bench: Bench | None = field(default=None, repr=False)
+    """What it was run on; None if nothing was run."""
+    error: str | None = None
+    """Why nothing, or not everything, was run; None if everything was."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was run, to its end or its time budget, and nothing was found."""
+        ended = self.verdict.ended in ("completed", "time budget")
+        return self.error is None and ended and self.verdict.agrees and self.verdict.operations > 0
+
+    def text(self) -> str:
+        """The report for a person: outcome, claims, what was tested, the stories, what was not tested."""
+        told = formats.render(self._shown, "text", not_tested=self._not_tested, reproducers={})
+        return told if self.error is None else f"not run: {printable(self.error, ERROR_CHARACTERS_MAX)}\n\n{told}"
+
+    def json(self) -> str:
+        """The report for a program, in the form of ``kvgate check --format json``."""
+        document = loads(formats.render(self._shown, "json", not_tested=self._not_tested, reproducers={}))
+        document |= {"passed": self.passed, "error": self.error, "capabilities": asdict(self.capabilities)}
+        return dumps(document, indent=1)
+
+    def junit(self) -> str:
+        """The report for a test dashboard."""
+        told = formats.render(self._shown, "junit", not_tested=self._not_tested, reproducers={})
+        return told if self.error is None else _with_error(told, self.error)
+
+    def write(self, directory: Path | str) -> tuple[Path, ...]:
+        """Write the report in every format, and a reproducer for each divergence; returns the files.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        folder = Path(directory)
+        reproducers = {}
+        for index, found in enumerate(self.verdict.found):
+            path = folder / f"divergence-{index + 1}.jsonl"
+            trace.write(_trace_of(found, self.verdict, self.capabilities), path)
+            reproducers[index] = path
+        written = formats.write(self._shown, folder, not_tested=self._not_tested, reproducers=reproducers)
+        return (*written, *reproducers.values())
+
+    @property
+    def _shown(self) -> Verdict:
+        return evolve(self.verdict, found=tuple(map(self._answered, self.verdict.found)))
+
+    def _answered(self, found: Found) -> Found:
+        """With the answers of the reference that followed the system, which nobody could work out without it."""
+        if self.bench is None or self.capabilities.order == "vllm":
+            return found
+        answers = []
+        lockstep = self.bench.set_up(found.case.settings)
+        for operation in found.case.operations:
+            lockstep.perform(operation)
+            expected = lockstep.answers[0]
+            answers.append("nothing" if expected is None else describe_answer(expected))
+        return evolve(found, answers=tuple(answers))
+
+    @property
+    def _not_tested(self) -> tuple[str, ...]:
+        return (*self.capabilities.absent(), *NOT_TESTED)
+
+
+def _with_error(junit: str, error: str) -> str:
+    """The document with a test case that could not be run."""
+    suites = ElementTree.fromstring(junit.encode())
+    suite = suites.find("testsuite")
+    assert suite is not None, "a report has a suite"
+    case = ElementTree.SubElement(suite, "testcase", classname="kvgate.conformance", name="run")
+    ElementTree.SubElement(case, "error", message=printable(error, ERROR_CHARACTERS_MAX))
+    for element in (suites, suite):
+        for count in ("tests", "errors"):
+            element.set(count, str(int(element.get(count, "0")) + 1))
+    ElementTree.indent(suites)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(suites, encoding="unicode")}\n'
+
+
+def _trace_of(found: Found, verdict: Verdict, capabilities: Capabilities) -> Trace:
+    """The trace of what was found; without the reference's answers, which it did not give of itself."""
+    case, divergence = found.case, found.divergence
+    settings = capabilities.fitted(case.settings)
+    if capabilities.order == "vllm":
+        fitted = evolve(case, settings=settings)
+        return trace.trace_of(fitted, divergence, verdict.system, verdict.version, verdict.detectors)
+    difference = divergence.difference
+    header = Header(
+        trace.FORMAT,
+        trace.VERSION,
+        settings,
+        case.model,
+        case.preset,
+        case.seed,
+        verdict.system,
+        verdict.version,
+        MONITORS,
+        Violated(divergence.detector, difference.statement, difference.subject),
+    )
+    return Trace(header, tuple(map(Line, case.operations)))

@@ -1,0 +1,105 @@
+"""Trying a defect: the trial must be caught by one of its statements, and its control must be silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from enum import Enum
+
+from attrs import evolve, frozen
+
+from kvgate.corpus.bug import Bug, Trial
+from kvgate.corpus.play import Played, Told, first_news, line_of, play
+from kvgate.corpus.scenario import Scenario
+from kvgate.mutants.mutant import Mutant
+from kvgate.systems import Loaded
+
+Load = Callable[[str], Loaded]
+"""Loads a system by its name."""
+
+
+class State(str, Enum):
+    """What became of a defect."""
+
+    CAUGHT = "caught"
+    NOT_CAUGHT = "not caught"
+    NOT_RUN = "not run"
+
+
+@frozen
+class Result:
+    """What the gate says of one trial of one defect. Plain values, for it may come from another process."""
+
+    bug: str
+    trial: int
+    state: State
+    code: str
+    """Whose code was run: a system, and what was planted in it."""
+    version: str = ""
+    detector: str = ""
+    statement: str = ""
+    finding: str = ""
+    """The declared finding that it is, where the published code has it and it is declared."""
+    says: str = ""
+    """The gate's own words; or why it is not caught, or was not run."""
+    control: str = ""
+    """What is different in the control, and that nothing was found there."""
+    operations: int = 0
+    seconds: float = 0.0
+
+
+def attempt(bug: Bug, index: int, load: Load) -> Result:
+    """Run one trial and its control."""
+    return tried(bug.id, index, bug.trials[index], load)
+
+
+def tried(bug: str, index: int, trial: Trial, load: Load) -> Result:
+    """Run a trial and its control, and judge both."""
+    loaded = load(trial.system)
+    played = _played(trial.scenario, loaded, trial.mutants)
+    result = Result(
+        bug,
+        index,
+        State.NOT_CAUGHT,
+        trial.code,
+        loaded.version,
+        operations=played.operations,
+        seconds=played.seconds,
+    )
+    caught = _caught(trial, played)
+    if isinstance(caught, str):
+        return evolve(result, says=caught)
+    result = evolve(
+        result,
+        detector=caught.divergence.detector,
+        statement=caught.divergence.difference.statement,
+        finding=caught.finding or "",
+        says=line_of(caught.divergence),
+    )
+    control = trial.control
+    alarms = list(first_news(_played(control.scenario, load(control.system), control.mutants)))
+    if alarms:
+        return evolve(result, says=f"found without the defect too ({control.what}): {alarms[0]}")
+    return evolve(result, state=State.CAUGHT, control=f"{control.what}: nothing found")
+
+
+def _played(scenario: Scenario, loaded: Loaded, mutants: Sequence[Mutant]) -> Played:
+    with ExitStack() as planted:
+        for mutant in mutants:
+            planted.enter_context(mutant.applied())
+        return play(scenario, loaded)
+
+
+def _caught(trial: Trial, played: Played) -> Told | str:
+    """What caught the defect; or why nothing did.
+
+    A planted fault is caught by what nothing else explains. Published code may show a declared finding: that is it.
+    """
+    told = played.news if trial.mutants else [*played.news, *played.told]
+    wanted = [each for each in told if each.divergence.difference.statement in trial.statements]
+    if wanted:
+        return wanted[0]
+    expected = " or ".join(trial.statements)
+    if told:
+        return f"{expected} was expected to be violated, and something else was: {line_of(told[0].divergence)}"
+    return f"{expected} was expected to be violated, and nothing was found"

@@ -1,0 +1,174 @@
+"""The work monitor: what a decode step costs, counted in operations and never in seconds.
+
+A step that gains, gives up, caches and forgets as many blocks as another does the same work, at any length of the
+context and whatever the pool holds. So the same step is compared with itself, at every length that a run comes to: if
+it takes more hashes, more entries of a block table, more links of the free queue or more entries of the cached map than
+it took before, something goes over what is there already. And what a request offers to the cache is remembered: nothing
+is offered twice in one admission.
+
+Work that grows by less than ``SLACK`` operations over all lengths of a run is not seen, nor what an operation costs
+inside: a copy of a list counts as the entries that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Protocol
+
+from attrs import frozen
+
+from kvgate.difference import Difference
+from kvgate.monitors.monitor import Step
+from kvgate.system import System
+from kvreference.answers import Granted
+from kvreference.operations import OfRequest, Preempt, Sample, Schedule
+from kvreference.population import Request
+from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
+
+SLACK = 8
+"""By how many operations two steps that look the same may differ."""
+_EMPTY = Snapshot({}, [], [], 0, [], dict)
+
+Shape = tuple[object, ...]
+
+
+@frozen
+class Work:
+    """What a system did for one operation."""
+
+    hashes: int
+    """Block hashes computed."""
+    tables: tuple[int, ...]
+    """Per group, entries of block tables read or written."""
+    links: int
+    """Links of free queues followed or changed."""
+    entries: int
+    """Entries of cached maps read, written or gone over."""
+    offers: tuple[Hashable, ...] = ()
+    """What was offered to the cache, in order: equal for the same block or boundary of a request."""
+
+    def counted(self) -> Iterator[tuple[str, int]]:
+        """Each counter in words."""
+        yield "hashes", self.hashes
+        for group, entries in enumerate(self.tables):
+            yield f"table entries in group {group}", entries
+        yield "links of the free queue", self.links
+        yield "entries of the cached map", self.entries
+
+
+class Meter(Protocol):
+    """Counts what a system does."""
+
+    def take(self) -> Work:
+        """What it did since this was last asked."""
+        ...
+
+
+class Counts(Protocol):
+    """A system that can count its work. Its class must have this: the gate asks before it builds one."""
+
+    def count_work(self) -> Meter:
+        """Count from now on."""
+        ...
+
+
+@frozen
+class Least:
+    """The least that one counter showed for a step of one shape."""
+
+    count: int
+    context_tokens: int
+    blocks_free: int
+
+
+class WorkMonitor:
+    """Watches one system through its meter."""
+
+    name = "work"
+
+    def __init__(self, settings: Settings, meter: Meter) -> None:
+        self.settings = settings
+        self.meter = meter
+        self._least: dict[tuple[Shape, str], Least] = {}
+        self._offered: dict[int, set[Hashable]] = {}
+        """Per request, what it offered since it was let in."""
+        self._before = _EMPTY
+        self._computed: dict[int, tuple[int, int]] = {}
+        """Per request, how many of its tokens were computed before this step, and how many it had."""
+
+    def observe(self, step: Step) -> Difference | None:
+        """Judge what the operation took."""
+        work = self.meter.take()
+        found = None
+        if isinstance(step.operation, OfRequest):
+            number = step.operation.request
+            found = self._offers(number, work)
+            request = step.population.alive.get(number)
+            if isinstance(step.operation, Preempt) or request is None:
+                self._offered.pop(number, None)
+            if found is None and request is not None:
+                found = self._compare(step, request, work)
+            self._remember(number, request)
+        self._before = step.snapshot
+        return found
+
+    def at_rest(self, system: System) -> Iterable[Difference]:
+        """Nothing: every step was judged when it was done."""
+        del system
+        return ()
+
+    def _remember(self, number: int, request: Request | None) -> None:
+        if request is None:
+            self._computed.pop(number, None)
+        else:
+            self._computed[number] = request.tokens_computed, len(request.tokens)
+
+    def _offers(self, number: int, work: Work) -> Difference | None:
+        offered = self._offered.setdefault(number, set())
+        for offer in work.offers:
+            if offer in offered:
+                got = f"again, among {len(work.offers)} offers in one step"
+                return Difference("KV-WORK-01", f"request {number}: {offer}", "offered once since it was let in", got)
+            offered.add(offer)
+        return None
+
+    def _compare(self, step: Step, request: Request, work: Work) -> Difference | None:
+        shape = self._shape(step, request)
+        if shape is None:
+            return None
+        context, free = len(request.tokens), step.snapshot.blocks_free
+        for counter, count in work.counted():
+            least = self._least.get((shape, counter))
+            if least is None or count < least.count:
+                self._least[shape, counter] = Least(count, context, free)
+            elif count > least.count + SLACK:
+                where = f"a context of {context} tokens, {free} blocks free"
+                there = f"a context of {least.context_tokens} tokens, {least.blocks_free} blocks free"
+                what = "an answer" if isinstance(step.operation, Sample) else "a decode step"
+                expected = f"{least.count}, as the same step took at {there}"
+                return Difference("KV-WORK-02", f"{counter} of {what}", expected, f"{count} at {where}")
+        return None
+
+    def _shape(self, step: Step, request: Request) -> Shape | None:
+        """What must be equal for two steps to be the same; None for what is no part of decoding."""
+        computed, tokens = self._computed.get(request.number, (0, 0))
+        if isinstance(step.operation, Sample):
+            grain = self.settings.geometry.grain_tokens
+            return "answer", len(request.tokens) // grain - tokens // grain
+        if not (isinstance(step.operation, Schedule) and isinstance(step.answer, Granted)):
+            return None
+        if computed < request.prompt_tokens:
+            return None
+        return "decode", request.tokens_computed - computed, *self._changes(step, request.number)
+
+    def _changes(self, step: Step, number: int) -> Iterator[object]:
+        """What a step did to the request's tables and to the pool."""
+        before, after = self._before, step.snapshot
+        for old, new in zip(before.tables.get(number, ()), after.tables.get(number, ()), strict=False):
+            kept = len(old)
+            yield len(new) - kept
+            yield sum(was != now for was, now in zip(old, new, strict=False))
+        contents = [(was, now) for was, now in zip(before.contents, after.contents, strict=False) if was != now]
+        yield sum(now is not None for _, now in contents), sum(was is not None for was, _ in contents)
+        yield len({*after.begun} ^ {*before.begun}), len(after.copies), len(after.pinned.blocks ^ before.pinned.blocks)

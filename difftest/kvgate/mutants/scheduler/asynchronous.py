@@ -1,0 +1,40 @@
+"""Mutants of the asynchronous scheduler: what it assumes of steps whose output it does not know yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvgate.mutants.mutant import breaks
+from kvgate.mutants.scheduler.edited import Put, call
+
+_ASYNC = "vllm.v1.core.sched.async_scheduler:AsyncScheduler"
+
+_CACHED_WITH_PLACEHOLDERS = Put(
+    "self.kv_cache_manager.cache_blocks", "self.kv_cache_manager.cache_blocks(request, request.num_computed_tokens)"
+)
+
+
+@breaks(f"{_ASYNC}._update_after_schedule", violates="KV-SYS-02")
+def next_token_is_not_expected(original: Any, self: Any, output: Any) -> None:
+    """A step in flight is not expected to answer a token."""
+    original(self, output)
+    for name in output.num_scheduled_tokens:
+        self.requests[name].num_output_placeholders = 0
+
+
+@breaks(f"{_ASYNC}._update_request_with_output", violates="KV-SYS-02")
+def answered_token_is_still_expected(original: Any, self: Any, request: Any, tokens: Any) -> Any:
+    """A token that was answered still counts as expected."""
+    expected = request.num_output_placeholders
+    answered = original(self, request, tokens)
+    if not answered[1]:
+        request.num_output_placeholders = expected
+    return answered
+
+
+@breaks(f"{_ASYNC}._update_after_schedule", violates="KV-SYS-02", needs=("drafts",))
+def drafts_in_flight_are_not_expected(original: Any, self: Any, output: Any) -> None:
+    """Drafts that are computed in a step in flight are not expected to hold."""
+    original(self, output)
+    for name, drafts in output.scheduled_spec_decode_tokens.items():
+        self.requests[name].num_output_placeholders -= len(drafts)

@@ -1,0 +1,207 @@
+"""A run written down: what both sides answered and how they stood, operation by operation.
+
+A case is performed once more, for a divergence is data that does not hold the states it was found in. The recorder
+stands between a lockstep and its system, so it records whatever drives the lockstep: a stored case or a scheduler.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from kvgate.case import Case
+from kvgate.difference import Divergence
+from kvgate.lockstep import Lockstep
+from kvgate.reports.page.names import Named, Names
+from kvgate.runner import Bench
+from kvgate.system import System
+from kvreference.answers import Answer
+from kvreference.manager import Manager
+from kvreference.operations import Arrive, Operation, Sample
+from kvreference.population import Population, Status
+from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
+
+FRAMES_MAX = 300
+"""How many of the last operations are recorded with their states."""
+CELLS_MAX = 1_000_000
+"""How many blocks, over all operations, are recorded: fewer operations of a large pool."""
+
+
+@frozen
+class Side:
+    """What one side answered, and how it stood afterwards."""
+
+    answer: Answer | None
+    raised: str = ""
+    """What it raised instead of answering."""
+    snapshot: Snapshot | None = None
+    contents: tuple[Named | None, ...] = ()
+    """Per block, what it holds."""
+
+
+@frozen
+class Standing:
+    """Where a request stands."""
+
+    status: Status
+    tokens: int
+    tokens_computed: int
+    preemptions: int
+
+
+@frozen
+class Frame:
+    """One operation."""
+
+    index: int
+    operation: Operation
+    reference: Side | None
+    """None where the system does what the reference cannot follow."""
+    system: Side
+    requests: Mapping[int, Standing]
+    """Those alive, after the operation."""
+
+
+@frozen
+class Recording:
+    """A run, as far as it is recorded."""
+
+    settings: Settings
+    operations: tuple[Operation, ...]
+    """All that were performed."""
+    frames: tuple[Frame, ...]
+    """The last of them, with their states."""
+    divergences: tuple[Divergence, ...]
+    """What was found while it was recorded."""
+
+    @property
+    def left_out(self) -> int:
+        """How many operations at the beginning are not recorded."""
+        return len(self.operations) - len(self.frames)
+
+
+class Recorder:
+    """Writes down what happens in one lockstep, from now on."""
+
+    def __init__(self, lockstep: Lockstep, settings: Settings) -> None:
+        self.lockstep = lockstep
+        self.settings = settings
+        self.names = Names()
+        self._reference: Manager | None = Manager(settings)
+        self._frames: deque[Frame] = deque(maxlen=max(2, min(FRAMES_MAX, CELLS_MAX // settings.blocks)))
+        self._now: tuple[Operation, Answer | None] | None = None
+        self._expected: Answer | None = None
+        self.system = lockstep.system
+        lockstep.system = Watched(self.system, self)
+
+    def recording(self, divergences: Sequence[Divergence] = ()) -> Recording:
+        """What was recorded so far."""
+        return Recording(self.settings, tuple(self.lockstep.performed), tuple(self._frames), tuple(divergences))
+
+    def begins(self, operation: Operation) -> None:
+        """The system is about to perform an operation."""
+        reference = self._reference
+        if reference is not None and reference.population.resolve(operation) != operation:
+            reference = self._reference = None
+        self._expected = None
+        if reference is not None:
+            self._expected = reference.apply(operation)
+            if isinstance(operation, (Arrive, Sample)):
+                self.names.arrived(reference, operation.request)
+        self._now = (operation, None)
+
+    def answered(self, operation: Operation, answer: Answer) -> None:
+        """The system has performed it."""
+        self._now = (operation, answer)
+
+    def raised(self, error: BaseException) -> None:
+        """The system did not."""
+        if self._now is not None:
+            self._keep(Side(self._now[1], f"{type(error).__name__}: {error}"), None)
+
+    def stands(self, snapshot: Snapshot) -> None:
+        """How the system stands; asked for once behind an operation, and again by whoever judges it at rest."""
+        if self._now is not None:
+            self._keep(Side(self._now[1]), snapshot)
+
+    def _keep(self, theirs: Side, snapshot: Snapshot | None) -> None:
+        assert self._now is not None, "something was performed"
+        operation, reference = self._now[0], self._reference
+        self._now = None
+        ours = None
+        if reference is not None:
+            state = reference.snapshot()
+            if snapshot is not None:
+                self.names.relate(state, snapshot)
+            ours = Side(self._expected, "", state, self.names.in_reference(state))
+        if snapshot is not None:
+            theirs = Side(theirs.answer, theirs.raised, snapshot, self.names.in_system(snapshot))
+        population = self.system.population if reference is None else reference.population
+        self._frames.append(Frame(len(self.lockstep.performed) - 1, operation, ours, theirs, _standings(population)))
+
+
+def _standings(population: Population) -> dict[int, Standing]:
+    return {
+        number: Standing(request.status, len(request.tokens), request.tokens_computed, request.preemptions)
+        for number, request in population.alive.items()
+    }
+
+
+class Watched:
+    """A system that a recorder listens to."""
+
+    def __init__(self, system: System, recorder: Recorder) -> None:
+        self._system = system
+        self._recorder = recorder
+
+    @property
+    def population(self) -> Population:
+        """The system's own."""
+        return self._system.population
+
+    @population.setter
+    def population(self, population: Population) -> None:
+        self._system.population = population
+
+    def apply(self, operation: Operation) -> Answer:
+        """What the system answers."""
+        self._recorder.begins(operation)
+        try:
+            answer = self._system.apply(operation)
+        except (Exception, SystemExit) as error:
+            self._recorder.raised(error)
+            raise
+        self._recorder.answered(operation, answer)
+        return answer
+
+    def snapshot(self) -> Snapshot:
+        """How the system stands."""
+        try:
+            snapshot = self._system.snapshot()
+        except (Exception, SystemExit) as error:
+            self._recorder.raised(error)
+            raise
+        self._recorder.stands(snapshot)
+        return snapshot
+
+    def roots(self) -> Mapping[str, object]:
+        """The system's own."""
+        return self._system.roots()
+
+    def name_of(self, request: int) -> str:
+        """The system's own."""
+        return self._system.name_of(request)
+
+
+def record(bench: Bench, case: Case) -> Recording:
+    """Perform a case once more, and write it down."""
+    lockstep = bench.set_up(case.settings)
+    recorder = Recorder(lockstep, case.settings)
+    for operation in case.operations:
+        divergence = lockstep.perform(operation)
+        if divergence is not None:
+            return recorder.recording([divergence])
+    return recorder.recording(lockstep.close())

@@ -1,0 +1,112 @@
+"""Runs of an engine as a campaign asks for them: drawn from a seed, judged, and made small where something is found."""
+
+from __future__ import annotations
+
+import math
+
+from attrs import evolve, frozen
+
+from kvgate.campaign import Lane, Trial, kind_of
+from kvgate.case import Case
+from kvgate.declared import explain
+from kvgate.difference import Difference, Divergence
+from kvgate.errors import UsageError
+from kvgate.scheduling.case import EngineCase
+from kvgate.scheduling.drawn import draw_engine_case, fits
+from kvgate.scheduling.engine import Engine
+from kvgate.scheduling.operations import Submit
+from kvgate.scheduling.shorten import shortest
+from kvgate.verdict import Found
+
+MONITORS = ("ghost", "leak", "progress", "scheduler")
+"""What judges an engine without the reference."""
+GATE = ("lockstep", *MONITORS)
+"""What judges an engine."""
+
+
+@frozen
+class EngineBench:
+    """An engine's system under test, and what judges it."""
+
+    subject: str = "stock"
+    """What stands under the scheduler, by its name in ``kvgate.adapters.scheduling.subjects``."""
+    detectors: tuple[str, ...] = GATE
+
+    def set_up(self, case: EngineCase) -> Engine:
+        """A fresh engine with fresh judges.
+
+        Raises:
+            UsageError: it does not support what the case asks for.
+        """
+        try:
+            return Engine(case.settings, case.stage, self.subject, with_reference="lockstep" in self.detectors)
+        except UsageError:
+            raise
+        except ValueError as error:
+            raise UsageError(f"the scheduler does not support the settings it was given: {error}") from error
+
+
+@frozen
+class EngineRun:
+    """What came of one case."""
+
+    engine: Engine
+    divergences: tuple[Divergence, ...]
+    performed: int
+    """How many operations of the case were performed."""
+
+
+def run_case(bench: EngineBench, case: EngineCase) -> EngineRun:
+    """Perform the operations of a case until one diverges, and judge what remains."""
+    engine = bench.set_up(case)
+    for number, operation in enumerate(case.operations, start=1):
+        divergence = engine.perform(operation)
+        if divergence is not None:
+            return EngineRun(engine, (divergence,), number)
+    return EngineRun(engine, tuple(engine.close()), len(case.operations))
+
+
+@frozen
+class EngineTrials:
+    """Cases of a scheduler on its block manager."""
+
+    bench: EngineBench = EngineBench()
+
+    def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
+        """Run the case that a seed stands for."""
+        case = draw_engine_case(lane.model, lane.preset, seed)
+        run = run_case(self.bench, case)
+        return Trial(len(run.engine.lockstep.performed), tuple(found_in(run, case, campaign_seed)))
+
+    def smallest(self, found: Found, until: float) -> Found:
+        """The smallest case found by ``until`` that shows the same defect."""
+        assert found.engine is not None, "what an engine found has its case"
+        wanted = kind_of(found.divergence)
+
+        def again(case: EngineCase) -> Found | None:
+            if not all(fits(case.settings, each) for each in case.operations if isinstance(each, Submit)):
+                # A scheduler that takes in what can never run shows another defect than the one that was found.
+                return None
+            try:
+                seen = found_in(run_case(self.bench, case), case, found.case.seed)
+            except UsageError:
+                return None
+            return next((each for each in seen if kind_of(each.divergence) == wanted and each.finding is None), None)
+
+        least = again(shortest(found.engine, lambda case: again(case) is not None, until))
+        return found if least is None else evolve(least, times=found.times)
+
+
+def found_in(run: EngineRun, case: EngineCase, campaign_seed: int) -> list[Found]:
+    """What a run found, each with the case up to where it diverged, and what was asked of the block manager there."""
+    shown = evolve(case, operations=case.operations[: run.performed])
+    lockstep = run.engine.lockstep
+    return [
+        Found(
+            divergence,
+            Case(case.settings, tuple(lockstep.performed[: divergence.step + 1]), case.model, case.preset, campaign_seed),
+            finding=explain(divergence, lockstep),
+            engine=shown,
+        )
+        for divergence in run.divergences
+    ]
