@@ -29,7 +29,7 @@ class Divergence:
     operation: Operation | None
     """The operation as it was resolved; None for what was found at the end."""
     detector: str
-    """Who found it: lockstep, check, ghost or leak."""
+    """Who found it: lockstep, check, ghost, leak or work."""
     difference: Difference
 
     @property

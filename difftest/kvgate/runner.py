@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from attrs import frozen
 
+from kvgate.dialects import reference_for
 from kvgate.difference import Divergence
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.lockstep import Lockstep
@@ -13,18 +15,18 @@ from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
+from kvgate.monitors.work import WorkMonitor
 from kvgate.system import Factory, System
-from kvreference.manager import Manager
 from kvreference.operations import Operation
 from kvreference.settings import Settings
 
-MONITORS = ("check", "ghost", "leak")
+MONITORS = ("check", "ghost", "leak", "work")
 """What judges a system without the reference."""
 
 DETECTORS = ("lockstep", *MONITORS)
 """Everything that can find a defect: the comparison with the reference, and the monitors."""
 
-GATE = ("lockstep", "ghost", "leak")
+GATE = ("lockstep", "ghost", "leak", "work")
 """What the gate uses: in lockstep a state equals one that satisfies the invariants, so ``check`` would add nothing."""
 
 
@@ -40,6 +42,12 @@ class Bench:
     detectors: tuple[str, ...] = GATE
     """Among ``DETECTORS``."""
 
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The detectors that can judge this system: its work only if its class says that it counts it."""
+        counts = hasattr(self.factory, "count_work")
+        return tuple(detector for detector in self.detectors if detector != "work" or counts)
+
     def set_up(self, settings: Settings) -> Lockstep:
         """A fresh system with fresh judges.
 
@@ -54,8 +62,13 @@ class Bench:
             monitors.append(GhostMemory(settings))
         if "leak" in self.detectors:
             monitors.append(LeakMonitor(settings))
-        reference = Manager(settings) if "lockstep" in self.detectors else None
-        return Lockstep(self._build(settings), reference, monitors)
+        system = self._build(settings)
+        reference = reference_for(system)(settings) if "lockstep" in self.detectors else None
+        if "work" in self.judges:
+            # Who says that it can count is asked to; the protocol of a system has no more than everybody has.
+            counting: Any = system
+            monitors.append(WorkMonitor(settings, counting.count_work()))
+        return Lockstep(system, reference, monitors)
 
     def _build(self, settings: Settings) -> System:
         try:

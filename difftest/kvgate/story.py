@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvgate.case import Case
+from kvgate.difference import Divergence
 from kvgate.reports.contrast import contrast
 from kvgate.reports.wording import consecutive, counted, printable, quoted, spans
 from kvgate.systems import BUILT_IN
@@ -59,6 +60,11 @@ ITEMS_MAX = 6
 LINE_CHARACTERS_MAX = 300
 """How long the line of one operation may be."""
 _AT_REST = "every request has ended, and what remains is judged"
+_WITHOUT_OPERATION = {
+    "progress": "the scheduler takes a step, and it is judged whether anybody gets on",
+    "scheduler": "the scheduler's books are compared with what was done",
+}
+"""What is judged where no single operation is, by who judges."""
 
 
 def tell(
@@ -72,12 +78,11 @@ def tell(
 ) -> str:
     """The whole story, as lines for a terminal. The command to paste names ``reproducer``, the trace file."""
     divergence, difference = found.divergence, found.divergence.difference
-    operation = divergence.operation
     ours, theirs = contrast(difference.expected, difference.got)
     return "\n".join(
         (
             f"{difference.statement}: {divergence.sentence}",
-            f"step {divergence.step}: {_AT_REST if operation is None else _line(operation)}",
+            f"step {divergence.step}: {judged(divergence)}",
             f"expected: {printable(difference.expected)}",
             f"got: {printable(difference.got)}",
             f"smallest difference: {printable(difference.subject)}: {ours} | {theirs}",
@@ -88,10 +93,18 @@ def tell(
     )
 
 
+def judged(divergence: Divergence) -> str:
+    """The operation that diverges; or what is judged, where no single one does."""
+    if divergence.operation is not None:
+        return _line(divergence.operation)
+    return _WITHOUT_OPERATION.get(divergence.detector, _AT_REST)
+
+
 def headline(found: Found) -> str:
     """The story in one line: the guarantee's id, the step and the operation."""
     divergence = found.divergence
-    what = "at rest" if divergence.operation is None else _line(divergence.operation)
+    at_rest = divergence.operation is None and divergence.detector not in _WITHOUT_OPERATION
+    what = "at rest" if at_rest else judged(divergence)
     return f"{divergence.difference.statement} at step {divergence.step}: {what}"
 
 
@@ -113,7 +126,7 @@ def _led_there(found: Found, operations_max: int) -> Iterator[str]:
             told = found.answers[index] if found.answers else told
             yield f"{mark} {index:4}  {_line(operation)} -> {printable(told, LINE_CHARACTERS_MAX)}"
     if at_rest:
-        yield f"> {len(operations):4}  {_AT_REST}"
+        yield f"> {len(operations):4}  {judged(found.divergence)}"
 
 
 def _answered(case: Case) -> Iterator[tuple[Operation, Answer | None]]:
@@ -127,10 +140,15 @@ def _answered(case: Case) -> Iterator[tuple[Operation, Answer | None]]:
 def _again(reproducer: Path | None, system: str, preloads: Sequence[str]) -> tuple[str, ...]:
     if reproducer is None:
         return ("to see it again: no trace file was written",)
+    return "to see it again:", f"  {command_to_replay(reproducer, system, preloads)}"
+
+
+def command_to_replay(reproducer: Path, system: str, preloads: Sequence[str]) -> str:
+    """What to paste in order to see it again."""
     # A trace is not trusted to name code of one's own.
     options = [] if system in BUILT_IN else ["--sut", system]
     options += [part for path in preloads for part in ("--preload", path)]
-    return "to see it again:", f"  {printable(shlex.join(['kvgate', 'replay', str(reproducer), *options]), 1000)}"
+    return printable(shlex.join(["kvgate", "replay", str(reproducer), *options]), 1000)
 
 
 def _circumstances(found: Found, system: str, version: str) -> Iterator[str]:

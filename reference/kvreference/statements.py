@@ -72,9 +72,13 @@ _SENTENCES = {
     "KV-LIVE-02": "A running request gets a token within a bound.",
     "KV-LIVE-03": "Nothing spins: no sequence of steps returns to the same state without progress.",
     "KV-WORK-01": "A request offers each block and each boundary to the cache at most once per admission.",
+    "KV-WORK-02": "A decode step that gains, gives up and caches as many blocks as another takes the same hash, table, "
+    "queue and map operations, whatever the length of the context.",
     "KV-SYS-01": "No legal operation raises.",
     "KV-SYS-02": "A scheduler asks its block manager for what is legal alone, and knows of every request what was "
     "done: its tokens, how many are computed, whether it runs.",
+    "KV-SYS-03": "A step tells its worker of exactly whom it computes for, all of their blocks, from which token on, how "
+    "many and which drafts, of everybody who ended, and stays within its limits.",
 }
 
 STATEMENTS = MappingProxyType(_SENTENCES)

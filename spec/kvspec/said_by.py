@@ -51,6 +51,7 @@ _SAID_BY = {
     "KV-WORK-01": ("caching:register",),
     "KV-SYS-01": ("population:Population.resolve",),
     "KV-SYS-02": ("population:Population.settle",),
+    "KV-SYS-03": (),
 }
 
 SAID_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(_SAID_BY)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from allocator import PagedAllocator
-
+from examples.paged.allocator import Page, PagedAllocator
 from kvgate.conformance import Capabilities
 from kvreference.answers import Answer, Done, Granted, Hit, Refused, Success
 from kvreference.attention import Kind
@@ -20,6 +19,7 @@ from kvreference.snapshot import Snapshot
 CAPABILITIES = Capabilities(
     order="any", drafts=False, gate=False, keys=False, events=False, statistics=False, common_prefix=False
 )
+"""Pages in an order of its own, and none of what only some allocators have."""
 
 
 class Adapter:
@@ -59,7 +59,7 @@ class Adapter:
                 return Success(self.allocator.clear())
         return Done()
 
-    def _find(self, request: Request) -> list:
+    def _find(self, request: Request) -> list[Page]:
         return self.allocator.find(request.tokens, "") if request.reads_cache else []
 
     def _grow(self, request: Request, hit: int, budget: int) -> Answer:
@@ -85,9 +85,7 @@ class Adapter:
             free=[page.number for page in free],
             blocks_free=len(free),
             contents=[None, *(page.key for page in pages)],
-            read_entries=lambda: {
-                key: [page.number for page in pages] for key, pages in self.allocator.cache.items()
-            },
+            read_entries=lambda: {key: [page.number for page in pages] for key, pages in self.allocator.cache.items()},
         )
 
     def roots(self) -> Mapping[str, object]:

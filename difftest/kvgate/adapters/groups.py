@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
@@ -17,6 +17,16 @@ from kvreference.settings import Settings
 
 if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec, KVCacheSpec
+
+
+@frozen
+class Words:
+    """What the specs of a release are told, and in which words; without more those of vLLM 0.20.2."""
+
+    ratio: str = "compress_ratio"
+    """What they call the number of tokens in a slot."""
+    flags_drafts: bool = True
+    """Whether groups say that a draft layer lives in them."""
 
 
 def unsupported(settings: Settings) -> str | None:
@@ -63,28 +73,28 @@ def _alike(group: Group) -> object:
     return evolve(group, lookahead=False)
 
 
-def group_specs(geometry: Geometry) -> list[KVCacheGroupSpec]:
+def group_specs(geometry: Geometry, words: Words | None = None) -> list[KVCacheGroupSpec]:
     """The groups as vLLM's block manager is given them."""
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 
     compressed = any(group.compress_ratio > 1 for group in geometry.groups)
     # vLLM flags one group of DeepSeek-V4. Of other models it flags none, and takes that for all, states included.
     flagged = not all(group.lookahead or group.keeps_states for group in geometry.groups)
+    words = words or Words()
+    flags = [{"is_eagle_group": flagged and group.lookahead} if words.flags_drafts else {} for group in geometry.groups]
     return [
-        KVCacheGroupSpec([f"layer.{index}"], _spec(group, compressed), is_eagle_group=flagged and group.lookahead)
-        for index, group in enumerate(geometry.groups)
+        KVCacheGroupSpec([f"layer.{index}"], _spec(group, compressed, words), **flag)
+        for index, (group, flag) in enumerate(zip(geometry.groups, flags, strict=True))
     ]
 
 
-def _spec(group: Group, compressed: bool) -> KVCacheSpec:
+def _spec(group: Group, compressed: bool, words: Words) -> KVCacheSpec:
     """One group; in a ``compressed`` model windows are kept like latent attention."""
     import torch
     from vllm.v1.kv_cache_interface import (
         ChunkedLocalAttentionSpec,
         FullAttentionSpec,
         MambaSpec,
-        MLAAttentionSpec,
-        SlidingWindowMLASpec,
         SlidingWindowSpec,
     )
 
@@ -105,6 +115,12 @@ def _spec(group: Group, compressed: bool) -> KVCacheSpec:
     window = group.window_tokens or 0
     if group.kind is Kind.CHUNKED_LOCAL:
         return ChunkedLocalAttentionSpec(attention_chunk_size=window, **shape)
+    if not compressed:
+        sliding = group.kind is Kind.SLIDING_WINDOW
+        return SlidingWindowSpec(sliding_window=window, **shape) if sliding else FullAttentionSpec(**shape)
+    # Older releases have none of these.
+    from vllm.v1.kv_cache_interface import MLAAttentionSpec, SlidingWindowMLASpec
+
     if group.kind is Kind.SLIDING_WINDOW:
-        return (SlidingWindowMLASpec if compressed else SlidingWindowSpec)(sliding_window=window, **shape)
-    return MLAAttentionSpec(compress_ratio=group.compress_ratio, **shape) if compressed else FullAttentionSpec(**shape)
+        return SlidingWindowMLASpec(sliding_window=window, **shape)
+    return MLAAttentionSpec(**shape, **{words.ratio: group.compress_ratio})

@@ -19,7 +19,7 @@ _SPECS = "vllm.v1.kv_cache_interface"
 _ATTENTION = ("block_size", "num_kv_heads", "head_size", "dtype", "kv_quant_mode", "page_size_padded")
 _COMPRESSED = ("cache_dtype_str", "alignment", "compress_ratio", "model_version")
 
-PINNED: Mapping[str, tuple[str, ...]] = {
+PINNED: Mapping[str, tuple[str, ...] | None] = {
     f"{_MANAGER}.__init__": (
         "self",
         "kv_cache_config",
@@ -88,26 +88,40 @@ PINNED: Mapping[str, tuple[str, ...]] = {
 """``module:symbol`` to the names of its parameters, in order."""
 
 
-def drift(pinned: Mapping[str, tuple[str, ...]] = PINNED) -> list[str]:
-    """What differs between the vLLM that is installed and the pinned one, a sentence each.
+def drift(pinned: Mapping[str, tuple[str, ...] | None] = PINNED) -> list[str]:
+    """What differs between the vLLM that is found and the pinned one, a sentence each.
 
     Raises:
         ImportError: a module is there and cannot be imported.
     """
     found = []
     for path, expected in pinned.items():
-        module, _, symbol = path.partition(":")
-        try:
-            value = importlib.import_module(module)
-            for part in symbol.split("."):
-                value = getattr(value, part)
-        except (ModuleNotFoundError, AttributeError) as error:
-            if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
-                raise
-            found.append(f"{path} is not there")
+        parameters = parameters_of(path)
+        if parameters == expected:
             continue
-        # Only callables are pinned, which mypy cannot know of what getattr returned.
-        parameters = tuple(inspect.signature(value).parameters)  # type: ignore[arg-type]
-        if parameters != expected:
+        if parameters is None:
+            found.append(f"{path} is not there")
+        elif expected is None:
+            found.append(f"{path} is there, and was not when this was pinned")
+        else:
             found.append(f"{path} takes ({', '.join(parameters)}), pinned is ({', '.join(expected)})")
     return found
+
+
+def parameters_of(path: str) -> tuple[str, ...] | None:
+    """The names of the parameters of ``module:symbol``; None if it is not there.
+
+    Raises:
+        ImportError: its module is there and cannot be imported.
+    """
+    module, _, symbol = path.partition(":")
+    try:
+        value = importlib.import_module(module)
+        for part in symbol.split("."):
+            value = getattr(value, part)
+    except (ModuleNotFoundError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
+            raise
+        return None
+    # Only callables are pinned, which mypy cannot know of what getattr returned.
+    return tuple(inspect.signature(value).parameters)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from kvgate.system import System
 from kvreference.answers import Answer, BlockTable, Hit
-from kvreference.block_pool import BlockPool
+from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import CachedMap, Content
 from kvreference.geometry import Geometry
 from kvreference.holdings import Holdings
@@ -98,8 +98,8 @@ class FollowingPool(BlockPool):
         lost: list[Content] = []
         spoken_for = set(wanted)
         for block in wanted:
-            free = list(self.free)
-            if block not in free:
+            if block is None or not self._is_free(block):
+                free = list(self.free)
                 block = next((other for other in free if other not in spoken_for), free[0])
             self.free.remove(block)
             content = self._forget(block)
@@ -108,6 +108,9 @@ class FollowingPool(BlockPool):
             self.references[block] = 1
             taken.append(block)
         return taken, lost
+
+    def _is_free(self, block: int) -> bool:
+        return NULL < block < len(self.references) and self.references[block] == 0
 
     def reset(self) -> bool:
         succeeded = super().reset()

@@ -5,7 +5,7 @@ Everything is spelled out, so a trial is the same everywhere and always; nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from attrs import field, frozen
@@ -15,7 +15,7 @@ from kvgate.runner import GATE
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.operations import Operation as EngineOperation
 from kvreference.content import Keys
-from kvreference.operations import Admit, Arrive, Finish, Operation, Run, Schedule
+from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Run, Schedule
 from kvreference.settings import Settings
 
 
@@ -76,3 +76,11 @@ def ended(
     """The same, and the request ends."""
     yield from prefilled(request, prompt, chunk, keys, cached=cached)
     yield Finish(request)
+
+
+def dispatched(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """The same, with each step sent to the worker before the next: where steps matter."""
+    for operation in operations:
+        yield operation
+        if isinstance(operation, (Admit, Schedule)):
+            yield Dispatch()

@@ -12,8 +12,8 @@ inside: a copy of a list counts as the entries that are read.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 from attrs import frozen
 
@@ -27,7 +27,7 @@ from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
 SLACK = 8
-"""By how many operations two steps that look the same may differ."""
+"""By how many operations two steps that look the same may differ, besides one for each block that changes hands."""
 _EMPTY = Snapshot({}, [], [], 0, [], dict)
 
 Shape = tuple[object, ...]
@@ -137,12 +137,14 @@ class WorkMonitor:
         shape = self._shape(step, request)
         if shape is None:
             return None
+        # Of several blocks with the same content one is looked for: whether there are others takes an operation more.
+        slack = SLACK + len(_changed(self._before.contents, step.snapshot.contents))
         context, free = len(request.tokens), step.snapshot.blocks_free
         for counter, count in work.counted():
             least = self._least.get((shape, counter))
             if least is None or count < least.count:
                 self._least[shape, counter] = Least(count, context, free)
-            elif count > least.count + SLACK:
+            elif count > least.count + slack:
                 where = f"a context of {context} tokens, {free} blocks free"
                 there = f"a context of {least.context_tokens} tokens, {least.blocks_free} blocks free"
                 what = "an answer" if isinstance(step.operation, Sample) else "a decode step"
@@ -169,6 +171,13 @@ class WorkMonitor:
             kept = len(old)
             yield len(new) - kept
             yield sum(was != now for was, now in zip(old, new, strict=False))
-        contents = [(was, now) for was, now in zip(before.contents, after.contents, strict=False) if was != now]
+        held = _changed(before.references, after.references)
+        yield sum(was == 0 for was, _ in held), sum(now == 0 for _, now in held)
+        contents = _changed(before.contents, after.contents)
         yield sum(now is not None for _, now in contents), sum(was is not None for was, _ in contents)
         yield len({*after.begun} ^ {*before.begun}), len(after.copies), len(after.pinned.blocks ^ before.pinned.blocks)
+
+
+def _changed(before: Sequence[Any], after: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """What is not as it was, with what it was. Most steps change nothing, and lists are compared fast."""
+    return [] if before == after else [pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]]

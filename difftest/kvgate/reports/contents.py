@@ -28,6 +28,7 @@ CLAIMS = {
     "check": "the KV-INV statements hold in the system's state after every operation",
     "ghost": "whatever a computed token reads is in its slot (KV-MEM)",
     "leak": "once no request is alive, nothing of any request remains (KV-LEAK)",
+    "work": "a decode step does the same work at any length of the context (KV-WORK), counted in operations",
 }
 """What the silence of each detector would say."""
 

@@ -8,10 +8,10 @@ from kvgate.draws import Seeded
 from kvgate.generators import PRESETS, Generator
 from kvgate.models import Model
 from kvgate.scheduling.case import EngineCase, Stage
-from kvgate.scheduling.operations import Operation
+from kvgate.scheduling.operations import Collect, GrammarReady, Operation, ResetCache, Serve, Transferred
 from kvreference.content import Keys
 from kvreference.operations import Abort
-from kvreference.scheduler.operations import Reply, Step, Submit
+from kvreference.scheduler.operations import Reply, Step
 from kvreference.scheduler.room import blocks_to_run
 from kvreference.settings import Settings
 
@@ -19,29 +19,75 @@ STEPS = 150
 _ANSWERS_MAX = 40
 
 
-def draw_engine_case(model: Model, preset: str, seed: str) -> EngineCase:
-    """The case that a seed stands for."""
+def draw_engine_case(model: Model, preset: str, seed: str, stage: Stage | None = None) -> EngineCase:
+    """The case that a seed stands for; on a given ``stage``, or on one that is drawn as well.
+
+    Drawn is what the scheduler promises to serve: no request that could never fit, no transfer that never ends.
+    """
     draw = Seeded(f"{seed}/{model.name}/{preset}/engine")
     generator = Generator(PRESETS[preset], model.geometry, model.features)
     settings = generator.settings(draw)
-    running_max = min(draw.integer(1, settings.requests_max), settings.chunk_tokens)
-    operations = tuple(_operation(generator, settings, draw) for _ in range(STEPS))
-    return EngineCase(settings, Stage(running_max), operations, model.name, preset, seed)
+    drawn = _stage(generator, settings, draw)
+    drawn = drawn if stage is None else stage
+    operations = tuple(_operation(generator, settings, drawn, draw) for _ in range(STEPS))
+    return EngineCase(settings, drawn, operations, model.name, preset, seed)
 
 
-def _operation(generator: Generator, settings: Settings, draw: Seeded) -> Operation:
+def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
+    return Stage(
+        running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
+        asynchronous=draw.chance(40),
+        by_priority=draw.chance(40),
+        # vLLM asserts that there is none where states are kept at block ends.
+        connector=draw.chance(50) and settings.geometry.state_block_tokens is None,
+        failed_loads_end=draw.chance(30),
+        long_prefill_tokens=generator.budget(draw) if draw.chance(20) else None,
+    )
+
+
+def _operation(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Operation:
     if draw.chance(20):
-        arrival = generator.arrival(draw)
-        # An adapter needs a configuration of its own, and items an encoder: both are for the level below.
-        arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt))
-        submit = Submit(arrival, answers_max=draw.integer(1, _ANSWERS_MAX))
+        submit = _submission(generator, settings, stage, draw)
         return submit if _fits(settings, submit) else Step()
-    if draw.chance(3):
+    kind = draw.integer(1, 100)
+    if kind <= 3:
         return Abort(generator.request(draw))
+    if kind <= 5:
+        return GrammarReady(generator.request(draw))
+    if kind <= 6:
+        return ResetCache(draw.chance(50))
+    if stage.connector and kind <= 20:
+        return Transferred(generator.request(draw), draw.chance(80))
+    if stage.asynchronous and kind <= 30:
+        return Collect()
     return Step(tuple(_reply(generator, draw) for _ in range(draw.integer(1, 3))))
 
 
-def _fits(settings: Settings, submit: Submit) -> bool:
+def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Serve:
+    arrival = generator.arrival(draw)
+    # An adapter needs a configuration of its own, and items an encoder: both are for the level below.
+    arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt))
+    serve = Serve(
+        arrival,
+        answers_max=draw.integer(1, _ANSWERS_MAX),
+        priority=draw.integer(0, 2) if stage.by_priority else 0,
+        structured=draw.chance(10),
+    )
+    if not stage.connector:
+        return serve
+    # What failed is told by block ids, and vLLM 0.20.2 looks for them in models with one group only.
+    fails = draw.chance(20) and len(settings.geometry.groups) == 1
+    return evolve(
+        serve,
+        external_tokens=generator.budget(draw) if draw.chance(60) else 0,
+        loads=draw.chance(50),
+        sends=draw.chance(30),
+        undecided=draw.integer(1, 3) if draw.chance(10) else 0,
+        fails_from_block=draw.integer(0, 3) if fails else None,
+    )
+
+
+def _fits(settings: Settings, submit: Serve) -> bool:
     """Whether a request could run to its end alone: vLLM takes in others too, and never gets on with them."""
     tokens = min(submit.prompt_tokens + submit.answers_max, settings.tokens_max)
     return blocks_to_run(settings, tokens - 1) <= settings.blocks - 1

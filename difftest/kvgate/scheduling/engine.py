@@ -3,30 +3,44 @@
 The reference's block manager follows every decision of the real one, and ghost memory acts as the worker: it applies
 the block tables of each step and knows what every computed token would have read. The scheduler is its own master; what
 is judged of it is that its books are right, and that it brings everybody on.
+
+The reference follows steps of which the output is known before the next one is scheduled. Where they are asynchronous,
+the scheduler counts on tokens that it has not seen, and the reference does not know of these; and once a load has
+failed, vLLM keeps what the reference gives up. From there on the monitors judge alone.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import cycle
 from typing import Any, NoReturn
+
+from attrs import evolve
 
 from kvgate.adapters.scheduling.arrivals import STOP, new_request
 from kvgate.adapters.scheduling.followed import Interception
 from kvgate.adapters.scheduling.names import name_of, number_in
 from kvgate.adapters.scheduling.stage import new_scheduler
 from kvgate.adapters.scheduling.subjects import SUBJECTS
-from kvgate.adapters.scheduling.worker import abort, answer, drafts
+from kvgate.adapters.scheduling.worker import abort, answer, drafts, grammar_ready, reset_cache
 from kvgate.difference import Difference, Divergence
+from kvgate.errors import UsageError
 from kvgate.lockstep import Lockstep
-from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
+from kvgate.scheduling.blame import is_ours
 from kvgate.scheduling.case import Stage
+from kvgate.scheduling.flight import WorkerMemory
+from kvgate.scheduling.nodes import OtherNodes
+from kvgate.scheduling.operations import Collect, GrammarReady, Lost, ResetCache, Serve
 from kvgate.scheduling.operations import Operation as SchedulerOperation
 from kvgate.scheduling.progress import ProgressMonitor
+from kvgate.scheduling.sent import Sent, spoilt_by
 from kvreference.answers import Answer, Done
 from kvreference.manager import Manager
-from kvreference.operations import Abort, Arrive, Dispatch, Operation, Sample
+from kvreference.operations import Abort, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Transferred
 from kvreference.population import Status
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
@@ -41,47 +55,93 @@ class Stop(Exception):  # noqa: N818
 
 
 class Engine:
-    """One run. After the first divergence nothing more can be performed: the states mean nothing from there on."""
+    """One run. After the first divergence nothing more can be performed: the states mean nothing from there on.
+
+    Raises:
+        UsageError: vLLM has nothing for this stage.
+    """
 
     def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
+        if stage.connector and settings.geometry.state_block_tokens is not None:
+            raise UsageError("the scheduler of vLLM 0.20.2 has no transfers where states are kept in mode align")
         self.settings = settings
         self.stage = stage
         self.subject = SUBJECTS[subject]
         self.subject.install()
         with self.subject.while_built(settings):
             self.scheduler: Any = new_scheduler(settings, stage)
+        self.nodes = OtherNodes(settings.geometry.groups[0].block_size_tokens)
+        connector: Any = self.scheduler.connector
+        if stage.connector:
+            connector.attach(self.nodes, settings.geometry.keeps_states, self._ended)
         self.followed = self.subject.followed(settings, self.scheduler)
-        monitors: list[Monitor] = [GhostMemory(settings), LeakMonitor(settings)]
-        self.lockstep = Lockstep(self.followed, Manager(settings) if with_reference else None, monitors)
-        self.interception = Interception(self.followed, self._follow)
-        self.progress = ProgressMonitor(self.scheduler)
+        self.memory = WorkerMemory(settings)
+        monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
+        follows = with_reference and not stage.asynchronous
+        self.lockstep = Lockstep(self.followed, Manager(settings) if follows else None, monitors)
+        self.interception = Interception(self.followed, self.nodes, self._follow)
+        self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)
+        self.in_flight: deque[Sent] = deque()
+        """The steps whose output the scheduler does not have yet, in order."""
         self.found: Divergence | None = None
         self.steps = 0
 
     def perform(self, operation: SchedulerOperation) -> Divergence | None:
         """Perform one operation, if it stands for a legal one, and judge it."""
         try:
-            if isinstance(operation, Submit):
-                self._submit(operation)
-            elif isinstance(operation, Step):
-                self._step(operation.replies)
-            elif isinstance(operation, Abort):
-                self._abort(operation)
-            self.interception.flush()
+            with self._blamed():
+                self._perform(operation)
+                self.interception.flush()
         except Stop as stop:
             self.found = stop.found
         return self.found
 
+    def _perform(self, operation: SchedulerOperation) -> None:
+        if isinstance(operation, Submit):
+            self._submit(operation)
+        elif isinstance(operation, Step):
+            self._step(operation.replies)
+        elif isinstance(operation, Abort):
+            self._abort(operation)
+        elif isinstance(operation, Transferred):
+            self._transferred(operation)
+        elif isinstance(operation, Lost):
+            self._lose(operation)
+        elif isinstance(operation, GrammarReady):
+            self._grammar_ready(operation)
+        elif isinstance(operation, ResetCache):
+            self._reset(operation)
+        elif isinstance(operation, Collect) and self.in_flight:
+            self._collect()
+
     def close(self) -> list[Divergence]:
-        """Abort every request, take a step, and judge what remains."""
+        """Abort every request, end every transfer that ends, take steps until all of it is told; judge what remains."""
         endings: list[SchedulerOperation] = [Abort(number) for number in self.followed.population.alive]
-        for operation in (*endings, Step()):
-            if self.perform(operation):
+        endings += [Collect() for _ in self.in_flight]
+        for ending in (*endings, Step(), *map(Transferred, self.nodes.under_way()), Step(), Step()):
+            if self.perform(ending):
                 break
-        return [self.found] if self.found else self.lockstep.close()
+        while self.in_flight and not self.found:
+            self.perform(Collect())
+        if self.found:
+            return [self.found]
+        if not self.nodes.lost & set(self.nodes.under_way()):
+            return self.lockstep.close()
+        # What never ends must not be ended by the gate: it is judged as it is.
+        return [
+            Divergence(len(self.lockstep.performed), None, monitor.name, difference)
+            for monitor in self.lockstep.monitors
+            for difference in monitor.at_rest(self.followed)
+        ]
+
+    # What the block manager does
 
     def _follow(self, operation: Operation, answered: Answer) -> None:
         """The block manager did something: the reference does it too, and everybody judges."""
+        if isinstance(operation, Transferred):
+            self._check_over(operation.request)
+        elif isinstance(operation, Preempt):
+            self._take_out_of_step(operation.request)
         population = self.followed.population
         if population.resolve(operation) != operation:
             self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", f"{operation}"))
@@ -90,8 +150,47 @@ class Engine:
         if divergence is not None:
             raise Stop(divergence)
 
+    def _check_over(self, number: int) -> None:
+        """Blocks are held until the transfer is over."""
+        if number in self.nodes.under_way():
+            expected = "its blocks held until the transfer is over"
+            self._stop("scheduler", Difference("KV-OP-25", f"request {number}", expected, "given up before"))
+        self.nodes.reported.discard(number)
+
+    def _take_out_of_step(self, number: int) -> None:
+        """By priority, whoever was scheduled in this step already can be preempted: then it is no part of the step."""
+        for population in (self.followed.population, self.lockstep.population):
+            if number in population.alive:
+                population[number].undispatched = False
+
+    def _ended(self, number: int, is_read: bool) -> None:
+        """A request ended, and the connector was told: its blocks may stay held."""
+        self.interception.flush()
+        request = self.followed.population.alive.get(number)
+        if is_read:
+            self._follow(Finish(number, sends=True), Done())
+        elif request is not None and request.status is Status.LOADING:
+            self._follow(Abort(number), Done())
+
     def _stop(self, detector: str, difference: Difference) -> NoReturn:
         raise Stop(Divergence(len(self.lockstep.performed), None, detector, difference))
+
+    def _judge(self, detector: str, found: Difference | None) -> None:
+        if found is not None:
+            self._stop(detector, found)
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Whatever the scheduler raises is a finding; what the gate raises is a fault of the gate."""
+        try:
+            yield
+        except Stop:
+            raise
+        except Exception as error:
+            if is_ours(error):
+                raise
+            got = f"{type(error).__name__}: {error}"
+            self._stop("scheduler", Difference("KV-SYS-01", type(error).__name__, "an answer", got))
 
     # Operations
 
@@ -99,36 +198,108 @@ class Engine:
         arrival = self.followed.population.resolve(operation.arrival)
         if not isinstance(arrival, Arrive):
             return
-        request = new_request(self.settings, Submit(arrival, operation.answers_max))
-        self.followed.enter(arrival.request, request)
+        number, submit = arrival.request, evolve(operation, arrival=arrival)
+        request = new_request(self.settings, submit)
+        if self.stage.connector:
+            self.nodes.expect(number, submit, may_fail=not self.stage.asynchronous)
+        self.followed.enter(number, request)
         self._follow(arrival, Done())
         self.scheduler.add_request(request)
-        self.progress.forget()
+        limit_tokens = min(submit.prompt_tokens + submit.answers_max, self.settings.tokens_max)
+        self.progress.entered(number, limit_tokens, isinstance(submit, Serve) and submit.structured)
 
     def _abort(self, operation: Abort) -> None:
         legal = self.followed.population.resolve(operation)
         if isinstance(legal, Abort):
             abort(self.scheduler, legal.request)
+            self.progress.grammars.discard(legal.request)
             self.progress.forget()
+
+    def _transferred(self, operation: Transferred) -> None:
+        number = self.nodes.named(operation.request)
+        if number is None:
+            return
+        table = self.scheduler.kv_cache_manager.get_block_ids(name_of(number))[0]
+        valid = self.nodes.end(number, table, operation.succeeded)
+        self._judge("ghost", self.memory.arrive(number, valid))
+        self.progress.forget()
+
+    def _lose(self, operation: Lost) -> None:
+        number = self.nodes.named(operation.request)
+        if number is not None:
+            self.nodes.lost.add(number)
+
+    def _grammar_ready(self, operation: GrammarReady) -> None:
+        waiting = sorted(self.progress.grammars)
+        if waiting:
+            number = operation.request if operation.request in waiting else waiting[operation.request % len(waiting)]
+            self.progress.grammars.discard(number)
+            grammar_ready(self.followed.request(number))
+            self.progress.forget()
+
+    def _reset(self, operation: ResetCache) -> None:
+        # Whoever holds blocks and does not run cannot be preempted: vLLM says that it does not support that. And what
+        # is in flight is thrown away by a rule of its own, which nobody follows here.
+        held = any(number not in self._running() for number in self.followed.snapshot().tables)
+        if not operation.preempts or not (held or self.stage.asynchronous):
+            reset_cache(self.scheduler, operation.preempts)
+            self.progress.forget()
+
+    def _running(self) -> set[int]:
+        return {number_in(request.request_id) for request in self.scheduler.running}
+
+    # Steps
 
     def _step(self, replies: tuple[Reply, ...]) -> None:
         self.steps += 1
+        if len(self.in_flight) >= self._in_flight_max():
+            self._collect()
+        self.interception.refused.clear()
         output = self.scheduler.schedule()
         self.interception.flush()
         if self.settings.geometry.fences:
             self._follow(Dispatch(), self.subject.copies(output))
-        scheduled = list(output.num_scheduled_tokens)
-        sampled = self._answer([number_in(name) for name in scheduled], replies)
-        self.scheduler.update_from_output(output, answer(scheduled, sampled))
-        self.interception.flush()
-        if self.settings.drafts_max:
-            population = self.followed.population
-            proposed = {number: population[number].drafts for number in sampled if number in population.alive}
-            self.scheduler.update_draft_token_ids(drafts(proposed))
+        self.memory.dispatched()
+        scheduled = {number_in(name): tokens for name, tokens in output.num_scheduled_tokens.items()}
+        spoilt = spoilt_by(self.nodes, self.scheduler, scheduled)
+        sampled = self._answer([number for number in scheduled if number not in spoilt], replies)
+        self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, spoilt))
+        if not self.stage.asynchronous:
+            self._collect()
         self._check_books()
-        stuck = self.progress.observe(len(sampled))
-        if stuck is not None:
-            self._stop("progress", stuck)
+        busy = sum(bool(sent.scheduled) for sent in self.in_flight)
+        self._judge("progress", self.progress.observe(set(scheduled), len(sampled), busy))
+
+    def _in_flight_max(self) -> int:
+        return self.stage.in_flight_max if self.stage.asynchronous else 1
+
+    def _collect(self) -> None:
+        """The worker has computed the oldest step in flight, and the scheduler takes its output."""
+        sent = self.in_flight.popleft()
+        self._judge("ghost", self.memory.compute(sent.spoilt))
+        failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.is_told_of(number)}
+        if sent.spoilt or any(failed.values()):
+            self.lockstep.reference = None
+        for number, valid in failed.items():
+            if number in self.followed.population.alive:
+                self.followed.population[number].tokens_computed = valid
+                self.nodes.failed.pop(number)
+        signals = self.nodes.told() if self.stage.connector else None
+        self.scheduler.update_from_output(sent.output, answer(sent.scheduled, sent.sampled, signals))
+        self.interception.flush()
+        self._rewind(sent)
+        if self.settings.drafts_max and not self.stage.asynchronous:
+            population = self.followed.population
+            proposed = {number: population[number].drafts for number in sent.sampled if number in population.alive}
+            self.scheduler.update_draft_token_ids(drafts(proposed))
+
+    def _rewind(self, sent: Sent) -> None:
+        """Whoever computed behind what a load failed to bring computes again from where the scheduler says."""
+        for number in sent.spoilt:
+            request = self.scheduler.requests.get(name_of(number))
+            if request is not None and number in self.followed.population.alive:
+                self.followed.population[number].tokens_computed = request.num_computed_tokens
+                self.memory.rewind(number, request.num_computed_tokens)
 
     def _answer(self, scheduled: list[int], replies: tuple[Reply, ...]) -> dict[int, list[int]]:
         """What the model answers to those whose tokens are all computed: the drafts that hold, and a token."""
@@ -139,16 +310,22 @@ class Engine:
             request = population[number]
             accepted = min(reply.accepted, request.drafts_in_flight)
             token = STOP if reply.ends else reply.token
+            # Where steps are asynchronous, the scheduler counts on as many drafts as there can be.
+            proposed = self.settings.drafts_max if self.stage.asynchronous else reply.drafts
             sampled[number] = [*request.drafts[:accepted], token]
-            self._follow(Sample(number, accepted, token, min(reply.drafts, self.settings.drafts_max)), Done())
+            self._follow(Sample(number, accepted, token, min(proposed, self.settings.drafts_max)), Done())
         return sampled
 
     def _check_books(self) -> None:
         """What the scheduler knows of every request is what the operations say."""
+        told = "(tokens computed, tokens, whether it runs)"
         for number, ours in self.followed.population.alive.items():
             theirs = self.scheduler.requests.get(name_of(number))
-            expected = (ours.tokens_computed, len(ours.tokens), ours.status is Status.RUNNING)
+            runs = ours.status is Status.RUNNING
+            expected: tuple[object, ...] = (ours.tokens_computed, len(ours.tokens), runs)
             got = theirs and (theirs.num_computed_tokens, theirs.num_tokens, theirs.status.name == "RUNNING")
-            if expected != got:
-                told = "(tokens computed, tokens, whether it runs)"
+            if got and self.in_flight:
+                # What is in flight the scheduler does not know yet.
+                expected, got = (runs,), got[2:]
+            if expected != got and ours.status is not Status.ENDING:
                 self._stop("scheduler", Difference("KV-SYS-02", f"request {number} {told}", str(expected), str(got)))

@@ -1,7 +1,7 @@
 """What can happen to an engine, as values: clients come and give up, steps are taken, transfers and grammars get ready.
 
-An operation that means nothing when its turn comes is left out, so every part of a list of operations is a legal list.
-It is built on the alphabet of the reference's scheduler; ``Serve`` is its ``Submit``, and can be said wherever that can.
+An operation that means nothing when its turn comes is left out, so every part of a list of operations is a legal one.
+The alphabet is that of the reference's scheduler, and more; ``Serve`` is its ``Submit``, and is said where that can be.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ __all__ = [
     "Abort",
     "Collect",
     "GrammarReady",
+    "Lost",
     "Operation",
     "Reply",
     "ResetCache",
@@ -51,6 +52,11 @@ class GrammarReady(OfRequest):
 
 
 @frozen
+class Lost(OfRequest):
+    """The other node is gone: the transfer of a request never ends, and nobody says so."""
+
+
+@frozen
 class Collect:
     """The oldest step in flight comes back from the worker, before as many are in flight as may be.
 
@@ -65,7 +71,7 @@ class ResetCache:
     preempts: bool = False
 
 
-Operation: TypeAlias = Submit | Serve | Step | Collect | Abort | Transferred | GrammarReady | ResetCache
+Operation: TypeAlias = Submit | Serve | Step | Collect | Abort | Transferred | Lost | GrammarReady | ResetCache
 
-OPERATIONS: tuple[type, ...] = (Submit, Serve, Step, Collect, Abort, Transferred, GrammarReady, ResetCache)
+OPERATIONS: tuple[type, ...] = (Submit, Serve, Step, Collect, Abort, Transferred, Lost, GrammarReady, ResetCache)
 """Every kind of operation, for whoever stores them by name."""

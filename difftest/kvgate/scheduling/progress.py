@@ -2,8 +2,9 @@
 
 It needs no clock and no reference. A step is a function of the scheduler's state and of what the model answers. So if a
 step schedules nobody and leaves everything as it was, every step after it does the same; and if the scheduler comes
-back to where it was since somebody last got a token, it turns in a circle. Both are told with who holds what, and who
-waits.
+back to where it was since somebody last got a token, it turns in a circle. Either is a hang unless everybody waits, at
+whatever distance, for something that ends by itself: a transfer, a grammar. And whoever gets nothing in as many steps
+as everybody alive needs to its end, each as often as there are requests, is passed over for good.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kvgate.adapters.scheduling.followed import Followed, Interception
 from kvgate.adapters.scheduling.names import number_in
 from kvgate.difference import Difference
+from kvgate.scheduling.case import Stage
+from kvgate.scheduling.nodes import OtherNodes
+from kvgate.scheduling.waiting import Reason, Wait, WaitFor
+from kvreference.population import Status
 
 Standing = tuple[object, ...]
 
@@ -22,48 +28,168 @@ class ProgressMonitor:
 
     name = "progress"
 
-    def __init__(self, scheduler: Any) -> None:
-        self.scheduler = scheduler
+    def __init__(self, followed: Followed, nodes: OtherNodes, interception: Interception, stage: Stage) -> None:
+        self.scheduler: Any = followed.scheduler
+        self.followed = followed
+        self.nodes = nodes
+        self.interception = interception
+        self.stage = stage
+        self.grammars: set[int] = set()
+        """The requests whose grammar is being compiled."""
+        self.waiting: WaitFor | None = None
+        """Who waited for whom when a hang was found."""
+        self._limits: dict[int, int] = {}
+        """How many tokens each request may have in the end."""
         self._seen: set[Standing] = set()
         """Where everything stood since somebody last got on."""
+        self._patience: dict[int, int] = {}
+        """How many steps more each request that gets nothing can be passed over."""
 
-    def observe(self, answered: int) -> Difference | None:
-        """After a step in which ``answered`` requests got a token."""
-        if answered or not self.scheduler.has_unfinished_requests():
+    def entered(self, number: int, limit_tokens: int, structured: bool) -> None:
+        """A request came, that may get as long as ``limit_tokens``."""
+        self._limits[number] = limit_tokens
+        if structured:
+            self.grammars.add(number)
+        # Whoever waits may have to wait for it too.
+        for other in self._patience:
+            self._patience[other] += self._steps_alone(number) * (len(self._patience) + 1)
+        self.forget()
+
+    def observe(self, scheduled: set[int], answered: int, in_flight: int) -> Difference | None:
+        """After a step with those that were ``scheduled``, in which ``answered`` requests got a token."""
+        if not self.scheduler.has_unfinished_requests():
+            self.forget()
+            self._patience.clear()
+            return None
+        passed = self._passed_over(scheduled)
+        if passed is not None:
+            return passed
+        if answered:
             self._seen.clear()
             return None
         standing = self._standing()
-        if standing not in self._seen:
+        if in_flight or standing not in self._seen:
             self._seen.add(standing)
             return None
-        return Difference("KV-LIVE-03", "progress", "somebody gets on, or something changes", "; ".join(self._told()))
+        waiting = self.wait_for(scheduled)
+        if not scheduled and not waiting.stuck():
+            return None
+        self.waiting = waiting
+        return Difference("KV-LIVE-03", "progress", "somebody gets on, or something changes", waiting.told())
 
     def forget(self) -> None:
         """Something happened from outside: whatever stood still may move now."""
         self._seen.clear()
 
+    # No token within a bound
+
+    def _passed_over(self, scheduled: set[int]) -> Difference | None:
+        alive = self.followed.population.alive
+        waiting = WaitFor(tuple(self._edges(scheduled)))
+        served = bool(scheduled)
+        for number in [*self._patience]:
+            if number in scheduled or number not in alive or waiting.ends(number):
+                del self._patience[number]
+        for number in dict.fromkeys(edge.request for edge in waiting.edges):
+            if number in scheduled or waiting.ends(number) or alive[number].status is Status.ENDING:
+                continue
+            bound = sum(map(self._steps_alone, alive)) * (len(alive) + 1)
+            self._patience.setdefault(number, bound)
+            # A step in which nobody is served is held up, or a hang that is seen at once.
+            self._patience[number] -= served
+            if self._patience[number] < 0:
+                waiting = self.waiting = self.wait_for(scheduled)
+                expected = "a token in as many steps as everybody alive needs to its end"
+                return Difference("KV-LIVE-02", f"request {number}", expected, waiting.told())
+        return None
+
+    def _steps_alone(self, number: int) -> int:
+        """How many steps a request needs at most with nobody beside it: to load, to compute it all, one per answer."""
+        settings = self.followed.settings
+        request = self.followed.population.alive.get(number)
+        limit = self._limits.get(number, settings.tokens_max)
+        chunk = min(settings.chunk_tokens, self.stage.long_prefill_tokens or settings.chunk_tokens)
+        steps = 2 + -(-limit // chunk) + limit - (len(request.tokens) if request else 0)
+        block = settings.geometry.state_block_tokens
+        return max(1, steps) + (limit // block if block else 0)
+
+    # Who waits for whom
+
+    def wait_for(self, scheduled: set[int]) -> WaitFor:
+        """Who waits for whom after a step with those that were ``scheduled``."""
+        edges = tuple(self._edges(scheduled))
+        return WaitFor(edges, self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), tuple(self._told()))
+
+    def _edges(self, scheduled: set[int]) -> Iterator[Wait]:
+        first_refused: int | None = None
+        running = [number_in(request.request_id) for request in self.scheduler.running]
+        for number in running:
+            if number in self.interception.refused:
+                first_refused = first_refused if first_refused is not None else number
+            if number not in scheduled:
+                yield from self._held_up(number, first_refused)
+        for request in self._in_line():
+            number = number_in(request.request_id)
+            outside = self._outside(number, request.status.name)
+            if outside is not None:
+                yield outside
+                continue
+            if number in self.interception.refused and first_refused is None:
+                first_refused = number
+            if len(running) >= self.stage.running_max and number not in self.interception.refused:
+                yield from (Wait(number, Reason.PLACE, other) for other in running)
+            else:
+                yield from self._held_up(number, first_refused)
+        for number, ours in self.followed.population.alive.items():
+            if ours.status is Status.ENDING:
+                yield Wait(number, Reason.TRANSFER, lost=number in self.nodes.lost)
+
+    def _held_up(self, number: int, first_refused: int | None) -> Iterator[Wait]:
+        if number in self.interception.refused:
+            holders = [(other, self._held(other)) for other in self.followed.population.alive if other != number]
+            edges = [Wait(number, Reason.BLOCKS, other, blocks) for other, blocks in holders if blocks]
+            yield from edges or [Wait(number, Reason.NOBODY)]
+        elif first_refused is not None and first_refused != number:
+            yield Wait(number, Reason.LINE, first_refused)
+        else:
+            yield Wait(number, Reason.NOBODY)
+
+    def _outside(self, number: int, status: str) -> Wait | None:
+        """What a request waits for that somebody outside ends."""
+        if status == "WAITING_FOR_REMOTE_KVS" and (number in self.nodes.under_way() or self.nodes.is_told_of(number)):
+            return Wait(number, Reason.TRANSFER, lost=number in self.nodes.lost)
+        if number in self.grammars:
+            return Wait(number, Reason.GRAMMAR)
+        offer = self.nodes.offers.get(number)
+        return Wait(number, Reason.ANSWER) if offer is not None and offer.undecided else None
+
+    def _in_line(self) -> list[Any]:
+        return [*self.scheduler.skipped_waiting, *self.scheduler.waiting]
+
     def _standing(self) -> Standing:
         """Whatever decides what the next step does."""
-        waiting = (*self.scheduler.skipped_waiting, *self.scheduler.waiting)
         return (
             tuple((request.request_id, request.num_computed_tokens) for request in self.scheduler.running),
-            tuple((request.request_id, request.status.name, request.num_computed_tokens) for request in waiting),
+            tuple((each.request_id, each.status.name, each.num_computed_tokens) for each in self._in_line()),
             self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            self.nodes.standing(),
         )
 
     def _told(self) -> Iterator[str]:
-        """Who holds what, and who waits."""
-        manager = self.scheduler.kv_cache_manager
-        yield f"{manager.block_pool.get_num_free_blocks()} blocks are free"
+        """Where everybody stands, and who holds what."""
         for request in self.scheduler.running:
-            told = f"request {number_in(request.request_id)} runs, {_tokens(request)}"
-            yield f"{told}, holds {self._held(request)} blocks"
-        for request in (*self.scheduler.skipped_waiting, *self.scheduler.waiting):
-            told = f"request {number_in(request.request_id)} waits ({request.status.name.lower()}), {_tokens(request)}"
-            yield f"{told}, holds {self._held(request)} blocks"
+            number = number_in(request.request_id)
+            yield f"request {number} runs, {_tokens(request)}, holds {self._held(number)} blocks"
+        for request in self._in_line():
+            number = number_in(request.request_id)
+            told = f"request {number} waits ({request.status.name.lower()}), {_tokens(request)}"
+            yield f"{told}, holds {self._held(number)} blocks"
+        for number, ours in self.followed.population.alive.items():
+            if ours.status is Status.ENDING:
+                yield f"request {number} has ended, holds {self._held(number)} blocks for another node"
 
-    def _held(self, request: Any) -> int:
-        tables = self.scheduler.kv_cache_manager.coordinator.get_blocks(request.request_id)
+    def _held(self, number: int) -> int:
+        tables = self.scheduler.kv_cache_manager.coordinator.get_blocks(self.followed.name_of(number))
         return sum(not block.is_null for blocks in tables for block in blocks)
 
 

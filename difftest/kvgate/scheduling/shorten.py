@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from attrs import AttrsInstance, evolve, fields
+from attrs import evolve, fields
 
 from kvgate.minimise import minimise_with, simpler_operation, smaller
 from kvgate.scheduling.case import EngineCase, Stage
@@ -21,7 +21,7 @@ from kvreference.settings import Settings
 
 StillFails = Callable[[EngineCase], bool]
 ROUNDS_MAX = 4
-T = TypeVar("T", bound=AttrsInstance)
+T = TypeVar("T", Stage, Settings, Submit, Reply)
 
 
 def _with(value: T, name: str, changed: Any) -> T:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kvgate.adapters.scheduling.names import number_in
 from kvgate.adapters.stock import Stock
 from kvgate.adapters.words import event_of, ids_of, in_our_words
+from kvgate.scheduling.nodes import OtherNodes
 from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Success
 from kvreference.operations import (
     Abort,
@@ -24,12 +25,14 @@ from kvreference.operations import (
     LookUp,
     Operation,
     Preempt,
+    ReleaseSkipped,
     Reset,
     Schedule,
     TakeEvents,
     TakeStatistics,
+    Transferred,
 )
-from kvreference.population import Population
+from kvreference.population import Population, Status
 from kvreference.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 _CONTAINERS = (dict, list, set, deque)
+_QUEUES = "vllm.v1.core.sched.request_queue"
 Tell = Callable[[Operation, Answer], None]
 """Called for every operation, when it was performed, with the answer that the scheduler got."""
 
@@ -67,25 +71,40 @@ class Followed(Stock):
         self._answer = answer
 
     def roots(self) -> Mapping[str, object]:
-        # Its configuration is no state, and there is much of it.
-        books = {name: value for name, value in vars(self.scheduler).items() if isinstance(value, _CONTAINERS)}
+        # Its configuration is no state, and there is much of it; a connector is somebody else's.
+        books = {name: value for name, value in vars(self.scheduler).items() if _keeps_books(value)}
         return {"manager": self.manager, **books}
 
     def enter(self, number: int, request: Request) -> None:
         """The scheduler is about to be given a request."""
         self._requests[number] = request
 
+    def request(self, number: int) -> Request:
+        """vLLM's own request."""
+        return self._requests[number]
+
     def leave(self, number: int) -> None:
         """A request is over."""
         self._requests.pop(number, None)
 
 
-class Interception:
-    """Every call of a block manager that decides something, told as an operation."""
+def _keeps_books(value: object) -> bool:
+    return isinstance(value, _CONTAINERS) or type(value).__module__ == _QUEUES
 
-    def __init__(self, followed: Followed, tell: Tell) -> None:
+
+class Interception:
+    """Every call of a block manager that decides something, told as an operation.
+
+    What a call means depends on where the request stands, and on the other nodes: its blocks are taken back, or not
+    needed any more, or what it waited for is there.
+    """
+
+    def __init__(self, followed: Followed, nodes: OtherNodes, tell: Tell) -> None:
         self.followed = followed
+        self.nodes = nodes
         self.tell = tell
+        self.refused: dict[int, Refused] = {}
+        """Who was refused since somebody looked last."""
         self._looked_up: tuple[int, Hit] | None = None
         """A look-up that no admission has followed yet."""
         manager: Any = followed.manager
@@ -94,6 +113,8 @@ class Interception:
 
     def _say(self, operation: Operation, answer: Answer) -> None:
         self._settle_look_up(operation)
+        if isinstance(answer, Refused) and isinstance(operation, (Admit, Schedule)):
+            self.refused[operation.request] = answer
         self.tell(operation, answer)
 
     def _settle_look_up(self, operation: Operation | None = None) -> None:
@@ -124,9 +145,10 @@ class Interception:
         def can_fit_full_sequence(request: Request, num_new_computed_tokens: int = 0, **others: Any) -> bool:
             fits = bool(original(request, num_new_computed_tokens=num_new_computed_tokens, **others))
             if not fits:
+                number = number_of(request)
                 external = int(others.get("num_external_computed_tokens", 0))
                 tokens = self.followed.settings.chunk_tokens
-                admission = Admit(number_of(request), tokens, external)
+                admission = Admit(number, tokens, external, external > 0 and self.nodes.waits_for(number))
                 self._say(admission, Refused(num_new_computed_tokens, gate=True))
             return fits
 
@@ -171,15 +193,49 @@ class Interception:
 
     def _free(self, original: Any) -> Any:
         def free(request: Request) -> None:
-            number, status = number_of(request), request.status.name
+            number = number_of(request)
             self._settle_look_up()
+            operation = self._end_of(number, request)
             original(request)
-            operation = _ENDS.get(status, Finish)(number) if request.is_finished() else Preempt(number)
             if request.is_finished():
                 self.followed.leave(number)
             self._say(operation, Done())
 
         return free
+
+    def _end_of(self, number: int, request: Request) -> Operation:
+        """Why a request gives up its blocks."""
+        ours = self.followed.population.alive.get(number)
+        if ours is not None and ours.status is Status.ENDING:
+            return Transferred(number)
+        if ours is not None and ours.status is Status.LOADING and number in self.nodes.reported:
+            return Transferred(number, succeeded=False)
+        if not request.is_finished():
+            return Preempt(number)
+        runs = ours is None or ours.status is Status.RUNNING
+        return Finish(number) if runs and request.status.name != "FINISHED_ABORTED" else Abort(number)
+
+    def _cache_blocks(self, original: Any) -> Any:
+        def cache_blocks(request: Request, num_computed_tokens: int) -> None:
+            original(request, num_computed_tokens)
+            number = number_of(request)
+            ours = self.followed.population.alive.get(number)
+            if ours is not None and ours.status is Status.LOADING:
+                self._say(Transferred(number), Done())
+
+        return cache_blocks
+
+    def _remove_skipped_blocks(self, original: Any) -> Any:
+        def remove_skipped_blocks(request_id: str, total_computed_tokens: int) -> None:
+            original(request_id, total_computed_tokens)
+            number = number_in(request_id)
+            ours = self.followed.population.alive.get(number)
+            # Whoever is read by another node gives them up by ending.
+            read = self.nodes.would_read(number, ended_well(self.followed.request(number)))
+            if ours is not None and ours.status is Status.RUNNING and not read:
+                self._say(ReleaseSkipped(number), Done())
+
+        return remove_skipped_blocks
 
     def _get_num_common_prefix_blocks(self, original: Any) -> Any:
         def get_num_common_prefix_blocks(request_id: str) -> list[int]:
@@ -228,15 +284,21 @@ _INTERCEPTED = (
     "can_fit_full_sequence",
     "allocate_slots",
     "free",
+    "cache_blocks",
+    "remove_skipped_blocks",
     "get_num_common_prefix_blocks",
     "evict_blocks",
     "reset_prefix_cache",
     "take_events",
     "make_prefix_cache_stats",
 )
-_ENDS: dict[str, Callable[[int], Operation]] = {"FINISHED_ABORTED": Abort}
 
 
 def number_of(request: Request) -> int:
     """The gate's number of a request of vLLM."""
     return number_in(request.request_id)
+
+
+def ended_well(request: Request) -> bool:
+    """Whether a request came to the end that it was to come to."""
+    return request.status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")

@@ -47,6 +47,7 @@ def new_scheduler(settings: Settings, stage: Stage) -> Scheduler:
     from vllm.config import CacheConfig, KVEventsConfig, SchedulerConfig, VllmConfig
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import init_none_hash
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.kv_cache_interface import KVCacheConfig
     from vllm.v1.structured_output import StructuredOutputManager
@@ -68,6 +69,8 @@ def new_scheduler(settings: Settings, stage: Stage) -> Scheduler:
             max_num_seqs=stage.running_max,
             max_num_batched_tokens=settings.chunk_tokens,
             max_model_len=settings.tokens_max,
+            long_prefill_token_threshold=stage.long_prefill_tokens or 0,
+            policy="priority" if stage.by_priority else "fcfs",
             enable_chunked_prefill=True,
             async_scheduling=False,
             is_encoder_decoder=False,
@@ -75,8 +78,12 @@ def new_scheduler(settings: Settings, stage: Stage) -> Scheduler:
         ),
         speculative_config=_speculation(settings) if settings.drafts_max else None,
         kv_events_config=KVEventsConfig(enable_kv_cache_events=settings.tells_events, publisher="null"),
+        kv_transfer_config=_transfers(stage) if stage.connector else None,
     )
-    return Scheduler(
+    # What follows was chosen, and not what vLLM thinks best for drafts by n-grams, and beside a connector.
+    config.scheduler_config.async_scheduling = stage.asynchronous
+    config.scheduler_config.disable_hybrid_kv_cache_manager = False
+    return (AsyncScheduler if stage.asynchronous else Scheduler)(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(settings.blocks, [], group_specs(geometry)),
         structured_output_manager=StructuredOutputManager(config),
@@ -94,3 +101,15 @@ def _speculation(settings: Settings) -> Any:
     if settings.geometry.lookahead_tokens:
         config.method = "mtp"
     return config
+
+
+def _transfers(stage: Stage) -> Any:
+    """A connector that transfers nothing."""
+    from vllm.config import KVTransferConfig
+
+    return KVTransferConfig(
+        kv_connector="FakeConnector",
+        kv_connector_module_path="kvgate.adapters.scheduling.connector",
+        kv_role="kv_both",
+        kv_load_failure_policy="fail" if stage.failed_loads_end else "recompute",
+    )

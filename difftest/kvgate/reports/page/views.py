@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import Any
 
+from kvgate.reports.page.looks import Look
 from kvgate.reports.page.names import Named
 from kvgate.reports.page.recording import Frame, Recording, Side
 from kvgate.reports.wording import printable
@@ -24,6 +25,8 @@ BLOCKS_MAX = 96
 """How many blocks are shown."""
 ENTRIES_MAX = 60
 """How many entries of one table, and how many blocks of the free queue, are shown."""
+HOLDERS_MAX = 8
+"""How many of the requests that hold one block are named."""
 QUEUED, PINNED, BEGUN = 1, 2, 4
 """What a block can be besides held and cached."""
 
@@ -125,20 +128,17 @@ class Views:
             number: [_part(folded(table), around.table(number, group)) for group, table in enumerate(tables)]
             for number, tables in snapshot.tables.items()
         }
-        view["blocks"] = [
-            self._block(side, snapshot, block, queued) for queued in [set(snapshot.free)] for block in self.blocks
-        ]
+        look, queued = Look(side), set(snapshot.free)
+        view["blocks"] = [self._block(look, snapshot, block, block in queued) for block in self.blocks]
         view["copies"] = [printable(str(copy)) for copy in snapshot.copies[:ENTRIES_MAX]]
         return view
 
-    def _block(self, side: Side, snapshot: Snapshot, block: int, queued: set[int]) -> list[int]:
-        """References, name and flags of one block."""
-        name = side.contents[block]
+    def _block(self, look: Look, snapshot: Snapshot, block: int, is_queued: bool) -> list[Any]:
+        """References, name, flags and holders of one block."""
+        name = look.content(block)
         index = -1 if name is None else self._names.setdefault(name, len(self._names))
-        flags = (
-            QUEUED * (block in queued) + PINNED * (block in snapshot.pinned.blocks) + BEGUN * (block in snapshot.begun)
-        )
-        return [snapshot.references[block], index, flags]
+        flags = QUEUED * is_queued + PINNED * look.is_pinned(block) + BEGUN * (block in snapshot.begun)
+        return [snapshot.references[block], index, flags, list(look.holders(block) or ())[:HOLDERS_MAX]]
 
 
 def folded(table: Sequence[int]) -> list[int]:

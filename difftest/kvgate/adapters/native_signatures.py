@@ -1,0 +1,71 @@
+"""What the adapter of each release relies on, pinned; see ``kvgate.adapters.signatures``.
+
+The parameters of every symbol, by version, are in the file beside this one. ``python -m
+kvgate.adapters.native_signatures native@VERSION…`` writes it anew, for an adapter that was made to fit what changed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from kvgate.adapters.signatures import PINNED, parameters_of
+from kvgate.releases import fetch, release_named
+
+FILE = Path(__file__).with_suffix(".json")
+
+_MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
+SYMBOLS = (
+    *PINNED,
+    f"{_MANAGER}.record_prefix_cache_stats",
+    "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator.remove_skipped_blocks",
+    "vllm.v1.core.kv_cache_utils:KVCacheBlock",
+    "vllm.v1.request:Request.__init__",
+)
+"""What any of the adapters touches; a release need not have all of them."""
+
+
+@cache
+def _all() -> Mapping[str, Mapping[str, tuple[str, ...] | None]]:
+    document = json.loads(FILE.read_text(encoding="utf-8"))
+    return {
+        version: {path: None if names is None else tuple(names) for path, names in pins.items()}
+        for version, pins in document.items()
+    }
+
+
+def pinned(version: str) -> Mapping[str, tuple[str, ...] | None]:
+    """``module:symbol`` to the names of its parameters in ``version``; None where it is not there."""
+    return _all()[version]
+
+
+def _write(names: Sequence[str]) -> None:
+    document = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    for name in names:
+        release = release_named(name)
+        code = "import json; from kvgate.adapters.native_signatures import seen; print(json.dumps(seen()))"
+        path = f"import sys; sys.path.insert(0, {str(fetch(release))!r}); {code}"
+        told = subprocess.run([sys.executable, "-c", path], check=True, capture_output=True, text=True).stdout
+        document[release.version] = json.loads(told.splitlines()[-1])
+    ordered = sorted(document.items(), key=lambda item: tuple(map(int, item[0].split("."))))
+    versions = (
+        json.dumps(version)
+        + ": {\n"
+        + ",\n".join(f"  {json.dumps(path)}: {json.dumps(pin)}" for path, pin in pins.items())
+        + "\n}"
+        for version, pins in ordered
+    )
+    FILE.write_text("{\n" + ",\n".join(versions) + "\n}\n", encoding="utf-8")
+
+
+def seen() -> Mapping[str, tuple[str, ...] | None]:
+    """The symbols as they are in this process."""
+    return {path: parameters_of(path) for path in SYMBOLS}
+
+
+if __name__ == "__main__":
+    _write(sys.argv[1:])

@@ -1,0 +1,106 @@
+"""Cases run a second time, on a fresh system: what comes of the same operations must be the same.
+
+A system whose answers depend on the clock, on the order of a set, on an address or on what it served before cannot be
+judged by one run. Contents are numbered as they appear, for a fresh system may well name them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from hashlib import blake2b
+
+from attrs import evolve
+
+from kvgate.case import Case
+from kvgate.difference import Difference, Divergence
+from kvgate.monitors.monitor import Step
+from kvgate.runner import Bench
+from kvgate.system import System
+from kvreference.answers import Answer, Happened
+from kvreference.events import Event, Removed, Stored
+from kvreference.operations import Operation
+
+TWICE = "twice"
+"""The detector."""
+STATEMENT = "KV-SYS-04"
+
+
+class Recorder:
+    """A monitor that finds nothing, and keeps a digest of every step."""
+
+    name = TWICE
+
+    def __init__(self) -> None:
+        self.digests: list[str] = []
+        self.operations: list[Operation] = []
+        self._numbers: dict[Hashable, int] = {None: 0}
+
+    def observe(self, step: Step) -> Difference | None:
+        """Remember the step."""
+        seen = step.snapshot
+        entries = {self._number(content): sorted(blocks) for content, blocks in seen.entries.items()}
+        said = (
+            self._answer(step.answer),
+            sorted((number, [list(table) for table in tables]) for number, tables in seen.tables.items()),
+            list(seen.references),
+            list(seen.free),
+            seen.blocks_free,
+            [self._number(content) for content in seen.contents],
+            sorted(entries.items()),
+            sorted(seen.pinned.blocks),
+            list(seen.pinned.queue),
+            seen.copies,
+            sorted(seen.begun),
+        )
+        self.digests.append(blake2b(repr(said).encode(), digest_size=8).hexdigest())
+        self.operations.append(step.operation)
+        return None
+
+    def at_rest(self, system: System) -> Iterable[Difference]:
+        """Nothing."""
+        del system
+        return ()
+
+    def _number(self, content: Hashable) -> int:
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def _answer(self, answer: Answer) -> object:
+        return [self._event(event) for event in answer.events] if isinstance(answer, Happened) else answer
+
+    def _event(self, event: Event) -> object:
+        """An event without the identities that may be named anew: which come again, the numbers say."""
+        if isinstance(event, Removed):
+            return "removed", self._number(("event", event.content))
+        if isinstance(event, Stored):
+            contents = tuple(self._number(("event", content)) for content in event.contents)
+            parent = self._number(None if event.parent is None else ("event", event.parent))
+            return evolve(event, contents=contents, parent=parent)
+        return event
+
+
+def again(bench: Bench, case: Case) -> Divergence | None:
+    """Run a case twice; the first step at which the two runs differ."""
+    first, second = _recorded(bench, case), _recorded(bench, case)
+    return differing(first.digests, second.digests, first.operations)
+
+
+def differing(first: list[str], second: list[str], operations: list[Operation]) -> Divergence | None:
+    """Where two runs of the same operations differ, by their digests."""
+    for step in range(max(len(first), len(second))):
+        mine = first[step] if step < len(first) else "nothing: it had ended"
+        other = second[step] if step < len(second) else "nothing: it had ended"
+        if mine != other:
+            operation = operations[step] if step < len(operations) else None
+            difference = Difference(STATEMENT, "digest of answer and state in a second run", mine, other)
+            return Divergence(min(step, len(operations) - 1), operation, TWICE, difference)
+    return None
+
+
+def _recorded(bench: Bench, case: Case) -> Recorder:
+    lockstep, recorder = bench.set_up(case.settings), Recorder()
+    # Asked first: a monitor that finds something is the last that is asked.
+    lockstep.monitors = [recorder, *lockstep.monitors]
+    for operation in case.operations:
+        if lockstep.perform(operation) is not None:
+            break
+    return recorder
