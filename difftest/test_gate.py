@@ -39,7 +39,7 @@ def test_no_divergence(
     models = len(models_named(pytestconfig.getoption("--model")))
     outcome = Campaign(bench, evolve(planned, operations=PROFILES[profile].operations // models)).run()
     preloads = pytestconfig.getoption("--preload")
-    verdict = verdict_of(system, profile, planned.seed, bench.detectors, outcome, preloads)
+    verdict = verdict_of(system, profile, planned.seed, bench.judges, outcome, preloads)
     if verdict.found:
         report: Path | None = pytestconfig.getoption("--report")
         publish(verdict, report, Format.TEXT)

@@ -17,22 +17,22 @@ from attrs import evolve
 from kvreference.content import Keys
 from kvreference.operations import Admit, Arrive, Operation, Run, Sample, Schedule
 
-O = TypeVar("O")
-StillFails = Callable[[Sequence[O]], bool]
-Simpler = Callable[[O], Iterable[O]]
+T = TypeVar("T")
+StillFails = Callable[[Sequence[T]], bool]
+Simpler = Callable[[T], Iterable[T]]
 """Simpler forms of an operation, the boldest first."""
 ATTEMPTS_MAX = 3000
 
 
-class _Attempts(Generic[O]):
+class _Attempts(Generic[T]):
     """Asks whether a candidate still fails, and gives up after a limit."""
 
-    def __init__(self, still_fails: StillFails[O], until: float) -> None:
+    def __init__(self, still_fails: StillFails[T], until: float) -> None:
         self._still_fails = still_fails
         self._until = until
         self.left = ATTEMPTS_MAX
 
-    def __call__(self, candidate: Sequence[O]) -> bool:
+    def __call__(self, candidate: Sequence[T]) -> bool:
         if time.monotonic() > self._until:
             self.left = 0
         if self.left <= 0:
@@ -52,8 +52,8 @@ def minimise(
 
 
 def minimise_with(
-    operations: Sequence[O], still_fails: StillFails[O], simpler: Simpler[O], until: float = math.inf
-) -> tuple[O, ...]:
+    operations: Sequence[T], still_fails: StillFails[T], simpler: Simpler[T], until: float = math.inf
+) -> tuple[T, ...]:
     """The same for operations of any kind, of which ``simpler`` knows what is simpler."""
     attempts = _Attempts(still_fails, until)
     current = tuple(operations)
@@ -65,7 +65,7 @@ def minimise_with(
     return current
 
 
-def _with_fewer(operations: tuple[O, ...], attempts: _Attempts[O]) -> tuple[O, ...]:
+def _with_fewer(operations: tuple[T, ...], attempts: _Attempts[T]) -> tuple[T, ...]:
     """Delete stretches of operations, from long ones down to single ones, for as long as something can go."""
     size = max(1, len(operations) // 2)
     while True:
@@ -82,7 +82,7 @@ def _with_fewer(operations: tuple[O, ...], attempts: _Attempts[O]) -> tuple[O, .
         size = max(1, size // 2)
 
 
-def _with_smaller_numbers(operations: tuple[O, ...], attempts: _Attempts[O], simpler: Simpler[O]) -> tuple[O, ...]:
+def _with_smaller_numbers(operations: tuple[T, ...], attempts: _Attempts[T], simpler: Simpler[T]) -> tuple[T, ...]:
     """Try every simpler form of every operation, one at a time."""
     for index in range(len(operations)):
         progress = True

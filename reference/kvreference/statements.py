@@ -79,6 +79,7 @@ _SENTENCES = {
     "done: its tokens, how many are computed, whether it runs.",
     "KV-SYS-03": "A step tells its worker of exactly whom it computes for, all of their blocks, from which token on, how "
     "many and which drafts, of everybody who ended, and stays within its limits.",
+    "KV-SYS-04": "The same operations on a fresh system give the same answers and the same states.",
 }
 
 STATEMENTS = MappingProxyType(_SENTENCES)

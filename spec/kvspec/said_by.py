@@ -52,6 +52,7 @@ _SAID_BY = {
     "KV-SYS-01": ("population:Population.resolve",),
     "KV-SYS-02": ("population:Population.settle",),
     "KV-SYS-03": (),
+    "KV-SYS-04": ("manager:step",),
 }
 
 SAID_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(_SAID_BY)

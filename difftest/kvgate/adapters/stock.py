@@ -14,7 +14,7 @@ from attrs import frozen
 
 from kvgate.adapters.groups import group_specs, unsupported
 from kvgate.adapters.words import event_of, ids_of, in_our_words
-from kvgate.adapters.work_meter import WorkMeter, counted_hash
+from kvgate.adapters.work_meter import WorkMeter, counted_hash, following
 from kvgate.errors import UsageError
 from kvreference.answers import (
     Answer,
@@ -350,11 +350,12 @@ class Stock:
 
     def _walk(self, queue: Any) -> list[int]:
         """The blocks in one of vLLM's linked lists, no further than a sound one can be long."""
-        block, end = queue.fake_free_list_head.next_free_block, queue.fake_free_list_tail
+        follow, end = following(queue.fake_free_list_head), queue.fake_free_list_tail
+        block = follow(queue.fake_free_list_head)
         found: list[int] = []
         while block is not None and block is not end and len(found) <= self.settings.blocks:
             found.append(block.block_id)
-            block = block.next_free_block
+            block = follow(block)
         return found
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
+from operator import attrgetter
 from typing import Any, SupportsIndex
 
 from kvgate.monitors.work import Work
@@ -57,6 +59,14 @@ def counted_hash(function: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return counting
 
 
+def following(block: Any) -> Callable[[Any], Any]:
+    """How to go from one block of a queue to the next, whether its links are counted or not, without counting."""
+    return attrgetter(_UNCOUNTED if hasattr(block, _UNCOUNTED) else "next_free_block")
+
+
+_UNCOUNTED = "uncounted_next_free_block"
+
+
 class WorkMeter:
     """Counts what one block manager of vLLM does, from now on."""
 
@@ -75,7 +85,8 @@ class WorkMeter:
             block.__class__ = linked
         self._count_maps()
         self._note_offers()
-        for name in CALLS:
+        # Of these other releases lack one.
+        for name in filter(partial(hasattr, manager), CALLS):
             setattr(manager, name, self._within(getattr(manager, name)))
 
     def take(self) -> Work:
@@ -174,7 +185,8 @@ def _linked(kind: type, tally: Tally) -> type:
         finally:
             tally.depth = depth
 
-    replaced = {name: counted(name) for name in ("prev_free_block", "next_free_block")}
+    replaced: dict[str, Any] = {name: counted(name) for name in ("prev_free_block", "next_free_block")}
+    replaced[_UNCOUNTED] = vars(kind)["next_free_block"]
     named = {"__slots__": (), "__module__": kind.__module__, "__eq__": equals, "__hash__": kind.__hash__}
     return type(kind.__name__, (kind,), {**named, **replaced})
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from kvgate.command import check, conform, explore, fetch, mechanisms, mutants, prove, replay
+from kvgate.command import check, conform, corpus, explore, fetch, fuzz, mechanisms, mutants, prove, replay
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.reports.wording import printable
 
@@ -36,8 +36,10 @@ app = typer.Typer(
 app.command("check")(check.check)
 app.command("replay")(replay.replay)
 app.command("mutants")(mutants.mutants)
+app.command("corpus")(corpus.corpus)
 app.command("explore")(explore.explore)
 app.command("fetch")(fetch.fetch)
+app.command("fuzz")(fuzz.fuzz)
 app.command("mechanisms")(mechanisms.mechanisms)
 app.command("prove")(prove.prove)
 app.command("conform")(conform.conform)

@@ -77,7 +77,8 @@ def check(
         make_writable(report)
     with progress_line() as line:
         line.say(f"loading {sut} …")
-        system = load_system(sut, preload or ())
+        system = load_system(sut, preload or (), line.say)
+        models = models if model else models_named(system.models)
         detectors = MONITORS if monitors_only else GATE
         bench = Bench(system.factory, detectors)
         planned = plan(profile.value, models, seed=seed, seconds=seconds)
@@ -87,7 +88,7 @@ def check(
                 f"{progress.found} divergences"
             )
         )
-    verdict = verdict_of(system, profile.value, seed, detectors, outcome, preload or ())
+    verdict = verdict_of(system, profile.value, seed, bench.judges, outcome, preload or ())
     publish(verdict, report, output)
     if verdict.found:
         raise typer.Exit(DIVERGENCE)

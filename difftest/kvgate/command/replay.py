@@ -42,13 +42,13 @@ def replay(
     from kvgate.reports import formats
     from kvgate.reports.wording import printable
     from kvgate.runner import Bench, run
-    from kvgate.systems import BUILT_IN, load_system
+    from kvgate.systems import is_built_in, load_system
     from kvgate.verdict import Found, Tally, Verdict
 
     trace = traces.read(file)
     header = trace.header
     name = sut or header.system
-    if sut is None and name not in BUILT_IN:
+    if sut is None and not is_built_in(name):
         raise UsageError(f"{file}: written for the system {name!r}; to run that code, say so with --sut {name}")
     if as_pytest:
         from kvgate.regression_test import regression_test
@@ -61,7 +61,7 @@ def replay(
         typer.echo(f"kvgate: {printable(message, 2000)}", err=True)
     with progress_line() as line:
         line.say(f"loading {name} …")
-        system = load_system(name, preload or ())
+        system = load_system(name, preload or (), line.say)
         lockstep, divergences = run(Bench(system.factory, header.detectors), header.settings, trace.operations)
     case = Case(header.settings, trace.operations, header.model, header.preset, header.seed)
     found = [

@@ -23,6 +23,8 @@ from kvgate.verdict import Found
 
 KINDS_MAX = 50
 """How many different defects end a shard."""
+GOLDEN = 0.618033988749895
+"""Multiples of it fall evenly into any number of places."""
 
 
 @frozen
@@ -52,7 +54,9 @@ class Shards:
         started = time.monotonic()
         trials = TwiceTrials(Bench(self.system.factory, self.detectors), self.plan, known.kinds)
         seed = self.plan.seed_of(shard)
-        limits = Plan(self.lanes, self.plan.shard_operations, seed=seed, kinds_max=KINDS_MAX)
+        # A short shard does not come round: each begins elsewhere, so that together they do.
+        first = round(shard * len(self.lanes) * GOLDEN) % len(self.lanes)
+        limits = Plan(self.lanes[first:] + self.lanes[:first], self.plan.shard_operations, seed=seed, kinds_max=KINDS_MAX)
         outcome = Campaign(trials, limits).run()
         if outcome.ended == "interrupted":
             raise KeyboardInterrupt
@@ -113,10 +117,8 @@ class TwiceTrials:
         self.twice += 1
         generator = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
         case = draw_case(generator, lane, seed, campaign_seed)
-        divergence = again(self.bench, case)
-        if divergence is None:
-            return trial
-        return evolve(trial, found=(*trial.found, Found(divergence, case)))
+        found = again(self.bench, case)
+        return trial if found is None else evolve(trial, found=(*trial.found, found))
 
     def smallest(self, found: Found, until: float) -> Found:
         """The smallest case that shows the same; as it is, if others have shown it or it is not the same twice."""

@@ -16,6 +16,7 @@ from kvgate.difference import Difference, Divergence
 from kvgate.monitors.monitor import Step
 from kvgate.runner import Bench
 from kvgate.system import System
+from kvgate.verdict import Found
 from kvreference.answers import Answer, Happened
 from kvreference.events import Event, Removed, Stored
 from kvreference.operations import Operation
@@ -78,10 +79,13 @@ class Recorder:
         return event
 
 
-def again(bench: Bench, case: Case) -> Divergence | None:
+def again(bench: Bench, case: Case) -> Found | None:
     """Run a case twice; the first step at which the two runs differ."""
     first, second = _recorded(bench, case), _recorded(bench, case)
-    return differing(first.digests, second.digests, first.operations)
+    divergence = differing(first.digests, second.digests, first.operations)
+    if divergence is None:
+        return None
+    return Found(divergence, evolve(case, operations=tuple(first.operations[: divergence.step + 1])))
 
 
 def differing(first: list[str], second: list[str], operations: list[Operation]) -> Divergence | None:

@@ -15,6 +15,7 @@ from kvgate.mutants import (
     free_queue,
     hit_lookup,
     sliding_window,
+    work,
 )
 from kvgate.mutants.mutant import Mutant
 
@@ -31,6 +32,7 @@ _AREAS = (
     ends,
     events,
     answers,
+    work,
 )
 
 ZOO: tuple[Mutant, ...] = tuple(

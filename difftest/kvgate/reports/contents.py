@@ -25,9 +25,12 @@ CLAIMS = {
     "lockstep": "every answer, and the observable state after every operation, is the reference's",
     "following": "every answer, and the observable state after every operation, is that of the reference which follows "
     "the system's choice among free blocks; order apart",
+    "twice": "the cases that were run a second time gave the same answers and the same states",
     "check": "the KV-INV statements hold in the system's state after every operation",
     "ghost": "whatever a computed token reads is in its slot (KV-MEM)",
     "leak": "once no request is alive, nothing of any request remains (KV-LEAK)",
+    "progress": "nobody whom the scheduler could bring on stands still for ever (KV-LIVE)",
+    "scheduler": "what the scheduler knows, asks for and tells the worker is what was done (KV-SYS)",
     "work": "a decode step does the same work at any length of the context (KV-WORK), counted in operations",
 }
 """What the silence of each detector would say."""

@@ -24,15 +24,19 @@ from kvgate.adapters.scheduling.followed import Interception
 from kvgate.adapters.scheduling.names import name_of, number_in
 from kvgate.adapters.scheduling.stage import new_scheduler
 from kvgate.adapters.scheduling.subjects import SUBJECTS
+from kvgate.adapters.scheduling.told import due_in, ended_in, told_by
 from kvgate.adapters.scheduling.worker import abort, answer, drafts, grammar_ready, reset_cache
 from kvgate.difference import Difference, Divergence
 from kvgate.errors import UsageError
 from kvgate.lockstep import Lockstep
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
+from kvgate.scheduling import ends
+from kvgate.scheduling.batch import Batch
 from kvgate.scheduling.blame import is_ours
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.flight import WorkerMemory
+from kvgate.scheduling.line import Line
 from kvgate.scheduling.nodes import OtherNodes
 from kvgate.scheduling.operations import Collect, GrammarReady, Lost, ResetCache, Serve
 from kvgate.scheduling.operations import Operation as SchedulerOperation
@@ -81,6 +85,8 @@ class Engine:
         self.lockstep = Lockstep(self.followed, Manager(settings) if follows else None, monitors)
         self.interception = Interception(self.followed, self.nodes, self._follow)
         self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)
+        self.batch = Batch(settings.chunk_tokens, stage.running_max)
+        self.line = Line(stage, settings.chunk_tokens, may_split=settings.geometry.state_block_tokens is None)
         self.in_flight: deque[Sent] = deque()
         """The steps whose output the scheduler does not have yet, in order."""
         self.found: Divergence | None = None
@@ -149,6 +155,7 @@ class Engine:
         divergence = self.lockstep.perform(operation)
         if divergence is not None:
             raise Stop(divergence)
+        self._judge("line", self.line.observe(operation, answered))
 
     def _check_over(self, number: int) -> None:
         """Blocks are held until the transfer is over."""
@@ -204,6 +211,7 @@ class Engine:
             self.nodes.expect(number, submit, may_fail=not self.stage.asynchronous)
         self.followed.enter(number, request)
         self._follow(arrival, Done())
+        self.line.submitted(number, submit)
         self.scheduler.add_request(request)
         limit_tokens = min(submit.prompt_tokens + submit.answers_max, self.settings.tokens_max)
         self.progress.entered(number, limit_tokens, isinstance(submit, Serve) and submit.structured)
@@ -234,6 +242,7 @@ class Engine:
         if waiting:
             number = operation.request if operation.request in waiting else waiting[operation.request % len(waiting)]
             self.progress.grammars.discard(number)
+            self.line.compiled(number)
             grammar_ready(self.followed.request(number))
             self.progress.forget()
 
@@ -242,7 +251,9 @@ class Engine:
         # is in flight is thrown away by a rule of its own, which nobody follows here.
         held = any(number not in self._running() for number in self.followed.snapshot().tables)
         if not operation.preempts or not (held or self.stage.asynchronous):
+            self.line.resets = operation.preempts
             reset_cache(self.scheduler, operation.preempts)
+            self.line.resets = False
             self.progress.forget()
 
     def _running(self) -> set[int]:
@@ -255,8 +266,10 @@ class Engine:
         if len(self.in_flight) >= self._in_flight_max():
             self._collect()
         self.interception.refused.clear()
+        self.line.begin()
         output = self.scheduler.schedule()
         self.interception.flush()
+        self._check_batch(output)
         if self.settings.geometry.fences:
             self._follow(Dispatch(), self.subject.copies(output))
         self.memory.dispatched()
@@ -285,13 +298,30 @@ class Engine:
                 self.followed.population[number].tokens_computed = valid
                 self.nodes.failed.pop(number)
         signals = self.nodes.told() if self.stage.connector else None
+        answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
+        answered = {number: each for number, each in answered.items() if each and not each.is_finished()}
+        books = {number: self._books(request) for number, request in answered.items()}
         self.scheduler.update_from_output(sent.output, answer(sent.scheduled, sent.sampled, signals))
         self.interception.flush()
+        after = ((number, each.num_tokens, each.is_finished()) for number, each in answered.items())
+        self._judge("scheduler", ends.judge(books, sent.sampled, STOP, after))
         self._rewind(sent)
         if self.settings.drafts_max and not self.stage.asynchronous:
             population = self.followed.population
             proposed = {number: population[number].drafts for number in sent.sampled if number in population.alive}
             self.scheduler.update_draft_token_ids(drafts(proposed))
+
+    def _books(self, request: Any) -> ends.Books:
+        tokens_max = min(request.num_prompt_tokens + request.max_tokens, self.settings.tokens_max)
+        return ends.Books(request.num_tokens, tokens_max)
+
+    def _check_batch(self, output: Any) -> None:
+        """What the worker is told is what was granted, and nobody was left out for whom there was room."""
+        population = self.followed.population
+        self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
+        due = due_in(output, self.scheduler, population, sure=not self.stage.asynchronous)
+        self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
+        self._judge("batch", self.batch.remembered(list(population.alive)))
 
     def _rewind(self, sent: Sent) -> None:
         """Whoever computed behind what a load failed to bring computes again from where the scheduler says."""

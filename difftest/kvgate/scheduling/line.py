@@ -16,7 +16,7 @@ from kvgate.difference import Difference
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.operations import Serve, Submit
 from kvreference.answers import Answer, Granted, Refused
-from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Preempt, Transferred
+from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Preempt
 from kvreference.population import Population, Status
 
 
@@ -43,6 +43,8 @@ class Line:
         self.budget_tokens = budget_tokens
         self.may_split = may_split
         """Whether a chunk may end anywhere: where not, a request may be passed over because nothing of it fits."""
+        self.resets = False
+        """Whether all that run are preempted at once, whoever comes last."""
         self._waiting: list[_Waits] = []
         self._running: list[_Waits] = []
         self._asked: set[int] = set()
@@ -70,8 +72,8 @@ class Line:
         self._asked = set()
         self._held_up = False
 
-    def observe(self, operation: Operation, answer: Answer, resets: bool = False) -> Difference | None:
-        """The block manager was asked for something; ``resets``: because everything is taken back at once."""
+    def observe(self, operation: Operation, answer: Answer) -> Difference | None:
+        """The block manager was asked for something."""
         if isinstance(operation, Admit):
             self._asked.add(operation.request)
             self._held_up |= isinstance(answer, Refused)
@@ -80,12 +82,10 @@ class Line:
             self._asked.add(operation.request)
         elif isinstance(operation, Preempt):
             self._held_up = True
-            return self._preempted(operation.request, resets)
+            return self._preempted(operation.request)
         elif isinstance(operation, (Finish, Abort)):
             self._waiting = [each for each in self._waiting if each.number != operation.request]
             self._running = [each for each in self._running if each.number != operation.request]
-        elif isinstance(operation, Transferred):
-            pass
         return None
 
     # What is judged
@@ -107,7 +107,7 @@ class Line:
             return None
         return Difference("KV-LIVE-01", "the line", f"request {passed[0].number} is let in first", f"request {number}")
 
-    def _preempted(self, number: int, resets: bool) -> Difference | None:
+    def _preempted(self, number: int) -> Difference | None:
         went = next((each for each in self._running if each.number == number), None)
         if went is None:
             return Difference("KV-LIVE-02", "the line", "somebody who runs", f"request {number} is preempted")
@@ -115,7 +115,7 @@ class Line:
         self._running.remove(went)
         went.aside = went.grammar = went.undecided = False
         self._waiting.insert(0, went)
-        if last is went or resets:
+        if last is went or self.resets:
             return None
         expected = f"request {last.number} is preempted"
         return Difference("KV-LIVE-02", "the line", expected, f"request {number} is, and {last.number} runs on")

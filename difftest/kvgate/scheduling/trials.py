@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 from attrs import evolve, frozen
 
 from kvgate.campaign import Lane, Trial, kind_of
 from kvgate.case import Case
 from kvgate.declared import explain
-from kvgate.difference import Difference, Divergence
+from kvgate.difference import Divergence
 from kvgate.errors import UsageError
 from kvgate.scheduling.case import EngineCase
+from kvgate.scheduling.detectors import GATE
 from kvgate.scheduling.drawn import draw_engine_case, fits
 from kvgate.scheduling.engine import Engine
-from kvgate.scheduling.operations import Submit
+from kvgate.scheduling.operations import Serve
 from kvgate.scheduling.shorten import shortest
 from kvgate.verdict import Found
-
-MONITORS = ("ghost", "leak", "progress", "scheduler")
-"""What judges an engine without the reference."""
-GATE = ("lockstep", *MONITORS)
-"""What judges an engine."""
 
 
 @frozen
@@ -84,7 +78,7 @@ class EngineTrials:
         wanted = kind_of(found.divergence)
 
         def again(case: EngineCase) -> Found | None:
-            if not all(fits(case.settings, each) for each in case.operations if isinstance(each, Submit)):
+            if not all(fits(case.settings, each) for each in case.operations if isinstance(each, Serve)):
                 # A scheduler that takes in what can never run shows another defect than the one that was found.
                 return None
             try:
@@ -104,7 +98,9 @@ def found_in(run: EngineRun, case: EngineCase, campaign_seed: int) -> list[Found
     return [
         Found(
             divergence,
-            Case(case.settings, tuple(lockstep.performed[: divergence.step + 1]), case.model, case.preset, campaign_seed),
+            Case(
+                case.settings, tuple(lockstep.performed[: divergence.step + 1]), case.model, case.preset, campaign_seed
+            ),
             finding=explain(divergence, lockstep),
             engine=shown,
         )

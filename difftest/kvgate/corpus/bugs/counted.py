@@ -36,6 +36,7 @@ _FLUSHED = Blocks(
         Arrive(2, (*tokens(0, 1024), *tokens(2 * _OTHER, 64))),
         LookUp(2),
     ),
+    ("check", "ghost", "leak"),
 )
 
 _TIGHT = Blocks(
@@ -100,7 +101,7 @@ BUGS = (
             Trial(
                 "retention",
                 _FLUSHED,
-                ("KV-OP-17", "KV-INV-08"),
+                ("KV-INV-08",),
                 (free_queue.scratch_is_queued_last,),
                 "0.20.2 promises no order but that of release, so nothing that it does is wrong by its own rules; the "
                 "plug-in promises scratch first, and breaks the promise",

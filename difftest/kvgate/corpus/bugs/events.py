@@ -29,13 +29,11 @@ _PHANTOMS = Blocks(
 )
 
 _AGAIN = Blocks(
-    Settings(
-        of(evolve(full(64), unit_tokens=16), window(32)), 40, tokens_max=256, chunk_tokens=64
-    ),
+    Settings(of(evolve(full(64), unit_tokens=16), window(32)), 40, tokens_max=256, chunk_tokens=64),
     (
-        *dispatched(ended(0, tokens(0, 100), 64)),
-        Arrive(1, tokens(0, 120)),
-        Admit(1, 64),
+        *dispatched(ended(0, tokens(0, 16), 16)),
+        Arrive(1, tokens(0, 17)),
+        Admit(1, 1),
     ),
 )
 

@@ -9,11 +9,22 @@ from kvgate.mutants.scheduler.edited import Put, call
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 
-_HIT_IS_COMPUTED_AGAIN = Put("num_new_tokens = request.num_tokens - num_computed", "num_new_tokens = request.num_tokens")
-_HIT_COUNTS_ONE_LESS = Put("request.num_computed_tokens = num_computed_tokens", "request.num_computed_tokens = max(0, num_computed_tokens - 1)", which=1)
-_HIT_IS_NOT_TOUCHED = Put("new_computed_blocks, num_new_local", "new_computed_blocks, num_new_local_computed_tokens = self.kv_cache_manager.empty_kv_cache_blocks, self.kv_cache_manager.get_computed_blocks(request)[1]")
-_DRAFTS_IN_THE_FIRST_CHUNK = Put("effective_lookahead_tokens =", "effective_lookahead_tokens = self.num_lookahead_tokens")
-_PROMPT_ALONE = Put("num_new_tokens = request.num_tokens - num_computed", "num_new_tokens = max(1, request.num_prompt_tokens - num_computed_tokens)")
+_HIT_IS_COMPUTED_AGAIN = Put(
+    "num_new_tokens = request.num_tokens - num_computed", "num_new_tokens = request.num_tokens"
+)
+_HIT_COUNTS_ONE_LESS = Put(
+    "request.num_computed_tokens = num_computed_tokens",
+    "request.num_computed_tokens = max(0, num_computed_tokens - 1)",
+    which=1,
+)
+_HIT_IS_NOT_TOUCHED = Put(
+    "new_computed_blocks, num_new_local",
+    "new_computed_blocks = self.kv_cache_manager.empty_kv_cache_blocks; "
+    "num_new_local_computed_tokens = self.kv_cache_manager.get_computed_blocks(request)[1]",
+)
+_DRAFTS_IN_THE_FIRST_CHUNK = Put(
+    "effective_lookahead_tokens =", "effective_lookahead_tokens = self.num_lookahead_tokens"
+)
 
 
 @breaks(f"{_SCHEDULER}.__init__", violates="KV-OP-03")
@@ -52,9 +63,3 @@ def hit_is_computed_again(original: Any, *arguments: Any) -> Any:
 def hit_is_not_held(original: Any, *arguments: Any) -> Any:
     """The tokens of a hit count as computed, and its blocks are not passed on."""
     return call(original, _HIT_IS_NOT_TOUCHED, *arguments)
-
-
-@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-02", needs=("preemption",))
-def answers_are_not_computed_again(original: Any, *arguments: Any) -> Any:
-    """Who comes back after a preemption computes its prompt alone at first."""
-    return call(original, _PROMPT_ALONE, *arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.mutants.mutant import breaks
-from kvgate.mutants.scheduler.edited import Put, call
+from kvgate.mutants.scheduler.edited import Put
 
 _ASYNC = "vllm.v1.core.sched.async_scheduler:AsyncScheduler"
 

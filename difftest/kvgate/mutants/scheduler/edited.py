@@ -10,11 +10,22 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
+from copy import copy
 from functools import cache
 from types import FunctionType
 from typing import Any
 
-_SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Continue, ast.Break, ast.Raise, ast.Assert)
+_SIMPLE = (
+    ast.Assign,
+    ast.AugAssign,
+    ast.AnnAssign,
+    ast.Delete,
+    ast.Expr,
+    ast.Continue,
+    ast.Break,
+    ast.Raise,
+    ast.Assert,
+)
 
 
 def call(original: Any, change: ast.NodeTransformer, *arguments: Any, **named: Any) -> Any:
@@ -23,7 +34,7 @@ def call(original: Any, change: ast.NodeTransformer, *arguments: Any, **named: A
 
 
 class Put(ast.NodeTransformer):
-    """In place of the simple statement that begins with ``begins``, the ``which``-th of them, stands ``instead``."""
+    """In place of the ``which``-th simple statement that begins with ``begins`` stand those of ``instead``."""
 
     def __init__(self, begins: str, instead: str = "pass", which: int = 0) -> None:
         self.begins = begins
@@ -31,11 +42,11 @@ class Put(ast.NodeTransformer):
         self.which = which
         self.seen = 0
 
-    def generic_visit(self, node: ast.AST) -> ast.AST:
+    def generic_visit(self, node: ast.AST) -> Any:
         if isinstance(node, _SIMPLE) and ast.unparse(node).startswith(self.begins):
             self.seen += 1
             if self.seen == self.which + 1:
-                return ast.parse(self.instead).body[0]
+                return [*ast.parse(self.instead).body]
             return node
         return super().generic_visit(node)
 
@@ -67,11 +78,12 @@ class Ask(ast.NodeTransformer):
 
 @cache
 def _changed(original: FunctionType, change: Any) -> Callable[..., Any]:
+    change = copy(change)
     tree = ast.parse(textwrap.dedent(inspect.getsource(original)))
     tree = ast.fix_missing_locations(change.visit(tree))
     if not change.made:
         raise LookupError(f"this vLLM has no such place in {original.__qualname__}")
     names: dict[str, Any] = {}
-    exec(compile(tree, f"<{original.__qualname__}, changed>", "exec"), original.__globals__, names)  # noqa: S102
+    exec(compile(tree, f"<{original.__qualname__}, changed>", "exec"), original.__globals__, names)
     changed: Callable[..., Any] = names[original.__name__]
     return changed

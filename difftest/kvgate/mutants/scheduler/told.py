@@ -20,7 +20,10 @@ _ALL_BLOCKS_OF_ONE_THAT_RUNS = Put(
 def new_blocks_are_not_told(original: Any, *arguments: Any, **named: Any) -> Any:
     """The worker is not told of the blocks that a running request gained."""
     data = original(*arguments, **named)
-    data.new_block_ids = [blocks if name in data.resumed_req_ids else None for name, blocks in zip(data.req_ids, data.new_block_ids, strict=True)]
+    data.new_block_ids = [
+        blocks if name in data.resumed_req_ids else None
+        for name, blocks in zip(data.req_ids, data.new_block_ids, strict=True)
+    ]
     return data
 
 

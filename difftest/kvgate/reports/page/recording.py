@@ -16,10 +16,11 @@ from kvgate.difference import Divergence
 from kvgate.lockstep import Lockstep
 from kvgate.reports.page.names import Named, Names
 from kvgate.runner import Bench
+from kvgate.scheduling.waiting import WaitFor
 from kvgate.system import System
 from kvreference.answers import Answer
 from kvreference.manager import Manager
-from kvreference.operations import Arrive, Operation, Sample
+from kvreference.operations import Arrive, Operation, Sample, TakeStatistics
 from kvreference.population import Population, Status
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
@@ -76,6 +77,8 @@ class Recording:
     """The last of them, with their states."""
     divergences: tuple[Divergence, ...]
     """What was found while it was recorded."""
+    waiting: WaitFor | None = None
+    """Who waited for whom when a scheduler hung."""
 
     @property
     def left_out(self) -> int:
@@ -84,33 +87,42 @@ class Recording:
 
 
 class Recorder:
-    """Writes down what happens in one lockstep, from now on."""
+    """Writes down what happens in one lockstep, from now on.
 
-    def __init__(self, lockstep: Lockstep, settings: Settings) -> None:
+    Where the lockstep has no reference, ``follows`` says whether one is to follow for the eyes of the reader.
+    """
+
+    def __init__(self, lockstep: Lockstep, settings: Settings, follows: bool = True) -> None:
         self.lockstep = lockstep
         self.settings = settings
         self.names = Names()
-        self._reference: Manager | None = Manager(settings)
+        self._own = Manager(settings) if lockstep.reference is None and follows else None
         self._frames: deque[Frame] = deque(maxlen=max(2, min(FRAMES_MAX, CELLS_MAX // settings.blocks)))
         self._now: tuple[Operation, Answer | None] | None = None
         self._expected: Answer | None = None
         self.system = lockstep.system
         lockstep.system = Watched(self.system, self)
 
-    def recording(self, divergences: Sequence[Divergence] = ()) -> Recording:
+    @property
+    def _reference(self) -> Manager | None:
+        """The lockstep's, which may be given up on the way, or one that follows beside it."""
+        return self.lockstep.reference or self._own
+
+    def recording(self, divergences: Sequence[Divergence] = (), waiting: WaitFor | None = None) -> Recording:
         """What was recorded so far."""
-        return Recording(self.settings, tuple(self.lockstep.performed), tuple(self._frames), tuple(divergences))
+        operations = tuple(self.lockstep.performed)
+        return Recording(self.settings, operations, tuple(self._frames), tuple(divergences), waiting)
 
     def begins(self, operation: Operation) -> None:
-        """The system is about to perform an operation."""
-        reference = self._reference
-        if reference is not None and reference.population.resolve(operation) != operation:
-            reference = self._reference = None
-        self._expected = None
-        if reference is not None:
-            self._expected = reference.apply(operation)
-            if isinstance(operation, (Arrive, Sample)):
-                self.names.arrived(reference, operation.request)
+        """The system is about to perform an operation, which the lockstep's reference has performed."""
+        self._expected = self.lockstep.answers[0]
+        own = self._own
+        if own is not None and own.population.resolve(operation) != operation:
+            own = self._own = None
+        if own is not None:
+            self._expected = own.apply(operation)
+        if self._reference is not None and isinstance(operation, (Arrive, Sample)):
+            self.names.arrived(self._reference, operation.request)
         self._now = (operation, None)
 
     def answered(self, operation: Operation, answer: Answer) -> None:
@@ -204,4 +216,16 @@ def record(bench: Bench, case: Case) -> Recording:
         divergence = lockstep.perform(operation)
         if divergence is not None:
             return recorder.recording([divergence])
+    if not lockstep.population.alive and case.operations[-1:] == (TakeStatistics(),):
+        # It was closed when it was found: to close it again would only append to what is shown.
+        return recorder.recording(at_rest(lockstep))
     return recorder.recording(lockstep.close())
+
+
+def at_rest(lockstep: Lockstep) -> list[Divergence]:
+    """What remains, now that no request is alive."""
+    return [
+        Divergence(len(lockstep.performed), None, monitor.name, difference)
+        for monitor in lockstep.monitors
+        for difference in monitor.at_rest(lockstep.system)
+    ]

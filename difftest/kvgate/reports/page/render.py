@@ -24,6 +24,7 @@ from kvgate.reports.page.recording import Recording
 from kvgate.reports.page.resume import resume
 from kvgate.reports.page.timeline import COLOURS, timeline
 from kvgate.reports.page.views import Views
+from kvgate.reports.page.wait_graph import WIDTH, drawing
 from kvgate.reports.wording import printable
 from kvgate.story import describe, describe_answer, judged
 from kvgate.verdict import Found
@@ -65,7 +66,8 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
     """The whole page."""
     divergence = None if found is None else found.divergence
     views = Views(recording)
-    diverges = None if divergence is None else divergence.step
+    # What is found at the end is shown at the last operation.
+    diverges = None if divergence is None or divergence.operation is None else divergence.step
     return _render(
         "divergence.html",
         about=about,
@@ -74,6 +76,8 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
         headline=headline_of(recording, divergence),
         judged="" if divergence is None else judged(divergence),
         difference=None if found is None else _difference(recording, found),
+        drawing=drawing(recording),
+        drawing_width=WIDTH,
         left_behind=_left_behind(recording, found),
         resume=resume(recording, divergence),
         timeline=timeline(recording, views.blocks, views.blocks_left_out, diverges),
@@ -81,7 +85,7 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
         operations_left_out=max(0, len(recording.operations) - OPERATIONS_MAX),
         colours=COLOURS,
         recording=recording,
-        happened_again=found is None or bool(recording.divergences),
+        happened_again=divergence is None or divergence.kind in {each.kind for each in recording.divergences},
         data=embedded(views.document()),
     )
 

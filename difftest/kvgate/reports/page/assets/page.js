@@ -163,7 +163,7 @@
     if (event.ctrlKey || event.metaKey || event.altKey || event.target === slider) return;
     const moves = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: data.first, End: last };
     if (event.key in moves) go(moves[event.key], true);
-    else if (event.key === "d" && diverging) jump();
+    else if (event.key === "d" && get("first")) jump();
     else return;
     event.preventDefault();
   });

@@ -1,0 +1,85 @@
+"""``kvgate corpus``: real defects as cases, each of which must be caught."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+
+if TYPE_CHECKING:
+    from kvgate.corpus.bug import Bug
+    from kvgate.corpus.trying import Result
+
+
+def corpus(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]…", help="Only these defects, by id or by number.")
+    ] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and run nothing.")] = False,
+    as_page: Annotated[bool, typer.Option("--page", help="Print the page of the corpus, in Markdown.")] = False,
+    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+) -> None:
+    """Run reported defects of published block managers as cases, and say what catches each, and how soon.
+
+    Published code that has the defect is run where it can be, each release in a process of its own and fetched if it
+    is not there; else a mutant re-introduces it. A case counts as caught only if its control, the same without the
+    defect, shows nothing.
+
+    Exit 0 if every defect is caught that has a case, 1 if one is not, 4 if one could not be run.
+
+    Examples:
+
+      kvgate corpus
+
+      kvgate corpus oversize-request-blocks-queue
+
+      kvgate corpus 9 21 --format json
+
+      kvgate corpus --list
+    """
+    from kvgate.command.progress import progress_line
+    from kvgate.corpus import page, tables
+    from kvgate.corpus.register import chosen
+    from kvgate.corpus.running import run
+
+    bugs = chosen(names or ())
+    if list_only:
+        typer.echo(_listing(bugs))
+        return
+    results: list[Result] = []
+    interrupted = False
+    with progress_line() as line:
+        try:
+            for result in run(bugs, line.say):
+                results.append(result)
+        except KeyboardInterrupt:
+            interrupted = True
+    if output is TableFormat.JSON:
+        typer.echo(json.dumps(tables.document(bugs, results), indent=1))
+    elif as_page:
+        typer.echo(page.page(bugs, results), nl=False)
+    else:
+        tables.show(bugs, results)
+    raise typer.Exit(INTERRUPTED if interrupted else _code(bugs, results))
+
+
+def _code(bugs: Sequence[Bug], results: Sequence[Result]) -> int:
+    from kvgate.corpus.running import state_of
+    from kvgate.corpus.trying import State
+
+    states = {state_of(bug, results) for bug in bugs if bug.trials}
+    if State.NOT_CAUGHT in states:
+        return DIVERGENCE
+    return NOT_EXHAUSTIVE if State.NOT_RUN in states else AGREEMENT
+
+
+def _listing(bugs: Sequence[Bug]) -> str:
+    lines = []
+    for bug in bugs:
+        how = ", ".join(dict.fromkeys(trial.code for trial in bug.trials)) or "not caught"
+        lines.append(f"{bug.number:2} {bug.id} ({bug.kind.value}; {how}; {bug.thread}): {bug.title}")
+    return "\n".join(lines)

@@ -1,0 +1,195 @@
+"""``kvgate fuzz``: campaigns for hours, on the cores of this machine or on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from kvgate.command.check import NOT_TESTED, parse_duration
+from kvgate.command.options import (
+    AGREEMENT,
+    DIVERGENCE,
+    INTERRUPTED,
+    NOT_EXHAUSTIVE,
+    Format,
+    Models,
+    OutputFormat,
+    Preloads,
+    Seed,
+    Sut,
+)
+
+if TYPE_CHECKING:
+    from kvgate.fuzzing.folder import RunFolder
+    from kvgate.fuzzing.plan import FuzzPlan
+    from kvgate.fuzzing.run import Progress
+    from kvgate.fuzzing.workers import Workers
+    from kvgate.verdict import Verdict
+
+OUT_DEFAULT = Path("kvgate-fuzz")
+
+Out: TypeAlias = Annotated[Path, typer.Option("--out", metavar="DIR", help="The directory of a new run.")]
+Resume: TypeAlias = Annotated[
+    Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR, which says what is fuzzed.")
+]
+Jobs: TypeAlias = Annotated[
+    int | None, typer.Option("--jobs", metavar="N", min=1, help="How many workers. Default: one for each core.")
+]
+OnRay: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Workers of a Ray cluster, on whose machines kvgate and the system are installed: auto, or "
+        "ray://host:10001; local starts one here.",
+    ),
+]
+Shards: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--shards", metavar="N", min=1, max=1_000_000, help="How many shards. Default: no end."),
+]
+ShardOperations: TypeAlias = Annotated[
+    int, typer.Option("--shard-operations", metavar="N", min=1, help="How many operations a shard has at least.")
+]
+Twice: TypeAlias = Annotated[
+    int, typer.Option("--twice", metavar="PERCENT", min=0, max=100, help="How many cases are run a second time.")
+]
+TimeBudget: TypeAlias = Annotated[
+    str | None, typer.Option("--time-budget", metavar="TIME", help="Begin no shard after, for example, 60s or 8h.")
+]
+MonitorsOnly: TypeAlias = Annotated[
+    bool, typer.Option("--monitors-only", help="Judge by the monitors alone, without the reference.")
+]
+
+
+def fuzz(
+    sut: Sut = "stock",
+    preload: Preloads = None,
+    model: Models = None,
+    seed: Seed = 0,
+    out: Out = OUT_DEFAULT,
+    resume: Resume = None,
+    jobs: Jobs = None,
+    ray: OnRay = None,
+    time_budget: TimeBudget = None,
+    shards: Shards = None,
+    shard_operations: ShardOperations = 20_000,
+    twice: Twice = 5,
+    monitors_only: MonitorsOnly = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Run shard after shard of a campaign, until all are done, the time is up, or somebody interrupts.
+
+    A shard is a small campaign of its own: its cases follow from the seed and its number. DIR/shards has a result for
+    each that is done, DIR/corpus the shortest trace of each defect, for kvgate replay. A worker that dies costs its
+    shard, which is run again; an interrupt costs those that were running, and --resume goes on.
+
+    Of a hundred cases 5 are run twice, on fresh systems: another outcome is a finding.
+
+    Exit codes as for kvgate check; 4 if a shard killed its worker three times, or nothing was run.
+
+    Examples:
+
+      kvgate fuzz --time-budget 8h --out night
+
+      kvgate fuzz --resume night --jobs 8
+
+      kvgate fuzz --sut retention --model gemma-hybrid+eagle --shards 50
+
+      kvgate fuzz --ray auto --jobs 64 --time-budget 2h
+    """
+    from kvgate.fuzzing.folder import RunFolder
+    from kvgate.fuzzing.plan import FuzzPlan
+    from kvgate.profiles import models_named
+
+    seconds = None if time_budget is None else parse_duration(time_budget)
+    folder = RunFolder(resume or out)
+    if resume is None:
+        plan = FuzzPlan(
+            sut=sut,
+            models=tuple(map(_from_anywhere, model or [])) or tuple(each.name for each in models_named(())),
+            preloads=tuple(str(path.resolve()) for path in preload or ()),
+            seed=seed,
+            shards=shards,
+            shard_operations=shard_operations,
+            twice_percent=twice,
+            monitors_only=monitors_only,
+        )
+        models_named(plan.models)
+        folder.create(plan)
+    verdict, given_up = _session(folder, jobs, ray, seconds)
+    _publish(verdict, folder, output)
+    for shard, why in sorted(given_up.items()):
+        typer.echo(f"kvgate: shard {shard} ended its worker three times: {why}", err=True)
+    if verdict.ended != "completed":
+        typer.echo(f"kvgate: to go on: kvgate fuzz --resume {folder.path}", err=True)
+    raise typer.Exit(_code(verdict))
+
+
+def _from_anywhere(model: str) -> str:
+    """The name of a model, or of its file as it is called from any directory."""
+    return str(Path(model).resolve()) if model.endswith(".json") else model
+
+
+def _session(
+    folder: RunFolder, jobs: int | None, ray: str | None, seconds: float | None
+) -> tuple[Verdict, dict[int, str]]:
+    """Go on with a run; returns what all its shards say by now, and those that nobody could run."""
+    from kvgate.command.progress import progress_line
+    from kvgate.fuzzing.merging import merge
+    from kvgate.fuzzing.run import Run
+
+    plan = folder.plan()
+    with folder.held(), progress_line() as line:
+        merged = merge(folder.results())
+        line.say("starting workers …")
+        workers = _workers(plan, jobs, ray)
+        try:
+            run = Run(plan, folder, merged, workers, seconds, lambda progress: line.say(_told(progress, plan)))
+            ended = run.run()
+        finally:
+            workers.stop()
+        return merged.verdict(plan, folder.corpus, ended), run.given_up
+
+
+def _workers(plan: FuzzPlan, jobs: int | None, ray: str | None) -> Workers:
+    from kvgate.fuzzing.plan import manifest
+
+    if ray is not None:
+        from kvgate.fuzzing.on_ray import RayWorkers
+
+        return RayWorkers(manifest(plan), jobs, ray)
+    from kvgate.fuzzing.workers import LocalWorkers
+
+    return LocalWorkers(manifest(plan), jobs or os.cpu_count() or 1)
+
+
+def _told(progress: Progress, plan: FuzzPlan) -> str:
+    """One line: how far it is."""
+    of = "" if plan.shards is None else f" of {plan.shards:,}"
+    lost = f", {progress.lost} workers lost" if progress.lost else ""
+    return (
+        f"{progress.shards:,}{of} shards, {progress.operations:,} operations, "
+        f"{progress.operations_per_second:,.0f} a second, {progress.found} divergences{lost}"
+    )
+
+
+def _publish(verdict: Verdict, folder: RunFolder, output: Format) -> None:
+    """Print the verdict, and write all reports beside the shards."""
+    from kvgate.fuzzing.merging import corpus_of
+    from kvgate.reports import formats
+
+    reproducers = corpus_of(verdict, folder.corpus)
+    formats.write(verdict, folder.path / "report", not_tested=NOT_TESTED, reproducers=reproducers)
+    typer.echo(formats.render(verdict, output.value, not_tested=NOT_TESTED, reproducers=reproducers))
+
+
+def _code(verdict: Verdict) -> int:
+    if verdict.found:
+        return DIVERGENCE
+    if verdict.ended == "interrupted":
+        return INTERRUPTED
+    return NOT_EXHAUSTIVE if verdict.operations == 0 or verdict.ended.endswith("lost") else AGREEMENT

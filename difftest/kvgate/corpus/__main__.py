@@ -1,0 +1,43 @@
+"""One system of the corpus in a process of its own: ``python -m kvgate.corpus SYSTEM BUG:TRIAL…``.
+
+A process has one vLLM for good, and some systems change it. Each result is a line on standard output, as soon as it is
+there. It ends with 3 if the system cannot be had, as ``kvgate`` does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from kvgate.corpus.passing import written
+from kvgate.corpus.register import BUGS
+from kvgate.corpus.trying import attempt
+from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.systems import Loaded, load_system
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Load the system and run the trials; the exit code."""
+    system, *places = arguments
+    loaded: dict[str, Loaded] = {}
+
+    def load(name: str) -> Loaded:
+        if name not in loaded:
+            loaded[name] = load_system(name)
+        return loaded[name]
+
+    try:
+        load(system)
+        for place in places:
+            bug, _, trial = place.partition(":")
+            print(written(attempt(BUGS[bug], int(trial), load)), flush=True)
+    except (SystemUnavailableError, UsageError) as error:
+        print(f"kvgate: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""The corpus as a page: ``kvgate corpus --page > difftest/corpus/README.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kvgate.corpus.bug import Bug
+from kvgate.corpus.tables import markdown, summary
+from kvgate.corpus.trying import Result, State
+
+INTRODUCTION = """# The corpus
+
+Real defects of the KV-cache block managers of vLLM, vLLM-Ascend and programs with the same mechanism, as cases that the
+gate must catch. Generated, figures and all, by `kvgate corpus --page > difftest/corpus/README.md`.
+
+Where published code that has a defect runs here, that code is run: vLLM 0.20.2 as installed (`stock`), vLLM-Ascend
+0.20.2rc1 (`ascend`), another release (`native@VERSION`). Where it does not, a mutant re-introduces the defect into
+vLLM 0.20.2, into the plug-in (`retention`) or into vLLM's scheduler, and its reason stands with it. A case is caught if
+one of the guarantees that it should violate is seen violated first, and if its control, the same without the defect,
+shows nothing. Seconds are counted once the system is loaded; operations are those up to the one that shows it.
+
+```sh
+kvgate corpus                # all of them
+kvgate corpus 9 21           # some, by number or by id
+kvgate corpus --list         # what there is, without running anything
+```
+
+A defect is added in `difftest/kvgate/corpus/bugs/`, with a case, the guarantee it violates, and a control."""
+
+
+def page(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
+    """The whole page."""
+    told = f"{summary(bugs, results)}."
+    return "\n\n".join((INTRODUCTION, told, markdown(bugs, results), *_stories(bugs, results))) + "\n"
+
+
+def _stories(bugs: Sequence[Bug], results: Sequence[Result]) -> Iterator[str]:
+    for bug in bugs:
+        parts = [f"## {bug.id}", f"[{bug.thread}]({bug.link}) · {bug.kind.value} · {bug.affected}", bug.title]
+        parts += [_trial(bug, result) for result in results if result.bug == bug.id]
+        if not bug.trials:
+            parts.append(f"Not caught. {bug.not_caught}")
+        else:
+            parts.append(f"`kvgate corpus {bug.id}`")
+        yield "\n\n".join(parts)
+
+
+def _trial(bug: Bug, result: Result) -> str:
+    trial = bug.trials[result.trial]
+    version = f", version {result.version}" if result.version else ""
+    told = [f"- `{result.code}`{version}: {result.state.value}"]
+    if result.state is State.CAUGHT:
+        finding = f", declared as {result.finding}" if result.finding else ""
+        told[0] += f" by {result.detector} as {result.statement}{finding}; control, {result.control}."
+    if trial.why_mutant:
+        told.append(f"  A mutant, for {trial.why_mutant}.")
+    told.append(f"  The gate: `{result.says.replace('`', chr(39))}`")
+    return "\n".join(told)

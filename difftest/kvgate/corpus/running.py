@@ -1,0 +1,69 @@
+"""Running the corpus: each system in a process of its own, one after another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kvgate.corpus.bug import Bug
+from kvgate.corpus.passing import read
+from kvgate.corpus.trying import Result, State
+
+Say = Callable[[str], None]
+ERROR_CHARACTERS_MAX = 500
+
+
+def places(bugs: Sequence[Bug]) -> Mapping[str, list[tuple[Bug, int]]]:
+    """The trials of ``bugs`` by system."""
+    found: dict[str, list[tuple[Bug, int]]] = {}
+    for bug in bugs:
+        for index, trial in enumerate(bug.trials):
+            found.setdefault(trial.system, []).append((bug, index))
+    return found
+
+
+def run(bugs: Sequence[Bug], say: Say = lambda _text: None) -> Iterator[Result]:
+    """Every trial of ``bugs``, system by system, as it is there."""
+    by_system = places(bugs)
+    for number, (system, trials) in enumerate(by_system.items()):
+        say(f"system {number + 1} of {len(by_system)}: {system} …")
+        done = 0
+        for result in _run_apart(system, trials):
+            done += 1
+            say(f"system {number + 1} of {len(by_system)}: {system}, {done} of {len(trials)} trials")
+            yield result
+
+
+def _run_apart(system: str, trials: Sequence[tuple[Bug, int]]) -> Iterator[Result]:
+    """The results of one process; what it does not answer was not run."""
+    asked = {f"{bug.id}:{index}": (bug, index) for bug, index in trials}
+    with tempfile.TemporaryDirectory() as scratch:
+        errors = Path(scratch, "errors")
+        with errors.open("wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "kvgate.corpus", system, *asked], stdout=subprocess.PIPE, stderr=said, text=True
+            )
+            try:
+                assert process.stdout is not None, "it was asked for"
+                for line in process.stdout:
+                    result = read(line.rstrip("\n"))
+                    if result is not None and asked.pop(f"{result.bug}:{result.trial}", None):
+                        yield result
+            finally:
+                process.terminate()
+                process.wait()
+        why = " ".join(errors.read_text(encoding="utf-8", errors="replace").split())[-ERROR_CHARACTERS_MAX:]
+    for bug, index in asked.values():
+        code = bug.trials[index].code
+        yield Result(bug.id, index, State.NOT_RUN, code, says=why or f"its process ended with {process.returncode}")
+
+
+def state_of(bug: Bug, results: Sequence[Result]) -> State:
+    """What became of a defect: one trial that is not caught is enough not to count as caught."""
+    states = {result.state for result in results if result.bug == bug.id}
+    if State.NOT_CAUGHT in states or not bug.trials:
+        return State.NOT_CAUGHT
+    return State.CAUGHT if State.CAUGHT in states else State.NOT_RUN

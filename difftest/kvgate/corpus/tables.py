@@ -1,0 +1,112 @@
+"""What the corpus says, as tables: for a terminal, for a page, and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from attrs import asdict
+from rich.console import Console
+from rich.table import Table
+
+from kvgate.corpus.bug import Bug
+from kvgate.corpus.running import state_of
+from kvgate.corpus.trying import Result, State
+
+COLUMNS = ("defect", "class", "code", "by", "guarantee", "operations", "seconds", "what the gate says")
+NUMBERS = ("operations", "seconds")
+
+
+def rows(bug: Bug, results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
+    """A row for each trial of a defect that was run, or was to be."""
+    for result in results:
+        if result.bug != bug.id:
+            continue
+        name = f"{bug.number} {bug.id}"
+        if result.state is State.CAUGHT:
+            said = f"{result.says} (finding {result.finding})" if result.finding else result.says
+            figures = (str(result.operations), f"{result.seconds:.2f}")
+            yield name, bug.kind.value, result.code, result.detector, result.statement, *figures, said
+        else:
+            told = f"{result.state.value.upper()}: {result.says}"
+            yield name, bug.kind.value, result.code, "", "", "", "", told
+    if not bug.trials:
+        yield f"{bug.number} {bug.id}", bug.kind.value, "", "", "", "", "", f"NOT CAUGHT: {bug.not_caught}"
+
+
+def summary(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
+    """How many were caught, in one line."""
+    states = [state_of(bug, results) for bug in bugs if bug.trials]
+    told = [f"{states.count(State.CAUGHT)} of {len(bugs)} defects caught"]
+    slowest = max((result.seconds for result in results if result.state is State.CAUGHT), default=0.0)
+    if slowest:
+        told.append(f"the slowest in {slowest:.1f} s once its system was loaded")
+    if State.NOT_CAUGHT in states:
+        told.append(f"{states.count(State.NOT_CAUGHT)} not caught that should be")
+    if State.NOT_RUN in states:
+        told.append(f"{states.count(State.NOT_RUN)} not run")
+    explained = sum(not bug.trials for bug in bugs)
+    if explained:
+        told.append(f"{explained} that nothing catches, each with the reason")
+    return "; ".join(told)
+
+
+def show(bugs: Sequence[Bug], results: Sequence[Result]) -> None:
+    """The table on a terminal, with the command for each defect."""
+    console = Console(width=200) if not Console().is_terminal else Console()
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in COLUMNS:
+        table.add_column(
+            column, justify="right" if column in NUMBERS else "left", overflow="fold", no_wrap=column in NUMBERS
+        )
+    for bug in bugs:
+        for row in rows(bug, results):
+            table.add_row(*row)
+    console.print(table, markup=False)
+    console.print(f"{summary(bugs, results)}. One of them again: kvgate corpus ID", markup=False)
+
+
+def markdown(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
+    """The table for a page, with links and commands."""
+    lines = [
+        "| # | defect | class | affected | code that was run | found by | guarantee | operations | seconds |",
+        "|--:|---|---|---|---|---|---|--:|--:|",
+    ]
+    for bug in bugs:
+        lead = f"| {bug.number} | [{bug.id}](#{bug.id}) | {bug.kind.value} | {bug.affected}"
+        for _name, _kind, code, by, statement, operations, seconds, said in rows(bug, results):
+            found = by or said.partition(":")[0].lower()
+            lines.append(f"{lead} | {code or '–'} | {found} | {statement} | {operations} | {seconds} |")
+    return "\n".join(lines)
+
+
+def document(bugs: Sequence[Bug], results: Sequence[Result]) -> dict[str, object]:
+    """Everything, for programs."""
+    return {
+        "format": "kvgate-corpus",
+        "version": 1,
+        "defects": [_record(bug, results) for bug in bugs],
+        "summary": summary(bugs, results),
+    }
+
+
+def _record(bug: Bug, results: Sequence[Result]) -> Mapping[str, object]:
+    return {
+        "number": bug.number,
+        "id": bug.id,
+        "class": bug.kind.value,
+        "title": bug.title,
+        "link": bug.link,
+        "affected": bug.affected,
+        "state": state_of(bug, results).value,
+        "not_caught": bug.not_caught or None,
+        "command": f"kvgate corpus {bug.id}",
+        "trials": [
+            {
+                **{name: value for name, value in asdict(result).items() if name not in ("bug", "state")},
+                "state": result.state.value,
+                "why_mutant": bug.trials[result.trial].why_mutant or None,
+            }
+            for result in results
+            if result.bug == bug.id
+        ],
+    }

@@ -1,0 +1,132 @@
+"""What all shards say together: one verdict, in which each defect stands once, and a corpus of the smallest traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
+
+from attrs import evolve
+
+from kvgate import trace
+from kvgate.campaign import kind_of
+from kvgate.case import Case
+from kvgate.difference import Difference, Divergence
+from kvgate.errors import UsageError
+from kvgate.fuzzing.plan import FuzzPlan
+from kvgate.fuzzing.results import Record, ShardResult
+from kvgate.fuzzing.shard import Known
+from kvgate.verdict import Found, Tally, Verdict
+
+
+class Merged:
+    """Results of shards, taken in one by one, each once."""
+
+    def __init__(self) -> None:
+        self.shards: set[int] = set()
+        self.seconds = 0.0
+        self.twice = 0
+        self._version = "unknown"
+        self._detectors: tuple[str, ...] = ()
+        self._tallies: dict[tuple[str, str], Tally] = {}
+        self._found: dict[tuple[str, ...], Record] = {}
+        self._declared: dict[str, Record] = {}
+
+    def add(self, result: ShardResult) -> None:
+        """Take in a result; one of a shard that is in already is passed over."""
+        if result.shard in self.shards:
+            return
+        self.shards.add(result.shard)
+        self.seconds += result.seconds
+        self.twice += result.twice
+        self._version, self._detectors = result.system_version, result.detectors
+        for tally in result.tallies:
+            place = tally.model, tally.preset
+            had = self._tallies.get(place, evolve(tally, cases=0, operations=0))
+            self._tallies[place] = evolve(
+                had, cases=had.cases + tally.cases, operations=had.operations + tally.operations
+            )
+        for record in result.records:
+            if record.finding is None:
+                self._found[record.kind] = _of_both(self._found.get(record.kind), record)
+            else:
+                self._declared[record.finding] = _of_both(self._declared.get(record.finding), record)
+
+    @property
+    def operations(self) -> int:
+        """How many operations were performed."""
+        return sum(tally.operations for tally in self._tallies.values())
+
+    @property
+    def kinds(self) -> int:
+        """How many different defects were found."""
+        return len(self._found)
+
+    def known(self) -> Known:
+        """What the shards have shown, with a trace."""
+        return Known(
+            frozenset(kind for kind, record in self._found.items() if record.trace is not None),
+            frozenset(finding for finding, record in self._declared.items() if record.trace is not None),
+        )
+
+    def verdict(self, plan: FuzzPlan, corpus: Path, ended: str) -> Verdict:
+        """The verdict; the traces of what was found are written to ``corpus``, and read from there."""
+        return Verdict(
+            system=plan.sut,
+            version=self._version,
+            profile=f"fuzz, {len(self.shards)} shards",
+            seed=plan.seed,
+            detectors=self._detectors,
+            tallies=tuple(self._tallies.values()),
+            found=tuple(_found(record, corpus) for record in self._found.values()),
+            declared=tuple(_found(record, corpus) for record in self._declared.values()),
+            seconds=self.seconds,
+            preloads=plan.preloads,
+            ended=ended,
+        )
+
+
+def merge(results: Iterable[ShardResult]) -> Merged:
+    """All results together."""
+    merged = Merged()
+    for result in results:
+        merged.add(result)
+    return merged
+
+
+def _of_both(one: Record | None, other: Record) -> Record:
+    """What two records of the same defect say together: the shorter way there that has a trace, and how often."""
+    if one is None:
+        return other
+    first = min((one, other), key=lambda record: (record.trace is None, record.operations))
+    return evolve(first, times=one.times + other.times)
+
+
+def trace_name(statement: str, kind: Iterable[str]) -> str:
+    """The name of the trace of a defect: the guarantee, and what tells it from others that violate the same."""
+    return f"{statement}-{blake2b(chr(10).join(kind).encode(), digest_size=4).hexdigest()}.jsonl"
+
+
+def corpus_of(verdict: Verdict, corpus: Path) -> dict[int, Path]:
+    """Where the trace of each defect is, by its place in the verdict."""
+    return {
+        index: corpus / trace_name(found.divergence.difference.statement, kind_of(found.divergence))
+        for index, found in enumerate(verdict.found)
+    }
+
+
+def _found(record: Record, corpus: Path) -> Found:
+    path = corpus / trace_name(record.statement, record.kind if record.finding is None else [record.finding])
+    if record.trace is None:
+        raise UsageError(
+            f"{corpus.parent}: the shard that stored the trace of {record.statement} ({record.subject}) is gone: "
+            "put it back, or begin a new run"
+        )
+    corpus.mkdir(exist_ok=True)
+    path.write_text(record.trace, encoding="utf-8")
+    stored = trace.read(path)
+    header = stored.header
+    case = Case(header.settings, stored.operations, header.model, header.preset, header.seed)
+    operation = None if record.at_rest or not case.operations else case.operations[-1]
+    difference = Difference(record.statement, record.subject, record.expected, record.got)
+    return Found(Divergence(record.step, operation, record.detector, difference), case, record.times, record.finding)
