@@ -15,6 +15,7 @@ from kvgate.generators import PRESETS
 from kvgate.machine import machine_for
 from kvgate.models import Model
 from kvgate.profiles import PROFILES, models_named, plan
+from kvgate.reports.page.again import once_more
 from kvgate.runner import GATE, MONITORS, Bench
 from kvgate.systems import Loaded
 
@@ -42,7 +43,7 @@ def test_no_divergence(
     verdict = verdict_of(system, profile, planned.seed, bench.judges, outcome, preloads)
     if verdict.found:
         report: Path | None = pytestconfig.getoption("--report")
-        publish(verdict, report, Format.TEXT)
+        publish(verdict, report, Format.TEXT, record=once_more(system, bench.detectors))
         pytest.fail(capsys.readouterr().out, pytrace=False)
     assert verdict.operations > 0
 

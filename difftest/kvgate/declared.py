@@ -16,6 +16,7 @@ from attrs import evolve
 from kvgate.adapters.stock import Stock
 from kvgate.comparison import Comparison
 from kvgate.correspondence import Correspondence
+from kvgate.dialects import spoken
 from kvgate.difference import Divergence
 from kvgate.faults import (
     EventsSpanNullBlocks,
@@ -134,9 +135,10 @@ class LookAheadVerifiedOnce(Manager):
         """The longest hit of at most ``tokens`` that the groups like ``kind`` can serve."""
         indices = [index for index, group in enumerate(self.geometry.groups) if group == kind]
         asked = evolve(kind, lookahead=asks)
+        last = len(request.tokens) - (0 if getattr(self, "matches_last_token", False) else 1)
 
         def satisfied(hit_tokens: int) -> bool:
-            if hit_tokens > 0 and asked.tokens_matched(hit_tokens) > len(request.tokens) - 1:
+            if hit_tokens > 0 and asked.tokens_matched(hit_tokens) > last:
                 return False
             needed = range(*asked.blocks_needed(hit_tokens))
             contents = (self.content(request.number, index, block) for index in indices for block in needed)
@@ -186,7 +188,7 @@ def _explained_beside(
 
 def _does_the_same(kind: type[Manager], lockstep: Lockstep) -> bool:
     """Whether a manager of ``kind`` can go the way that the system went, and ends where the system stands."""
-    manager = kind(lockstep.system.population.settings)
+    manager = spoken(kind, lockstep.system)(lockstep.system.population.settings)
     ours: Answer | None = None
     for operation in lockstep.performed:
         if manager.population.resolve(operation) != operation:
@@ -204,7 +206,8 @@ def _does_the_same(kind: type[Manager], lockstep: Lockstep) -> bool:
 
 def _identities_fit(kind: type[Manager], lockstep: Lockstep, reference: Manager) -> bool:
     """Whether every identity that the system ever gave to a content stands for one content of a manager of ``kind``."""
-    manager, truth = kind(reference.settings), Manager(reference.settings)
+    system = lockstep.system
+    manager, truth = spoken(kind, system)(reference.settings), spoken(Manager, system)(reference.settings)
     truth._interned = reference._interned
     seen = Correspondence()
     for operation in lockstep.performed[:-1]:
@@ -226,7 +229,7 @@ def _new_block_ids_grow(divergence: Divergence, lockstep: Lockstep) -> bool:
         return False
     if lockstep.reference is None:
         return True
-    manager = Manager(settings)
+    manager = spoken(Manager, lockstep.system)(settings)
     answers: list[Answer] = [manager.apply(operation) for operation in lockstep.performed]
     given = sum(len(answer.blocks[int(place[1])]) for answer in answers if isinstance(answer, Granted))
     return divergence.difference.got == str(given)

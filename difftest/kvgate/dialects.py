@@ -12,10 +12,15 @@ from collections.abc import Collection, Mapping, Sequence
 from attrs import evolve
 
 from kvgate.system import System
+from kvreference.answers import Hit
 from kvreference.block_pool import BlockPool
+from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
+from kvreference.hit_lookup import longest_hit
 from kvreference.holdings import Holdings
 from kvreference.manager import Manager
+from kvreference.population import Request
+from kvreference.prefix_cache import PrefixCache
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
@@ -27,12 +32,27 @@ class ForgottenInPlace(ScratchFirstQueue):
         """It stays."""
 
 
-class Scratch(Manager):
-    """Scratch goes to the front of the free queue, of whatever group, and without prefix caching too."""
+class Dialect(Manager):
+    """The reference with the choices of a release.
+
+    They are made of a manager that is built already, so that a fault can be planted into it.
+    """
+
+    holds: type[Holdings] | None = None
+    """What holdings do otherwise."""
+    matches_last_token = False
+    """Whether a look-ahead block may hold the request's last token."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.pool.free = self.queue(settings)
+        self.adapt()
+
+    def adapt(self) -> None:
+        """Make the choices. Nothing was performed yet."""
+        own = type(self.holdings)
+        if self.holds is not None and not issubclass(own, self.holds):
+            self.holdings.__class__ = type(own.__name__, (self.holds, own), {})
+        self.pool.free = self.queue(self.settings)
 
     def queue(self, settings: Settings) -> FreeQueue:
         """The free queue of a pool in which everything is free."""
@@ -43,20 +63,15 @@ class Scratch(Manager):
         return evolve(super().snapshot(), scratch_first=False)
 
 
-class ScratchOfCaches(Scratch):
+class Scratch(Dialect):
+    """Scratch goes to the front of the free queue, of whatever group, and without prefix caching too."""
+
+
+class ScratchOfCaches(Dialect):
     """Without prefix caching everything is queued in the order of release."""
 
     def queue(self, settings: Settings) -> FreeQueue:
         return super().queue(settings) if settings.caches else FreeQueue(range(1, settings.blocks))
-
-
-class ScratchOfWindows(Scratch):
-    """A request of a group without a window gives up its table in the order of release."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.holdings = _EndsInOrder(settings)
-        self.pool.free = self.queue(settings)
 
 
 class _EndsInOrder(Holdings):
@@ -77,29 +92,53 @@ def _in_order(pool: BlockPool, blocks: Sequence[int]) -> None:
 
 
 class _Appends(FreeQueue):
-    def put(self, blocks: Sequence[int], scratch: Collection[int]) -> None:
+    def put(self, blocks: Sequence[int], scratch: Collection[int]) -> None:  # noqa: ARG002
         super().put(blocks, ())
 
 
-class ScratchUncounted(Scratch):
-    """Nobody asks any more how many leading blocks all requests share: it is answered with none."""
+class ScratchOfWindows(Dialect):
+    """A request of a group without a window gives up its table in the order of release."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.holdings = _Uncounted(settings)
-        self.pool.free = self.queue(settings)
+    holds = _EndsInOrder
 
 
 class _Uncounted(Holdings):
-    def leading_shared(self, request: int) -> Sequence[int]:
+    def leading_shared(self, request: int) -> Sequence[int]:  # noqa: ARG002
         return [0] * len(self.groups)
 
 
-DIALECTS: Mapping[str, type[Manager]] = {
+class LookAheadAtTheEnd(Dialect):
+    """Of several groups, a look-ahead block may hold the request's last token, which is computed again all the same.
+
+    And nobody asks any more how many leading blocks all requests share: it is answered with none.
+    """
+
+    holds = _Uncounted
+
+    def adapt(self) -> None:
+        super().adapt()
+        cache = self.cache
+        self.matches_last_token = len(self.geometry.groups) > 1
+        if self.matches_last_token and isinstance(cache, PrefixCache):
+            self.cache = _UpToTheEnd(cache.geometry, cache.retention, cache.partial_hit_tokens_min)
+
+
+class _UpToTheEnd(PrefixCache):
+    def look_up(self, pool: BlockPool, request: Request, prefixes: list[Prefix]) -> Hit:
+        if not (request.reads_cache and self.geometry.lookahead_tokens):
+            return super().look_up(pool, request, prefixes)
+        tokens = len(request.tokens)
+        # A look-ahead block lies behind every hit, so none reaches the last token.
+        hit = longest_hit(self.geometry, pool.cached, prefixes, tokens + 1)
+        self.statistics = self.statistics.counted(tokens, hit.tokens, request.preemptions > 0)
+        return hit
+
+
+DIALECTS: Mapping[str, type[Dialect]] = {
     "scratch": Scratch,
     "scratch-of-caches": ScratchOfCaches,
     "scratch-of-windows": ScratchOfWindows,
-    "scratch-uncounted": ScratchUncounted,
+    "look-ahead-at-the-end": LookAheadAtTheEnd,
 }
 """By the name that an adapter gives."""
 
@@ -108,3 +147,18 @@ def reference_for(system: System) -> type[Manager]:
     """The reference that has made the choices of ``system``: the reference itself, but for a dialect."""
     dialect = getattr(system, "dialect", None)
     return Manager if dialect is None else DIALECTS[dialect]
+
+
+def spoken(kind: type[Manager], system: System) -> type[Manager]:
+    """A manager of ``kind`` that has made the choices of ``system``."""
+    own = reference_for(system)
+    if kind is Manager or not issubclass(own, Dialect):
+        return own if kind is Manager else kind
+    adapt = own.adapt
+
+    class Spoken(kind, own):  # type: ignore[misc, valid-type]
+        def __init__(self, settings: Settings) -> None:
+            super().__init__(settings)
+            adapt(self)
+
+    return Spoken

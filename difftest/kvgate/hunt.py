@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from kvgate.campaign import Campaign, Lane, Plan
+from kvgate.campaign import BlockTrials, Campaign, Lane, Plan, Trials
 from kvgate.generators import PRESETS
 from kvgate.models import Model
 from kvgate.mutants.mutant import Mutant
@@ -31,6 +31,15 @@ class Kill:
     operations: int
     """How many operations it took, over all cases."""
     seconds: float
+    smallest: Found | None = None
+    """The smallest case that shows the same, if it was looked for."""
+
+    @property
+    def operations_left(self) -> int | None:
+        """How many operations the smallest case has: what was done to the engine, or to the block manager."""
+        if self.smallest is None:
+            return None
+        return len((self.smallest.engine or self.smallest.case).operations)
 
     @property
     def by(self) -> str:
@@ -57,31 +66,46 @@ class Prey:
         return self.mutant.equivalent is None and self.kills["gate"] is None
 
 
-def chase(bench: Bench, models: Sequence[Model], seed: int, operations: int, seconds: float) -> Kill | None:
-    """Run until something is found that no finding explains; None if nothing is, within the limits."""
+def chase(
+    bench: Bench | Trials, models: Sequence[Model], seed: int, operations: int, seconds: float, minimises: bool = False
+) -> Kill | None:
+    """Run until something is found that no finding explains; None if nothing is, within the limits.
+
+    Making it small may take as long again.
+    """
     lanes = tuple(Lane(model, preset) for model in models for preset in sorted(PRESETS, reverse=True))
     plan = Plan(lanes, operations, seed=seed, seconds=seconds, kinds_max=1, minimises=False)
-    outcome = Campaign(bench, plan).run()
+    trials = BlockTrials(bench) if isinstance(bench, Bench) else bench
+    outcome = Campaign(trials, plan).run()
     if outcome.ended == "interrupted":
         raise KeyboardInterrupt
     if not outcome.found:
         return None
-    return Kill(outcome.found[0], sum(tally.operations for tally in outcome.tallies), outcome.seconds)
+    found = outcome.found[0]
+    smallest = trials.smallest(found, time.monotonic() + seconds) if minimises else None
+    return Kill(found, sum(tally.operations for tally in outcome.tallies), outcome.seconds, smallest)
+
+
+def each_alone(bench: Bench) -> dict[str, Bench | Trials]:
+    """The bench with each detector alone."""
+    return {detector: evolve(bench, detectors=(detector,)) for detector in DETECTORS}
 
 
 def hunt(
-    bench: Bench,
+    bench: Bench | Trials,
     mutant: Mutant,
     models: Sequence[Model],
     *,
     seed: int,
     operations: int,
     seconds: float,
-    each_detector: bool,
+    alone: Mapping[str, Bench | Trials] | None = None,
+    minimises: bool = False,
 ) -> Prey:
-    """Plant ``mutant`` and run the gate, then, if asked for, every detector alone."""
+    """Plant ``mutant`` and run the gate, then the benches that judge with less, ``alone``, for a tenth as long."""
+    alone = alone or {}
     if mutant.shown_by is not None:
-        return Prey(mutant, dict.fromkeys(DETECTORS if each_detector else ()) | {"gate": _show(mutant)})
+        return Prey(mutant, dict.fromkeys(alone) | {"gate": _show(mutant)})
     fitting = [
         model
         for model in models
@@ -89,11 +113,9 @@ def hunt(
     ]
     kills: dict[str, Kill | None] = {}
     with mutant.applied():
-        kills["gate"] = chase(bench, fitting or models, seed, operations, seconds)
-        if each_detector:
-            for detector in DETECTORS:
-                alone = evolve(bench, detectors=(detector,))
-                kills[detector] = chase(alone, fitting or models, seed, operations // 10, seconds)
+        kills["gate"] = chase(bench, fitting or models, seed, operations, seconds, minimises)
+        for name, other in alone.items():
+            kills[name] = chase(other, fitting or models, seed, operations // 10, seconds)
     return Prey(mutant, kills)
 
 

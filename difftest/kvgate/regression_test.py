@@ -10,7 +10,9 @@ from typing import Any
 from attrs import fields
 
 from kvgate.reports.wording import printable
-from kvgate.trace import Trace
+from kvgate.scheduling.operations import OPERATIONS
+from kvgate.scheduling.stored import EngineTrace
+from kvgate.trace import Trace, Violated
 
 _NAMES = {
     "Arrive": "kvreference.operations",
@@ -20,8 +22,11 @@ _NAMES = {
     "Kind": "kvreference.attention",
     "Media": "kvreference.content",
     "Settings": "kvreference.settings",
+    "Stage": "kvgate.scheduling.case",
+    "EngineCase": "kvgate.scheduling.case",
     "StateMode": "kvreference.mamba",
 }
+_OF_ENGINES = frozenset({"Reply", *(kind.__name__ for kind in OPERATIONS)} - {"Abort", "Transferred"})
 
 
 def regression_test(trace: Trace, system: str, preloads: Sequence[Path] = ()) -> str:
@@ -32,34 +37,75 @@ def regression_test(trace: Trace, system: str, preloads: Sequence[Path] = ()) ->
     header = trace.header
     used: set[str] = set()
     operations = [_spell(operation, used) for operation in trace.operations]
-    settings = _spell(header.settings, used)
+    body = [
+        f"    settings = {_spell(header.settings, used)}",
+        "    operations = [",
+        *(f"        {operation}," for operation in operations),
+        "    ]",
+        f"    bench = Bench(load_system({_loaded(system, preloads)}).factory, {header.detectors!r})",
+        "    lockstep, divergences = run(bench, settings, operations)",
+        "    assert [found for found in divergences if explain(found, lockstep) is None] == []",
+    ]
+    gate = ("kvgate.declared import explain", "kvgate.runner import Bench, run", "kvgate.systems import load_system")
+    about = f"{header.system} {header.system_version} on {header.model}"
+    return _module(about, _claim(header.violates), [*gate, *_imports(used)], body, preloads)
+
+
+def engine_regression_test(trace: EngineTrace, system: str, preloads: Sequence[Path] = ()) -> str:
+    """The same for a run of an engine."""
+    header = trace.header
+    used: set[str] = set()
+    operations = [_spell(operation, used) for operation in trace.operations]
+    settings, stage = _spell(header.settings, used), _spell(header.stage, used)
+    used.add("EngineCase")
+    body = [
+        f"    load_system({_loaded(system, preloads)})",
+        f"    settings = {settings}",
+        f"    stage = {stage}",
+        "    operations = (",
+        *(f"        {operation}," for operation in operations),
+        "    )",
+        f"    run = run_case(engine_bench({system!r}, {header.detectors!r}), EngineCase(settings, stage, operations))",
+        "    assert [found for found in found_in(run, EngineCase(settings, stage, operations), 0) "
+        "if found.finding is None] == []",
+    ]
+    gate = (
+        "kvgate.levels import engine_bench",
+        "kvgate.scheduling.trials import found_in, run_case",
+        "kvgate.systems import load_system",
+    )
+    about = f"{header.system} {header.system_version} with its scheduler on {header.model}"
+    return _module(about, _claim(header.violates), [*gate, *_imports(used)], body, preloads)
+
+
+def _claim(violated: Violated | None) -> str:
+    return "the system and the reference agree" if violated is None else f"{violated.statement} holds"
+
+
+def _loaded(system: str, preloads: Sequence[Path]) -> str:
+    files = f", [{', '.join(f'Path({str(path)!r})' for path in preloads)}]" if preloads else ""
+    return repr(system) + files
+
+
+def _imports(used: set[str]) -> list[str]:
     imports: dict[str, list[str]] = {}
     for name in sorted(used):
-        imports.setdefault(_NAMES.get(name, "kvreference.operations"), []).append(name)
-    violated = header.violates
-    claim = "the system and the reference agree" if violated is None else f"{violated.statement} holds"
-    arguments = repr(system)
-    if preloads:
-        arguments += f", [{', '.join(f'Path({str(path)!r})' for path in preloads)}]"
+        module = "kvgate.scheduling.operations" if name in _OF_ENGINES else "kvreference.operations"
+        imports.setdefault(_NAMES.get(name, module), []).append(name)
+    return [f"{module} import {', '.join(names)}" for module, names in sorted(imports.items())]
+
+
+def _module(about: str, claim: str, imports: Sequence[str], body: Sequence[str], preloads: Sequence[Path]) -> str:
     lines = [
-        f'"""{_in_docstring(f"{header.system} {header.system_version} on {header.model}: {claim}")}."""',
+        f'"""{_in_docstring(f"{about}: {claim}")}."""',
         "",
         *(("from pathlib import Path", "") if preloads else ()),
-        "from kvgate.declared import explain",
-        "from kvgate.runner import Bench, run",
-        "from kvgate.systems import load_system",
-        *(f"from {module} import {', '.join(names)}" for module, names in sorted(imports.items())),
+        *(f"from {each}" for each in imports),
         "",
         "",
         "def test_replay() -> None:",
         f'    """Goal: {_in_docstring(claim)}. Method: the operations that once showed otherwise."""',
-        f"    settings = {settings}",
-        "    operations = [",
-        *(f"        {operation}," for operation in operations),
-        "    ]",
-        f"    bench = Bench(load_system({arguments}).factory, {header.detectors!r})",
-        "    lockstep, divergences = run(bench, settings, operations)",
-        "    assert [found for found in divergences if explain(found, lockstep) is None] == []",
+        *body,
         "",
     ]
     return "\n".join(lines)

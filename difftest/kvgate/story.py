@@ -63,11 +63,13 @@ LINE_CHARACTERS_MAX = 300
 _AT_REST = "every request has ended, and what remains is judged"
 _WITHOUT_OPERATION = {
     "progress": "the scheduler takes a step, and it is judged whether anybody gets on",
+    "batch": "what a step tells the worker is compared with what was granted",
+    "line": "it is judged who is let in, left out or preempted",
     "scheduler": "the scheduler's books are compared with what was done",
 }
 """What is judged where no single operation is, by who judges."""
 _NOT_FOLLOWED = ("not legal here, so not performed", "the reference does not follow")
-"""What the reference says of an operation that it cannot perform: of a case alone, and of what a scheduler asked for."""
+"""What is told of an operation that the reference cannot perform: in a case, and in what a scheduler asked for."""
 
 
 def tell(
@@ -77,9 +79,13 @@ def tell(
     version: str,
     reproducer: Path | None = None,
     preloads: Sequence[str] = (),
+    page: Path | None = None,
     operations_max: int = OPERATIONS_MAX,
 ) -> str:
-    """The whole story, as lines for a terminal. The command to paste names ``reproducer``, the trace file."""
+    """The whole story, as lines for a terminal.
+
+    The command to paste names ``reproducer``, the trace file; ``page`` is the file that shows it step by step.
+    """
     divergence, difference = found.divergence, found.divergence.difference
     ours, theirs = contrast(difference.expected, difference.got)
     return "\n".join(
@@ -91,6 +97,7 @@ def tell(
             f"smallest difference: {printable(difference.subject)}: {ours} | {theirs}",
             *_led_there(found, operations_max),
             *_again(reproducer, system, preloads),
+            *(() if page is None else (f"step by step, in a browser: {printable(str(page), 1000)}",)),
             *_circumstances(found, system, version),
         )
     )

@@ -146,6 +146,9 @@ def _refuse_what_drifted(found: str, pinned: Mapping[str, tuple[str, ...] | None
         differences = signatures.drift() if pinned is None else signatures.drift(pinned)
     except Exception as error:
         raise SystemUnavailableError(f"{found} {there} cannot be imported: {type(error).__name__}: {error}") from error
+    # Some releases have loggers of their own levels.
+    if os.environ["VLLM_LOGGING_LEVEL"] == "ERROR":
+        logging.getLogger("vllm").setLevel(logging.ERROR)
     if differences:
         more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
         raise SystemUnavailableError(f"{found} is not what the adapter was written for: {differences[0]}{more}")

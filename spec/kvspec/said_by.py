@@ -49,6 +49,7 @@ _SAID_BY = {
     "KV-LIVE-02": ("scheduler.progress:steps_to_answer",),
     "KV-LIVE-03": ("scheduler.progress:is_stuck", "scheduler.progress:steps_to_end"),
     "KV-WORK-01": ("caching:register",),
+    "KV-WORK-02": (),
     "KV-SYS-01": ("population:Population.resolve",),
     "KV-SYS-02": ("population:Population.settle",),
     "KV-SYS-03": (),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.hunt import Prey, Shown, chase, hunt
+from kvgate.hunt import Prey, Shown, chase, each_alone, hunt
 from kvgate.models import MODELS
 from kvgate.mutants.mutant import Mutant, breaks
 from kvgate.runner import DETECTORS, Bench
@@ -52,7 +52,8 @@ def mutant(broken: Any, **hints: Any) -> Mutant:
 
 
 def hunted(prey: Mutant, *, each_detector: bool = False) -> Prey:
-    return hunt(BENCH, prey, [FULL, SWA], seed=0, operations=2000, seconds=30.0, each_detector=each_detector)
+    alone = each_alone(BENCH) if each_detector else {}
+    return hunt(BENCH, prey, [FULL, SWA], seed=0, operations=2000, seconds=30.0, alone=alone)
 
 
 def test_a_mutant_is_killed() -> None:
@@ -123,9 +124,7 @@ def test_a_hunt_goes_where_a_mutant_can_show(
     monkeypatch.setattr("kvgate.hunt.chase", lambda _bench, found, *_limits: chased.append({m.name for m in found}))
     models_at_hand = [FULL, SWA, SWA.with_lookahead()]
     with_drafts = {"swa+eagle"} if "swa" in expected else set()
-    hunt(
-        BENCH, mutant(unchanged, models=models), models_at_hand, seed=0, operations=1, seconds=1.0, each_detector=False
-    )
+    hunt(BENCH, mutant(unchanged, models=models), models_at_hand, seed=0, operations=1, seconds=1.0)
     assert [expected | with_drafts] == chased
 
 

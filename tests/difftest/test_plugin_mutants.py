@@ -89,6 +89,6 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
     bench = Bench(load_system("retention").factory)
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
     models = [load(name) for name in mutant.models or ()]
-    prey = hunt(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS, each_detector=False)
+    prey = hunt(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS)
     assert prey.kills["gate"] is not None, mutant.sentence
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]

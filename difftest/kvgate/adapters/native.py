@@ -71,7 +71,7 @@ TRAITS: Mapping[str, Traits] = {
         Traits("0.23.0", "scratch-of-windows", **_23),
         Traits("0.27.1", "scratch-of-caches", **_27),
         Traits("0.30.0", "scratch", **_30),
-        Traits("0.33.0", "scratch-uncounted", **_30),
+        Traits("0.33.0", "look-ahead-at-the-end", **_30),
     )
 }
 """By version, oldest first."""

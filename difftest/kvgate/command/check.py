@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
@@ -24,17 +24,15 @@ from kvgate.command.options import (
     Sut,
 )
 from kvgate.errors import UsageError
+from kvgate.level import Level, not_tested
 
 if TYPE_CHECKING:
     from kvgate.campaign import Outcome
+    from kvgate.reports.page.pages import Record
     from kvgate.systems import Loaded
-    from kvgate.verdict import Verdict
+    from kvgate.verdict import Found, Verdict
 
-NOT_TESTED = (
-    "Scheduling: requests are driven as a scheduler would, without the scheduler itself.",
-    "Mechanisms that no model of this run has (--model and its suffixes), and context parallelism.",
-    "The worker: what it would read and write is modelled, no tensor is touched.",
-)
+NOT_TESTED = not_tested(Level.BLOCKS)
 REPORT_DEFAULT = Path("kvgate-report")
 
 
@@ -42,6 +40,12 @@ def check(
     sut: Sut = "stock",
     preload: Preloads = None,
     model: Models = None,
+    level: Annotated[
+        Level,
+        typer.Option(
+            "--level", help="What is run: the block manager alone, a scheduler that drives it, or one after the other."
+        ),
+    ] = Level.BLOCKS,
     profile: Annotated[ProfileName, typer.Option("--profile", help="How much is run.")] = ProfileName.QUICK,
     seed: Seed = 0,
     time_budget: Annotated[
@@ -61,14 +65,17 @@ def check(
 
       kvgate check --model gemma-hybrid+eagle --profile ci
 
+      kvgate check --level scheduler --model gpt-oss-hybrid+eagle
+
       kvgate check --preload my_patch.py --time-budget 60s
 
       kvgate check --sut my_package.adapter:build --report out
     """
-    from kvgate.campaign import Campaign
+    from kvgate.campaign import Campaign, Progress
     from kvgate.command.progress import progress_line
-    from kvgate.profiles import models_named, plan
-    from kvgate.runner import GATE, MONITORS, Bench
+    from kvgate.levels import prepare, together
+    from kvgate.profiles import models_named
+    from kvgate.reports.page.again import once_more
     from kvgate.systems import load_system
 
     seconds = None if time_budget is None else parse_duration(time_budget)
@@ -79,17 +86,22 @@ def check(
         line.say(f"loading {sut} …")
         system = load_system(sut, preload or (), line.say)
         models = models if model else models_named(system.models)
-        detectors = MONITORS if monitors_only else GATE
-        bench = Bench(system.factory, detectors)
-        planned = plan(profile.value, models, seed=seed, seconds=seconds)
-        outcome = Campaign(bench, planned).run(
-            lambda progress: line.say(
-                f"{progress.operations:,} of {planned.operations:,} operations, {progress.cases:,} cases, "
-                f"{progress.found} divergences"
-            )
+        preparations = prepare(
+            level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )
-    verdict = verdict_of(system, profile.value, seed, bench.judges, outcome, preload or ())
-    publish(verdict, report, output)
+        outcomes: list[Outcome] = []
+        for each in preparations:
+
+            def say(progress: Progress, of: int = each.plan.operations) -> None:
+                counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
+                line.say(f"{counted}, {progress.found} divergences")
+
+            outcomes.append(Campaign(each.trials, each.plan).run(say))
+            if outcomes[-1].ended == "interrupted":
+                break
+    outcome, judges = together(preparations, outcomes)
+    verdict = verdict_of(system, profile.value, seed, judges, outcome, preload or ())
+    publish(verdict, report, output, not_tested(level), once_more(system, judges))
     if verdict.found:
         raise typer.Exit(DIVERGENCE)
     raise typer.Exit(INTERRUPTED if verdict.ended == "interrupted" else AGREEMENT)
@@ -121,34 +133,69 @@ def verdict_of(
     )
 
 
-def publish(verdict: Verdict, directory: Path | None, format_name: Format) -> None:
+def publish(
+    verdict: Verdict,
+    directory: Path | None,
+    format_name: Format,
+    left_out: Sequence[str] = NOT_TESTED,
+    record: Record | None = None,
+) -> None:
     """Print the verdict, write a reproducer for each divergence, and all reports where a directory was asked for.
+
+    ``record`` performs once more what was found, for its page: without it there is none.
 
     Raises:
         UsageError: a file could not be written and nothing was found. A divergence counts for more than a file: then
             this is only said.
     """
-    from kvgate import trace
     from kvgate.reports import formats
+    from kvgate.reports.page.pages import write_pages
 
     reproducers: dict[int, Path] = {}
+    pages: Mapping[int, Path] = {}
     failure: OSError | None = None
     try:
         for index, found in enumerate(verdict.found):
             path = (directory or REPORT_DEFAULT) / f"divergence-{index + 1}.jsonl"
-            stored = trace.trace_of(found.case, found.divergence, verdict.system, verdict.version, verdict.detectors)
-            trace.write(stored, path)
+            store(found, verdict, path)
             reproducers[index] = path
         if directory is not None:
-            formats.write(verdict, directory, not_tested=NOT_TESTED, reproducers=reproducers)
+            told = write_pages(
+                verdict, directory, record, not_tested=left_out, reproducers=reproducers, files=tuple(formats.FILES)
+            )
+            pages = told.of
+            for sentence in told.missing:
+                _complain(sentence)
+            formats.write(verdict, directory, not_tested=left_out, reproducers=reproducers, pages=pages)
     except OSError as error:
         failure = error
-    typer.echo(formats.render(verdict, format_name.value, not_tested=NOT_TESTED, reproducers=reproducers))
+    shown = formats.render(verdict, format_name.value, not_tested=left_out, reproducers=reproducers, pages=pages)
+    typer.echo(shown)
     if failure is not None:
         message = f"{failure.filename}: cannot be written: {failure.strerror}"
         if not verdict.found:
             raise UsageError(message) from failure
-        typer.echo(f"kvgate: {message}", err=True)
+        _complain(message)
+
+
+def _complain(message: str) -> None:
+    typer.echo(f"kvgate: {message}", err=True)
+
+
+def store(found: Found, verdict: Verdict, path: Path) -> None:
+    """Write the trace of what was found, of the block manager or of the engine."""
+    from kvgate import trace
+    from kvgate.runner import DETECTORS
+    from kvgate.scheduling import detectors, stored
+
+    if found.engine is None:
+        judges = tuple(each for each in verdict.detectors if each in DETECTORS)
+        trace.write(trace.trace_of(found.case, found.divergence, verdict.system, verdict.version, judges), path)
+        return
+    judges = tuple(each for each in verdict.detectors if each in detectors.GATE)
+    stored.write_engine(
+        stored.engine_trace_of(found.engine, found.divergence, verdict.system, verdict.version, judges), path
+    )
 
 
 def make_writable(directory: Path) -> None:

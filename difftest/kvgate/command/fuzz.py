@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from kvgate.command.check import NOT_TESTED, parse_duration
+from kvgate.command.check import parse_duration
 from kvgate.command.options import (
     AGREEMENT,
     DIVERGENCE,
@@ -21,6 +21,7 @@ from kvgate.command.options import (
     Seed,
     Sut,
 )
+from kvgate.level import Level
 
 if TYPE_CHECKING:
     from kvgate.fuzzing.folder import RunFolder
@@ -47,6 +48,9 @@ OnRay: TypeAlias = Annotated[
         "ray://host:10001; local starts one here.",
     ),
 ]
+AtLevel: TypeAlias = Annotated[
+    Level, typer.Option("--level", help="What is run: the block manager alone, a scheduler that drives it, or both.")
+]
 Shards: TypeAlias = Annotated[
     int | None,
     typer.Option("--shards", metavar="N", min=1, max=1_000_000, help="How many shards. Default: no end."),
@@ -69,6 +73,7 @@ def fuzz(
     sut: Sut = "stock",
     preload: Preloads = None,
     model: Models = None,
+    level: AtLevel = Level.BLOCKS,
     seed: Seed = 0,
     out: Out = OUT_DEFAULT,
     resume: Resume = None,
@@ -110,7 +115,8 @@ def fuzz(
     if resume is None:
         plan = FuzzPlan(
             sut=sut,
-            models=tuple(map(_from_anywhere, model or [])) or tuple(each.name for each in models_named(())),
+            models=tuple(map(_from_anywhere, model or [])),
+            level=level.value,
             preloads=tuple(str(path.resolve()) for path in preload or ()),
             seed=seed,
             shards=shards,
@@ -178,13 +184,17 @@ def _told(progress: Progress, plan: FuzzPlan) -> str:
 
 
 def _publish(verdict: Verdict, folder: RunFolder, output: Format) -> None:
-    """Print the verdict, and write all reports beside the shards."""
-    from kvgate.fuzzing.merging import corpus_of
-    from kvgate.reports import formats
+    """Print the verdict, and write all reports beside the shards; what was found gets a page, as far as it can."""
+    from kvgate.command.check import publish
+    from kvgate.level import Level, not_tested
+    from kvgate.reports.page.again import once_more
+    from kvgate.systems import load_system
 
-    reproducers = corpus_of(verdict, folder.corpus)
-    formats.write(verdict, folder.path / "report", not_tested=NOT_TESTED, reproducers=reproducers)
-    typer.echo(formats.render(verdict, output.value, not_tested=NOT_TESTED, reproducers=reproducers))
+    plan = folder.plan()
+    record = None
+    if verdict.found:
+        record = once_more(load_system(plan.sut, [Path(path) for path in plan.preloads]), verdict.detectors)
+    publish(verdict, folder.path / "report", output, not_tested(Level(plan.level)), record)
 
 
 def _code(verdict: Verdict) -> int:

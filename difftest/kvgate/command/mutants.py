@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, Seed, TableFormat
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, Seed, TableFormat
 from kvgate.errors import UsageError
+from kvgate.level import Level
 
 if TYPE_CHECKING:
-    from kvgate.hunt import Kill, Prey
+    from kvgate.campaign import Trials
+    from kvgate.hunt import Prey
+    from kvgate.kill_table import Killed
     from kvgate.models import Model
     from kvgate.mutants.mutant import Mutant
+    from kvgate.runner import Bench
 
 
 class Planted(str, Enum):
@@ -28,6 +33,16 @@ class Planted(str, Enum):
 BASELINE_OPERATIONS = 40_000
 HUNT_OPERATIONS = 200_000
 HUNT_SECONDS = 60.0
+Zoo = tuple[Planted, Level]
+ZOOS: tuple[Zoo, ...] = (
+    (Planted.STOCK, Level.BLOCKS),
+    (Planted.STOCK, Level.SCHEDULER),
+    # The plug-in stays in a process that has it: it comes last.
+    (Planted.RETENTION, Level.BLOCKS),
+)
+_AS_IT_IS = dict(
+    zip(ZOOS, ("vLLM as it is", "vLLM's scheduler as it is", "vLLM with the plug-in as it is"), strict=True)
+)
 
 
 def mutants(
@@ -35,10 +50,25 @@ def mutants(
     sut: Annotated[
         Planted, typer.Option("--sut", help="What they are planted in: vLLM alone, or the plug-in, retention.")
     ] = Planted.STOCK,
+    level: Annotated[
+        Level, typer.Option("--level", help="Of vLLM: its block manager, its scheduler, or one after the other.")
+    ] = Level.BLOCKS,
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="All there are: in vLLM at both levels, and in the plug-in.")
+    ] = False,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and plant nothing.")] = False,
     each_detector: Annotated[
-        bool, typer.Option("--each-detector", help="Also try lockstep and every monitor alone.")
+        bool,
+        typer.Option(
+            "--each-detector", help="Also try lockstep and every monitor alone; of the scheduler, the monitors alone."
+        ),
     ] = False,
+    minimise: Annotated[
+        bool, typer.Option("--minimise", help="Also look for the smallest case that shows each.")
+    ] = False,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE.md", help="Write the table as a Markdown file, too.")
+    ] = None,
     seed: Seed = 0,
     output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
 ) -> None:
@@ -54,140 +84,191 @@ def mutants(
 
       kvgate mutants look-ahead-not-dropped --each-detector
 
+      kvgate mutants --level scheduler --minimise
+
       kvgate mutants --sut retention
+
+      kvgate mutants --all --minimise --write mutants.md
     """
-    chosen = _chosen(sut, names or ())
+    chosen = _chosen(_zoos(sut, level, everywhere), names or ())
     if list_only:
-        for mutant in chosen:
+        for mutant in (each for group in chosen.values() for each in group):
             typer.echo(f"{mutant.name}: {mutant.sentence}" + (" (equivalent)" if mutant.equivalent else ""))
         return
+    hunted: list[Killed] = []
+    interrupted = False
+    try:
+        for each in _hunts(chosen, seed, each_detector, minimise):
+            # What is hunted so far takes the place of what was hunted before.
+            hunted = [*(other for other in hunted if other.title != each.title), each]
+    except KeyboardInterrupt:
+        interrupted = True
+    _tell(hunted, output, write, _command(sut, level, everywhere, minimise))
+    if not all(each.sound for each in hunted):
+        raise typer.Exit(DIVERGENCE)
+    raise typer.Exit(INTERRUPTED if interrupted else AGREEMENT)
+
+
+def _zoos(sut: Planted, level: Level, everywhere: bool) -> tuple[Zoo, ...]:
+    if everywhere:
+        return ZOOS
+    levels = (Level.BLOCKS, Level.SCHEDULER) if level is Level.BOTH else (level,)
+    if sut is Planted.RETENTION and Level.SCHEDULER in levels:
+        raise UsageError("the mutants of the scheduler are vLLM's own: kvgate mutants --level scheduler")
+    return tuple((sut, each) for each in levels)
+
+
+def _command(sut: Planted, level: Level, everywhere: bool, minimise: bool) -> str:
+    options = ["--all"] if everywhere else ["--sut", sut.value, "--level", level.value]
+    return " ".join(["kvgate mutants", *options, *(["--minimise"] if minimise else [])])
+
+
+def _hunts(chosen: dict[Zoo, list[Mutant]], seed: int, each_detector: bool, minimise: bool) -> Iterator[Killed]:
+    """Hunt in each zoo; told after every mutant, so that nothing is lost when somebody interrupts."""
     from kvgate.command.progress import progress_line
     from kvgate.hunt import chase, hunt
+    from kvgate.kill_table import Killed
+
+    with progress_line() as line:
+        for zoo, group in chosen.items():
+            bench, alone = _bench(zoo, each_detector, line.say)
+            models = _models(zoo)
+            line.say(f"{_AS_IT_IS[zoo]} …")
+            baseline = BASELINE_OPERATIONS if zoo[1] is Level.BLOCKS else BASELINE_OPERATIONS // 4
+            alarm = chase(bench, models, seed, baseline, HUNT_SECONDS)
+            prey: list[Prey] = []
+            yield Killed(_AS_IT_IS[zoo], alarm, ())
+            for number, mutant in enumerate(group):
+                line.say(f"{number + 1} of {len(group)}: {mutant.name}")
+                operations = HUNT_OPERATIONS if mutant.equivalent is None else baseline
+                prey.append(
+                    hunt(
+                        bench,
+                        mutant,
+                        models,
+                        seed=seed,
+                        operations=operations,
+                        seconds=HUNT_SECONDS,
+                        alone=alone,
+                        minimises=minimise,
+                    )
+                )
+                yield Killed(_AS_IT_IS[zoo], alarm, tuple(prey))
+
+
+def _bench(
+    zoo: Zoo, each_detector: bool, say: Callable[[str], None]
+) -> tuple[Bench | Trials, dict[str, Bench | Trials]]:
+    """What runs the cases, and what does with fewer judges."""
+    from kvgate.hunt import each_alone
     from kvgate.runner import Bench
     from kvgate.systems import load_system
 
-    models = _models(sut)
-    prey: list[Prey] = []
-    with progress_line() as line:
-        line.say(f"loading {sut.value} …")
-        bench = Bench(load_system(sut.value).factory)
-        line.say(f"{_AS_IT_IS[sut]} …")
-        alarm = chase(bench, models, seed, BASELINE_OPERATIONS, HUNT_SECONDS)
-        for number, mutant in enumerate(chosen):
-            line.say(f"{number + 1} of {len(chosen)}: {mutant.name}")
-            operations = HUNT_OPERATIONS if mutant.equivalent is None else BASELINE_OPERATIONS
-            prey.append(
-                hunt(
-                    bench,
-                    mutant,
-                    models,
-                    seed=seed,
-                    operations=operations,
-                    seconds=HUNT_SECONDS,
-                    each_detector=each_detector,
-                )
-            )
-    if output is TableFormat.JSON:
-        typer.echo(
-            json.dumps({"false_alarm": alarm is not None, "mutants": [_record(each) for each in prey]}, indent=1)
-        )
-    else:
-        _print(prey, alarm, _AS_IT_IS[sut])
-    exposed = [each for each in prey if each.mutant.equivalent and each.kills["gate"]]
-    survivors = [each for each in prey if each.survived]
-    raise typer.Exit(DIVERGENCE if alarm or survivors or exposed else AGREEMENT)
+    sut, level = zoo
+    say(f"loading {sut.value} …")
+    system = load_system(sut.value)
+    if level is Level.BLOCKS:
+        bench = Bench(system.factory)
+        return bench, each_alone(bench) if each_detector else {}
+    from kvgate.levels import engine_bench
+    from kvgate.scheduling.detectors import GATE, MONITORS
+    from kvgate.scheduling.trials import EngineTrials
+
+    alone: dict[str, Bench | Trials] = {"monitors": EngineTrials(engine_bench(system.name, MONITORS))}
+    return EngineTrials(engine_bench(system.name, GATE)), alone if each_detector else {}
 
 
-_AS_IT_IS = {Planted.STOCK: "vLLM as it is", Planted.RETENTION: "vLLM with the plug-in as it is"}
-
-
-def _chosen(sut: Planted, names: Sequence[str]) -> list[Mutant]:
-    known = {mutant.name: mutant for mutant in _zoo(sut)}
+def _chosen(zoos: Sequence[Zoo], names: Sequence[str]) -> dict[Zoo, list[Mutant]]:
+    known = {mutant.name: (zoo, mutant) for zoo in zoos for mutant in _zoo(zoo)}
     unknown = [name for name in names if name not in known]
     if unknown:
-        option = "" if sut is Planted.STOCK else f" --sut {sut.value}"
-        raise UsageError(f"unknown mutant {unknown[0]!r}: kvgate mutants --list{option} says what there is")
-    return [known[name] for name in names] if names else list(known.values())
+        others = [zoo for zoo in ZOOS if zoo not in zoos]
+        option = next((_option(zoo) for zoo in others if unknown[0] in {each.name for each in _zoo(zoo)}), "")
+        hint = f"it is one of kvgate mutants{option}" if option else f"kvgate mutants{_option(zoos[0])} --list says"
+        raise UsageError(f"unknown mutant {unknown[0]!r}: {hint}" + ("" if option else " what there is"))
+    chosen: dict[Zoo, list[Mutant]] = {}
+    for name in names or known:
+        zoo, mutant = known[name]
+        chosen.setdefault(zoo, []).append(mutant)
+    return chosen
 
 
-def _zoo(sut: Planted) -> Sequence[Mutant]:
-    if sut is Planted.RETENTION:
+def _option(zoo: Zoo) -> str:
+    sut = "" if zoo[0] is Planted.STOCK else f" --sut {zoo[0].value}"
+    return sut + ("" if zoo[1] is Level.BLOCKS else f" --level {zoo[1].value}")
+
+
+def _zoo(zoo: Zoo) -> Sequence[Mutant]:
+    if zoo[0] is Planted.RETENTION:
         from kvgate.mutants.plugin import zoo as of_the_plugin
 
         return of_the_plugin.ZOO
-    from kvgate.mutants import zoo
+    if zoo[1] is Level.SCHEDULER:
+        from kvgate.mutants.scheduler import zoo as of_the_scheduler
 
-    return zoo.ZOO
+        return of_the_scheduler.ZOO
+    from kvgate.mutants import zoo as of_the_block_manager
+
+    return of_the_block_manager.ZOO
 
 
-def _models(sut: Planted) -> list[Model]:
+def _models(zoo: Zoo) -> list[Model]:
     from kvgate.profiles import models_named
 
-    if sut is Planted.RETENTION:
+    if zoo[0] is Planted.RETENTION:
         # Each mutant names the few on which it shows soon.
-        return models_named(tuple(dict.fromkeys(name for mutant in _zoo(sut) for name in mutant.models or ())))
+        return models_named(tuple(dict.fromkeys(name for mutant in _zoo(zoo) for name in mutant.models or ())))
+    if zoo[1] is Level.SCHEDULER:
+        return models_named(SCHEDULED)
     return models_named(()) + models_named(("two-windows+eagle",))
 
 
-def _record(prey: Prey) -> dict[str, object]:
-    return {
-        "mutant": prey.mutant.name,
-        "statement": prey.mutant.statement,
-        "equivalent": prey.mutant.equivalent,
-        "kills": {
-            name: None
-            if kill is None
-            else {
-                "by": kill.by,
-                "statement": kill.statement,
-                "operations": kill.operations,
-                "seconds": round(kill.seconds, 2),
-            }
-            for name, kill in prey.kills.items()
-        },
-    }
+SCHEDULED = ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa")
+"""The models that a broken scheduler is tried on: little of what it does depends on the groups."""
 
 
-def _print(prey: Sequence[Prey], alarm: Kill | None, as_it_is: str) -> None:
+def _tell(hunted: Sequence[Killed], output: TableFormat, write: Path | None, command: str) -> None:
+    from kvgate.kill_table import page, record
+
+    if write is not None:
+        try:
+            write.parent.mkdir(parents=True, exist_ok=True)
+            write.write_text(page(hunted, f"{command} --write {write.name}"), encoding="utf-8")
+        except OSError as error:
+            typer.echo(f"kvgate: --write {write}: cannot be written: {error.strerror}", err=True)
+    if output is TableFormat.JSON:
+        records = [record(prey) for each in hunted for prey in each.prey]
+        alarm = any(each.alarm is not None for each in hunted)
+        typer.echo(json.dumps({"false_alarm": alarm, "mutants": records}, indent=1))
+        return
+    for killed in hunted:
+        _print(killed)
+
+
+def _print(killed: Killed) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from kvgate.kill_table import COLUMNS, alarm_told, row, summary
+
     console = Console(width=150) if not Console().is_terminal else Console()
-    console.print(f"{as_it_is}: " + ("nothing found" if alarm is None else f"FOUND {_told(alarm)}"), markup=False)
+    console.print(alarm_told(killed), markup=False)
+    minimised = any(kill and kill.smallest for each in killed.prey for kill in each.kills.values())
+    columns = COLUMNS if minimised else COLUMNS[:-1]
     table = Table(box=None)
-    for column in ("mutant", "killed by", "statement", "operations", "seconds"):
-        table.add_column(column, justify="right" if column in ("operations", "seconds") else "left")
-    alone = [name for name in (prey[0].kills if prey else ()) if name != "gate"]
+    for column in columns:
+        table.add_column(column, justify="right" if column in ("operations", "seconds", "smallest case") else "left")
+    alone = [name for name in (killed.prey[0].kills if killed.prey else ()) if name != "gate"]
     for name in alone:
         table.add_column(f"{name} alone", justify="right")
-    for each in prey:
-        table.add_row(each.mutant.name, *_verdict(each), *(_alone(each.kills[name]) for name in alone))
+    for each in killed.prey:
+        kills = [each.kills[name] for name in alone]
+        table.add_row(*row(each)[: len(columns)], *("-" if kill is None else str(kill.operations) for kill in kills))
     console.print(table)
-    killed = [each.kills["gate"] for each in prey if each.kills["gate"] is not None]
-    expected = [each for each in prey if each.mutant.equivalent is None]
-    slowest = max((kill.seconds for kill in killed if kill), default=0.0)
-    console.print(
-        f"{sum(not each.survived for each in expected)} of {len(expected)} killed, {len(prey) - len(expected)} "
-        f"equivalent; the slowest took {slowest:.1f} s"
-    )
+    console.print(summary(killed))
     if alone:
-        told = ", ".join(f"{name} {sum(each.kills[name] is not None for each in expected)}" for name in alone)
-        console.print(f"alone, of {len(expected)}: {told}")
-    for each in prey:
+        told = ", ".join(f"{name} {sum(each.kills[name] is not None for each in killed.expected)}" for name in alone)
+        console.print(f"alone, of {len(killed.expected)}: {told}")
+    for each in killed.prey:
         if each.mutant.equivalent:
             console.print(f"{each.mutant.name} is equivalent: {each.mutant.equivalent}", markup=False)
-
-
-def _verdict(prey: Prey) -> tuple[str, str, str, str]:
-    kill = prey.kills["gate"]
-    if kill is None:
-        return ("equivalent" if prey.mutant.equivalent else "SURVIVED", "", "", "")
-    return (kill.by, kill.statement or "-", str(kill.operations), f"{kill.seconds:.1f}")
-
-
-def _told(kill: Kill) -> object:
-    return getattr(kill.found, "divergence", kill.found)
-
-
-def _alone(kill: Kill | None) -> str:
-    return "-" if kill is None else str(kill.operations)

@@ -68,6 +68,10 @@ Models: TypeAlias = Annotated[
 Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="The seed that every case follows from.")]
 ReportDirectory: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--report", metavar="DIR", help="Write all reports, and a reproducer for each divergence, to DIR."),
+    typer.Option(
+        "--report",
+        metavar="DIR",
+        help="Write all reports, and a reproducer and a page for each divergence, to DIR; index.html leads to them.",
+    ),
 ]
 OutputFormat: TypeAlias = Annotated[Format, typer.Option("--format", help="What is printed to standard output.")]

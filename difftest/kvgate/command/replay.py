@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,15 +13,24 @@ from kvgate.errors import UsageError
 
 if TYPE_CHECKING:
     from kvgate.trace import Trace
+    from kvgate.verdict import Verdict
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A trace that kvgate wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A trace that kvgate wrote, of either level.")],
     sut: Annotated[
         str | None, typer.Option("--sut", metavar="NAME", help="Another system under test than the trace names.")
     ] = None,
     preload: Preloads = None,
     as_pytest: Annotated[bool, typer.Option("--as-pytest", help="Print a plain test that does the same.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write what happened, step by step, as a page for any browser."),
+    ] = None,
+    chrome: Annotated[
+        Path | None,
+        typer.Option("--chrome", metavar="FILE", help="Write trace events, for chrome://tracing or Perfetto."),
+    ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Run a stored case again, and say whether it still diverges.
@@ -32,36 +42,74 @@ def replay(
       kvgate replay divergence-1.jsonl --preload my_fix.py
 
       kvgate replay divergence-1.jsonl --as-pytest > test_regression.py
+
+      kvgate replay divergence-1.jsonl --html divergence-1.html --chrome divergence-1.json
     """
+    from kvgate.reports import formats
+    from kvgate.scheduling.stored import is_engine_trace
+
+    if is_engine_trace(file):
+        verdict = _replay_engine(file, sut, preload or (), as_pytest)
+    else:
+        verdict = _replay_blocks(file, sut, preload or (), as_pytest)
+    if verdict is None:
+        return
+    failure: OSError | None = None
+    if html is not None or chrome is not None:
+        from kvgate.reports.page.replayed import draw
+
+        try:
+            draw(verdict, file, html, chrome)
+        except OSError as error:
+            failure = error
+    reproducers = dict.fromkeys(range(len(verdict.found)), file)
+    typer.echo(formats.render(verdict, output.value, not_tested=(), reproducers=reproducers))
+    if failure is not None:
+        message = f"{failure.filename}: cannot be written: {failure.strerror}"
+        if not verdict.found:
+            raise UsageError(message)
+        # A divergence counts for more than a file.
+        typer.echo(f"kvgate: {message}", err=True)
+    raise typer.Exit(DIVERGENCE if verdict.found else AGREEMENT)
+
+
+def _named(file: Path, sut: str | None, system: str) -> str:
+    """The system to run: a trace is not trusted to name code of one's own."""
+    from kvgate.systems import is_built_in
+
+    if sut is None and not is_built_in(system):
+        raise UsageError(f"{file}: written for the system {system!r}; to run that code, say so with --sut {system}")
+    return sut or system
+
+
+def _replay_blocks(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+    """Run the stored case of a block manager; or print it as a test, then there is no verdict."""
     from attrs import evolve
 
     from kvgate import trace as traces
     from kvgate.case import Case
     from kvgate.command.progress import progress_line
     from kvgate.declared import explain
-    from kvgate.reports import formats
     from kvgate.reports.wording import printable
     from kvgate.runner import Bench, run
-    from kvgate.systems import is_built_in, load_system
+    from kvgate.systems import load_system
     from kvgate.verdict import Found, Tally, Verdict
 
     trace = traces.read(file)
     header = trace.header
-    name = sut or header.system
-    if sut is None and not is_built_in(name):
-        raise UsageError(f"{file}: written for the system {name!r}; to run that code, say so with --sut {name}")
+    name = _named(file, sut, header.system)
     if as_pytest:
         from kvgate.regression_test import regression_test
 
-        typer.echo(regression_test(trace, name, preload or ()), nl=False)
-        return
+        typer.echo(regression_test(trace, name, preloads), nl=False)
+        return None
     changed = where_the_reference_changed(trace)
     if changed is not None:
         message = f"the reference has changed since this trace was written: {changed}"
         typer.echo(f"kvgate: {printable(message, 2000)}", err=True)
     with progress_line() as line:
         line.say(f"loading {name} …")
-        system = load_system(name, preload or (), line.say)
+        system = load_system(name, preloads, line.say)
         lockstep, divergences = run(Bench(system.factory, header.detectors), header.settings, trace.operations)
     case = Case(header.settings, trace.operations, header.model, header.preset, header.seed)
     found = [
@@ -69,7 +117,7 @@ def replay(
         for divergence in divergences
         for known in [explain(divergence, lockstep)]
     ]
-    verdict = Verdict(
+    return Verdict(
         system=name,
         version=system.version,
         profile="replay",
@@ -78,11 +126,41 @@ def replay(
         tallies=(Tally(header.model, header.preset, 1, len(lockstep.performed)),),
         # Whoever replays wants the story, declared or not; it says which finding it belongs to.
         found=tuple(found),
-        preloads=tuple(map(str, preload or ())),
+        preloads=tuple(map(str, preloads)),
     )
-    reproducers = dict.fromkeys(range(len(verdict.found)), file)
-    typer.echo(formats.render(verdict, output.value, not_tested=(), reproducers=reproducers))
-    raise typer.Exit(DIVERGENCE if found else AGREEMENT)
+
+
+def _replay_engine(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+    """Run the stored case of an engine; or print it as a test, then there is no verdict."""
+    from kvgate.command.progress import progress_line
+    from kvgate.levels import engine_bench
+    from kvgate.scheduling.stored import read_engine
+    from kvgate.scheduling.trials import found_in, run_case
+    from kvgate.systems import load_system
+    from kvgate.verdict import Tally, Verdict
+
+    trace = read_engine(file)
+    header = trace.header
+    name = _named(file, sut, header.system)
+    if as_pytest:
+        from kvgate.regression_test import engine_regression_test
+
+        typer.echo(engine_regression_test(trace, name, preloads), nl=False)
+        return None
+    with progress_line() as line:
+        line.say(f"loading {name} …")
+        system = load_system(name, preloads, line.say)
+        run = run_case(engine_bench(name, header.detectors), trace.case)
+    return Verdict(
+        system=name,
+        version=system.version,
+        profile="replay",
+        seed=0,
+        detectors=header.detectors,
+        tallies=(Tally(header.model, f"scheduler/{header.preset}", 1, len(run.engine.lockstep.performed)),),
+        found=tuple(found_in(run, trace.case, 0)),
+        preloads=tuple(map(str, preloads)),
+    )
 
 
 def where_the_reference_changed(trace: Trace) -> str | None:

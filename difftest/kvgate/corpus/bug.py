@@ -59,6 +59,8 @@ class Trial:
     """The guarantees of which one must be seen violated first."""
     mutants: tuple[Mutant, ...] = ()
     """What re-introduces the defect; none where the system as published has it."""
+    words: str = ""
+    """What the gate's words must contain, where a guarantee is violated by many things."""
     why_mutant: str = field(default="")
     """Why no published code that has the defect is run."""
     otherwise: Control | None = None

@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 from kvgate.corpus.bug import Bug, Trial
 from kvgate.corpus.play import Played, Told, first_news, line_of, play
 from kvgate.corpus.scenario import Scenario
+from kvgate.difference import Difference
 from kvgate.mutants.mutant import Mutant
 from kvgate.systems import Loaded
 
@@ -96,10 +97,14 @@ def _caught(trial: Trial, played: Played) -> Told | str:
     A planted fault is caught by what nothing else explains. Published code may show a declared finding: that is it.
     """
     told = played.news if trial.mutants else [*played.news, *played.told]
-    wanted = [each for each in told if each.divergence.difference.statement in trial.statements]
+    wanted = [each for each in told if _is_expected(trial, each.divergence.difference)]
     if wanted:
         return wanted[0]
-    expected = " or ".join(trial.statements)
+    expected = " or ".join(trial.statements) + (f" ({trial.words})" if trial.words else "")
     if told:
         return f"{expected} was expected to be violated, and something else was: {line_of(told[0].divergence)}"
     return f"{expected} was expected to be violated, and nothing was found"
+
+
+def _is_expected(trial: Trial, difference: Difference) -> bool:
+    return difference.statement in trial.statements and trial.words in difference.got

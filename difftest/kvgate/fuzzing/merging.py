@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from attrs import evolve
 
 from kvgate import trace
-from kvgate.campaign import kind_of
 from kvgate.case import Case
 from kvgate.difference import Difference, Divergence
 from kvgate.errors import UsageError
@@ -107,26 +107,29 @@ def trace_name(statement: str, kind: Iterable[str]) -> str:
     return f"{statement}-{blake2b(chr(10).join(kind).encode(), digest_size=4).hexdigest()}.jsonl"
 
 
-def corpus_of(verdict: Verdict, corpus: Path) -> dict[int, Path]:
-    """Where the trace of each defect is, by its place in the verdict."""
-    return {
-        index: corpus / trace_name(found.divergence.difference.statement, kind_of(found.divergence))
-        for index, found in enumerate(verdict.found)
-    }
-
-
 def _found(record: Record, corpus: Path) -> Found:
-    path = corpus / trace_name(record.statement, record.kind if record.finding is None else [record.finding])
     if record.trace is None:
         raise UsageError(
             f"{corpus.parent}: the shard that stored the trace of {record.statement} ({record.subject}) is gone: "
             "put it back, or begin a new run"
         )
+    path = corpus / trace_name(record.statement, record.kind if record.finding is None else [record.finding])
     corpus.mkdir(exist_ok=True)
     path.write_text(record.trace, encoding="utf-8")
-    stored = trace.read(path)
+    engine = None
+    if record.asked is None:
+        stored = trace.read(path)
+    else:
+        from kvgate.scheduling.stored import read_engine
+
+        engine = read_engine(path).case
+        with TemporaryDirectory() as folder:
+            asked = Path(folder) / "asked.jsonl"
+            asked.write_text(record.asked, encoding="utf-8")
+            stored = trace.read(asked)
     header = stored.header
     case = Case(header.settings, stored.operations, header.model, header.preset, header.seed)
     operation = None if record.at_rest or not case.operations else case.operations[-1]
     difference = Difference(record.statement, record.subject, record.expected, record.got)
-    return Found(Divergence(record.step, operation, record.detector, difference), case, record.times, record.finding)
+    divergence = Divergence(record.step, operation, record.detector, difference)
+    return Found(divergence, case, record.times, record.finding, engine=engine)

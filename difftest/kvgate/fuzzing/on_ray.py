@@ -6,7 +6,9 @@ Ray is imported only here, and only where it is asked for.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from attrs import define
@@ -31,12 +33,15 @@ class RayWorkers:
 
     def __init__(self, plan: str, jobs: int | None, address: str) -> None:
         try:
-            import ray
+            # Without types: of what little is used, half has none.
+            ray: Any = import_module("ray")
         except ImportError as error:
             raise SystemUnavailableError(f"--ray needs Ray: install kvgate[ray] ({error})") from error
         self._ray = ray
         self._plan = plan
         self._deaths = 0
+        # Nobody is told of a run but whoever started it.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             ray.init(
                 address=address,

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from attrs import asdict, field, frozen
-from attrs.validators import deep_iterable, ge, in_, instance_of, le, min_len, optional
+from attrs.validators import deep_iterable, ge, in_, instance_of, le, optional
 
 from kvgate.errors import UsageError
+from kvgate.level import Level
 from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
 
 FORMAT = "kvgate-fuzz"
 VERSION = 1
-LEVELS = ("manager", "scheduler")
 SHARDS_MAX = 1_000_000
 """How many shards a run may have; the seeds of two runs never meet."""
 FILE_BYTES_MAX = 1_000_000
@@ -29,8 +29,9 @@ class FuzzPlan:
     """What is fuzzed. Shard by shard it is always the same, whoever runs it."""
 
     sut: str
-    models: tuple[str, ...] = field(validator=[_names, min_len(1)])
-    level: str = field(default="manager", validator=in_(LEVELS))
+    models: tuple[str, ...] = field(default=(), validator=_names)
+    """Those that the system is checked with unless told otherwise, if there are none."""
+    level: str = field(default=Level.BLOCKS.value, validator=in_([each.value for each in Level]))
     preloads: tuple[str, ...] = field(default=(), validator=_names)
     seed: int = field(default=0, validator=_number)
     shards: int | None = field(default=None, validator=optional([*_count, le(SHARDS_MAX)]))
@@ -76,5 +77,8 @@ def plan_in(document: Any) -> FuzzPlan:
         raise ValueError(f'not a manifest: "format" is not "{FORMAT}"')
     if document.get("version") != VERSION:
         raise ValueError(f"version {document.get('version')!r:.40}; this kvgate reads {VERSION}")
-    found: FuzzPlan = strict_converter().structure(document.get("plan"), FuzzPlan)
+    plan = document.get("plan")
+    if isinstance(plan, dict) and not all(isinstance(plan.get(name, []), list) for name in ("models", "preloads")):
+        raise ValueError("models and preloads are lists")
+    found: FuzzPlan = strict_converter().structure(plan, FuzzPlan)
     return found

@@ -44,6 +44,8 @@ class Record:
     finding: str | None = None
     trace: str | None = None
     """The trace file that shows it; None if another shard had shown it already."""
+    asked: str | None = None
+    """At the scheduler's level, also the trace of what it asked of its block manager."""
 
 
 @frozen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,8 +16,10 @@ from kvgate.fuzzing.plan import FuzzPlan
 from kvgate.fuzzing.results import TEXT_CHARACTERS_MAX, Record, ShardResult
 from kvgate.fuzzing.twice import TWICE, again
 from kvgate.generators import PRESETS, Generator
+from kvgate.level import Level
+from kvgate.levels import Preparation, prepare, together
 from kvgate.profiles import models_named
-from kvgate.runner import GATE, MONITORS, Bench
+from kvgate.runner import DETECTORS
 from kvgate.systems import Loaded, load_system
 from kvgate.verdict import Found
 
@@ -41,33 +43,43 @@ class Shards:
 
     plan: FuzzPlan
     system: Loaded = field(init=False)
-    detectors: tuple[str, ...] = field(init=False)
-    lanes: tuple[Lane, ...] = field(init=False)
+    campaigns: tuple[Preparation, ...] = field(init=False)
+    """One for each level."""
 
     def __attrs_post_init__(self) -> None:
         self.system = load_system(self.plan.sut, [Path(path) for path in self.plan.preloads])
-        self.detectors = MONITORS if self.plan.monitors_only else GATE
-        self.lanes = tuple(Lane(model, preset) for model in models_named(self.plan.models) for preset in PRESETS)
+        models = models_named(self.plan.models or self.system.models)
+        level, monitors_only = Level(self.plan.level), self.plan.monitors_only
+        self.campaigns = prepare(level, self.system, models, "quick", monitors_only=monitors_only)
 
     def run(self, shard: int, known: Known) -> ShardResult:
         """Run one shard to its end."""
         started = time.monotonic()
-        trials = TwiceTrials(Bench(self.system.factory, self.detectors), self.plan, known.kinds)
-        seed = self.plan.seed_of(shard)
-        # A short shard does not come round: each begins elsewhere, so that together they do.
-        first = round(shard * len(self.lanes) * GOLDEN) % len(self.lanes)
-        limits = Plan(self.lanes[first:] + self.lanes[:first], self.plan.shard_operations, seed=seed, kinds_max=KINDS_MAX)
-        outcome = Campaign(trials, limits).run()
-        if outcome.ended == "interrupted":
-            raise KeyboardInterrupt
+        outcomes, twice = [], 0
+        for each in self.campaigns:
+            trials = TwiceTrials(each.trials, self.plan, known.kinds)
+            outcomes.append(Campaign(trials, self._limits(each, shard)).run())
+            twice += trials.twice
+        outcome, judges = together(self.campaigns, outcomes)
         return ShardResult(
             shard,
             self.system.version,
-            (*self.detectors, TWICE),
+            (*judges, TWICE),
             time.monotonic() - started,
-            trials.twice,
+            twice,
             outcome.tallies,
             tuple(self._record(found, known) for found in (*outcome.found, *outcome.declared)),
+        )
+
+    def _limits(self, campaign: Preparation, shard: int) -> Plan:
+        # A short shard does not come round: each begins elsewhere, so that together they do.
+        lanes = campaign.plan.lanes
+        first = round(shard * len(lanes) * GOLDEN) % len(lanes)
+        return Plan(
+            lanes[first:] + lanes[:first],
+            -(-self.plan.shard_operations // len(self.campaigns)),
+            seed=self.plan.seed_of(shard),
+            kinds_max=KINDS_MAX,
         )
 
     def _record(self, found: Found, known: Known) -> Record:
@@ -87,23 +99,43 @@ class Shards:
             found.times,
             found.finding,
             None if stored else self._trace(found),
+            None if stored or found.engine is None else self._asked(found),
         )
 
     def _trace(self, found: Found) -> str:
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "trace.jsonl"
-            detectors = self.detectors
-            stored = trace.trace_of(found.case, found.divergence, self.system.name, self.system.version, detectors)
-            trace.write(stored, path)
-            return path.read_text(encoding="utf-8")
+        """What replays what was found."""
+        if found.engine is None:
+            return self._asked(found)
+        from kvgate.scheduling.detectors import GATE
+        from kvgate.scheduling.stored import engine_trace_of, write_engine
+
+        judges, system = self._judges(GATE), self.system
+        stored = engine_trace_of(found.engine, found.divergence, system.name, system.version, judges)
+        return _written(lambda path: write_engine(stored, path))
+
+    def _asked(self, found: Found) -> str:
+        """What was asked of the block manager."""
+        judges, system = self._judges(DETECTORS), self.system
+        stored = trace.trace_of(found.case, found.divergence, system.name, system.version, judges)
+        return _written(lambda path: trace.write(stored, path))
+
+    def _judges(self, among: Collection[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for each in self.campaigns for name in each.judges if name in among))
+
+
+def _written(write: Callable[[Path], None]) -> str:
+    """What ``write`` writes to a file."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.jsonl"
+        write(path)
+        return path.read_text(encoding="utf-8")
 
 
 class TwiceTrials:
-    """The cases of a block manager, some of which are run a second time."""
+    """Cases of either level, some of which are run a second time."""
 
-    def __init__(self, bench: Bench, plan: FuzzPlan, known: Collection[tuple[str, ...]]) -> None:
-        self.bench = bench
-        self.inner: Trials = BlockTrials(bench)
+    def __init__(self, inner: Trials, plan: FuzzPlan, known: Collection[tuple[str, ...]]) -> None:
+        self.inner = inner
         self.plan = plan
         self.known = known
         self.twice = 0
@@ -115,10 +147,19 @@ class TwiceTrials:
         if not Seeded(f"twice/{seed}/{lane.model.name}/{lane.preset}").chance(self.plan.twice_percent):
             return trial
         self.twice += 1
-        generator = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
-        case = draw_case(generator, lane, seed, campaign_seed)
-        found = again(self.bench, case)
+        found = self._again(lane, seed, campaign_seed)
         return trial if found is None else evolve(trial, found=(*trial.found, found))
+
+    def _again(self, lane: Lane, seed: str, campaign_seed: int) -> Found | None:
+        if isinstance(self.inner, BlockTrials):
+            generator = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
+            return again(self.inner.bench, draw_case(generator, lane, seed, campaign_seed))
+        from kvgate.fuzzing.engine_twice import engine_again
+        from kvgate.scheduling.drawn import draw_engine_case
+        from kvgate.scheduling.trials import EngineTrials
+
+        assert isinstance(self.inner, EngineTrials), "there are two levels"
+        return engine_again(self.inner.bench, draw_engine_case(lane.model, lane.preset, seed), campaign_seed)
 
     def smallest(self, found: Found, until: float) -> Found:
         """The smallest case that shows the same; as it is, if others have shown it or it is not the same twice."""

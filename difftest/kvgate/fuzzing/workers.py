@@ -15,8 +15,8 @@ from attrs import define, frozen
 from kvgate.errors import SystemUnavailableError
 from kvgate.fuzzing.serving import Server, Task
 
-DEATHS_MAX = 6
-"""How many workers may die one after the other without a single answer."""
+DEATHS_MAX = 3
+"""How often each worker may die, if meanwhile none answers."""
 
 
 @frozen

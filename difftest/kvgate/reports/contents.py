@@ -31,6 +31,8 @@ CLAIMS = {
     "leak": "once no request is alive, nothing of any request remains (KV-LEAK)",
     "progress": "nobody whom the scheduler could bring on stands still for ever (KV-LIVE)",
     "scheduler": "what the scheduler knows, asks for and tells the worker is what was done (KV-SYS)",
+    "batch": "what the worker is told is what was granted, within the limits of a step (KV-SYS-03)",
+    "line": "nobody is passed by who came later, or left out where there is room (KV-LIVE-01, KV-LIVE-02)",
     "work": "a decode step does the same work at any length of the context (KV-WORK), counted in operations",
 }
 """What the silence of each detector would say."""
@@ -46,6 +48,8 @@ class Told:
     brief: str
     """The story without the operations that led there."""
     reproducer: Path | None
+    page: Path | None = None
+    """The page that shows it."""
 
 
 @frozen
@@ -65,8 +69,17 @@ class Contents:
     not_tested: tuple[str, ...]
 
 
-def contents_of(verdict: Verdict, not_tested: Sequence[str], reproducers: Mapping[int, Path]) -> Contents:
-    """Work out what is reported of ``verdict``. ``reproducers`` maps an index in ``found`` to its trace file."""
+def contents_of(
+    verdict: Verdict,
+    not_tested: Sequence[str],
+    reproducers: Mapping[int, Path],
+    pages: Mapping[int, Path] | None = None,
+) -> Contents:
+    """Work out what is reported of ``verdict``.
+
+    ``reproducers`` maps an index in ``found`` to its trace file, ``pages`` to its page.
+    """
+    shown = pages or {}
     return Contents(
         verdict=verdict,
         outcome=_outcome(verdict),
@@ -77,7 +90,8 @@ def contents_of(verdict: Verdict, not_tested: Sequence[str], reproducers: Mappin
             f"{verdict.seconds:.1f} s, {printable(verdict.ended)}"
         ),
         told=tuple(
-            _told(verdict, found, reproducers.get(index)) for index, found in enumerate(verdict.found[:STORIES_MAX])
+            _told(verdict, found, reproducers.get(index), shown.get(index))
+            for index, found in enumerate(verdict.found[:STORIES_MAX])
         ),
         left_out=verdict.found[STORIES_MAX:],
         declared=_declared(verdict.declared),
@@ -91,7 +105,7 @@ def _outcome(verdict: Verdict) -> str:
     return outcome if verdict.operations else f"{outcome}: nothing was run"
 
 
-def _told(verdict: Verdict, found: Found, reproducer: Path | None) -> Told:
+def _told(verdict: Verdict, found: Found, reproducer: Path | None, page: Path | None) -> Told:
     def story(**bounds: int) -> str:
         return tell(
             found,
@@ -99,10 +113,11 @@ def _told(verdict: Verdict, found: Found, reproducer: Path | None) -> Told:
             version=verdict.version,
             reproducer=reproducer,
             preloads=verdict.preloads,
+            page=page,
             **bounds,
         )
 
-    return Told(found, headline(found), story(), story(operations_max=0), reproducer)
+    return Told(found, headline(found), story(), story(operations_max=0), reproducer, page)
 
 
 def _declared(declared: Sequence[Found]) -> tuple[str, ...]:

@@ -20,15 +20,24 @@ FILES = {"report.txt": text_report, "verdict.json": json_report, "junit.xml": ju
 """What a report directory holds."""
 
 
-def render(verdict: Verdict, format_name: Format, *, not_tested: Sequence[str], reproducers: Mapping[int, Path]) -> str:
-    """The report in one format. ``reproducers`` maps an index in ``verdict.found`` to the trace file written for it.
+def render(
+    verdict: Verdict,
+    format_name: Format,
+    *,
+    not_tested: Sequence[str],
+    reproducers: Mapping[int, Path],
+    pages: Mapping[int, Path] | None = None,
+) -> str:
+    """The report in one format.
+
+    ``reproducers`` maps an index in ``verdict.found`` to the trace file written for it, ``pages`` to the page.
 
     In GitHub's format the job's summary is written as well, to the file that the environment names.
 
     Raises:
         ValueError: there is no such format.
     """
-    contents = contents_of(verdict, not_tested, reproducers)
+    contents = contents_of(verdict, not_tested, reproducers, pages)
     match format_name:
         case "text":
             return text_report(contents)
@@ -42,10 +51,15 @@ def render(verdict: Verdict, format_name: Format, *, not_tested: Sequence[str], 
 
 
 def write(
-    verdict: Verdict, directory: Path, *, not_tested: Sequence[str], reproducers: Mapping[int, Path]
+    verdict: Verdict,
+    directory: Path,
+    *,
+    not_tested: Sequence[str],
+    reproducers: Mapping[int, Path],
+    pages: Mapping[int, Path] | None = None,
 ) -> tuple[Path, ...]:
     """Write the report in every format into ``directory``, which is made if need be; returns the files."""
-    contents = contents_of(verdict, not_tested, reproducers)
+    contents = contents_of(verdict, not_tested, reproducers, pages)
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for name, report in FILES.items():

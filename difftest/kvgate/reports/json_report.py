@@ -60,6 +60,7 @@ def json_report(contents: Contents) -> str:
                 **_found(told.found),
                 "case": _case(told.found.case),
                 "reproducer": None if told.reproducer is None else str(told.reproducer),
+                "page": None if told.page is None else str(told.page),
                 "story": told.story,
             }
             for told in contents.told

@@ -23,8 +23,8 @@ def draw_engine_case(model: Model, preset: str, seed: str, stage: Stage | None =
     """The case that a seed stands for; on a given ``stage``, or on one that is drawn as well.
 
     What vLLM 0.20.2 is known not to serve is left out, and has cases of its own: requests that could never fit,
-    transfers that never end, loads that fail where there are several groups, chunks shorter than a block of states, and
-    drafts behind unseen tokens where blocks are given up on the way.
+    transfers that never end, loads that fail where there are several groups, chunks shorter than a block of states; and,
+    where steps are asynchronous and blocks are given up on the way, drafts, and blocks that another node reads.
     """
     draw = Seeded(f"{seed}/{model.name}/{preset}/engine")
     generator = Generator(PRESETS[preset], model.geometry, model.features)
@@ -87,12 +87,13 @@ def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Se
     if not stage.connector:
         return serve
     # What failed is told by block ids, and vLLM 0.20.2 looks for them in models with one group only.
+    gives_up = not all(group.keeps_all for group in settings.geometry.groups)
     fails = draw.chance(20) and len(settings.geometry.groups) == 1
     return evolve(
         serve,
         external_tokens=generator.budget(draw) if draw.chance(60) else 0,
         loads=draw.chance(50),
-        sends=draw.chance(30),
+        sends=draw.chance(30) and not (stage.asynchronous and gives_up),
         undecided=draw.integer(1, 3) if draw.chance(10) else 0,
         fails_from_block=draw.integer(0, 3) if fails else None,
     )

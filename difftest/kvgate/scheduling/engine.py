@@ -31,6 +31,7 @@ from kvgate.errors import UsageError
 from kvgate.lockstep import Lockstep
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
+from kvgate.monitors.work import WorkMonitor
 from kvgate.scheduling import ends
 from kvgate.scheduling.batch import Batch
 from kvgate.scheduling.blame import is_ours
@@ -80,7 +81,8 @@ class Engine:
             connector.attach(self.nodes, settings.geometry.keeps_states, self._ended)
         self.followed = self.subject.followed(settings, self.scheduler)
         self.memory = WorkerMemory(settings)
-        monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
+        work = WorkMonitor(settings, self.followed.count_work())
+        monitors: list[Monitor] = [self.memory, LeakMonitor(settings), work]
         follows = with_reference and not stage.asynchronous
         self.lockstep = Lockstep(self.followed, Manager(settings) if follows else None, monitors)
         self.interception = Interception(self.followed, self.nodes, self._follow)
@@ -175,6 +177,12 @@ class Engine:
         self.interception.flush()
         request = self.followed.population.alive.get(number)
         if is_read:
+            assert request is not None, "who is read has ended just now"
+            if self.in_flight:
+                # Nobody reads what is still in flight: the last token that is known was never computed.
+                known_tokens = self.followed.request(number).num_tokens
+                request.tokens_computed = min(request.tokens_computed, known_tokens - 1)
+                request.drafts_in_flight = 0
             self._follow(Finish(number, sends=True), Done())
         elif request is not None and request.status is Status.LOADING:
             self._follow(Abort(number), Done())
@@ -281,7 +289,7 @@ class Engine:
             self._collect()
         self._check_books()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
-        self._judge("progress", self.progress.observe(set(scheduled), len(sampled), busy))
+        self._judge("progress", self.progress.observe(scheduled, len(sampled), busy))
 
     def _in_flight_max(self) -> int:
         return self.stage.in_flight_max if self.stage.asynchronous else 1
@@ -289,7 +297,8 @@ class Engine:
     def _collect(self) -> None:
         """The worker has computed the oldest step in flight, and the scheduler takes its output."""
         sent = self.in_flight.popleft()
-        self._judge("ghost", self.memory.compute(sent.spoilt))
+        ended = [number for number in map(number_in, sent.scheduled) if self._is_over(number)]
+        self._judge("ghost", self.memory.compute(sent.spoilt, ended))
         failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.is_told_of(number)}
         if sent.spoilt or any(failed.values()):
             self.lockstep.reference = None
@@ -322,6 +331,11 @@ class Engine:
         due = due_in(output, self.scheduler, population, sure=not self.stage.asynchronous)
         self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
         self._judge("batch", self.batch.remembered(list(population.alive)))
+
+    def _is_over(self, number: int) -> bool:
+        """Whether nobody wants to know what is computed for a request."""
+        request = self.followed.population.alive.get(number)
+        return request is None or request.status is Status.ENDING
 
     def _rewind(self, sent: Sent) -> None:
         """Whoever computed behind what a load failed to bring computes again from where the scheduler says."""

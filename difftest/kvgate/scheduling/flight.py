@@ -8,7 +8,7 @@ nodes write is there when their transfer is over, whatever is still in flight.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import define, evolve, field
 
@@ -49,6 +49,8 @@ class WorkerMemory(GhostMemory):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._copies: tuple[Copy, ...] = ()
+        self._unread: frozenset[int] = frozenset()
+        """The requests of the step that is computed of which nobody wants the answer."""
         self.in_flight: deque[StepInFlight] = deque()
 
     def observe(self, step: Step) -> Difference | None:
@@ -67,13 +69,15 @@ class WorkerMemory(GhostMemory):
         self.in_flight.append(StepInFlight(self._pending, self._copies))
         self._pending, self._copies = [], ()
 
-    def compute(self, spoilt: Mapping[int, int]) -> Difference | None:
+    def compute(self, spoilt: Mapping[int, int], ended: Iterable[int] = ()) -> Difference | None:
         """The worker computes the oldest step in flight.
 
         Per request of which a load within the step failed, or that shares its blocks, ``spoilt`` has how many of its
-        tokens are as they should be. What is computed behind them is worth nothing.
+        tokens are as they should be. What is computed behind them is worth nothing. Whoever has ``ended`` since is
+        computed as well: whatever is read for it does not matter, and where it writes does.
         """
         step = self.in_flight.popleft()
+        self._unread = frozenset(ended)
         for work in step.works:
             if work.request in spoilt:
                 self._spoil(work, spoilt[work.request])
@@ -81,6 +85,12 @@ class WorkerMemory(GhostMemory):
         found = super()._dispatch(step.copies)
         self._pending = waiting
         return found or self._keep(step.kept)
+
+    def _read_states(self, work: Work) -> Iterator[Difference | None]:
+        return iter(()) if work.request in self._unread else super()._read_states(work)
+
+    def _read(self, work: Work) -> Iterator[Difference | None]:
+        return iter(()) if work.request in self._unread else super()._read(work)
 
     def _spoil(self, work: Work, valid: int) -> None:
         valid = min(max(valid, work.provided), work.start)

@@ -9,7 +9,7 @@ as everybody alive needs to its end, each as often as there are requests, is pas
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvgate.adapters.scheduling.followed import Followed, Interception
@@ -55,8 +55,8 @@ class ProgressMonitor:
             self._patience[other] += self._steps_alone(number) * (len(self._patience) + 1)
         self.forget()
 
-    def observe(self, scheduled: set[int], answered: int, in_flight: int) -> Difference | None:
-        """After a step with those that were ``scheduled``, in which ``answered`` requests got a token."""
+    def observe(self, scheduled: Mapping[int, int], answered: int, in_flight: int) -> Difference | None:
+        """After a step with so many tokens for each that was ``scheduled``, in which ``answered`` requests got one."""
         if not self.scheduler.has_unfinished_requests():
             self.forget()
             self._patience.clear()
@@ -72,7 +72,7 @@ class ProgressMonitor:
             self._seen.add(standing)
             return None
         waiting = self.wait_for(scheduled)
-        if not scheduled and not waiting.stuck():
+        if waiting.is_held_up() if scheduled else not waiting.stuck():
             return None
         self.waiting = waiting
         return Difference("KV-LIVE-03", "progress", "somebody gets on, or something changes", waiting.told())
@@ -83,7 +83,7 @@ class ProgressMonitor:
 
     # No token within a bound
 
-    def _passed_over(self, scheduled: set[int]) -> Difference | None:
+    def _passed_over(self, scheduled: Mapping[int, int]) -> Difference | None:
         alive = self.followed.population.alive
         waiting = WaitFor(tuple(self._edges(scheduled)))
         served = bool(scheduled)
@@ -115,19 +115,19 @@ class ProgressMonitor:
 
     # Who waits for whom
 
-    def wait_for(self, scheduled: set[int]) -> WaitFor:
+    def wait_for(self, scheduled: Mapping[int, int]) -> WaitFor:
         """Who waits for whom after a step with those that were ``scheduled``."""
         edges = tuple(self._edges(scheduled))
         return WaitFor(edges, self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), tuple(self._told()))
 
-    def _edges(self, scheduled: set[int]) -> Iterator[Wait]:
+    def _edges(self, scheduled: Mapping[int, int]) -> Iterator[Wait]:
         first_refused: int | None = None
         running = [number_in(request.request_id) for request in self.scheduler.running]
         for number in running:
             if number in self.interception.refused:
                 first_refused = first_refused if first_refused is not None else number
             if number not in scheduled:
-                yield from self._held_up(number, first_refused)
+                yield from self._held_up(number, first_refused, scheduled)
         for request in self._in_line():
             number = number_in(request.request_id)
             outside = self._outside(number, request.status.name)
@@ -139,18 +139,20 @@ class ProgressMonitor:
             if len(running) >= self.stage.running_max and number not in self.interception.refused:
                 yield from (Wait(number, Reason.PLACE, other) for other in running)
             else:
-                yield from self._held_up(number, first_refused)
+                yield from self._held_up(number, first_refused, scheduled)
         for number, ours in self.followed.population.alive.items():
             if ours.status is Status.ENDING:
                 yield Wait(number, Reason.TRANSFER, lost=number in self.nodes.lost)
 
-    def _held_up(self, number: int, first_refused: int | None) -> Iterator[Wait]:
+    def _held_up(self, number: int, first_refused: int | None, scheduled: Mapping[int, int]) -> Iterator[Wait]:
         if number in self.interception.refused:
             holders = [(other, self._held(other)) for other in self.followed.population.alive if other != number]
             edges = [Wait(number, Reason.BLOCKS, other, blocks) for other, blocks in holders if blocks]
             yield from edges or [Wait(number, Reason.NOBODY)]
         elif first_refused is not None and first_refused != number:
             yield Wait(number, Reason.LINE, first_refused)
+        elif sum(scheduled.values()) >= self.scheduler.max_num_scheduled_tokens:
+            yield from (Wait(number, Reason.TURN, other) for other in scheduled)
         else:
             yield Wait(number, Reason.NOBODY)
 

@@ -21,6 +21,8 @@ class Reason(Enum):
     """Somebody before it in line was refused."""
     PLACE = "place"
     """As many run as may run."""
+    TURN = "turn"
+    """The step is full."""
     TRANSFER = "transfer"
     """Another node reads or writes its blocks."""
     GRAMMAR = "grammar"
@@ -54,6 +56,7 @@ class Wait:
             Reason.BLOCKS: f"for blocks: request {self.holder} holds {self.blocks}",
             Reason.LINE: f"behind request {self.holder}, which comes first",
             Reason.PLACE: f"for a place among those that run: request {self.holder} has one",
+            Reason.TURN: f"for its turn: request {self.holder} fills the step",
             Reason.TRANSFER: "for a transfer that never ends" if self.lost else "for its transfer to end",
             Reason.GRAMMAR: "for its grammar",
             Reason.ANSWER: "for what other nodes offer",
@@ -98,6 +101,10 @@ class WaitFor:
         """The requests for whom nobody will do anything."""
         requests = dict.fromkeys(edge.request for edge in self.edges)
         return tuple(request for request in requests if not self.ends(request))
+
+    def is_held_up(self) -> bool:
+        """Whether a transfer is under way: what goes round in circles meanwhile may stop when it ends."""
+        return any(edge.reason is Reason.TRANSFER and not edge.lost for edge in self.edges)
 
     def circle(self) -> tuple[int, ...]:
         """Requests that wait for one another in turn: the shortest such circle, if there is any."""

@@ -16,7 +16,7 @@ from kvgate.explorer import scheduler_world, search, step_judges
 from kvgate.explorer.manager_world import ManagerWorld
 from kvgate.explorer.scheduler_world import SchedulerWorld
 from kvgate.explorer.tiny_models import MODELS
-from kvgate.monitors import ghost, leak, slots
+from kvgate.monitors import ghost, leak, slots, work
 from kvgate.scheduling import engine, progress
 from kvreference import snapshot
 from kvreference.settings import Settings
@@ -28,6 +28,7 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = MappingProxyType(
         "check": (snapshot,),
         "ghost": (ghost, slots),
         "leak": (leak,),
+        "work": (work,),
         "scheduler": (engine,),
         "progress": (progress,),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.scheduling.names import name_of
+from kvgate.adapters.work_meter import counted_hash
 from kvgate.scheduling.operations import Serve
 from kvreference.operations import spell
 from kvreference.scheduler.operations import Submit
@@ -26,7 +27,9 @@ def new_request(settings: Settings, submit: Submit) -> Request:
 
     arrival = submit.arrival
     structured = isinstance(submit, Serve) and submit.structured
-    hasher: Any = get_request_block_hasher(settings.geometry.grain_tokens, sha256) if settings.caches else None
+    hasher: Any = (
+        get_request_block_hasher(settings.geometry.grain_tokens, counted_hash(sha256)) if settings.caches else None
+    )
     return Request(
         request_id=name_of(arrival.request),
         prompt_token_ids=spell(arrival.prompt),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from kvgate.corpus.bug import Bug, Kind, Trial
-from kvgate.corpus.bugs.groups import full, of, window
-from kvgate.corpus.scenario import Blocks, ended, prefilled, tokens
+from typing import Any
+
+from kvgate.corpus.bug import Bug, Control, Kind, Trial
+from kvgate.corpus.bugs.groups import full, of, states, window
+from kvgate.corpus.scenario import Blocks, Direct, ended, prefilled, tokens
 from kvgate.mutants.corpus import blocks
 from kvgate.mutants.plugin import free_queue
-from kvreference.operations import Admit, Arrive, Evict, LookUp
+from kvreference.operations import Admit, Arrive, Evict, LookUp, TakeStatistics
 from kvreference.settings import Settings
 
 _OTHER = 1_000_000
@@ -41,9 +43,7 @@ _FLUSHED = Blocks(
 
 _TIGHT = Blocks(
     Settings(of(full(), window(64)), 22, tokens_max=512, chunk_tokens=64, full_sequence_must_fit=False),
-    (
-        *prefilled(0, tokens(0, 256), 64),
-    ),
+    (*prefilled(0, tokens(0, 256), 64),),
 )
 
 _SECOND_GROUP = Blocks(
@@ -72,6 +72,21 @@ _SECOND_GROUP_ASCEND = Blocks(
     ),
 )
 
+
+def _provide(system: Any) -> None:
+    """Another node provides the first half of a prompt within the step."""
+    request = system._new_request(Arrive(0, tokens(0, 128)))
+    if system.manager.allocate_slots(request, 64, num_external_computed_tokens=64) is not None:
+        system.manager.free(request)
+
+
+def _provided(pool_blocks: int) -> Blocks:
+    """Eight blocks of full attention, and two states: what was provided, and what is computed."""
+    settings = Settings(of(full(), states()), pool_blocks, tokens_max=256, chunk_tokens=64)
+    call = Direct("blocks for 64 tokens that are provided, and 64 behind them, or a refusal", _provide)
+    return Blocks(settings, (call, TakeStatistics()), ("check",))
+
+
 BUGS = (
     Bug(
         15,
@@ -86,7 +101,7 @@ BUGS = (
                 _PINNED,
                 ("KV-INV-07",),
                 (blocks.hit_stays_in_the_pinned_queue,),
-                "it was never published; the plug-in has a pinned tier of its own, and loses the same step",
+                why_mutant="it was never published; the plug-in has a pinned tier of its own, and loses the same step",
             ),
         ),
     ),
@@ -103,7 +118,7 @@ BUGS = (
                 _FLUSHED,
                 ("KV-INV-08",),
                 (free_queue.scratch_is_queued_last,),
-                "0.20.2 promises no order but that of release, so nothing that it does is wrong by its own rules; the "
+                why_mutant="0.20.2 promises no order but that of release, so nothing that it does is wrong by its own rules; the "
                 "plug-in promises scratch first, and breaks the promise",
             ),
         ),
@@ -119,9 +134,34 @@ BUGS = (
             Trial(
                 "stock",
                 _TIGHT,
-                ("KV-SYS-01", "KV-OP-04"),
+                ("KV-SYS-01",),
                 (blocks.gates_cap_in_every_count,),
-                "0.20.2 caps at the gate alone; the cap is put back everywhere",
+                words="Cannot get 4 free blocks",
+                why_mutant="0.20.2 caps at the gate alone; the cap is put back everywhere",
+            ),
+        ),
+    ),
+    Bug(
+        30,
+        "mamba-external-hit-undercount",
+        Kind.ACCOUNTING,
+        "https://github.com/vllm-project/vllm/pull/46892",
+        "Of two states that a request takes behind provided tokens one is counted, and taking the other raises.",
+        "up to 0.33.0",
+        (
+            Trial(
+                "stock",
+                _provided(10),
+                ("KV-SYS-01",),
+                words="Cannot get 1 free blocks",
+                otherwise=Control("a pool with a block more", "stock", _provided(11)),
+            ),
+            Trial(
+                "native@0.33.0",
+                _provided(10),
+                ("KV-SYS-01",),
+                words="Cannot get 1 free blocks",
+                otherwise=Control("a pool with a block more", "native@0.33.0", _provided(11)),
             ),
         ),
     ),

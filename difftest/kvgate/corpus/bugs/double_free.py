@@ -100,7 +100,7 @@ BUGS = (
                 _PIN,
                 ("KV-INV-02",),
                 (block_pool.held_hit_still_queued,),
-                "TensorRT-LLM is another program; vLLM counts a holder of a free block in the same place",
+                why_mutant="TensorRT-LLM is another program; vLLM counts a holder of a free block in the same place",
             ),
         ),
     ),

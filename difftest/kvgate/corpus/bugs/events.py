@@ -60,7 +60,7 @@ BUGS = (
                 _PHANTOMS,
                 ("KV-OP-12",),
                 (blocks.hit_told_with_null_blocks,),
-                "0.20.2 does not tell hits, and the reference knows no report of them; a hit is told as those versions "
+                why_mutant="0.20.2 does not tell hits, and the reference knows no report of them; a hit is told as those versions "
                 "tell it",
             ),
         ),
@@ -78,7 +78,7 @@ BUGS = (
                 _AGAIN,
                 ("KV-OP-18",),
                 (partial_hits.offered_again,),
-                "0.20.2 caches whole blocks only; the plug-in has entries inside blocks, and offers them twice",
+                why_mutant="0.20.2 caches whole blocks only; the plug-in has entries inside blocks, and offers them twice",
             ),
         ),
     ),

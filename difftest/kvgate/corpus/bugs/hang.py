@@ -28,7 +28,9 @@ _NEVER_LET_IN = Engines(
 def _oversize(pool_blocks: int) -> Engines:
     settings = Settings(of(full()), pool_blocks, tokens_max=4096, chunk_tokens=64)
     steps = tuple(Step() for _ in range(8))
-    return Engines(settings, Stage(), (Submit(Arrive(0, tokens(0, 200))), Submit(Arrive(1, tokens(_OTHER, 20))), *steps))
+    return Engines(
+        settings, Stage(), (Submit(Arrive(0, tokens(0, 200))), Submit(Arrive(1, tokens(_OTHER, 20))), *steps)
+    )
 
 
 _STARTUP = Blocks(
@@ -56,14 +58,14 @@ BUGS = (
                 _RECYCLED,
                 ("KV-OP-03",),
                 (admission_gate.gate_ignores_the_window,),
-                "0.20.2 caps what the gate asks for; the cap is taken away",
+                why_mutant="0.20.2 caps what the gate asks for; the cap is taken away",
             ),
             Trial(
                 "stock",
                 _NEVER_LET_IN,
                 ("KV-LIVE-01", "KV-LIVE-03"),
                 (admission_gate.gate_ignores_the_window,),
-                "the same, seen by what comes of it: nobody is let in",
+                why_mutant="the same, seen by what comes of it: nobody is let in",
             ),
         ),
     ),
@@ -96,7 +98,7 @@ BUGS = (
                 _STARTUP,
                 ("KV-OP-03",),
                 (blocks.ascend_gate_without_caps,),
-                "the published 0.20.2rc1 is mended; it still falls back to no caps if it is not told the chunk",
+                why_mutant="the published 0.20.2rc1 is mended; it still falls back to no caps if it is not told the chunk",
             ),
         ),
     ),

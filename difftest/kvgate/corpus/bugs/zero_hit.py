@@ -128,7 +128,7 @@ BUGS = (
                 _SPIRAL,
                 ("KV-OP-01",),
                 (hits.look_ahead_dropped_at_every_visit,),
-                "0.20.2 remembers whose drop it has verified; the loop without that is put back",
+                why_mutant="0.20.2 remembers whose drop it has verified; the loop without that is put back",
             ),
         ),
     ),
@@ -145,7 +145,7 @@ BUGS = (
                 _MASK,
                 ("KV-OP-15",),
                 (reachable.mask_without_look_ahead,),
-                "0.20.2 keeps every block; the plug-in keeps a mask of them, from which the shift is taken",
+                why_mutant="0.20.2 keeps every block; the plug-in keeps a mask of them, from which the shift is taken",
             ),
         ),
     ),
@@ -171,7 +171,7 @@ BUGS = (
                 _REPLAY,
                 ("KV-OP-15",),
                 (reachable.replay_boundary_without_look_ahead,),
-                "no release was found that has it, and of states only windows are retained by the plug-in: the same "
+                why_mutant="no release was found that has it, and of states only windows are retained by the plug-in: the same "
                 "boundary is chosen for them",
             ),
         ),
@@ -198,7 +198,7 @@ BUGS = (
                 _ALL_FLAGGED,
                 ("KV-OP-01",),
                 (hits.no_group_is_flagged,),
-                "which group is flagged is told by code that needs a model's layers; the mutant leaves out the flag, "
+                why_mutant="which group is flagged is told by code that needs a model's layers; the mutant leaves out the flag, "
                 "and vLLM-Ascend's own coordinator does the rest",
             ),
         ),
@@ -216,7 +216,7 @@ BUGS = (
                 _UNITS,
                 ("KV-OP-15", "KV-SYS-01"),
                 (reachable.alignment_of_the_last_group,),
-                "vLLM-Ascend 0.20.2rc1 retains nothing, and 0.23 does not run on a CPU; the plug-in retains, and is "
+                why_mutant="vLLM-Ascend 0.20.2rc1 retains nothing, and 0.23 does not run on a CPU; the plug-in retains, and is "
                 "given the window's unit",
             ),
         ),

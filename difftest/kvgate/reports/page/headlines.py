@@ -7,7 +7,7 @@ from kvgate.difference import Divergence
 from kvgate.reports.page.recording import Frame, Recording
 from kvgate.reports.wording import counted, printable
 from kvreference.answers import Refused
-from kvreference.operations import Admit, LookUp, OfRequest
+from kvreference.operations import Admit, LookUp, OfRequest, Schedule
 
 _BY_STATEMENT = {
     "KV-SYS-01": "A legal operation raises an exception.",
@@ -75,6 +75,7 @@ def _of_refusal(frame: Frame) -> str | None:
     ours, theirs = (isinstance(answer, Refused) for answer in answers)
     if ours == theirs:
         return None
+    number, is_in = frame.operation.request, isinstance(frame.operation, Schedule)
     if theirs:
-        return f"Request {frame.operation.request} is refused, although its blocks would fit."
-    return f"Request {frame.operation.request} is let in, although its blocks do not fit."
+        return f"Request {number} is refused{' its next step' if is_in else ''}, although its blocks would fit."
+    return f"Request {number} is {'given blocks' if is_in else 'let in'}, although they do not fit."

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from kvgate.difference import Divergence
+from kvgate.reports.contents import Contents
 from kvgate.reports.contrast import contrast
 from kvgate.reports.page.headlines import headline_of
 from kvgate.reports.page.recording import Recording
@@ -88,6 +90,11 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
         happened_again=divergence is None or divergence.kind in {each.kind for each in recording.divergences},
         data=embedded(views.document()),
     )
+
+
+def index_page(contents: Contents, links: Mapping[int, object], files: Sequence[str]) -> str:
+    """The page that leads to all others: the verdict, and what of it is told elsewhere."""
+    return _render("index.html", contents=contents, links=links, files=files)
 
 
 def _difference(recording: Recording, found: Found) -> dict[str, Any]:

@@ -100,28 +100,37 @@ def resume(recording: Recording, divergence: Divergence | None) -> Resume | None
         if ours == theirs and difference.statement not in _ABOUT_HITS:
             return None
         before = recording.frames[-2].system if len(recording.frames) > 1 else None
-        return _Table(recording, len(recording.operations) - 1, operation.request, before).shown(ours, theirs)
+        reference = _replayed(recording, len(recording.operations) - 1)
+        return reference and _Table(*reference, operation.request, before).shown(ours, theirs)
     if difference.subject.startswith(_ABOUT_CONTENT) and last.reference.snapshot is not None:
         block = int(difference.subject.removeprefix(_ABOUT_CONTENT))
         tables = last.reference.snapshot.tables
         holder = next((number for number, groups in tables.items() if any(block in table for table in groups)), None)
-        if holder is not None:
-            return _Table(recording, len(recording.operations), holder, last.system).later()
+        reference = _replayed(recording, len(recording.operations))
+        if holder is not None and reference is not None:
+            return _Table(*reference, holder, last.system).later()
     return None
 
 
-class _Table:
-    """The reference after the first operations of a recording, asked about one request."""
+def _replayed(recording: Recording, operations: int) -> tuple[Manager, Names] | None:
+    """The reference after the first operations of a recording, and its names; None if it cannot follow so far."""
+    reference, names = Manager(recording.settings), Names()
+    for operation in recording.operations[:operations]:
+        if reference.population.resolve(operation) != operation:
+            return None
+        reference.apply(operation)
+        if isinstance(operation, (Arrive, Sample)):
+            names.arrived(reference, operation.request)
+    return reference, names
 
-    def __init__(self, recording: Recording, operations: int, request: int, system: Side | None) -> None:
+
+class _Table:
+    """The reference, asked about one request; beside it the system as it stood then."""
+
+    def __init__(self, reference: Manager, names: Names, request: int, system: Side | None) -> None:
+        self._reference, self._names = reference, names
         self._known = set() if system is None else set(system.contents)
         self._begun = set() if system is None or system.snapshot is None else set(system.snapshot.begun)
-        self._reference = Manager(recording.settings)
-        self._names = Names()
-        for operation in recording.operations[:operations]:
-            self._reference.apply(operation)
-            if isinstance(operation, (Arrive, Sample)):
-                self._names.arrived(self._reference, operation.request)
         self._request = self._reference.population[request]
 
     def shown(self, ours: int | None, theirs: int | None) -> Resume:

@@ -22,7 +22,7 @@ COLOURS = 5
 GLYPHS = {
     "Arrive": ("↓", "arrives"),
     "LookUp": ("?", "look-up"),
-    "Admit": ("+", "admitted, or refused"),
+    "Admit": ("+", "admitted"),
     "Schedule": (">", "gets its next step"),
     "Sample": ("•", "the model answers"),
     "Preempt": ("‖", "preempted"),
@@ -188,7 +188,7 @@ def told(name: Named | None) -> str:
     if name is None:
         return "nothing known"
     if name.request < 0:
-        return f"content {name.tokens}, which the reference does not know"
+        return f"content #{name.tokens}, which the reference does not have"
     return f"the first {counted(name.tokens, 'token')} of request {name.request}, group {name.group}"
 
 

@@ -24,8 +24,8 @@
   const nameOf = (index) => {
     if (index < 0) return "";
     const [group, request, tokens] = data.names[index];
-    if (request < 0) return `content ${tokens}, unknown to the reference`;
-    return `first ${tokens} tokens of request ${request}, group ${group}`;
+    if (request < 0) return `content #${tokens}, which the reference does not have`;
+    return `the first ${tokens} tokens of request ${request}, group ${group}`;
   };
   const chip = (entry, isOff) => {
     const name = `chip${entry < 0 ? " null" : ""}${isOff ? " off" : ""}`;
@@ -74,7 +74,7 @@
     if (flags & 2) said.push("pinned");
     if (flags & 4) said.push("boundaries inside");
     if (!references && !holders.length && !(flags & 3)) said.push("neither held nor free");
-    if (name >= 0) said.push(`caches the ${nameOf(name)}`);
+    if (name >= 0) said.push(`caches ${nameOf(name)}`);
     return said.join("; ");
   };
 

@@ -1,0 +1,87 @@
+"""Four defects as pages: a leak, a hang, a hit on somebody else's content, and a cache that is never hit.
+
+Three of them are vLLM 0.20.2's own, from stored traces of ``difftest/findings`` and from a report; the leak is a planted
+fault, for those of vLLM are of a kind that no picture shows.
+
+    python difftest/examples/pages/draw.py pages
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kvgate import trace as traces
+from kvgate.adapters.stock import Stock
+from kvgate.campaign import Campaign, Lane, Plan
+from kvgate.case import Case
+from kvgate.models import load
+from kvgate.mutants.ends import first_group_alone_released
+from kvgate.reports.page.again import once_more
+from kvgate.reports.page.pages import write_pages
+from kvgate.runner import Bench, run
+from kvgate.scheduling.case import EngineCase, Stage
+from kvgate.scheduling.operations import Step, Submit
+from kvgate.scheduling.trials import EngineBench, found_in, run_case
+from kvgate.systems import load_system
+from kvgate.verdict import Found, Verdict
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import Arrive, Run
+from kvreference.settings import Settings
+
+FINDINGS = Path(__file__).parents[2] / "findings"
+
+
+def foreign_hit() -> tuple[Found, tuple[str, ...]]:
+    """A cache salt named like a LoRA adapter is served what the adapter computed: finding 003."""
+    return replayed(FINDINGS / "003-salt-collides-with-adapter-name" / "trace-memory.jsonl")
+
+
+def no_hit() -> tuple[Found, tuple[str, ...]]:
+    """Blocks of two sizes and a draft layer: everything is cached, and the hit is nothing: finding 006."""
+    return replayed(FINDINGS / "006-aligned-before-the-drop" / "trace.jsonl")
+
+
+def replayed(path: Path) -> tuple[Found, tuple[str, ...]]:
+    """What a stored trace shows, and who judged it."""
+    trace = traces.read(path)
+    header = trace.header
+    lockstep, (divergence, *_) = run(Bench(Stock, header.detectors), header.settings, trace.operations)
+    performed = tuple(lockstep.performed[: divergence.step + 1])
+    return Found(divergence, Case(header.settings, performed, header.model, header.preset, 0)), header.detectors
+
+
+def hang() -> tuple[Found, tuple[str, ...]]:
+    """A request that can never fit is accepted, and everybody behind it waits: vllm-project/vllm#35541."""
+    settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
+    oversize, other = Submit(Arrive(0, (Run(0, 150),)), 5), Submit(Arrive(1, (Run(1000, 10),)), 5)
+    case = EngineCase(settings, Stage(), (oversize, other, Step(), Step(), Step()), "full", "by hand", "0")
+    bench = EngineBench()
+    return found_in(run_case(bench, case), case, 0)[0], bench.detectors
+
+
+def leak() -> tuple[Found, tuple[str, ...]]:
+    """Planted: a request that ends gives back the blocks of its first group alone. Seen without the reference."""
+    detectors = ("leak",)
+    plan = Plan((Lane(load("gemma-hybrid"), "tiny"),), 2000, kinds_max=1)
+    outcome = Campaign(Bench(Stock, detectors), plan).run()
+    return outcome.found[0], detectors
+
+
+def draw(folder: Path) -> None:
+    """Write a folder of pages for each."""
+    system = load_system("stock")
+    for shown in (foreign_hit, no_hit, hang):
+        found, detectors = shown()
+        verdict = Verdict("stock", system.version, "example", 0, detectors, found=(found,))
+        write_pages(verdict, folder / shown.__name__.replace("_", "-"), once_more(system, detectors))
+    with first_group_alone_released.applied():
+        found, detectors = leak()
+        verdict = Verdict("stock with a planted fault", system.version, "example", 0, detectors, found=(found,))
+        write_pages(verdict, folder / "leak", once_more(system, detectors))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python draw.py FOLDER")
+    draw(Path(sys.argv[1]))

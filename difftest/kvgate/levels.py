@@ -1,0 +1,108 @@
+"""Campaigns at each level: either has its own trials, judges and amounts, and both are told in one verdict."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import evolve, frozen
+
+from kvgate import runner
+from kvgate.campaign import BlockTrials, Outcome, Plan, Trials
+from kvgate.errors import UsageError
+from kvgate.level import Level
+from kvgate.models import Model
+from kvgate.profiles import plan
+from kvgate.runner import Bench
+from kvgate.systems import Loaded
+
+if TYPE_CHECKING:
+    from kvgate.scheduling.trials import EngineBench
+
+ENGINE_OPERATIONS: Mapping[str, int] = {"quick": 8_000, "ci": 150_000, "deep": 2_000_000}
+"""How many operations of the block manager a scheduler is followed for, over all lanes, by profile."""
+
+
+@frozen
+class Preparation:
+    """One campaign to be run."""
+
+    level: Level
+    trials: Trials
+    plan: Plan
+    judges: tuple[str, ...]
+
+
+def prepare(
+    level: Level,
+    system: Loaded,
+    models: Sequence[Model],
+    profile: str,
+    *,
+    seed: int = 0,
+    seconds: float | None = None,
+    monitors_only: bool = False,
+) -> tuple[Preparation, ...]:
+    """The campaigns of a level, which share the time.
+
+    Raises:
+        UsageError: no scheduler comes with this system.
+    """
+    chosen = (Level.BLOCKS, Level.SCHEDULER) if level is Level.BOTH else (level,)
+    share = None if seconds is None else seconds / len(chosen)
+    planned = plan(profile, models, seed=seed, seconds=share)
+    return tuple(
+        _on_blocks(system, planned, monitors_only)
+        if each is Level.BLOCKS
+        else _on_scheduler(system, evolve(planned, operations=ENGINE_OPERATIONS[profile]), monitors_only)
+        for each in chosen
+    )
+
+
+def _on_blocks(system: Loaded, planned: Plan, monitors_only: bool) -> Preparation:
+    bench = Bench(system.factory, runner.MONITORS if monitors_only else runner.GATE)
+    return Preparation(Level.BLOCKS, BlockTrials(bench), planned, bench.judges)
+
+
+def _on_scheduler(system: Loaded, planned: Plan, monitors_only: bool) -> Preparation:
+    from kvgate.scheduling.detectors import GATE, MONITORS
+    from kvgate.scheduling.trials import EngineTrials
+
+    bench = engine_bench(system.name, MONITORS if monitors_only else GATE)
+    return Preparation(Level.SCHEDULER, EngineTrials(bench), planned, bench.detectors)
+
+
+def engine_bench(system: str, detectors: tuple[str, ...]) -> EngineBench:
+    """A bench for the scheduler on a system that is loaded.
+
+    Raises:
+        UsageError: no scheduler comes with it.
+    """
+    from kvgate.adapters.scheduling.subjects import SUBJECTS
+    from kvgate.scheduling.trials import EngineBench
+
+    if system not in SUBJECTS:
+        raise UsageError(
+            f"no scheduler comes with the system {system!r}: --level scheduler is for {', '.join(SUBJECTS)}"
+        )
+    # The gate provokes failed loads, which vLLM's scheduler tells as errors.
+    logging.getLogger("vllm.v1.core.sched.scheduler").setLevel(logging.CRITICAL)
+    return EngineBench(system, detectors)
+
+
+def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -> tuple[Outcome, tuple[str, ...]]:
+    """One outcome of several campaigns, and everybody who judged."""
+    tallies = []
+    for each, outcome in zip(preparations, outcomes, strict=False):
+        mark = "" if each.level is Level.BLOCKS else f"{each.level.value}/"
+        tallies += [evolve(tally, preset=f"{mark}{tally.preset}") for tally in outcome.tallies]
+    ended = next((outcome.ended for outcome in reversed(outcomes) if outcome.ended != "completed"), "completed")
+    whole = Outcome(
+        tuple(tallies),
+        tuple(found for outcome in outcomes for found in outcome.found),
+        tuple(found for outcome in outcomes for found in outcome.declared),
+        ended,
+        sum(outcome.seconds for outcome in outcomes),
+    )
+    return whole, tuple(dict.fromkeys(judge for each in preparations for judge in each.judges))

@@ -1,0 +1,56 @@
+"""A stored run as a page: what ``kvgate replay`` writes when it is asked to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvgate import trace as traces
+from kvgate.case import Case
+from kvgate.reports.contents import contents_of
+from kvgate.reports.page.again import perform
+from kvgate.reports.page.pages import write_page
+from kvgate.reports.page.render import About
+from kvgate.scheduling.case import EngineCase
+from kvgate.scheduling.stored import is_engine_trace, read_engine
+from kvgate.story import command_to_replay
+from kvgate.systems import load_system
+from kvgate.verdict import Verdict
+
+
+def draw(verdict: Verdict, file: Path, html: Path | None, chrome: Path | None) -> None:
+    """Write what replaying ``file`` showed: the first divergence, or that there is none.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    found = verdict.found[0] if verdict.found else None
+    case = stored_case(file) if found is None else found.case if found.engine is None else found.engine
+    # It is loaded, and its preloads were run: they are not run twice.
+    system = load_system(verdict.system)
+    contents = contents_of(verdict, (), {})
+    about = About(
+        system=verdict.system,
+        version=verdict.version,
+        model=case.model,
+        preset=case.preset,
+        seed=str(case.seed),
+        command=command_to_replay(file, verdict.system, verdict.preloads),
+        title=f"divergence 1 of {len(verdict.found)}" if found is not None else "",
+        claims=contents.claims,
+        tested=contents.circumstances,
+        not_tested=contents.not_tested,
+    )
+    write_page(perform(system, verdict.detectors, case), found, about, html=html, chrome=chrome)
+
+
+def stored_case(file: Path) -> Case | EngineCase:
+    """The case that a trace holds, of either level.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if is_engine_trace(file):
+        return read_engine(file).case
+    trace = traces.read(file)
+    header = trace.header
+    return Case(header.settings, trace.operations, header.model, header.preset, header.seed)

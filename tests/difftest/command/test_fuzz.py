@@ -1,0 +1,104 @@
+"""``kvgate fuzz``: shards on the cores of this machine, found, stopped, and gone on with."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvgate.fuzzing.folder import RunFolder
+from kvgate.fuzzing.merging import merge
+
+from .stage import Ended, environment
+
+Kvgate = Callable[..., Ended]
+SMALL = ("--model", "full", "--shard-operations", "500", "--jobs", "2")
+
+
+def test_a_system_in_order(kvgate: Kvgate, here: Path) -> None:
+    """Goal: exit 0, and all reports. Method: three shards of the reference."""
+    ended = kvgate("fuzz", "--sut", "reference", "--shards", "3", "--out", "run", *SMALL)
+    assert 0 == ended.code, ended.err
+    assert "no divergence in" in ended.out
+    assert "profile fuzz, 3 shards" in ended.out
+    assert "- twice: the cases that were run a second time" in ended.out
+    assert {"report.txt", "verdict.json", "junit.xml", "summary.md"} <= {
+        path.name for path in (here / "run" / "report").iterdir()
+    }
+    assert 3 == len(list((here / "run" / "shards").iterdir()))
+
+
+def test_a_defect(kvgate: Kvgate, here: Path) -> None:
+    """Goal: exit 1, each defect once, with a trace that shows it. Method: a planted fault; then replay the trace."""
+    ended = kvgate("fuzz", "--sut", "faulty:HeadFirst", "--shards", "3", "--out", "run", *SMALL)
+    assert 1 == ended.code, ended.err
+    assert "KV-OP-07" in ended.out
+    (corpus,) = (here / "run" / "corpus").iterdir()
+    assert "kvgate replay run/report/divergence-1.jsonl --sut faulty:HeadFirst" in ended.out
+    assert (here / "run" / "report" / "index.html").is_file()
+    assert 1 == kvgate("replay", str(corpus), "--sut", "faulty:HeadFirst").code
+    again = kvgate("fuzz", "--resume", "run", "--jobs", "1")
+    assert (1, ended.out) == (again.code, again.out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--sut", "nobody"), 2, "unknown system 'nobody'"),
+        (("--sut", "faulty:nobody"), 3, "has no callable 'nobody'"),
+        (("--sut", "faulty:refuses"), 2, "does not support the settings"),
+        (("--model", "nothing"), 2, "unknown model 'nothing'"),
+        (("--resume", "nowhere"), 2, "there is no manifest.json"),
+        (("--time-budget", "soon"), 2, "not a time"),
+        (("--sut", "reference", "--ray", "local"), 3, "install kvgate[ray]"),
+    ],
+)
+def test_what_cannot_be_run(
+    arguments: tuple[str, ...], code: int, message: str, kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: one message and the right code, from a worker too. Method: one mistake each."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    ended = kvgate("fuzz", "--shards", "1", "--jobs", "1", *arguments)
+    assert code == ended.code
+    assert message in ended.message
+
+
+def test_a_run_is_not_begun_twice(kvgate: Kvgate) -> None:
+    """Goal: no run is lost by a repeated command. Method: begin it twice."""
+    arguments = ("fuzz", "--sut", "reference", "--shards", "1", "--out", "run", *SMALL)
+    assert 0 == kvgate(*arguments).code
+    ended = kvgate(*arguments)
+    assert 2 == ended.code
+    assert "go on with it by --resume run" in ended.message
+
+
+def test_an_interrupt_leaves_what_was_done(kvgate: Kvgate, here: Path) -> None:
+    """Goal: exit 130, and nothing that was done is done again. Method: a real signal after the first shard; resume."""
+    command = [sys.executable, "-m", "kvgate.command.app", "fuzz", "--sut", "reference", "--shards", "8", *SMALL]
+    with subprocess.Popen(
+        [*command, "--out", "run"],
+        cwd=here,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        shards = here / "run" / "shards"
+        patience = time.monotonic() + 60
+        while not (shards.is_dir() and list(shards.glob("*.jsonl"))) and time.monotonic() < patience:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert 130 == process.returncode, err
+    assert "kvgate: to go on: kvgate fuzz --resume run" in err
+    assert "no divergence in" in out
+    done = sorted(shards.glob("*.jsonl"))
+    times = [path.stat().st_mtime_ns for path in done]
+    assert 0 == kvgate("fuzz", "--resume", "run", "--jobs", "2").code
+    assert times == [path.stat().st_mtime_ns for path in done]
+    assert set(range(8)) == merge(RunFolder(here / "run").results()).shards

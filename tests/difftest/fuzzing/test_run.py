@@ -1,0 +1,116 @@
+"""A run: every shard is done exactly once, whatever happens to those who run it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.fuzzing.folder import RunFolder
+from kvgate.fuzzing.merging import Merged, merge
+from kvgate.fuzzing.plan import FuzzPlan
+from kvgate.fuzzing.results import told
+from kvgate.fuzzing.run import Run
+
+from .stage import PLAN, Scripted, answered, record, result
+
+
+def _run(path: Path, workers: Scripted, plan: FuzzPlan = PLAN, seconds: float | None = None) -> tuple[Run, str]:
+    folder = RunFolder(path / "run")
+    if not (path / "run").exists():
+        folder.create(plan)
+    run = Run(plan, folder, merge(folder.results()), workers, seconds)
+    return run, run.run()
+
+
+def test_every_shard_is_run_once(tmp_path: Path) -> None:
+    """Goal: a run ends when its shards are done. Method: six shards, two workers that answer."""
+    workers = Scripted(2, answered)
+    run, ended = _run(tmp_path, workers)
+    assert "completed" == ended
+    assert list(range(6)) == [task.shard for task in workers.begun]
+    assert 600 == run.merged.operations == merge(run.folder.results()).operations
+
+
+def test_a_lost_shard_is_run_again(tmp_path: Path) -> None:
+    """Goal: nothing is lost and nothing counts twice. Method: each worker dies at the first attempt of odd shards."""
+    workers = Scripted(2, lambda shard, attempt: None if shard % 2 and attempt == 1 else answered(shard, attempt))
+    run, ended = _run(tmp_path, workers)
+    assert "completed" == ended
+    assert 600 == run.merged.operations
+    assert {0: 1, 1: 2, 2: 1, 3: 2, 4: 1, 5: 2} == {
+        shard: sum(task.shard == shard for task in workers.begun) for shard in range(6)
+    }
+
+
+def test_a_shard_that_kills_is_given_up(tmp_path: Path) -> None:
+    """Goal: a run ends though a shard cannot be run, and says so. Method: shard 2 kills whoever runs it."""
+    run, ended = _run(tmp_path, Scripted(2, lambda shard, n: None if shard == 2 else answered(shard, n)))
+    assert "1 shards lost" == ended
+    assert {2: "killed by SIGKILL"} == run.given_up
+    assert {0, 1, 3, 4, 5} == run.merged.shards
+    again, ended = _run(tmp_path, Scripted(2, answered))
+    assert ("completed", 600) == (ended, again.merged.operations)
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    """Goal: an interrupt costs what was running, and no more. Method: interrupt at the fourth, then go on."""
+
+    def interrupted(shard: int, attempt: int) -> str:
+        if shard == 3:
+            raise KeyboardInterrupt
+        return answered(shard, attempt)
+
+    run, ended = _run(tmp_path, Scripted(2, interrupted))
+    assert ("interrupted", {0, 1, 2}) == (ended, run.merged.shards)
+    workers = Scripted(2, answered)
+    again, ended = _run(tmp_path, workers)
+    assert ("completed", 600) == (ended, again.merged.operations)
+    assert [3, 4, 5] == [task.shard for task in workers.begun]
+
+
+def test_a_time_budget_begins_nothing_more(tmp_path: Path) -> None:
+    """Goal: what was begun is ended, and kept. Method: a budget that is over after the first look."""
+    workers = Scripted(2, answered)
+    run, ended = _run(tmp_path, workers, evolve(PLAN, shards=None), seconds=1e-4)
+    assert "time budget" == ended
+    assert len(workers.begun) == len(run.merged.shards) < 50
+
+
+def test_what_others_have_shown_is_told(tmp_path: Path) -> None:
+    """Goal: a defect is made small once. Method: the first shard shows one; the next ones are told of it."""
+    kind = record().kind
+    workers = Scripted(1, lambda shard, _: told(result(shard, record(trace="t" if shard == 0 else None))))
+    run, _ = _run(tmp_path, workers)
+    assert [frozenset(), *[frozenset({kind})] * 5] == [task.known.kinds for task in workers.begun]
+    assert 1 == run.merged.kinds
+
+
+@pytest.mark.parametrize(
+    ("why", "error"),
+    [("usage", UsageError), ("unavailable", SystemUnavailableError), ("failed", SystemUnavailableError)],
+)
+def test_what_no_worker_can_do_ends_the_run(why: str, error: type[Exception], tmp_path: Path) -> None:
+    """Goal: a system that is not there is said, not tried for ever. Method: a worker that says so."""
+    with pytest.raises(error, match="no such thing"):
+        _run(tmp_path, Scripted(1, lambda *_: json.dumps({"why": why, "message": "no such thing"})))
+
+
+def test_defects_stand_once() -> None:
+    """Goal: one line for a defect, with the shortest way there. Method: three shards, two defects, one finding."""
+    other = record(statement="KV-OP-07", kind=("lockstep", "KV-OP-07", "free queue at position #"))
+    merged = Merged()
+    merged.add(result(0, record(trace="long", operations=9), record(finding="001", trace="f")))
+    merged.add(result(1, record(trace="short", operations=2, times=5), other))
+    merged.add(result(1, record(trace="short", operations=2, times=5), other))
+    merged.add(result(2, record(operations=1, times=1), record(finding="001")))
+    assert {0, 1, 2} == merged.shards
+    assert 300 == merged.operations
+    found = merged._found[record().kind]
+    assert ("short", 8) == (found.trace, found.times)
+    assert 4 == merged._declared["001"].times
+    assert 2 == merged.kinds
+    assert {record().kind} == merged.known().kinds

@@ -1,0 +1,115 @@
+"""The work monitor.
+
+Goal: what grows is told, and nothing else is. Method: a sound system with a meter that says what it is told to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kvgate.adapters.reference import Reference
+from kvgate.difference import Difference
+from kvgate.monitors.work import SLACK, Work, WorkMonitor
+from kvreference.operations import Admit, Finish, Operation, Preempt, Sample, Schedule
+
+from .stage import FULL, arrive, settings_of, watch
+
+SETTINGS = settings_of(FULL, blocks=64)
+PROMPT = 8
+NOTHING = Work(0, (0,), 0, 0)
+LET_IN: tuple[Operation, ...] = (arrive(0, PROMPT), Admit(0, 64))
+
+
+class Told:
+    """A meter that says of each operation what it was told, and of all others that nothing was done."""
+
+    def __init__(self, *works: Work) -> None:
+        self._works: Iterator[Work] = iter(works)
+
+    def take(self) -> Work:
+        return next(self._works, NOTHING)
+
+
+def step(tokens: int) -> tuple[Operation, ...]:
+    """An answer, and the decode step behind it."""
+    return Sample(0, 0, tokens, 0), Schedule(0, 64)
+
+
+def watched(operations: tuple[Operation, ...], works: tuple[Work, ...]) -> Difference | None:
+    """What the monitor says of a request that is let in and goes on with ``operations``, which took ``works``."""
+    monitor = WorkMonitor(SETTINGS, Told(NOTHING, NOTHING, *works))
+    return watch(monitor, Reference(SETTINGS), *LET_IN, *operations)
+
+
+def decode(*works: Work) -> tuple[Work, ...]:
+    """What answers and decode steps in turn took, if only the decode steps took anything."""
+    return tuple(each for work in works for each in (NOTHING, work))
+
+
+def test_the_same_work_is_no_difference() -> None:
+    """The control: steps inside one block, each as costly as the one before."""
+    assert watched((*step(1), *step(2), *step(3)), decode(NOTHING, *[Work(0, (5,), 7, 3)] * 2)) is None
+
+
+@pytest.mark.parametrize(
+    ("grown", "subject"),
+    [
+        (Work(SLACK + 1, (0,), 0, 0), "hashes of a decode step"),
+        (Work(0, (SLACK + 1,), 0, 0), "table entries in group 0 of a decode step"),
+        (Work(0, (0,), SLACK + 1, 0), "links of the free queue of a decode step"),
+        (Work(0, (0,), 0, SLACK + 1), "entries of the cached map of a decode step"),
+    ],
+)
+def test_every_counter_can_grow(grown: Work, subject: str) -> None:
+    """A step that looks like one before it, and takes more than the slack allows."""
+    found = watched((*step(1), *step(2), *step(3)), decode(NOTHING, NOTHING, grown))
+    at = "a context of 10 tokens, 60 blocks free"
+    expected = f"0, as the same step took at {at}"
+    assert Difference("KV-WORK-02", subject, expected, f"{SLACK + 1} at {at.replace('10', '11')}") == found
+
+
+def test_a_little_more_is_no_growth() -> None:
+    """What the slack allows, and not one operation more."""
+    assert watched((*step(1), *step(2), *step(3)), decode(NOTHING, NOTHING, Work(0, (SLACK,), 0, 0))) is None
+
+
+def test_a_step_that_gains_a_block_is_another_step() -> None:
+    """Work that goes with a change is no growth: the first step behind the prompt gains a block, the next do not."""
+    costly = Work(0, (40,), 40, 40)
+    assert watched((*step(1), *step(2)), decode(costly, NOTHING)) is None
+    assert watched((*step(1), *step(2), *step(3)), decode(NOTHING, NOTHING, costly)) is not None
+
+
+def test_answers_are_compared_too() -> None:
+    """Hashes are computed where a request gets its token, before the step."""
+    works = NOTHING, NOTHING, Work(0, (0,), 0, 0), NOTHING, Work(SLACK + 1, (0,), 0, 0)
+    found = watched((*step(1), *step(2), *step(3)), works)
+    assert found is not None
+    assert ("KV-WORK-02", "hashes of an answer") == (found.statement, found.subject)
+
+
+def test_an_offer_is_made_once() -> None:
+    """The same block or boundary again, in a later step of one admission."""
+    once = Work(0, (0,), 0, 0, ("block 0 in group 0",))
+    found = watched((*step(1), *step(2)), decode(once, once))
+    assert found is not None
+    assert ("KV-WORK-01", "request 0: block 0 in group 0") == (found.statement, found.subject)
+    other = Work(0, (0,), 0, 0, ("block 1 in group 0",))
+    assert watched((*step(1), *step(2)), decode(once, other)) is None
+
+
+def test_who_is_let_in_again_offers_again() -> None:
+    """An admission, a preemption, another admission; and another request has offers of its own."""
+    once = Work(0, (0,), 0, 0, ("block 0 in group 0",))
+    works = NOTHING, once, NOTHING, NOTHING, once
+    again = (*step(1), Preempt(0), Admit(0, 64))
+    assert watched(again, (NOTHING, once, NOTHING, once)) is None
+    assert watched((*step(1), Finish(0), arrive(1, PROMPT), Admit(1, 64)), works) is None
+
+
+def test_at_rest_nothing_is_left_to_say() -> None:
+    """Every step was judged when it was done."""
+    system = Reference(SETTINGS)
+    assert [] == list(WorkMonitor(SETTINGS, Told()).at_rest(system))

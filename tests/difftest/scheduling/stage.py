@@ -1,0 +1,56 @@
+"""What the tests of engines share: small settings, requests, and how a run is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kvgate.declared import explain
+from kvgate.difference import Divergence
+from kvgate.scheduling.case import Stage
+from kvgate.scheduling.engine import Engine
+from kvgate.scheduling.operations import Operation, Reply, Serve, Step
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import Arrive, Run
+from kvreference.settings import Settings
+
+FULL = Geometry((Group("full", 16),))
+HYBRID = Geometry((Group("full", 16), Group("sliding_window", 16, 32)))
+_FAMILY_TOKENS = 1000
+"""Prompts of different families share nothing."""
+
+
+def full(blocks: int, **more: Any) -> Settings:
+    """One group of full attention, blocks of 16 tokens."""
+    return Settings(FULL, blocks=blocks, **{"tokens_max": 1024, "chunk_tokens": 512, **more})
+
+
+def serve(number: int, tokens: int, answers: int = 4, family: int | None = None, **more: Any) -> Serve:
+    """A request with a prompt of its own, or of a family that shares it."""
+    first = (number if family is None else family) * _FAMILY_TOKENS
+    return Serve(Arrive(number, (Run(first, tokens),)), answers, **more)
+
+
+def steps(count: int) -> list[Step]:
+    """Steps in which everybody is answered with another token."""
+    return [Step((Reply(token=500_000 + step),)) for step in range(count)]
+
+
+def run(engine: Engine, operations: Iterable[Operation]) -> list[Divergence]:
+    """What is found until the end of a run, and at rest."""
+    for operation in operations:
+        divergence = engine.perform(operation)
+        if divergence is not None:
+            return [divergence]
+    return engine.close()
+
+
+def undeclared(engine: Engine, operations: Iterable[Operation]) -> list[Divergence]:
+    """The same, without what is declared of vLLM itself."""
+    return [each for each in run(engine, operations) if explain(each, engine.lockstep) is None]
+
+
+def found(settings: Settings, stage: Stage, operations: Iterable[Operation], **more: Any) -> tuple[str, str] | None:
+    """Who found what first in a run of vLLM's scheduler, what is declared apart; None if nobody found anything."""
+    divergences = undeclared(Engine(settings, stage, **more), operations)
+    return (divergences[0].detector, divergences[0].difference.statement) if divergences else None

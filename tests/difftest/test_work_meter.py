@@ -1,0 +1,111 @@
+"""The work of the real vLLM, counted.
+
+Goal: a decode step costs the same at any length of the context, in vLLM's block manager, with the plug-in, and under
+vLLM's own scheduler; and if it did not, that would be seen. Method: the same steps behind prompts of several lengths,
+with vLLM as it is and with mutants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kvgate.models import load
+from kvgate.monitors.work import Work
+from kvgate.mutants import work as mutants
+from kvgate.mutants.mutant import Mutant
+from kvgate.scheduling.case import Stage
+from kvgate.scheduling.engine import Engine
+from kvgate.scheduling.operations import Serve
+from kvgate.systems import load_system
+from kvreference.operations import Admit, Arrive, Run, Sample, Schedule
+from kvreference.scheduler.operations import Reply, Step
+from kvreference.settings import Settings
+
+CONTEXTS_TOKENS = (512, 2048, 8192)
+STEPS = 64
+CASES = [
+    ("stock", "gemma-hybrid+eagle"),
+    ("stock", "mixed-blocks"),
+    ("retention", "gpt-oss-hybrid+retention=4+scratch"),
+    ("retention", "compressed+partial"),
+]
+
+
+def settings_of(model: str) -> Settings:
+    """One request at a time, with room for the longest of them twice over."""
+    chosen = load(model)
+    tokens_max = CONTEXTS_TOKENS[-1] + STEPS + 1
+    blocks = sum(group.blocks_occupied(tokens_max) for group in chosen.geometry.groups)
+    settings = Settings(chosen.geometry, blocks=2 * blocks, tokens_max=tokens_max, chunk_tokens=tokens_max)
+    return chosen.features.applied_to(settings)
+
+
+def counted(system_name: str, model: str) -> list[Work]:
+    """Per context, all that its decode steps took."""
+    settings = settings_of(model)
+    found = []
+    for context in CONTEXTS_TOKENS:
+        system = load_system(system_name).factory(settings)
+        meter = system.count_work()  # type: ignore[attr-defined]
+        for operation in (Arrive(0, (Run(0, context),)), Admit(0, context)):
+            system.apply(operation)
+        meter.take()
+        for index in range(STEPS):
+            system.apply(Sample(0, 0, index, 0))
+            system.apply(Schedule(0, 1))
+        found.append(meter.take())
+    return found
+
+
+def costs(works: Sequence[Work]) -> list[dict[str, int]]:
+    """The counters, without what was offered."""
+    return [dict(each.counted()) for each in works]
+
+
+@pytest.mark.parametrize(("system_name", "model"), CASES)
+def test_decoding_takes_the_same_at_any_context(system_name: str, model: str) -> None:
+    """Goal: no counter depends on the length. Method: 64 steps behind prompts of 512 to 8192 tokens, compared."""
+    first, *others = costs(counted(system_name, model))
+    assert first["hashes"] > 0
+    assert sum(first.values()) > STEPS
+    assert [first] * len(others) == others
+
+
+@pytest.mark.parametrize(
+    ("mutant", "counter"),
+    [
+        (mutants.all_blocks_hashed_again, "hashes"),
+        (mutants.held_blocks_counted_one_by_one, "table entries in group 1"),
+        (mutants.free_blocks_counted_one_by_one, "links of the free queue"),
+    ],
+)
+def test_what_grows_is_counted(mutant: Mutant, counter: str) -> None:
+    """Goal: each counter can grow. Method: the same with a mutant; the counter is proportional to what is gone over."""
+    with mutant.applied():
+        found = [each[counter] for each in costs(counted("stock", "gpt-oss-hybrid"))]
+    sound = costs(counted("stock", "gpt-oss-hybrid"))[0][counter]
+    assert min(found) > 4 * max(1, sound)
+    assert len(CONTEXTS_TOKENS) == len(set(found))
+
+
+def decoded(mutant: Mutant | None, steps: int = 48) -> str | None:
+    """The guarantee that a run of vLLM's scheduler violates: one long request, decoded alone."""
+    settings = settings_of("full")
+    submit = Serve(Arrive(0, (Run(0, 400),)), answers_max=steps)
+    engine = Engine(settings, Stage(running_max=1))
+    for operation in (submit, *(Step((Reply(0, index, 0),)) for index in range(steps))):
+        found = engine.perform(operation)
+        if found is not None:
+            return f"{found.detector} {found.difference.statement}"
+    return None
+
+
+def test_the_scheduler_s_steps_are_counted() -> None:
+    """Goal: the same monitor judges under vLLM's own scheduler. Method: a request decoded as it is, and with mutants."""
+    assert decoded(None) is None
+    with mutants.free_blocks_counted_one_by_one.applied():
+        assert decoded(None) == "work KV-WORK-02"
+    with mutants.all_blocks_offered_again.applied():
+        assert decoded(None) == "work KV-WORK-01"
