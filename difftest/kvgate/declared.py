@@ -9,7 +9,7 @@ finding is explained beside another, the reference with that other fault takes t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attrs import evolve
 
@@ -24,6 +24,7 @@ from kvgate.faults import (
     LoadForgetsItsLastToken,
     LookAheadSpreads,
 )
+from kvgate.faults_of_releases import KeyOfSlots, MaskOmitsLookAhead, SecondGroupUncut, only_prompt_tails
 from kvgate.lockstep import Lockstep
 from kvreference.answers import Answer, Granted, Hit
 from kvreference.attention import Kind
@@ -38,7 +39,8 @@ from kvreference.settings import Settings
 def explain(divergence: Divergence, lockstep: Lockstep) -> str | None:
     """The id of the finding that explains ``divergence``, or None. ``lockstep`` stands where it diverged.
 
-    Findings are vLLM 0.20.2's: in any other system the same fault is that system's own.
+    Findings are vLLM's, of one release or of many, and vLLM-Ascend's: in any other system the same fault is that
+    system's own.
     """
     if not isinstance(lockstep.system, Stock):
         return None
@@ -245,6 +247,17 @@ def _where_it_looks_up(explains: Callable[[Divergence, Lockstep], bool]) -> Call
     return explains_there
 
 
+def _of(
+    releases: Collection[str], explains: Callable[[Divergence, Lockstep], bool]
+) -> Callable[[Divergence, Lockstep], bool]:
+    """Only these releases have it: in any other it would be that one's own, and news."""
+
+    def explains_there(divergence: Divergence, lockstep: Lockstep) -> bool:
+        return getattr(lockstep.system, "release", None) in releases and explains(divergence, lockstep)
+
+    return explains_there
+
+
 EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
     "001-new-block-ids-never-drained": _new_block_ids_grow,
     "002-gate-subtracts-skipped-blocks": _explained_beside(
@@ -265,6 +278,12 @@ EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
     "007-events-span-null-blocks": _explained_by(EventsSpanNullBlocks),
     "008-external-tokens-take-other-hits": _explained_beside(ExternalTokensTakeOtherHits, LoadForgetsItsLastToken),
     "009-load-forgets-its-last-token": _explained_by(LoadForgetsItsLastToken),
+    "011-mask-omits-look-ahead": _of(("0.22.1",), _explained_by(MaskOmitsLookAhead)),
+    "012-prompt-tail-that-serves-nobody": _of(("0.27.1", "0.30.0", "0.33.0"), only_prompt_tails),
+    "013-compressed-block-known-by-its-slots": _of(
+        ("ascend 0.20.2rc1",), _explained_beside(KeyOfSlots, SecondGroupUncut, GateSubtractsSkippedBlocks)
+    ),
+    "014-second-full-group-not-cut": _explained_beside(SecondGroupUncut, KeyOfSlots),
     "010-lookahead-spreads-to-equal-groups": _where_it_looks_up(
         _explained_beside(
             LookAheadSpreads,

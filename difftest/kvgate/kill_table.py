@@ -98,7 +98,7 @@ def _record(kill: Kill) -> dict[str, object]:
         "statement": kill.statement,
         "operations": kill.operations,
         "seconds": round(kill.seconds, 2),
-        "smallest": kill.operations_left,
+        **({} if kill.smallest is None else {"smallest": kill.operations_left}),
     }
 
 
@@ -110,9 +110,9 @@ def page(tables: Sequence[Killed], command: str) -> str:
 def _page(tables: Sequence[Killed], command: str) -> Iterator[str]:
     yield "# The kill table"
     yield ""
-    yield "Known faults, planted one at a time, and what found each. Operations are those of the block manager, over all"
-    yield "cases until the fault was seen; seconds are those of the hunt, on a machine with other work beside it. The"
-    yield "smallest case is counted in what is done to the block manager, or to the engine where a scheduler is broken."
+    yield "Known faults, planted one at a time, and what found each. Operations are those of the block manager, over"
+    yield "all cases until the fault was seen; seconds are those of the hunt, on a machine with other work beside it."
+    yield "The smallest case is counted in what is done to the block manager, or to the engine of a broken scheduler."
     yield ""
     yield f"Written by `{command}`, as seen; not edited."
     for killed in tables:

@@ -20,8 +20,19 @@ from kvgate.systems import Loaded
 if TYPE_CHECKING:
     from kvgate.scheduling.trials import EngineBench
 
-ENGINE_OPERATIONS: Mapping[str, int] = {"quick": 8_000, "ci": 150_000, "deep": 2_000_000}
+ENGINE_OPERATIONS: Mapping[str, int] = {"precommit": 6_000, "quick": 8_000, "ci": 150_000, "deep": 2_000_000}
 """How many operations of the block manager a scheduler is followed for, over all lanes, by profile."""
+
+
+def default_level(profile: str, system: Loaded) -> Level:
+    """What is run unless somebody asks for something else: what is to be quick looks at a bit of everything."""
+    from kvgate.adapters.scheduling.subjects import SUBJECTS
+
+    return Level.BOTH if profile == "precommit" and system.name in SUBJECTS else Level.BLOCKS
+
+
+_LANES_APART = 3
+"""No divisor of the number of presets, so that these take turns."""
 
 
 @frozen
@@ -55,9 +66,15 @@ def prepare(
     return tuple(
         _on_blocks(system, planned, monitors_only)
         if each is Level.BLOCKS
-        else _on_scheduler(system, evolve(planned, operations=ENGINE_OPERATIONS[profile]), monitors_only)
+        else _on_scheduler(system, _of_engines(planned, profile), monitors_only)
         for each in chosen
     )
+
+
+def _of_engines(planned: Plan, profile: str) -> Plan:
+    """As much as the profile says; where that is less than one case a lane, all models and presets are seen by turns."""
+    step = _LANES_APART if profile == "precommit" and len(planned.lanes) > 4 * _LANES_APART else 1
+    return evolve(planned, operations=ENGINE_OPERATIONS[profile], lanes=planned.lanes[::step])
 
 
 def _on_blocks(system: Loaded, planned: Plan, monitors_only: bool) -> Preparation:

@@ -20,7 +20,8 @@ class Profile:
 
 
 PROFILES: Mapping[str, Profile] = {
-    "quick": Profile(40_000, "before a commit: under a minute"),
+    "precommit": Profile(15_000, "before a commit: half a minute, of both levels"),
+    "quick": Profile(40_000, "the gate as a test run: under a minute"),
     "ci": Profile(1_500_000, "in front of a merge: some minutes"),
     "deep": Profile(20_000_000, "over night"),
 }

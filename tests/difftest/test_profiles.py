@@ -58,6 +58,6 @@ def test_a_plan_is_every_model_with_every_preset(profile: str) -> None:
 
 def test_profiles_grow() -> None:
     """From what is done before every commit to what is done over night."""
-    operations = [PROFILES[name].operations for name in ("quick", "ci", "deep")]
+    operations = [PROFILES[name].operations for name in ("precommit", "quick", "ci", "deep")]
     assert sorted(operations) == operations
-    assert set(PROFILES) == {"quick", "ci", "deep"}
+    assert set(PROFILES) == {"precommit", "quick", "ci", "deep"}

@@ -13,6 +13,7 @@ from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
+from kvgate.monitors.work import Work, WorkMonitor
 from kvgate.runner import DETECTORS, GATE, MONITORS, Bench, run
 from kvreference.answers import Answer
 from kvreference.attention import Kind
@@ -24,10 +25,20 @@ SETTINGS = Settings(Geometry((Group(Kind.FULL, 4),)), blocks=16)
 OPERATIONS: tuple[Operation, ...] = (Arrive(0, (Run(0, 9),)), Admit(0, 64), Finish(0))
 
 
+class Counting(Reference):
+    """The reference with a meter, which says that it does nothing."""
+
+    def count_work(self) -> Counting:
+        return self
+
+    def take(self) -> Work:
+        return Work(0, (0,), 0, 0)
+
+
 @pytest.mark.parametrize("detector", DETECTORS)
 def test_each_detector_can_judge_alone(detector: str) -> None:
     """The reference, or one monitor."""
-    bench = Bench(Reference, (detector,))
+    bench = Bench(Counting, (detector,))
     lockstep = bench.set_up(SETTINGS)
     assert (detector == "lockstep") == (lockstep.reference is not None)
     assert [monitor for monitor in MONITORS if monitor == detector] == [each.name for each in lockstep.monitors]
@@ -37,10 +48,16 @@ def test_each_detector_can_judge_alone(detector: str) -> None:
 
 def test_all_detectors_judge_together() -> None:
     """In one order, whatever the order they are asked for in."""
-    lockstep = Bench(Reference, tuple(reversed(DETECTORS))).set_up(SETTINGS)
+    lockstep = Bench(Counting, tuple(reversed(DETECTORS))).set_up(SETTINGS)
     assert lockstep.reference is not None
-    assert [Invariants, GhostMemory, LeakMonitor] == list(map(type, lockstep.monitors))
+    assert [Invariants, GhostMemory, LeakMonitor, WorkMonitor] == list(map(type, lockstep.monitors))
     assert set(GATE) <= set(DETECTORS)
+
+
+def test_who_cannot_count_is_not_said_to_be_counted() -> None:
+    """What a report claims is what judged: the work of a system without a meter is no part of it."""
+    assert (GATE, GATE[:-1]) == (Bench(Counting).judges, Bench(Reference).judges)
+    assert "work" not in [each.name for each in Bench(Reference).set_up(SETTINGS).monitors]
 
 
 def test_a_bench_builds_a_fresh_system_for_every_run() -> None:

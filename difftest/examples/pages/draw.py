@@ -1,7 +1,7 @@
 """Four defects as pages: a leak, a hang, a hit on somebody else's content, and a cache that is never hit.
 
-Three of them are vLLM 0.20.2's own, from stored traces of ``difftest/findings`` and from a report; the leak is a planted
-fault, for those of vLLM are of a kind that no picture shows.
+Three of them are vLLM 0.20.2's own, from stored traces of ``difftest/findings`` and from a report; the leak is a
+planted fault, for those of vLLM are of a kind that no picture shows.
 
     python difftest/examples/pages/draw.py pages
 """

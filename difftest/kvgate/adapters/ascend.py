@@ -31,6 +31,8 @@ class Ascend(Stock):
         ValueError: settings for which vLLM-Ascend has nothing.
     """
 
+    release = "ascend 0.20.2rc1"
+
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_retained(settings), _refused(settings)), None)
 
@@ -49,6 +51,8 @@ class AscendRetention(Retention, Ascend):
     Raises:
         ValueError: settings for which vLLM-Ascend or the plug-in has nothing.
     """
+
+    release = "ascend 0.20.2rc1 with swa_retention"
 
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_in_plug_in(settings), _refused(settings)), None)

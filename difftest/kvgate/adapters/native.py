@@ -150,7 +150,7 @@ class Native(Stock):
 
 def native(version: str) -> type[Native]:
     """The adapter for ``version``, one of ``TRAITS``."""
-    return type("Native", (Native,), {"traits": TRAITS[version], "__doc__": f"vLLM {version}."})
+    return type("Native", (Native,), {"traits": TRAITS[version], "release": version, "__doc__": f"vLLM {version}."})
 
 
 @contextmanager
@@ -216,6 +216,7 @@ def _leaves_out(geometry: Geometry) -> bool:
     return any(
         dense.due_tokens(group, index, 0) != masked.due_tokens(group, index, 0)
         for group in geometry.groups
+        if group.slides or group.keeps_all
         for index in range(2 * geometry.alignment_tokens // group.block_size_tokens + 2)
     )
 

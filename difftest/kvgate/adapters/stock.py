@@ -79,6 +79,9 @@ class Stock:
         ValueError: settings for which vLLM 0.20.2 has nothing.
     """
 
+    release = "0.20.2"
+    """Whose block manager it is; findings are of some releases."""
+
     def __init__(self, settings: Settings) -> None:
         refused = self.refusal(settings)
         if refused is not None:

@@ -159,7 +159,7 @@ def _offered(
             yield f"block {position} in group {kv_cache_group_id}"
 
 
-def _linked(kind: type, tally: Tally) -> type:
+def _linked(kind: Any, tally: Tally) -> type:
     """The class of a block whose links are counted; a block can be made one of it, and stays the same object."""
 
     def counted(name: str) -> property:

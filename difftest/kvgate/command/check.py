@@ -41,11 +41,13 @@ def check(
     preload: Preloads = None,
     model: Models = None,
     level: Annotated[
-        Level,
+        Level | None,
         typer.Option(
-            "--level", help="What is run: the block manager alone, a scheduler that drives it, or one after the other."
+            "--level",
+            help="What is run: the block manager alone, a scheduler that drives it, or one after the other. Default: "
+            "blocks; with --profile precommit both, where a scheduler comes with the system.",
         ),
-    ] = Level.BLOCKS,
+    ] = None,
     profile: Annotated[ProfileName, typer.Option("--profile", help="How much is run.")] = ProfileName.QUICK,
     seed: Seed = 0,
     time_budget: Annotated[
@@ -69,11 +71,13 @@ def check(
 
       kvgate check --preload my_patch.py --time-budget 60s
 
+      kvgate check --preload my_patch.py --profile precommit
+
       kvgate check --sut my_package.adapter:build --report out
     """
     from kvgate.campaign import Campaign, Progress
     from kvgate.command.progress import progress_line
-    from kvgate.levels import prepare, together
+    from kvgate.levels import default_level, prepare, together
     from kvgate.profiles import models_named
     from kvgate.reports.page.again import once_more
     from kvgate.systems import load_system
@@ -86,6 +90,7 @@ def check(
         line.say(f"loading {sut} …")
         system = load_system(sut, preload or (), line.say)
         models = models if model else models_named(system.models)
+        level = level or default_level(profile.value, system)
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )

@@ -184,7 +184,7 @@ def _chosen(zoos: Sequence[Zoo], names: Sequence[str]) -> dict[Zoo, list[Mutant]
     if unknown:
         others = [zoo for zoo in ZOOS if zoo not in zoos]
         option = next((_option(zoo) for zoo in others if unknown[0] in {each.name for each in _zoo(zoo)}), "")
-        hint = f"it is one of kvgate mutants{option}" if option else f"kvgate mutants{_option(zoos[0])} --list says"
+        hint = f"it is one of kvgate mutants{option}" if option else f"kvgate mutants --list{_option(zoos[0])} says"
         raise UsageError(f"unknown mutant {unknown[0]!r}: {hint}" + ("" if option else " what there is"))
     chosen: dict[Zoo, list[Mutant]] = {}
     for name in names or known:

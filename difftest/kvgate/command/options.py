@@ -34,6 +34,7 @@ class TableFormat(str, Enum):
 class ProfileName(str, Enum):
     """How much is run."""
 
+    PRECOMMIT = "precommit"
     QUICK = "quick"
     CI = "ci"
     DEEP = "deep"

@@ -90,6 +90,7 @@ def _replay_blocks(file: Path, sut: str | None, preloads: Sequence[Path], as_pyt
     from kvgate.case import Case
     from kvgate.command.progress import progress_line
     from kvgate.declared import explain
+    from kvgate.fuzzing.twice import TWICE, again, in_one_of
     from kvgate.reports.wording import printable
     from kvgate.runner import Bench, run
     from kvgate.systems import load_system
@@ -117,6 +118,8 @@ def _replay_blocks(file: Path, sut: str | None, preloads: Sequence[Path], as_pyt
         for divergence in divergences
         for known in [explain(divergence, lockstep)]
     ]
+    if header.violates is not None and header.violates.detector == TWICE:
+        found += in_one_of(lambda: again(Bench(system.factory, header.detectors), case))
     return Verdict(
         system=name,
         version=system.version,
@@ -133,6 +136,8 @@ def _replay_blocks(file: Path, sut: str | None, preloads: Sequence[Path], as_pyt
 def _replay_engine(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
     """Run the stored case of an engine; or print it as a test, then there is no verdict."""
     from kvgate.command.progress import progress_line
+    from kvgate.fuzzing.engine_twice import engine_again
+    from kvgate.fuzzing.twice import TWICE, in_one_of
     from kvgate.levels import engine_bench
     from kvgate.scheduling.stored import read_engine
     from kvgate.scheduling.trials import found_in, run_case
@@ -150,7 +155,11 @@ def _replay_engine(file: Path, sut: str | None, preloads: Sequence[Path], as_pyt
     with progress_line() as line:
         line.say(f"loading {name} …")
         system = load_system(name, preloads, line.say)
-        run = run_case(engine_bench(name, header.detectors), trace.case)
+        bench = engine_bench(name, header.detectors)
+        run = run_case(bench, trace.case)
+        found = found_in(run, trace.case, 0)
+        if header.violates is not None and header.violates.detector == TWICE:
+            found += in_one_of(lambda: engine_again(bench, trace.case, 0))
     return Verdict(
         system=name,
         version=system.version,
@@ -158,7 +167,7 @@ def _replay_engine(file: Path, sut: str | None, preloads: Sequence[Path], as_pyt
         seed=0,
         detectors=header.detectors,
         tallies=(Tally(header.model, f"scheduler/{header.preset}", 1, len(run.engine.lockstep.performed)),),
-        found=tuple(found_in(run, trace.case, 0)),
+        found=tuple(found),
         preloads=tuple(map(str, preloads)),
     )
 

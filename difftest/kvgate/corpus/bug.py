@@ -1,8 +1,8 @@
 """A defect that somebody reported, and how it is shown to the gate.
 
 Where the published code that has the defect runs here, that code is the system. Where it does not, a mutant
-re-introduces the defect, and a sentence says why. Either way the same scenario is run once more without the defect: what
-the gate says of it must come from the defect alone.
+re-introduces the defect, and a sentence says why. Either way the same scenario is run once more without the defect:
+what the gate says of it must come from the defect alone.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from attrs import frozen
 
@@ -12,8 +13,14 @@ from kvgate.declared import explain
 from kvgate.difference import Difference, Divergence
 from kvgate.errors import UsageError
 from kvgate.lockstep import Lockstep
+from kvgate.reports.contrast import contrast
+from kvgate.reports.wording import printable
 from kvgate.runner import Bench
 from kvgate.systems import Loaded
+from kvreference.operations import Operation
+
+SUBJECTS = ("stock", "retention")
+"""What can stand under an engine."""
 
 
 @frozen
@@ -32,7 +39,7 @@ class Played:
     operations: int
     """How many operations were performed before something was found, or in all."""
     seconds: float
-    """How long it took, once the system was loaded."""
+    """How long it took, once the system was built."""
 
     @property
     def news(self) -> list[Told]:
@@ -42,27 +49,35 @@ class Played:
 
 def play(scenario: Scenario, loaded: Loaded) -> Played:
     """Build a system, let everything happen to it, end all requests, and judge."""
+    built = _engine(scenario, loaded.name) if isinstance(scenario, Engines) else _blocks(scenario, loaded)
+    lockstep, actions, close = built
     started = time.monotonic()
-    if isinstance(scenario, Engines):
-        lockstep, divergences, operations = _play_engine(scenario, loaded.name)
+    divergences: Iterable[Divergence] = ()
+    performed = 0
+    for perform in actions:
+        performed += 1
+        found = perform()
+        if found is not None:
+            divergences = (found,)
+            break
     else:
-        lockstep, divergences = _play_blocks(scenario, loaded)
-        operations = len(lockstep.performed)
-    told = tuple(Told(divergence, explain(divergence, lockstep)) for divergence in divergences)
-    return Played(told, operations, time.monotonic() - started)
+        divergences = close()
+    seconds = time.monotonic() - started
+    return Played(tuple(Told(each, explain(each, lockstep)) for each in divergences), performed, seconds)
 
 
-def _play_blocks(scenario: Blocks, loaded: Loaded) -> tuple[Lockstep, list[Divergence]]:
+Perform = Callable[[], Divergence | None]
+Built = tuple[Lockstep, Iterable[Perform], Callable[[], Iterable[Divergence]]]
+"""What judges, what is to be performed, and how it ends."""
+
+
+def _blocks(scenario: Blocks, loaded: Loaded) -> Built:
     lockstep = Bench(loaded.factory, scenario.detectors).set_up(scenario.settings)
-    for divergence in _performed(lockstep, scenario):
-        if divergence is not None:
-            return lockstep, [divergence]
-    return lockstep, lockstep.close()
 
+    def perform(operation: Operation | Direct) -> Divergence | None:
+        return _direct(lockstep, operation) if isinstance(operation, Direct) else lockstep.perform(operation)
 
-def _performed(lockstep: Lockstep, scenario: Blocks) -> Iterable[Divergence | None]:
-    for operation in scenario.operations:
-        yield _direct(lockstep, operation) if isinstance(operation, Direct) else lockstep.perform(operation)
+    return lockstep, [partial(perform, operation) for operation in scenario.operations], lockstep.close
 
 
 def _direct(lockstep: Lockstep, call: Direct) -> Divergence | None:
@@ -74,23 +89,13 @@ def _direct(lockstep: Lockstep, call: Direct) -> Divergence | None:
     return None
 
 
-SUBJECTS = ("stock", "retention")
-"""What can stand under an engine."""
-
-
-def _play_engine(scenario: Engines, name: str) -> tuple[Lockstep, list[Divergence], int]:
+def _engine(scenario: Engines, name: str) -> Built:
     from kvgate.scheduling.engine import Engine
 
     if name not in SUBJECTS:
         raise UsageError(f"no engine is built around {name!r}: give one of {', '.join(SUBJECTS)}")
     engine = Engine(scenario.settings, scenario.stage, name, scenario.with_reference)
-    operations = 0
-    for operation in scenario.operations:
-        operations += 1
-        found = engine.perform(operation)
-        if found is not None:
-            return engine.lockstep, [found], operations
-    return engine.lockstep, engine.close(), operations
+    return engine.lockstep, [partial(engine.perform, each) for each in scenario.operations], engine.close
 
 
 def first_news(played: Played) -> Iterator[str]:
@@ -101,9 +106,6 @@ def first_news(played: Played) -> Iterator[str]:
 
 def line_of(divergence: Divergence) -> str:
     """A divergence on one line: what is violated, where, what was expected and what was seen."""
-    from kvgate.reports.contrast import contrast
-    from kvgate.reports.wording import printable
-
     difference = divergence.difference
     expected, got = contrast(difference.expected, difference.got)
     return printable(f"{difference.statement}, {difference.subject}: expected {expected}, got {got}")

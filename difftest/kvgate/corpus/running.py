@@ -30,9 +30,7 @@ def run(bugs: Sequence[Bug], say: Say = lambda _text: None) -> Iterator[Result]:
     by_system = places(bugs)
     for number, (system, trials) in enumerate(by_system.items()):
         say(f"system {number + 1} of {len(by_system)}: {system} …")
-        done = 0
-        for result in _run_apart(system, trials):
-            done += 1
+        for done, result in enumerate(_run_apart(system, trials), start=1):
             say(f"system {number + 1} of {len(by_system)}: {system}, {done} of {len(trials)} trials")
             yield result
 
@@ -50,7 +48,8 @@ def _run_apart(system: str, trials: Sequence[tuple[Bug, int]]) -> Iterator[Resul
                 assert process.stdout is not None, "it was asked for"
                 for line in process.stdout:
                     result = read(line.rstrip("\n"))
-                    if result is not None and asked.pop(f"{result.bug}:{result.trial}", None):
+                    if result is not None and f"{result.bug}:{result.trial}" in asked:
+                        del asked[f"{result.bug}:{result.trial}"]
                         yield result
             finally:
                 process.terminate()

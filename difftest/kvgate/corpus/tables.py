@@ -75,7 +75,7 @@ def markdown(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
         lead = f"| {bug.number} | [{bug.id}](#{bug.id}) | {bug.kind.value} | {bug.affected}"
         for _name, _kind, code, by, statement, operations, seconds, said in rows(bug, results):
             found = by or said.partition(":")[0].lower()
-            lines.append(f"{lead} | {code or '–'} | {found} | {statement} | {operations} | {seconds} |")
+            lines.append(f"{lead} | {code or 'none'} | {found} | {statement} | {operations} | {seconds} |")
     return "\n".join(lines)
 
 

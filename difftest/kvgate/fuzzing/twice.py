@@ -6,7 +6,7 @@ judged by one run. Contents are numbered as they appear, for a fresh system may 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from hashlib import blake2b
 
 from attrs import evolve
@@ -24,6 +24,8 @@ from kvreference.operations import Operation
 TWICE = "twice"
 """The detector."""
 STATEMENT = "KV-SYS-04"
+ATTEMPTS = 20
+"""How often what was found by chance is looked for again."""
 
 
 class Recorder:
@@ -86,6 +88,15 @@ def again(bench: Bench, case: Case) -> Found | None:
     if divergence is None:
         return None
     return Found(divergence, evolve(case, operations=tuple(first.operations[: divergence.step + 1])))
+
+
+def in_one_of(run: Callable[[], Found | None], attempts: int = ATTEMPTS) -> list[Found]:
+    """What one of so many attempts shows: chance does not come when it is called."""
+    for _ in range(attempts):
+        found = run()
+        if found is not None:
+            return [found]
+    return []
 
 
 def differing(first: list[str], second: list[str], operations: list[Operation]) -> Divergence | None:

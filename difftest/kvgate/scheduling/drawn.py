@@ -23,8 +23,8 @@ def draw_engine_case(model: Model, preset: str, seed: str, stage: Stage | None =
     """The case that a seed stands for; on a given ``stage``, or on one that is drawn as well.
 
     What vLLM 0.20.2 is known not to serve is left out, and has cases of its own: requests that could never fit,
-    transfers that never end, loads that fail where there are several groups, chunks shorter than a block of states; and,
-    where steps are asynchronous and blocks are given up on the way, drafts, and blocks that another node reads.
+    transfers that never end, loads that fail where there are several groups, chunks shorter than a block of states;
+    where steps are asynchronous and blocks are given up on the way, also drafts and blocks that another node reads.
     """
     draw = Seeded(f"{seed}/{model.name}/{preset}/engine")
     generator = Generator(PRESETS[preset], model.geometry, model.features)
@@ -39,12 +39,13 @@ def draw_engine_case(model: Model, preset: str, seed: str, stage: Stage | None =
 
 def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
+    asynchronous = draw.chance(40)
     return Stage(
         running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
-        asynchronous=draw.chance(40),
+        asynchronous=asynchronous,
         by_priority=draw.chance(40),
         # vLLM asserts that there is none where states are kept at block ends.
-        connector=draw.chance(50) and not aligned,
+        connector=draw.chance(50) and not aligned and not (asynchronous and not _recovers(settings)),
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
     )
@@ -68,7 +69,7 @@ def _operation(generator: Generator, settings: Settings, stage: Stage, draw: See
     if kind <= 6:
         return ResetCache(draw.chance(50))
     if stage.connector and kind <= 20:
-        return Transferred(generator.request(draw), draw.chance(80) or len(settings.geometry.groups) > 1)
+        return Transferred(generator.request(draw), draw.chance(80) or not _recovers(settings))
     if stage.asynchronous and kind <= 30:
         return Collect()
     return Step(tuple(_reply(generator, draw) for _ in range(draw.integer(1, 3))))
@@ -86,9 +87,8 @@ def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Se
     )
     if not stage.connector:
         return serve
-    # What failed is told by block ids, and vLLM 0.20.2 looks for them in models with one group only.
     gives_up = not all(group.keeps_all for group in settings.geometry.groups)
-    fails = draw.chance(20) and len(settings.geometry.groups) == 1
+    fails = draw.chance(20) and _recovers(settings)
     return evolve(
         serve,
         external_tokens=generator.budget(draw) if draw.chance(60) else 0,
@@ -97,6 +97,15 @@ def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Se
         undecided=draw.integer(1, 3) if draw.chance(10) else 0,
         fails_from_block=draw.integer(0, 3) if fails else None,
     )
+
+
+def _recovers(settings: Settings) -> bool:
+    """Whether vLLM 0.20.2 goes on behind a load that failed.
+
+    It looks for the blocks in models with one group only, and where a window was left, those before it are not there.
+    """
+    groups = settings.geometry.groups
+    return len(groups) == 1 and groups[0].keeps_all
 
 
 def fits(settings: Settings, submit: Serve) -> bool:

@@ -21,6 +21,9 @@ from kvreference.operations import Preempt
 from kvreference.population import Request
 from kvreference.settings import Settings
 
+PREEMPTED = "whoever was to write it was preempted in the same step"
+FAILED = "a load that it follows from has failed"
+
 
 @define
 class Kept:
@@ -52,11 +55,16 @@ class WorkerMemory(GhostMemory):
         self._unread: frozenset[int] = frozenset()
         """The requests of the step that is computed of which nobody wants the answer."""
         self.in_flight: deque[StepInFlight] = deque()
+        self.uncomputed: dict[int, str] = {}
+        """Blocks that a step was to write and did not, and why; until somebody else writes them."""
 
     def observe(self, step: Step) -> Difference | None:
         """Note what is ordered, and check what is read without a step."""
         if isinstance(step.operation, Preempt):
             number = step.operation.request
+            for work in self._pending:
+                if work.request == number:
+                    self._leave_out(work, work.start, PREEMPTED)
             self._pending = [work for work in self._pending if work.request != number]
         return super().observe(step)
 
@@ -97,6 +105,28 @@ class WorkerMemory(GhostMemory):
         self._deliver(evolve(work, start=valid))
         for group, table in zip(self.groups, work.tables, strict=True):
             self._physical.forget(table[valid // group.block_size_tokens :])
+        self._leave_out(work, valid, FAILED)
+
+    def _leave_out(self, work: Work, start: int, why: str) -> None:
+        """What a step was to write from ``start`` on is not written."""
+        self.uncomputed.update(dict.fromkeys(self._written(work, start), why))
+
+    def _written(self, work: Work, start: int) -> Iterator[int]:
+        for group, table in zip(self.groups, work.tables, strict=True):
+            yield from table[start // group.block_size_tokens : group.blocks_occupied(work.end)]
+
+    def _deliver(self, work: Work) -> None:
+        self._forget_uncomputed(work, work.provided)
+        super()._deliver(work)
+
+    def _write(self, work: Work) -> Iterator[Difference | None]:
+        self._forget_uncomputed(work, work.start)
+        return super()._write(work)
+
+    def _forget_uncomputed(self, work: Work, start: int) -> None:
+        if self.uncomputed:
+            for block in self._written(work, start):
+                self.uncomputed.pop(block, None)
 
     def _keep(self, kept: Iterable[Kept]) -> Difference | None:
         for each in kept:

@@ -166,7 +166,9 @@ class ProgressMonitor:
         return Wait(number, Reason.ANSWER) if offer is not None and offer.undecided else None
 
     def _in_line(self) -> list[Any]:
-        return [*self.scheduler.skipped_waiting, *self.scheduler.waiting]
+        """Whoever waits, in the order in which the scheduler looks at them."""
+        line = [*self.scheduler.skipped_waiting, *self.scheduler.waiting]
+        return sorted(line, key=lambda each: (each.priority, each.arrival_time)) if self.stage.by_priority else line
 
     def _standing(self) -> Standing:
         """Whatever decides what the next step does."""

@@ -6,13 +6,13 @@ from attrs import evolve, frozen
 
 from kvgate.campaign import Lane, Trial, kind_of
 from kvgate.case import Case
-from kvgate.declared import explain
 from kvgate.difference import Divergence
 from kvgate.errors import UsageError
 from kvgate.scheduling.case import EngineCase
 from kvgate.scheduling.detectors import GATE
 from kvgate.scheduling.drawn import draw_engine_case, fits
 from kvgate.scheduling.engine import Engine
+from kvgate.scheduling.known import explain
 from kvgate.scheduling.operations import Serve
 from kvgate.scheduling.shorten import shortest
 from kvgate.verdict import Found
@@ -101,7 +101,7 @@ def found_in(run: EngineRun, case: EngineCase, campaign_seed: int) -> list[Found
             Case(
                 case.settings, tuple(lockstep.performed[: divergence.step + 1]), case.model, case.preset, campaign_seed
             ),
-            finding=explain(divergence, lockstep),
+            finding=explain(divergence, run.engine),
             engine=shown,
         )
         for divergence in run.divergences

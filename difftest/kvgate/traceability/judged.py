@@ -16,6 +16,7 @@ from kvgate.explorer import scheduler_world, search, step_judges
 from kvgate.explorer.manager_world import ManagerWorld
 from kvgate.explorer.scheduler_world import SchedulerWorld
 from kvgate.explorer.tiny_models import MODELS
+from kvgate.fuzzing import twice
 from kvgate.monitors import ghost, leak, slots, work
 from kvgate.scheduling import engine, progress
 from kvreference import snapshot
@@ -31,6 +32,7 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = MappingProxyType(
         "work": (work,),
         "scheduler": (engine,),
         "progress": (progress,),
+        "twice": (twice,),
     }
 )
 

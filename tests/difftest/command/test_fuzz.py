@@ -17,6 +17,16 @@ from kvgate.fuzzing.merging import merge
 from .stage import Ended, environment
 
 Kvgate = Callable[..., Ended]
+CHANCE = """
+import os
+from attrs import evolve
+from kvgate.adapters.reference import Reference
+
+class ByChance(Reference):
+    def snapshot(self):
+        seen = super().snapshot()
+        return evolve(seen, free=list(seen.free)[::-1]) if os.urandom(1)[0] < 32 else seen
+"""
 SMALL = ("--model", "full", "--shard-operations", "500", "--jobs", "2")
 
 
@@ -44,6 +54,19 @@ def test_a_defect(kvgate: Kvgate, here: Path) -> None:
     assert 1 == kvgate("replay", str(corpus), "--sut", "faulty:HeadFirst").code
     again = kvgate("fuzz", "--resume", "run", "--jobs", "1")
     assert (1, ended.out) == (again.code, again.out)
+
+
+def test_a_system_that_looks_at_chance(kvgate: Kvgate, here: Path) -> None:
+    """Goal: another outcome is a finding, and can be seen again. Method: a free queue that turns round."""
+    (here / "chance.py").write_text(CHANCE)
+    ended = kvgate(
+        "fuzz", "--sut", "chance:ByChance", "--shards", "1", "--out", "run", "--twice", "60", *SMALL, "--monitors-only"
+    )
+    assert 1 == ended.code, ended.err
+    assert "KV-SYS-04: The same operations on a fresh system give the same answers and the same states." in ended.out
+    (corpus,) = (here / "run" / "corpus").glob("KV-SYS-04-*")
+    assert 1 == kvgate("replay", str(corpus), "--sut", "chance:ByChance").code
+    assert 0 == kvgate("replay", str(corpus), "--sut", "reference").code
 
 
 @pytest.mark.parametrize(

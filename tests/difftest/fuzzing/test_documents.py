@@ -57,7 +57,7 @@ def test_a_result_is_read_again() -> None:
         (lambda text: "", "cut off"),
         (lambda text: text[: text.rindex("{")], "cut off"),
         (lambda text: text[:-9], "not JSON"),
-        (lambda text: text.replace("KV-OP-01", "KV-OP-99"), "no guarantee has the id 'KV-OP-99'"),
+        (lambda text: text.replace("KV-OP-01", "KV-OP-1"), "no guarantee has the id 'KV-OP-1'"),
         (lambda text: text.replace('"version": 1', '"version": 7'), "version 7"),
         (lambda text: text.replace("kvgate-fuzz-shard", "other"), "not a result"),
         (lambda text: text.replace('"times": 2', '"times": "2"'), "expected int"),

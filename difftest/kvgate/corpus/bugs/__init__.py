@@ -1,1 +1,1 @@
-"""The defects, a file for each kind of harm. The scenarios are those of the reports, smaller where size is no matter."""
+"""The defects, a file for each kind of harm. Scenarios are those of the reports, smaller where size does not count."""

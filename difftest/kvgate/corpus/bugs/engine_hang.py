@@ -1,4 +1,4 @@
-"""Requests that wait for ever because of what other nodes do, or of how a step is cut: seen around a whole scheduler."""
+"""Requests that wait for ever because of what other nodes do, or of how a step is cut: seen around a scheduler."""
 
 from __future__ import annotations
 
@@ -161,8 +161,8 @@ BUGS = (
                 _SMALLEST_UNIT,
                 ("KV-OP-05", "KV-SYS-02", "KV-OP-26"),
                 (schedulers.smallest_block_is_the_unit,),
-                why_mutant="the engine's core, which is not run here, sets the smallest block of all groups as the unit after "
-                "start-up; the mutant sets what it sets",
+                why_mutant="the engine's core, which is not run here, sets the smallest block of all groups as the "
+                "unit after start-up; the mutant sets what it sets",
             ),
         ),
     ),
@@ -244,8 +244,8 @@ BUGS = (
                 _SPLIT,
                 ("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
                 (schedulers.ten_tokens_a_step,),
-                why_mutant="what caps the chunk is an encoder's cache that is full, and there is no encoder here: the mutant caps "
-                "it, and what rounds it down to nothing is 0.20.2's own code",
+                why_mutant="what caps the chunk is an encoder's cache that is full, and there is no encoder here: the "
+                "mutant caps it, and what rounds it down to nothing is 0.20.2's own code",
             ),
         ),
     ),

@@ -17,6 +17,9 @@ _SPANS = Blocks(
     (*dispatched(prefilled(0, tokens(0, 96), 48)), TakeEvents()),
 )
 
+_SPANS_OF_33 = evolve(_SPANS, settings=evolve(_SPANS.settings, scratch_first=True))
+"""The same for a release that always has scratch first."""
+
 _PHANTOMS = Blocks(
     Settings(of(full(), window(32)), 60, tokens_max=512, chunk_tokens=64),
     (
@@ -45,7 +48,10 @@ BUGS = (
         "https://github.com/vllm-project/vllm/issues/44451",
         "An event tells the tokens of null blocks, and does not name them.",
         "0.17 to 0.33.0",
-        (Trial("stock", _SPANS, ("KV-OP-12",)),),
+        (
+            Trial("stock", _SPANS, ("KV-OP-12",)),
+            Trial("native@0.33.0", _SPANS_OF_33, ("KV-OP-12",)),
+        ),
     ),
     Bug(
         35,
@@ -60,8 +66,8 @@ BUGS = (
                 _PHANTOMS,
                 ("KV-OP-12",),
                 (blocks.hit_told_with_null_blocks,),
-                why_mutant="0.20.2 does not tell hits, and the reference knows no report of them; a hit is told as those versions "
-                "tell it",
+                why_mutant="0.20.2 does not tell hits, and the reference knows no report of them; a hit is told as "
+                "those versions tell it",
             ),
         ),
     ),
@@ -78,7 +84,8 @@ BUGS = (
                 _AGAIN,
                 ("KV-OP-18",),
                 (partial_hits.offered_again,),
-                why_mutant="0.20.2 caches whole blocks only; the plug-in has entries inside blocks, and offers them twice",
+                why_mutant="0.20.2 caches whole blocks only; the plug-in has entries inside blocks, and "
+                "offers them twice",
             ),
         ),
     ),

@@ -53,6 +53,7 @@ BUGS = (
         "The admission gate asks for room for all tokens of a window, though few are held at once.",
         "0.19",
         (
+            Trial("native@0.19.1", _RECYCLED, ("KV-OP-03",)),
             Trial(
                 "stock",
                 _RECYCLED,
@@ -98,7 +99,8 @@ BUGS = (
                 _STARTUP,
                 ("KV-OP-03",),
                 (blocks.ascend_gate_without_caps,),
-                why_mutant="the published 0.20.2rc1 is mended; it still falls back to no caps if it is not told the chunk",
+                why_mutant="the published 0.20.2rc1 is mended; it still falls back to no caps if it is not told the "
+                "chunk",
             ),
         ),
     ),

@@ -109,8 +109,8 @@ BUGS = (
                 _SAME_STEP,
                 ("KV-OP-03", "KV-OP-04", "KV-OP-20"),
                 (hits.states_not_fenced,),
-                why_mutant="0.20.2 guards the step in which a state is scheduled, and a worker takes its steps in order; what is "
-                "unguarded is one step on, so the guard is taken away",
+                why_mutant="0.20.2 guards the step in which a state is scheduled, and a worker takes its steps in order; what "
+                "is unguarded is one step on, so the guard is taken away",
             ),
         ),
     ),
@@ -136,7 +136,8 @@ BUGS = (
                 _CHURN,
                 ("KV-OP-10",),
                 (block_pool.content_outlives_handing_out,),
-                why_mutant="the fork is not published, and its cause not settled; a block that is handed out keeps its hash",
+                why_mutant="the fork is not published, and its cause not settled; a block that is handed out keeps "
+                "its hash",
             ),
         ),
     ),
@@ -153,8 +154,8 @@ BUGS = (
                 _PARTED,
                 ("KV-OP-01",),
                 (hits.longest_hit_of_any_group,),
-                why_mutant="0.20.2 has one hit for all groups; the versions with a hit for each hand it to a connector that "
-                "loads between nodes, which none does here",
+                why_mutant="0.20.2 has one hit for all groups; the versions with a hit for each hand it to a connector "
+                "that loads between nodes, which none does here",
             ),
         ),
     ),

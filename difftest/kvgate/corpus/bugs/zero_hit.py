@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from kvgate.corpus.bug import Bug, Kind, Trial
 from kvgate.corpus.bugs.groups import full, of, window
 from kvgate.corpus.scenario import Blocks, ended, tokens
@@ -42,6 +44,9 @@ _MASK = Blocks(
         LookUp(1),
     ),
 )
+
+_MASK_OF_22 = evolve(_MASK, settings=evolve(_MASK.settings, scratch_first=False))
+"""The same for a release that masks, and has no other order of the free queue."""
 
 _DIVERGES_IN_LAST_BLOCK = (
     "With retention at the replay boundary alone, only a replay of the same prompt is promised a hit (KV-OP-15, "
@@ -123,6 +128,7 @@ BUGS = (
         "With draft layers in several groups, each round of the look-up drops a block again until nothing is hit.",
         "0.14.0 to 0.19",
         (
+            Trial("native@0.19.1", _SPIRAL, ("KV-OP-01",)),
             Trial(
                 "stock",
                 _SPIRAL,
@@ -140,6 +146,7 @@ BUGS = (
         "The blocks that are kept of a window lack the look-ahead block that its own look-up asks for.",
         "0.21 and 0.22",
         (
+            Trial("native@0.22.1", _MASK_OF_22, ("KV-OP-15",)),
             Trial(
                 "retention",
                 _MASK,
@@ -171,8 +178,8 @@ BUGS = (
                 _REPLAY,
                 ("KV-OP-15",),
                 (reachable.replay_boundary_without_look_ahead,),
-                why_mutant="no release was found that has it, and of states only windows are retained by the plug-in: the same "
-                "boundary is chosen for them",
+                why_mutant="no release was found that has it, and of states only windows are retained by the plug-in: the "
+                "same boundary is chosen for them",
             ),
         ),
     ),
@@ -198,8 +205,8 @@ BUGS = (
                 _ALL_FLAGGED,
                 ("KV-OP-01",),
                 (hits.no_group_is_flagged,),
-                why_mutant="which group is flagged is told by code that needs a model's layers; the mutant leaves out the flag, "
-                "and vLLM-Ascend's own coordinator does the rest",
+                why_mutant="which group is flagged is told by code that needs a model's layers; the mutant leaves out the "
+                "flag, and vLLM-Ascend's own coordinator does the rest",
             ),
         ),
     ),
@@ -216,8 +223,8 @@ BUGS = (
                 _UNITS,
                 ("KV-OP-15", "KV-SYS-01"),
                 (reachable.alignment_of_the_last_group,),
-                why_mutant="vLLM-Ascend 0.20.2rc1 retains nothing, and 0.23 does not run on a CPU; the plug-in retains, and is "
-                "given the window's unit",
+                why_mutant="vLLM-Ascend 0.20.2rc1 retains nothing, and 0.23 does not run on a CPU; the plug-in retains, and "
+                "is given the window's unit",
             ),
         ),
     ),

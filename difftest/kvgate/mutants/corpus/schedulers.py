@@ -30,5 +30,5 @@ def set_aside_counts_as_running(original: Any, self: Any, *arguments: Any) -> An
 
 @breaks(f"{_SCHEDULER}._mamba_block_aligned_split", violates="KV-LIVE-03")
 def ten_tokens_a_step(original: Any, self: Any, request: Any, num_new_tokens: int, *more: int) -> Any:
-    """A chunk of a prompt has ten tokens at most, as where the next item behind them does not fit the encoder's cache."""
+    """A chunk of a prompt has ten tokens at most, as where the next item does not fit the encoder's cache."""
     return original(self, request, min(num_new_tokens, 10), *more)

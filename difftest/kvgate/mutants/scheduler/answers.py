@@ -11,7 +11,6 @@ _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 
 _REJECTED_STAND = Put("request.num_computed_tokens -= num_rejected")
 _ACCEPTED_GO_TOO = Put("num_rejected =", "num_rejected = num_draft_tokens")
-_STOP_IS_NOT_THE_END = Put("break")
 
 
 @breaks(f"{_SCHEDULER}.update_from_output", violates="KV-SYS-02", needs=("drafts",))
@@ -27,9 +26,13 @@ def accepted_drafts_are_taken_back(original: Any, *arguments: Any) -> Any:
 
 
 @breaks(f"{_SCHEDULER}._update_request_with_output", violates="KV-SYS-02", needs=("drafts",))
-def tokens_behind_the_last_one(original: Any, *arguments: Any) -> Any:
+def tokens_behind_the_last_one(original: Any, self: Any, request: Any, tokens: Any) -> Any:
     """What is answered behind the token that ends a request is appended to it."""
-    return call(original, _STOP_IS_NOT_THE_END, *arguments)
+    stopped = False
+    for token in tokens:
+        request.append_output_token_ids(token)
+        stopped = original.__globals__["check_stop"](request, self.max_model_len) or stopped
+    return tokens, stopped
 
 
 @breaks("vllm.v1.core.sched.scheduler:check_stop", violates="KV-SYS-02")

@@ -14,10 +14,11 @@ from typing import Any
 from kvgate.comparison import hit_tokens_of
 from kvgate.difference import Divergence
 from kvgate.reports.page.names import Named
-from kvgate.reports.page.recording import Frame, Recording, Side
+from kvgate.reports.page.recording import Frame, Recording
 from kvgate.reports.page.timeline import told
+from kvgate.reports.page.views import answered
 from kvgate.reports.wording import counted, printable
-from kvgate.story import describe, describe_answer
+from kvgate.story import describe
 
 FORMAT = "kvgate-trace-events"
 VERSION = 1
@@ -84,16 +85,10 @@ def _slice(name: str, category: str, thread: int, first: int, operations: int, a
 
 def _operations(frames: tuple[Frame, ...]) -> Iterator[Event]:
     for frame in frames:
-        args = {"operation": printable(describe(frame.operation)), "system": _answered(frame.system)}
+        args = {"operation": printable(describe(frame.operation)), "system": answered(frame.system)}
         if frame.reference is not None:
-            args["reference"] = _answered(frame.reference)
+            args["reference"] = answered(frame.reference)
         yield _slice(type(frame.operation).__name__, "operation", OPERATIONS_THREAD, frame.index, 1, args)
-
-
-def _answered(side: Side) -> str:
-    if side.raised:
-        return f"raised {printable(side.raised)}"
-    return "no answer" if side.answer is None else printable(describe_answer(side.answer))
 
 
 def _statuses(frames: tuple[Frame, ...]) -> Iterator[Event]:

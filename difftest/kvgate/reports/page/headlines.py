@@ -41,7 +41,7 @@ def headline_of(recording: Recording, divergence: Divergence | None) -> str:
         operations = counted(len(recording.operations), "operation")
         return f"No divergence: both sides agree after each of {operations}."
     frame = next((frame for frame in recording.frames if frame.index == divergence.step), None)
-    special = _of_hit(frame) or _of_refusal(frame) if frame is not None else None
+    special = _of_blocks_held(divergence) if frame is None else _of_hit(frame) or _of_refusal(frame)
     statement, subject = divergence.difference.statement, printable(divergence.difference.subject, 80)
     return (
         special
@@ -49,6 +49,14 @@ def headline_of(recording: Recording, divergence: Divergence | None) -> str:
         or _BY_FAMILY.get(statement.rpartition("-")[0])
         or f"After operation {divergence.step}, the {subject} is not what it must be."
     )
+
+
+def _of_blocks_held(divergence: Divergence) -> str | None:
+    """Blocks that remain when every request has ended."""
+    blocks, colon, _ = divergence.difference.got.partition(":")
+    if divergence.difference.subject != "blocks held" or not (colon and blocks.isdigit()):
+        return None
+    return f"Every request has ended, and {counted(int(blocks), 'block is', 'blocks are')} still held."
 
 
 def _of_hit(frame: Frame) -> str | None:

@@ -25,10 +25,12 @@ from kvgate.reports.page.headlines import headline_of
 from kvgate.reports.page.recording import Recording
 from kvgate.reports.page.resume import resume
 from kvgate.reports.page.timeline import COLOURS, timeline
-from kvgate.reports.page.views import Views
+from kvgate.reports.page.views import Views, answered
 from kvgate.reports.page.wait_graph import WIDTH, drawing
 from kvgate.reports.wording import printable
-from kvgate.story import describe, describe_answer, judged
+from kvgate.scheduling.case import EngineCase
+from kvgate.scheduling.words import describe_engine, describe_stage
+from kvgate.story import describe, judged
 from kvgate.verdict import Found
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
         drawing=drawing(recording),
         drawing_width=WIDTH,
         left_behind=_left_behind(recording, found),
+        engine=None if found is None or found.engine is None else _engine(found.engine),
         resume=resume(recording, divergence),
         timeline=timeline(recording, views.blocks, views.blocks_left_out, diverges),
         operations=_operations(recording, diverges),
@@ -90,6 +93,13 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
         happened_again=divergence is None or divergence.kind in {each.kind for each in recording.divergences},
         data=embedded(views.document()),
     )
+
+
+def _engine(case: EngineCase) -> dict[str, Any]:
+    """What was done to a scheduler, in words."""
+    left_out = max(0, len(case.operations) - OPERATIONS_MAX)
+    told = [printable(describe_engine(operation), 300) for operation in case.operations[left_out:]]
+    return {"stage": describe_stage(case.stage), "operations": told, "left_out": left_out}
 
 
 def index_page(contents: Contents, links: Mapping[int, object], files: Sequence[str]) -> str:
@@ -115,8 +125,8 @@ def _in_words(recording: Recording, divergence: Divergence) -> tuple[str, str] |
     frame = next((frame for frame in recording.frames if frame.index == divergence.step), None)
     if frame is None or frame.reference is None or not divergence.difference.subject.startswith("answer to "):
         return None
-    ours, theirs = _answer(frame.reference.answer), _answer(frame.system.answer)
-    return (ours, theirs) if ours is not None and theirs is not None and ours != theirs else None
+    ours, theirs = answered(frame.reference), answered(frame.system)
+    return (ours, theirs) if ours != theirs else None
 
 
 def _apart(text: str, other: str) -> tuple[str, str, str]:
@@ -161,26 +171,20 @@ def _operations(recording: Recording, diverges: int | None) -> list[dict[str, An
     first = max(0, len(recording.operations) - OPERATIONS_MAX)
     for index, operation in enumerate(recording.operations[first:], start=first):
         frame = frames.get(index)
-        ours = theirs = None
-        if frame is not None:
-            theirs = f"raised {frame.system.raised}" if frame.system.raised else _answer(frame.system.answer)
-            ours = None if frame.reference is None else _answer(frame.reference.answer)
+        ours = None if frame is None or frame.reference is None else answered(frame.reference)
+        theirs = None if frame is None else answered(frame.system)
         listed.append(
             {
                 "index": index,
                 "told": printable(describe(operation), 300),
                 "request": getattr(operation, "request", None),
-                "ours": ours and printable(ours, 300),
-                "theirs": theirs and printable(theirs, 300),
+                "ours": ours,
+                "theirs": theirs,
                 "diverges": index == diverges,
                 "recorded": frame is not None,
             }
         )
     return listed
-
-
-def _answer(answer: Any) -> str | None:
-    return None if answer is None else describe_answer(answer)
 
 
 # Putting it together

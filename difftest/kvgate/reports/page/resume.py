@@ -15,7 +15,9 @@ from attrs import frozen
 from kvgate.comparison import hit_tokens_of
 from kvgate.difference import Divergence
 from kvgate.reports.page.names import Names
-from kvgate.reports.page.recording import Recording, Side
+from kvgate.reports.page.recording import Frame, Recording, Side
+from kvgate.reports.page.timeline import told
+from kvreference.answers import Hit
 from kvreference.block_pool import NULL
 from kvreference.geometry import Group
 from kvreference.manager import Manager
@@ -101,7 +103,7 @@ def resume(recording: Recording, divergence: Divergence | None) -> Resume | None
             return None
         before = recording.frames[-2].system if len(recording.frames) > 1 else None
         reference = _replayed(recording, len(recording.operations) - 1)
-        return reference and _Table(*reference, operation.request, before).shown(ours, theirs)
+        return reference and _Table(*reference, operation.request, before).shown(ours, theirs, _served(last))
     if difference.subject.startswith(_ABOUT_CONTENT) and last.reference.snapshot is not None:
         block = int(difference.subject.removeprefix(_ABOUT_CONTENT))
         tables = last.reference.snapshot.tables
@@ -124,17 +126,29 @@ def _replayed(recording: Recording, operations: int) -> tuple[Manager, Names] | 
     return reference, names
 
 
+def _served(frame: Frame) -> Sequence[Sequence[int]]:
+    """By group, the blocks that serve the system's hit."""
+    answer, snapshot = frame.system.answer, frame.system.snapshot
+    if isinstance(answer, Hit):
+        return answer.blocks
+    request = getattr(frame.operation, "request", -1)
+    return () if snapshot is None else snapshot.tables.get(request, ())
+
+
 class _Table:
     """The reference, asked about one request; beside it the system as it stood then."""
 
     def __init__(self, reference: Manager, names: Names, request: int, system: Side | None) -> None:
         self._reference, self._names = reference, names
         self._known = set() if system is None else set(system.contents)
+        self._before = () if system is None else system.contents
+        self._served: Sequence[Sequence[int]] = ()
         self._begun = set() if system is None or system.snapshot is None else set(system.snapshot.begun)
         self._request = self._reference.population[request]
 
-    def shown(self, ours: int | None, theirs: int | None) -> Resume:
-        """At a look-up whose hits are known."""
+    def shown(self, ours: int | None, theirs: int | None, served: Sequence[Sequence[int]]) -> Resume:
+        """At a look-up whose hits are known, and by which blocks the system ``served`` its own."""
+        self._served = served
         candidates = list(self._candidates())
         kept = [each for number, each in enumerate(candidates) if number < BOUNDARIES_MAX or each in (ours, theirs)]
         boundaries = (Boundary(tokens, self._needs(tokens), tokens == ours, tokens == theirs) for tokens in kept)
@@ -166,13 +180,24 @@ class _Table:
             return "The system's hit ends where no hit can end."
         if got.tokens > expected.tokens:
             lacks = _lacking(got, lambda stretch: stretch.in_reference)
-            return f"At token {got.tokens} {lacks}. The system serves it all the same, from something else."
+            return f"To resume at token {got.tokens}, {lacks}. The system serves it all the same{self._from(got)}."
         if got.tokens == expected.tokens:
             return "Both sides resume at the same token."
         lacks = _lacking(expected, lambda stretch: stretch.in_system)
         if lacks != _NOTHING:
             return f"In the system, {lacks} for token {expected.tokens}."
         return f"Everything that token {expected.tokens} needs is cached on both sides: the system's look-up misses it."
+
+    def _from(self, boundary: Boundary) -> str:
+        """The first block that serves what it does not hold."""
+        for group, need in enumerate(boundary.needs):
+            for stretch in need.stretches:
+                if stretch.in_reference or group >= len(self._served) or stretch.first >= len(self._served[group]):
+                    continue
+                block = self._served[group][stretch.first]
+                if 0 < block < len(self._before) and self._before[block] is not None:
+                    return f", from block {block}, which holds {told(self._before[block])}"
+        return ""
 
     def _needs(self, tokens: int) -> tuple[Need, ...]:
         return tuple(self._need(index, group, tokens) for index, group in enumerate(self._reference.geometry.groups))

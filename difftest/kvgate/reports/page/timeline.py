@@ -90,6 +90,24 @@ class Timeline:
     glyphs: tuple[tuple[str, str], ...]
     """The signs that occur, and what they mean."""
 
+    @property
+    def has_orphans(self) -> bool:
+        """Whether a block counts a holder, and nobody names it."""
+        return self._has("orphan")
+
+    @property
+    def has_pinned(self) -> bool:
+        """Whether a block is pinned."""
+        return self._has("pinned")
+
+    @property
+    def has_differences(self) -> bool:
+        """Whether the sides say different things of a block."""
+        return self._has("differs")
+
+    def _has(self, kind: str) -> bool:
+        return any(bar.kind == kind for lane in self.blocks for bar in lane.bars)
+
 
 def tone_of(request: int) -> int:
     """The colour of a request."""

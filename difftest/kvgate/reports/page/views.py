@@ -72,6 +72,31 @@ def _differing(frame: Frame) -> set[int]:
     return (differing | {block for block in first if block is not None}) - {NULL}
 
 
+def first_difference(recording: Recording) -> int | None:
+    """The first operation recorded after which the sides do not say the same; None if there is none."""
+    return next((frame.index for frame in recording.frames if frame.reference and _differ(frame)), None)
+
+
+def answered(side: Side) -> str:
+    """What one side answered, in words."""
+    if side.raised:
+        return f"raised {printable(side.raised)}"
+    return "no answer" if side.answer is None else printable(describe_answer(side.answer))
+
+
+def _differ(frame: Frame) -> bool:
+    # Answers as they are told: events name contents by each side's own identities.
+    told = [(answered(side), side.contents, *_observed(side.snapshot)) for side in sides(frame)]
+    return told[0] != told[-1]
+
+
+def _observed(snapshot: Snapshot | None) -> tuple[object, ...]:
+    if snapshot is None:
+        return ()
+    tables = {number: [list(table) for table in tables] for number, tables in snapshot.tables.items()}
+    return tables, list(snapshot.references)[1:], list(snapshot.free), snapshot.blocks_free, snapshot.pinned.blocks
+
+
 def sides(frame: Frame) -> tuple[Side, ...]:
     """The reference, if it is there, and the system."""
     return (frame.system,) if frame.reference is None else (frame.reference, frame.system)
@@ -96,6 +121,7 @@ class Views:
             "format": FORMAT,
             "version": VERSION,
             "first": self.recording.left_out,
+            "difference": first_difference(self.recording),
             "groups": groups,
             "blocks": self.blocks,
             "steps": steps,
@@ -115,8 +141,7 @@ class Views:
         return {"operation": operation, "request": request, "requests": requests, "sides": [ours, theirs]}
 
     def _side(self, side: Side, around: _Around) -> dict[str, Any]:
-        told = "no answer" if side.answer is None else printable(describe_answer(side.answer))
-        view: dict[str, Any] = {"answer": f"raised {printable(side.raised)}" if side.raised else told}
+        view: dict[str, Any] = {"answer": answered(side)}
         snapshot = side.snapshot
         if snapshot is None:
             return view

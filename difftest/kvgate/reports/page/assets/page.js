@@ -7,8 +7,7 @@
   const last = data.first + data.steps.length - 1;
   const get = (id) => document.getElementById(id);
   const [state, slider, only, cursor] = ["state", "slider", "only", "cursor"].map(get);
-  const diverging = document.querySelector(".column.diverges");
-  const difference = diverging ? Number(diverging.dataset.step) : last;
+  const difference = data.difference === null ? last : data.difference;
   let now = -1;
 
   const make = (tag, name, ...children) => {
@@ -68,7 +67,7 @@
     const said = [];
     const others = references - holders.length;
     if (holders.length) said.push(`held by ${holders.map((number) => `request ${number}`).join(", ")}`);
-    if (others > 0) said.push(`${holders.length ? "counts" : "held by nobody, and counts"} ${references} references`);
+    if (others > 0) said.push(`${holders.length ? "counts" : "held by nobody, and counts"} ${references} ${references === 1 ? "reference" : "references"}`);
     if (others < 0) said.push(`counts ${references} references`);
     if (flags & 1) said.push("free");
     if (flags & 2) said.push("pinned");

@@ -1,0 +1,174 @@
+"""Faults of other releases than vLLM 0.20.2, and of vLLM-Ascend, planted into the reference; see ``kvgate.faults``.
+
+One is not planted, but recognised: what it puts into the cached map serves nobody, so all else stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from itertools import count
+
+from attrs import evolve
+
+from kvgate.difference import Divergence
+from kvgate.lockstep import Lockstep
+from kvreference.answers import Hit
+from kvreference.cached_map import CachedMap, Content
+from kvreference.content import Prefix
+from kvreference.events import Stored
+from kvreference.geometry import Geometry, Group
+from kvreference.manager import Manager
+from kvreference.operations import Admit, Schedule, Transferred
+from kvreference.population import Request
+from kvreference.prefix_cache import PrefixCache
+from kvreference.retention import Retention, Sparse
+from kvreference.settings import Settings
+from kvreference.tables import content_up_to
+
+
+class MaskOmitsLookAhead(Manager):
+    """What is cached is what hits read without their look-ahead blocks; what is looked up is with them."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        interval = settings.retention_interval_tokens
+        if isinstance(self.cache, PrefixCache) and interval is not None:
+            bare = Geometry(tuple(evolve(group, lookahead=False) for group in settings.geometry.groups))
+            self.cache.retention = _WithoutLookAhead(Sparse(bare, interval))
+
+
+class _WithoutLookAhead:
+    def __init__(self, retention: Retention) -> None:
+        self._retention = retention
+
+    def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
+        return self._retention.due_tokens(evolve(group, lookahead=False), index, prompt_tokens)
+
+    def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
+        return self._retention.boundaries(start_tokens, end_tokens, prompt_tokens)
+
+
+class KeyOfSlots(Manager):
+    """A compressed block is known by as many leading tokens as it and all before it have slots."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.pool.cached = _KeysOfSlots(settings)
+
+    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
+        told = len(self._events)
+        super()._register(request, tokens, now)
+        fresh = self._events[told:]
+        self._events[told:] = [self._counted(request, each) if isinstance(each, Stored) else each for each in fresh]
+
+    def _counted(self, request: Request, event: Stored) -> Stored:
+        """The event with slots for tokens."""
+        group = self.geometry.groups[event.group]
+        if group.compress_ratio == 1:
+            return event
+        slots = group.block_size_tokens // group.compress_ratio
+        number = request.number
+        first = next(i for i in count() if self.content(number, event.group, i) == event.contents[0])
+        end = first + len(event.contents)
+        ends = ((i + 1) * slots for i in range(first - 1, end))
+        own = [content_up_to(self.geometry, event.group, self.prefixes[number], tokens) for tokens in ends if tokens]
+        contents, parent = (own[1:], own[0]) if first else (own, None)
+        return evolve(
+            event,
+            contents=tuple(contents),
+            parent=parent,
+            tokens=tuple(request.tokens[first * slots : end * slots]),
+            block_size_tokens=slots,
+            extra_keys=tuple(request.keys.of_block(i * slots, (i + 1) * slots) for i in range(first, end)),
+        )
+
+
+class _KeysOfSlots(CachedMap):
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings.blocks)
+        self._ratios = [group.compress_ratio for group in settings.geometry.groups]
+
+    def _key(self, content: Content) -> Content:
+        group, prefix = content
+        tokens = prefix.tokens // self._ratios[group]
+        shorter: Prefix | None = prefix
+        while shorter is not None and shorter.tokens > tokens:
+            shorter = shorter.parent
+        assert shorter is not None, "a prefix has all shorter ones"
+        return group, shorter
+
+    def register(self, content: Content, block: int) -> None:
+        super().register(self._key(content), block)
+
+    def find(self, content: Content) -> int | None:
+        return super().find(self._key(content))
+
+
+class SecondGroupUncut(Manager):
+    """Of several kinds of full attention only the first is cut to the hit; the others keep what they had found."""
+
+    def _hit(self, request: Request) -> Hit:
+        hit = super()._hit(request)
+        if not (self.settings.caches and request.reads_cache):
+            return hit
+        groups, alignment = self.geometry.groups, self.geometry.alignment_tokens
+        kinds = list(dict.fromkeys(group for group in groups if group.keeps_all))
+        blocks, tokens = list(hit.blocks), len(request.tokens) - 1
+        for kind in kinds:
+            alike = [index for index, group in enumerate(groups) if group == kind]
+            tokens = min(self._leading(request, alike, kind, tokens)) // alignment * alignment
+            if kind != kinds[0]:
+                for index in alike:
+                    kept = (self._block(request, index, i) for i in range(tokens // kind.block_size_tokens))
+                    blocks[index] = tuple(block for block in kept if block is not None)
+        return evolve(hit, blocks=tuple(blocks))
+
+    def _leading(self, request: Request, groups: list[int], kind: Group, tokens: int) -> Iterator[int]:
+        """How many leading tokens are cached in each of ``groups``, of ``tokens`` at most."""
+        for index in groups:
+            end = tokens // kind.block_size_tokens
+            found = next((i for i in range(end) if self._block(request, index, i) is None), end)
+            yield found * kind.block_size_tokens
+
+    def _block(self, request: Request, group: int, index: int) -> int | None:
+        return self.pool.cached.find(self.content(request.number, group, index))
+
+
+def only_prompt_tails(divergence: Divergence, lockstep: Lockstep) -> bool:
+    """Whether all that differs is that blocks in which prompts end are known by what of them the prompt fills."""
+    reference, (ours, theirs) = lockstep.reference, lockstep.answers
+    operation = divergence.operation
+    if reference is None or not isinstance(operation, (Admit, Schedule, Transferred)) or None in (ours, theirs):
+        return False
+    tails = dict(_tails(reference, operation.request))
+    expected, seen = reference.snapshot(), lockstep.system.snapshot()
+    tail_only = {block for block in tails.values() if expected.contents[block] is None}
+    partners: set[Hashable] = {seen.contents[block] for block in tail_only}
+    known = set(lockstep.comparison.correspondence.theirs(expected.entries))
+    kept = {
+        identity: blocks
+        for identity, blocks in seen.entries.items()
+        if identity not in partners and (identity in known or not set(blocks) <= set(tails.values()))
+    }
+    contents = [None if block in tail_only else identity for block, identity in enumerate(seen.contents)]
+    bare = evolve(seen, contents=contents, read_entries=lambda: kept)
+    assert ours is not None
+    assert theirs is not None
+    return (
+        bool(tails)
+        and lockstep.comparison.of_answers(operation, ours, theirs) is None
+        and lockstep.comparison.of_states(operation, expected, bare) is None
+    )
+
+
+def _tails(reference: Manager, number: int) -> Iterator[tuple[int, int]]:
+    """Per group of full attention, the block inside which the hashed part of a request's prompt ends."""
+    request, grain = reference.population[number], reference.geometry.grain_tokens
+    for index, group in enumerate(reference.geometry.groups):
+        table = reference.tables[number][index] if number in reference.tables else None
+        last = request.prompt_tokens - (0 if group.lookahead else 1)
+        boundary = last // grain * grain
+        if table is None or not group.keeps_all or boundary % group.block_size_tokens == 0:
+            continue
+        if boundary // group.block_size_tokens < len(table.blocks):
+            yield index, table.blocks[boundary // group.block_size_tokens]

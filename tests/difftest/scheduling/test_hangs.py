@@ -1,0 +1,211 @@
+"""Hangs of vLLM 0.20.2's scheduler as published, and of schedulers broken as others were.
+
+Goal: a hang is reported a step or two after it began, by a monitor that has no clock, with who waits for whom. Method:
+the shortest runs into the hangs that people reported; and for those that 0.20.2 does not have, the same mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvgate.scheduling.case import Stage
+from kvgate.scheduling.engine import Engine
+from kvgate.scheduling.operations import Abort, GrammarReady, Lost, Operation, Transferred
+from kvgate.scheduling.waiting import Reason
+from kvreference.geometry import Geometry, Group
+from kvreference.settings import Settings
+
+from .stage import full, run, serve, steps, undeclared
+
+CONNECTED = Stage(connector=True)
+DRAFTING = Settings(
+    Geometry((Group("full", 16, lookahead=True),)), blocks=8, tokens_max=256, chunk_tokens=128, drafts_max=1
+)
+ALIGNED = Settings(
+    Geometry((Group("full", 16), Group("mamba", 16, states="align"))), blocks=40, tokens_max=200, chunk_tokens=64
+)
+LOADED = {"external_tokens": 368, "loads": True}
+
+Hang = tuple[Settings, Stage, tuple[Operation, ...], tuple[int, ...], tuple[int, ...]]
+HANGS: dict[str, Hang] = {
+    # vllm-project/vllm#35541: never is not told from not now.
+    "a request that can never fit": (full(9), Stage(), (serve(0, 200), serve(1, 20), *steps(5)), (0, 1), ()),
+    # vllm-project/vllm#45388: what is left to compute after a load is not reserved.
+    "loads that leave no room": (
+        full(65),
+        CONNECTED,
+        (serve(0, 800, **LOADED), serve(1, 592, **LOADED), *steps(1), Transferred(0), Transferred(1), *steps(5)),
+        (0, 1),
+        (0, 1),
+    ),
+    # vllm-project/vllm#57104: the look-ahead slot is asked for after the load.
+    "loads that leave no look-ahead slot": (
+        DRAFTING,
+        CONNECTED,
+        (
+            serve(0, 64, external_tokens=64, loads=True),
+            serve(1, 48, external_tokens=48, loads=True),
+            *steps(1),
+            Transferred(0),
+            Transferred(1),
+            *steps(5),
+        ),
+        (0, 1),
+        (0, 1),
+    ),
+    # vllm-project/vllm#40707: a chunk that may not reach a block's end is rounded down to nothing.
+    "chunks shorter than a block of states": (
+        ALIGNED,
+        Stage(long_prefill_tokens=10),
+        (serve(0, 150), *steps(5)),
+        (0,),
+        (),
+    ),
+    "a transfer that never ends": (
+        full(65),
+        CONNECTED,
+        (serve(0, 800, **LOADED), *steps(1), Lost(0), *steps(5)),
+        (0,),
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HANGS)
+@pytest.mark.parametrize("with_reference", [True, False])
+def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> None:
+    """Within three steps of the last thing that happened, with who is stuck and in which circle."""
+    settings, stage, operations, stuck, circle = HANGS[name]
+    engine = Engine(settings, stage, with_reference=with_reference)
+    (found,) = run(engine, operations)
+    assert ("progress", "KV-LIVE-03") == (found.detector, found.difference.statement)
+    waiting = engine.progress.waiting
+    assert waiting is not None
+    assert (stuck, circle, waiting.told()) == (waiting.stuck(), waiting.circle(), found.difference.got)
+    assert engine.steps <= 4
+
+
+@pytest.mark.parametrize("name", HANGS)
+def test_without_what_hangs_it_goes_on(name: str) -> None:
+    """The monitor cries at nothing but the hang: whoever comes first is aborted, and the others are served."""
+    settings, stage, operations, _, _ = HANGS[name]
+    engine = Engine(settings, stage)
+    others = [each for each in operations if not isinstance(each, Lost)]
+    last = next(index for index, each in enumerate(others) if each == steps(1)[0])
+    assert [] == undeclared(engine, (*others[: last + 1], Abort(0), *others[last + 1 :]))
+
+
+def test_who_waits_for_what_is_data() -> None:
+    """Each edge of a graph: who, why, for whom, and how many blocks that one holds."""
+    settings, stage, operations, _, _ = HANGS["loads that leave no room"]
+    engine = Engine(settings, stage)
+    run(engine, operations)
+    assert engine.progress.waiting is not None
+    edges = [(each.request, each.reason, each.holder, each.blocks) for each in engine.progress.waiting.edges]
+    assert [(0, Reason.BLOCKS, 1, 23), (1, Reason.LINE, 0, 0)] == edges
+
+
+# As others were broken
+
+
+def ignores_the_skipped(original: Any, scheduler: Any) -> Any:
+    """As in vllm-project/vllm-ascend#10559: what is in the second queue is never looked at again."""
+    del original
+    return scheduler.waiting or None
+
+
+def counts_the_parked(original: Any, scheduler: Any) -> Any:
+    """As in vllm-project/vllm#53130: whoever was parked counts for the limit of those that run, and for good."""
+    parked = scheduler.__dict__.setdefault("parked", set())
+    parked |= {each.request_id for each in scheduler.skipped_waiting}
+    if len(scheduler.running) + len(parked) >= scheduler.max_num_running_reqs and not scheduler.skipped_waiting:
+        scheduler.max_num_running_reqs = len(scheduler.running)
+    return original(scheduler)
+
+
+def forgets_the_last_token(original: Any, scheduler: Any, request: Any) -> None:
+    """After a load of the whole prompt nothing is left to compute, and so nobody is ever answered."""
+    original(scheduler, request)
+    if request.num_computed_tokens == request.num_tokens - 1:
+        request.num_computed_tokens += 1
+
+
+def puts_back(original: Any, scheduler: Any, request: Any) -> bool:
+    """Whoever has loaded is not told from whoever still does, and put back for ever."""
+    del original, scheduler, request
+    return False
+
+
+LOADS_ALL = (serve(0, 64, external_tokens=64, loads=True), *steps(1), Transferred(0), *steps(8))
+PARKED = tuple(serve(number, 100, external_tokens=64, loads=True) for number in range(4))
+BROKEN: dict[str, tuple[str, Any, Stage, tuple[Operation, ...], set[str]]] = {
+    "a queue that nobody looks at": (
+        "_select_waiting_queue_for_scheduling",
+        ignores_the_skipped,
+        Stage(),
+        (serve(0, 40, structured=True), *steps(2), GrammarReady(0), *steps(4)),
+        {"KV-LIVE-03"},
+    ),
+    "a limit that the parked use up": (
+        "schedule",
+        counts_the_parked,
+        Stage(4, connector=True),
+        (*PARKED, *steps(1), *steps(1), *map(Abort, range(4)), serve(4, 32), *steps(6)),
+        {"KV-LIVE-03"},
+    ),
+    "a loaded prompt without a last token": (
+        "_update_waiting_for_remote_kv",
+        forgets_the_last_token,
+        CONNECTED,
+        LOADS_ALL,
+        {"KV-SYS-01", "KV-SYS-02"},
+    ),
+    "a load that is over, put back": (
+        "_try_promote_blocked_waiting_request",
+        puts_back,
+        CONNECTED,
+        LOADS_ALL,
+        {"KV-LIVE-03"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing before it is broken; then it is found, and within seconds."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    method, replacement, stage, operations, statements = BROKEN[name]
+    assert [] == undeclared(Engine(full(200), stage), operations)
+    original = getattr(Scheduler, method)
+    monkeypatch.setattr(Scheduler, method, lambda *all_of_them: replacement(original, *all_of_them))
+    found = run(Engine(full(200), stage, with_reference=False), operations)
+    assert found[0].difference.statement in statements
+
+
+def test_whoever_is_passed_over_for_good_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are answered in every step, so nothing stands still; the bound is what everybody alive needs.
+
+    The scheduler is broken such that one request is put behind whoever else waits, whenever it is its turn.
+    """
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    original = KVCacheManager.allocate_slots
+
+    def refuses_the_first(manager: Any, request: Any, *others: Any, **more: Any) -> Any:
+        return None if request.request_id.endswith("-0") else original(manager, request, *others, **more)
+
+    stage, others = Stage(by_priority=True), 30
+    operations: list[Operation] = [serve(0, 16, answers=1, priority=1)]
+    for number in range(1, others):
+        operations += [serve(number, 16, answers=2, priority=0), *steps(3)]
+    assert [] == undeclared(Engine(full(100), stage), operations)
+    monkeypatch.setattr(KVCacheManager, "allocate_slots", refuses_the_first)
+    engine = Engine(full(100, full_sequence_must_fit=False), stage, with_reference=False)
+    (found,) = run(engine, operations)
+    assert ("progress", "KV-LIVE-0") == (found.detector, found.difference.statement[:-1])
+    assert "request 0 waits" in found.difference.got
