@@ -24,7 +24,7 @@ from kvgate.faults import (
     LoadForgetsItsLastToken,
     LookAheadSpreads,
 )
-from kvgate.faults_of_releases import KeyOfSlots, MaskOmitsLookAhead, SecondGroupUncut, only_prompt_tails
+from kvgate.faults_of_releases import MaskOmitsLookAhead, SecondGroupUncut, only_prompt_tails
 from kvgate.lockstep import Lockstep
 from kvreference.answers import Answer, Granted, Hit
 from kvreference.attention import Kind
@@ -280,10 +280,7 @@ EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
     "009-load-forgets-its-last-token": _explained_by(LoadForgetsItsLastToken),
     "011-mask-omits-look-ahead": _of(("0.22.1",), _explained_by(MaskOmitsLookAhead)),
     "012-prompt-tail-that-serves-nobody": _of(("0.27.1", "0.30.0", "0.33.0"), only_prompt_tails),
-    "013-compressed-block-known-by-its-slots": _of(
-        ("ascend 0.20.2rc1",), _explained_beside(KeyOfSlots, SecondGroupUncut, GateSubtractsSkippedBlocks)
-    ),
-    "014-second-full-group-not-cut": _explained_beside(SecondGroupUncut, KeyOfSlots),
+    "014-second-full-group-not-cut": _explained_by(SecondGroupUncut),
     "010-lookahead-spreads-to-equal-groups": _where_it_looks_up(
         _explained_beside(
             LookAheadSpreads,

@@ -1,4 +1,4 @@
-"""Faults of other releases than vLLM 0.20.2, and of vLLM-Ascend, planted into the reference; see ``kvgate.faults``.
+"""Faults of other releases than vLLM 0.20.2, or of models that only they run, planted into the reference; see ``kvgate.faults``.
 
 One is not planted, but recognised: what it puts into the cached map serves nobody, so all else stays as it is.
 """
@@ -6,16 +6,12 @@ One is not planted, but recognised: what it puts into the cached map serves nobo
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from itertools import count
 
 from attrs import evolve
 
 from kvgate.difference import Divergence
 from kvgate.lockstep import Lockstep
 from kvreference.answers import Hit
-from kvreference.cached_map import CachedMap, Content
-from kvreference.content import Prefix
-from kvreference.events import Stored
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Schedule, Transferred
@@ -23,7 +19,6 @@ from kvreference.population import Request
 from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import Retention, Sparse
 from kvreference.settings import Settings
-from kvreference.tables import content_up_to
 
 
 class MaskOmitsLookAhead(Manager):
@@ -46,62 +41,6 @@ class _WithoutLookAhead:
 
     def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
         return self._retention.boundaries(start_tokens, end_tokens, prompt_tokens)
-
-
-class KeyOfSlots(Manager):
-    """A compressed block is known by as many leading tokens as it and all before it have slots."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.pool.cached = _KeysOfSlots(settings)
-
-    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
-        told = len(self._events)
-        super()._register(request, tokens, now)
-        fresh = self._events[told:]
-        self._events[told:] = [self._counted(request, each) if isinstance(each, Stored) else each for each in fresh]
-
-    def _counted(self, request: Request, event: Stored) -> Stored:
-        """The event with slots for tokens."""
-        group = self.geometry.groups[event.group]
-        if group.compress_ratio == 1:
-            return event
-        slots = group.block_size_tokens // group.compress_ratio
-        number = request.number
-        first = next(i for i in count() if self.content(number, event.group, i) == event.contents[0])
-        end = first + len(event.contents)
-        ends = ((i + 1) * slots for i in range(first - 1, end))
-        own = [content_up_to(self.geometry, event.group, self.prefixes[number], tokens) for tokens in ends if tokens]
-        contents, parent = (own[1:], own[0]) if first else (own, None)
-        return evolve(
-            event,
-            contents=tuple(contents),
-            parent=parent,
-            tokens=tuple(request.tokens[first * slots : end * slots]),
-            block_size_tokens=slots,
-            extra_keys=tuple(request.keys.of_block(i * slots, (i + 1) * slots) for i in range(first, end)),
-        )
-
-
-class _KeysOfSlots(CachedMap):
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings.blocks)
-        self._ratios = [group.compress_ratio for group in settings.geometry.groups]
-
-    def _key(self, content: Content) -> Content:
-        group, prefix = content
-        tokens = prefix.tokens // self._ratios[group]
-        shorter: Prefix | None = prefix
-        while shorter is not None and shorter.tokens > tokens:
-            shorter = shorter.parent
-        assert shorter is not None, "a prefix has all shorter ones"
-        return group, shorter
-
-    def register(self, content: Content, block: int) -> None:
-        super().register(self._key(content), block)
-
-    def find(self, content: Content) -> int | None:
-        return super().find(self._key(content))
 
 
 class SecondGroupUncut(Manager):

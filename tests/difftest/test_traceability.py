@@ -215,6 +215,10 @@ DANGLING: list[tuple[Callable[[Sources], Sources], str]] = [
         f"the finding 099-strange names {UNKNOWN}, which is no guarantee",
     ),
     (
+        lambda sources: evolve(sources, corpus={"strange": frozenset((UNKNOWN,))}),
+        f"the defect strange of the corpus names {UNKNOWN}, which is no guarantee",
+    ),
+    (
         lambda sources: evolve(sources, exemptions=[Exemption("proof", (UNKNOWN,), BECAUSE)]),
         f"the exemption from proof names {UNKNOWN}, which is no guarantee",
     ),

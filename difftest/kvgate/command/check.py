@@ -217,7 +217,7 @@ def make_writable(directory: Path) -> None:
         raise UsageError(f"--report {directory}: cannot be written: {error.strerror}") from error
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, option: str = "--time-budget") -> float:
     """Seconds from ``90``, ``90s``, ``5m`` or ``2h``.
 
     Raises:
@@ -225,5 +225,5 @@ def parse_duration(text: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text)
     if match is None or float(match[1]) == 0:
-        raise UsageError(f"--time-budget {text}: not a time; write, for example, 60s, 5m or 2h")
+        raise UsageError(f"{option} {text}: not a time; write, for example, 60s, 5m or 2h")
     return float(match[1]) * {None: 1, "s": 1, "m": 60, "h": 3600}[match[2]]

@@ -21,6 +21,15 @@ def corpus(
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and run nothing.")] = False,
     as_page: Annotated[bool, typer.Option("--page", help="Print the page of the corpus, in Markdown.")] = False,
+    draw_seconds: Annotated[
+        float,
+        typer.Option(
+            "--draw-seconds",
+            metavar="S",
+            min=0.0,
+            help="Also draw cases from seeds on the same groups, for S seconds each, and say how soon they find it.",
+        ),
+    ] = 0.0,
     output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
 ) -> None:
     """Run reported defects of published block managers as cases, and say what catches each, and how soon.
@@ -39,6 +48,8 @@ def corpus(
 
       kvgate corpus 9 21 --format json
 
+      kvgate corpus --draw-seconds 20
+
       kvgate corpus --list
     """
     from kvgate.command.progress import progress_line
@@ -54,7 +65,7 @@ def corpus(
     interrupted = False
     with progress_line() as line:
         try:
-            for result in run(bugs, line.say):
+            for result in run(bugs, line.say, draw_seconds=draw_seconds):
                 results.append(result)
         except KeyboardInterrupt:
             interrupted = True

@@ -58,6 +58,10 @@ Shards: TypeAlias = Annotated[
 ShardOperations: TypeAlias = Annotated[
     int, typer.Option("--shard-operations", metavar="N", min=1, help="How many operations a shard has at least.")
 ]
+ShardTimeout: TypeAlias = Annotated[
+    str,
+    typer.Option("--shard-timeout", metavar="TIME", help="End a worker that takes longer for a shard, such as 20m."),
+]
 Twice: TypeAlias = Annotated[
     int, typer.Option("--twice", metavar="PERCENT", min=0, max=100, help="How many cases are run a second time.")
 ]
@@ -82,6 +86,7 @@ def fuzz(
     time_budget: TimeBudget = None,
     shards: Shards = None,
     shard_operations: ShardOperations = 20_000,
+    shard_timeout: ShardTimeout = "1h",
     twice: Twice = 5,
     monitors_only: MonitorsOnly = False,
     output: OutputFormat = Format.TEXT,
@@ -111,6 +116,7 @@ def fuzz(
     from kvgate.profiles import models_named
 
     seconds = None if time_budget is None else parse_duration(time_budget)
+    shard_seconds_max = parse_duration(shard_timeout, "--shard-timeout")
     folder = RunFolder(resume or out)
     if resume is None:
         plan = FuzzPlan(
@@ -126,7 +132,7 @@ def fuzz(
         )
         models_named(plan.models)
         folder.create(plan)
-    verdict, given_up = _session(folder, jobs, ray, seconds)
+    verdict, given_up = _session(folder, jobs, ray, seconds, shard_seconds_max)
     _publish(verdict, folder, output)
     for shard, why in sorted(given_up.items()):
         typer.echo(f"kvgate: shard {shard} ended its worker three times: {why}", err=True)
@@ -141,7 +147,7 @@ def _from_anywhere(model: str) -> str:
 
 
 def _session(
-    folder: RunFolder, jobs: int | None, ray: str | None, seconds: float | None
+    folder: RunFolder, jobs: int | None, ray: str | None, seconds: float | None, shard_seconds_max: float
 ) -> tuple[Verdict, dict[int, str]]:
     """Go on with a run; returns what all its shards say by now, and those that nobody could run."""
     from kvgate.command.progress import progress_line
@@ -154,7 +160,8 @@ def _session(
         line.say("starting workers …")
         workers = _workers(plan, jobs, ray)
         try:
-            run = Run(plan, folder, merged, workers, seconds, lambda progress: line.say(_told(progress, plan)))
+            say = line.say
+            run = Run(plan, folder, merged, workers, seconds, lambda told: say(_told(told, plan)), shard_seconds_max)
             ended = run.run()
         finally:
             workers.stop()
@@ -175,11 +182,15 @@ def _workers(plan: FuzzPlan, jobs: int | None, ray: str | None) -> Workers:
 
 def _told(progress: Progress, plan: FuzzPlan) -> str:
     """One line: how far it is."""
+    from kvgate.reports.wording import counted
+
     of = "" if plan.shards is None else f" of {plan.shards:,}"
-    lost = f", {progress.lost} workers lost" if progress.lost else ""
+    lost = f", {counted(progress.lost, 'worker')} lost" if progress.lost else ""
+    if not progress.shards:
+        return f"workers load the system and run their first shards{lost} …"
     return (
         f"{progress.shards:,}{of} shards, {progress.operations:,} operations, "
-        f"{progress.operations_per_second:,.0f} a second, {progress.found} divergences{lost}"
+        f"{progress.operations_per_second:,.0f} a second, {counted(progress.found, 'divergence')}{lost}"
     )
 
 

@@ -1,7 +1,7 @@
-"""One system of the corpus in a process of its own: ``python -m kvgate.corpus SYSTEM BUG:TRIAL…``.
+"""One system of the corpus in a process of its own: ``python -m kvgate.corpus SYSTEM SECONDS BUG:TRIAL…``.
 
 A process has one vLLM for good, and some systems change it. Each result is a line on standard output, as soon as it is
-there. It ends with 3 if the system cannot be had, as ``kvgate`` does.
+there. Cases are drawn for so many seconds a trial. It ends with 3 if the system cannot be had, as ``kvgate`` does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvgate.systems import Loaded, load_system
 
 def main(arguments: Sequence[str]) -> int:
     """Load the system and run the trials; the exit code."""
-    system, *places = arguments
+    system, seconds, *places = arguments
     loaded: dict[str, Loaded] = {}
 
     def load(name: str) -> Loaded:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         load(system)
         for place in places:
             bug, _, trial = place.partition(":")
-            print(written(attempt(BUGS[bug], int(trial), load)), flush=True)
+            print(written(attempt(BUGS[bug], int(trial), load, float(seconds))), flush=True)
     except (SystemUnavailableError, UsageError) as error:
         print(f"kvgate: {error}", file=sys.stderr)
         return 3

@@ -13,6 +13,7 @@ from attrs import Attribute, evolve, field, frozen
 from attrs.validators import deep_iterable, in_, matches_re, min_len
 
 from kvgate.corpus.scenario import Scenario
+from kvgate.difference import Difference
 from kvgate.mutants.mutant import Mutant
 from kvreference.statements import STATEMENTS
 
@@ -70,6 +71,10 @@ class Trial:
     def _says_why(self, _attribute: Attribute[str], why: str) -> None:
         if bool(self.mutants) != bool(why):
             raise ValueError("a mutant needs a reason, and a reason is there for a mutant")
+
+    def expects(self, difference: Difference) -> bool:
+        """Whether this is what must be seen."""
+        return difference.statement in self.statements and self.words in difference.got
 
     @property
     def control(self) -> Control:

@@ -50,7 +50,7 @@ class Played:
 def play(scenario: Scenario, loaded: Loaded) -> Played:
     """Build a system, let everything happen to it, end all requests, and judge."""
     built = _engine(scenario, loaded.name) if isinstance(scenario, Engines) else _blocks(scenario, loaded)
-    lockstep, actions, close = built
+    explains, actions, close = built
     started = time.monotonic()
     divergences: Iterable[Divergence] = ()
     performed = 0
@@ -63,12 +63,12 @@ def play(scenario: Scenario, loaded: Loaded) -> Played:
     else:
         divergences = close()
     seconds = time.monotonic() - started
-    return Played(tuple(Told(each, explain(each, lockstep)) for each in divergences), performed, seconds)
+    return Played(tuple(Told(each, explains(each)) for each in divergences), performed, seconds)
 
 
 Perform = Callable[[], Divergence | None]
-Built = tuple[Lockstep, Iterable[Perform], Callable[[], Iterable[Divergence]]]
-"""What judges, what is to be performed, and how it ends."""
+Built = tuple[Callable[[Divergence], str | None], Iterable[Perform], Callable[[], Iterable[Divergence]]]
+"""What tells findings, what is to be performed, and how it ends."""
 
 
 def _blocks(scenario: Blocks, loaded: Loaded) -> Built:
@@ -77,7 +77,8 @@ def _blocks(scenario: Blocks, loaded: Loaded) -> Built:
     def perform(operation: Operation | Direct) -> Divergence | None:
         return _direct(lockstep, operation) if isinstance(operation, Direct) else lockstep.perform(operation)
 
-    return lockstep, [partial(perform, operation) for operation in scenario.operations], lockstep.close
+    explains = partial(explain, lockstep=lockstep)
+    return explains, [partial(perform, operation) for operation in scenario.operations], lockstep.close
 
 
 def _direct(lockstep: Lockstep, call: Direct) -> Divergence | None:
@@ -90,12 +91,14 @@ def _direct(lockstep: Lockstep, call: Direct) -> Divergence | None:
 
 
 def _engine(scenario: Engines, name: str) -> Built:
+    from kvgate.scheduling import known
     from kvgate.scheduling.engine import Engine
 
     if name not in SUBJECTS:
         raise UsageError(f"no engine is built around {name!r}: give one of {', '.join(SUBJECTS)}")
     engine = Engine(scenario.settings, scenario.stage, name, scenario.with_reference)
-    return engine.lockstep, [partial(engine.perform, each) for each in scenario.operations], engine.close
+    explains = partial(known.explain, engine=engine)
+    return explains, [partial(engine.perform, each) for each in scenario.operations], engine.close
 
 
 def first_news(played: Played) -> Iterator[str]:

@@ -16,34 +16,40 @@ Say = Callable[[str], None]
 ERROR_CHARACTERS_MAX = 500
 
 
-def places(bugs: Sequence[Bug]) -> Mapping[str, list[tuple[Bug, int]]]:
-    """The trials of ``bugs`` by system."""
+def places(bugs: Sequence[Bug], only: Sequence[str] = ()) -> Mapping[str, list[tuple[Bug, int]]]:
+    """The trials of ``bugs`` by system; those of some systems ``only``, if any are given."""
     found: dict[str, list[tuple[Bug, int]]] = {}
     for bug in bugs:
         for index, trial in enumerate(bug.trials):
+            if only and trial.system not in only:
+                continue
             found.setdefault(trial.system, []).append((bug, index))
     return found
 
 
-def run(bugs: Sequence[Bug], say: Say = lambda _text: None) -> Iterator[Result]:
-    """Every trial of ``bugs``, system by system, as it is there."""
-    by_system = places(bugs)
+def run(
+    bugs: Sequence[Bug], say: Say = lambda _text: None, only: Sequence[str] = (), draw_seconds: float = 0.0
+) -> Iterator[Result]:
+    """Every trial of ``bugs``, system by system, as it is there; those of some systems ``only``, if any are given.
+
+    Cases are drawn for so many seconds a trial, too.
+    """
+    by_system = places(bugs, only)
     for number, (system, trials) in enumerate(by_system.items()):
         say(f"system {number + 1} of {len(by_system)}: {system} …")
-        for done, result in enumerate(_run_apart(system, trials), start=1):
+        for done, result in enumerate(_run_apart(system, trials, draw_seconds), start=1):
             say(f"system {number + 1} of {len(by_system)}: {system}, {done} of {len(trials)} trials")
             yield result
 
 
-def _run_apart(system: str, trials: Sequence[tuple[Bug, int]]) -> Iterator[Result]:
+def _run_apart(system: str, trials: Sequence[tuple[Bug, int]], draw_seconds: float) -> Iterator[Result]:
     """The results of one process; what it does not answer was not run."""
     asked = {f"{bug.id}:{index}": (bug, index) for bug, index in trials}
     with tempfile.TemporaryDirectory() as scratch:
         errors = Path(scratch, "errors")
         with errors.open("wb") as said:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "kvgate.corpus", system, *asked], stdout=subprocess.PIPE, stderr=said, text=True
-            )
+            command = [sys.executable, "-m", "kvgate.corpus", system, str(draw_seconds), *asked]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True)
             try:
                 assert process.stdout is not None, "it was asked for"
                 for line in process.stdout:

@@ -6,14 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import asdict
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from kvgate.corpus.bug import Bug
 from kvgate.corpus.running import state_of
 from kvgate.corpus.trying import Result, State
 
-COLUMNS = ("defect", "class", "code", "by", "guarantee", "operations", "seconds", "what the gate says")
+COLUMNS = ("defect", "class", "code", "by", "guarantee", "operations", "seconds", "drawn", "what the gate says")
 NUMBERS = ("operations", "seconds")
+WIDTH = 240
+"""How wide a line is where there is no terminal, in characters."""
 
 
 def rows(bug: Bug, results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
@@ -24,13 +27,20 @@ def rows(bug: Bug, results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
         name = f"{bug.number} {bug.id}"
         if result.state is State.CAUGHT:
             said = f"{result.says} (finding {result.finding})" if result.finding else result.says
-            figures = (str(result.operations), f"{result.seconds:.2f}")
+            figures = (str(result.operations), f"{result.seconds:.2f}", drawn(result))
             yield name, bug.kind.value, result.code, result.detector, result.statement, *figures, said
         else:
             told = f"{result.state.value.upper()}: {result.says}"
-            yield name, bug.kind.value, result.code, "", "", "", "", told
+            yield name, bug.kind.value, result.code, "", "", "", "", "", told
     if not bug.trials:
-        yield f"{bug.number} {bug.id}", bug.kind.value, "", "", "", "", "", f"NOT CAUGHT: {bug.not_caught}"
+        yield f"{bug.number} {bug.id}", bug.kind.value, "", "", "", "", "", "", f"NOT CAUGHT: {bug.not_caught}"
+
+
+def drawn(result: Result) -> str:
+    """How soon drawn cases found it: operations and seconds."""
+    if result.drawn == "found":
+        return f"{result.drawn_operations} in {result.drawn_seconds:.1f} s"
+    return f"not in {result.drawn_seconds:.0f} s" if result.drawn else ""
 
 
 def summary(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
@@ -51,31 +61,33 @@ def summary(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
 
 
 def show(bugs: Sequence[Bug], results: Sequence[Result]) -> None:
-    """The table on a terminal, with the command for each defect."""
-    console = Console(width=200) if not Console().is_terminal else Console()
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for column in COLUMNS:
-        table.add_column(
-            column, justify="right" if column in NUMBERS else "left", overflow="fold", no_wrap=column in NUMBERS
-        )
+    """The table on a terminal, a line for each trial; what does not fit is cut, and whole in the other formats."""
+    console = Console(width=WIDTH) if not Console().is_terminal else Console()
+    table = Table(box=None, padding=(0, 1, 0, 0), expand=True)
+    for column in COLUMNS[:-1]:
+        table.add_column(column, justify="right" if column in NUMBERS else "left", no_wrap=True)
+    table.add_column(COLUMNS[-1], overflow="ellipsis", no_wrap=True, ratio=1)
     for bug in bugs:
         for row in rows(bug, results):
-            table.add_row(*row)
-    console.print(table, markup=False)
-    console.print(f"{summary(bugs, results)}. One of them again: kvgate corpus ID", markup=False)
+            table.add_row(*map(escape, row))
+    console.print(table)
+    console.print(f"{summary(bugs, results)}", markup=False)
+    console.print("one of them again: kvgate corpus ID; in full: --format json", markup=False)
 
 
 def markdown(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
     """The table for a page, with links and commands."""
     lines = [
-        "| # | defect | class | affected | code that was run | found by | guarantee | operations | seconds |",
-        "|--:|---|---|---|---|---|---|--:|--:|",
+        "| # | defect | class | affected | code that was run | found by | guarantee | operations | seconds | drawn |",
+        "|--:|---|---|---|---|---|---|--:|--:|--:|",
     ]
     for bug in bugs:
         lead = f"| {bug.number} | [{bug.id}](#{bug.id}) | {bug.kind.value} | {bug.affected}"
-        for _name, _kind, code, by, statement, operations, seconds, said in rows(bug, results):
+        for _name, _kind, code, by, statement, operations, seconds, by_chance, said in rows(bug, results):
             found = by or said.partition(":")[0].lower()
-            lines.append(f"{lead} | {code or 'none'} | {found} | {statement} | {operations} | {seconds} |")
+            lines.append(
+                f"{lead} | {code or 'none'} | {found} | {statement} | {operations} | {seconds} | {by_chance} |"
+            )
     return "\n".join(lines)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 
 from attrs import evolve, frozen
 
 from kvgate.corpus.bug import Bug, Trial
+from kvgate.corpus.drawing import draw_until_found, model_of
 from kvgate.corpus.play import Played, Told, first_news, line_of, play
 from kvgate.corpus.scenario import Scenario
-from kvgate.difference import Difference
 from kvgate.mutants.mutant import Mutant
 from kvgate.systems import Loaded
 
@@ -47,11 +47,23 @@ class Result:
     """What is different in the control, and that nothing was found there."""
     operations: int = 0
     seconds: float = 0.0
+    drawn: str = ""
+    """Whether cases drawn from seeds find it too: ``found``, ``not found``, or nothing where none were drawn."""
+    drawn_operations: int = 0
+    drawn_seconds: float = 0.0
 
 
-def attempt(bug: Bug, index: int, load: Load) -> Result:
-    """Run one trial and its control."""
-    return tried(bug.id, index, bug.trials[index], load)
+def attempt(bug: Bug, index: int, load: Load, draw_seconds: float = 0.0) -> Result:
+    """Run one trial and its control; and cases drawn from seeds, for so many seconds at most."""
+    trial = bug.trials[index]
+    result = tried(bug.id, index, trial, load)
+    if draw_seconds <= 0 or result.state is not State.CAUGHT or model_of(trial) is None:
+        return result
+    with _planted(trial.mutants):
+        drawn = draw_until_found(trial, load(trial.system), result.finding, draw_seconds)
+    if drawn is None:
+        return evolve(result, drawn="not found", drawn_seconds=draw_seconds)
+    return evolve(result, drawn="found", drawn_operations=drawn.operations, drawn_seconds=drawn.seconds)
 
 
 def tried(bug: str, index: int, trial: Trial, load: Load) -> Result:
@@ -85,10 +97,16 @@ def tried(bug: str, index: int, trial: Trial, load: Load) -> Result:
 
 
 def _played(scenario: Scenario, loaded: Loaded, mutants: Sequence[Mutant]) -> Played:
+    with _planted(mutants):
+        return play(scenario, loaded)
+
+
+@contextmanager
+def _planted(mutants: Sequence[Mutant]) -> Iterator[None]:
     with ExitStack() as planted:
         for mutant in mutants:
             planted.enter_context(mutant.applied())
-        return play(scenario, loaded)
+        yield
 
 
 def _caught(trial: Trial, played: Played) -> Told | str:
@@ -97,14 +115,10 @@ def _caught(trial: Trial, played: Played) -> Told | str:
     A planted fault is caught by what nothing else explains. Published code may show a declared finding: that is it.
     """
     told = played.news if trial.mutants else [*played.news, *played.told]
-    wanted = [each for each in told if _is_expected(trial, each.divergence.difference)]
+    wanted = [each for each in told if trial.expects(each.divergence.difference)]
     if wanted:
         return wanted[0]
     expected = " or ".join(trial.statements) + (f" ({trial.words})" if trial.words else "")
     if told:
         return f"{expected} was expected to be violated, and something else was: {line_of(told[0].divergence)}"
     return f"{expected} was expected to be violated, and nothing was found"
-
-
-def _is_expected(trial: Trial, difference: Difference) -> bool:
-    return difference.statement in trial.statements and trial.words in difference.got

@@ -91,6 +91,11 @@ class RayWorkers:
         self._deaths = 0
         return Answered(shard, answer)
 
+    def end(self, shard: int) -> None:
+        for actor in self._actors:
+            if actor.shard == shard:
+                self._ray.kill(actor.handle)
+
     def pids(self) -> list[int]:
         return [int(pid) for pid in self._ray.get([actor.handle.pid.remote() for actor in self._actors])]
 

@@ -16,10 +16,13 @@ from kvgate.fuzzing.plan import SHARDS_MAX, FuzzPlan
 from kvgate.fuzzing.results import understood
 from kvgate.fuzzing.serving import UNUSABLE, Task, failure_in
 from kvgate.fuzzing.workers import Answered, Lost, Workers
+from kvgate.reports.wording import counted
 
 ATTEMPTS_MAX = 3
 """How often a shard is begun, if whoever runs it dies each time."""
 WAIT_SECONDS = 0.5
+SHARD_SECONDS_MAX = 3600.0
+"""How long a shard may take, unless told otherwise: then its worker is ended, for it may never come back."""
 
 
 @frozen
@@ -46,11 +49,14 @@ class Run:
     workers: Workers
     seconds: float | None = None
     report: Callable[[Progress], None] = lambda _progress: None
+    shard_seconds_max: float = SHARD_SECONDS_MAX
     given_up: dict[int, str] = field(factory=dict)
     """Shards that nobody could run to their end, and why."""
     _again: deque[int] = field(factory=deque)
     _attempts: Counter[int] = field(factory=Counter)
-    _running: set[int] = field(factory=set)
+    _running: dict[int, float] = field(factory=dict)
+    """Shards, and since when."""
+    _overdue: set[int] = field(factory=set)
     _lost: int = 0
 
     def run(self) -> str:
@@ -67,15 +73,14 @@ class Run:
                     break
                 for event in self.workers.wait(WAIT_SECONDS):
                     self._take(event)
-                lasted = time.monotonic() - started
-                rate = (self.merged.operations - before) / max(lasted, 1e-9)
-                self.report(
-                    Progress(len(self.merged.shards), self.merged.operations, self.merged.kinds, self._lost, rate)
-                )
+                self._end_overdue()
+                rate = (self.merged.operations - before) / max(time.monotonic() - started, 1e-9)
+                done, operations, found = len(self.merged.shards), self.merged.operations, self.merged.kinds
+                self.report(Progress(done, operations, found, self._lost, rate))
         except KeyboardInterrupt:
             return "interrupted"
         if self.given_up:
-            return f"{len(self.given_up)} shards lost"
+            return f"{counted(len(self.given_up), 'shard')} lost"
         return "completed" if in_time else "time budget"
 
     def _to_do(self) -> Iterator[int]:
@@ -90,18 +95,28 @@ class Run:
         return self._again.popleft() if self._again else next(shards, None)
 
     def _begin(self, shard: int) -> None:
-        self._running.add(shard)
+        self._running[shard] = time.monotonic()
         self._attempts[shard] += 1
         self.workers.begin(Task(shard, self.merged.known()))
 
+    def _end_overdue(self) -> None:
+        """End whoever runs a shard for too long; that is heard of as of any other death."""
+        for shard, since in self._running.items():
+            if time.monotonic() - since > self.shard_seconds_max and shard not in self._overdue:
+                self._overdue.add(shard)
+                self.workers.end(shard)
+
     def _take(self, event: Answered | Lost) -> None:
-        self._running.discard(event.shard)
+        self._running.pop(event.shard, None)
+        overdue = event.shard in self._overdue
+        self._overdue.discard(event.shard)
         if isinstance(event, Lost):
             self._lost += 1
             if self._attempts[event.shard] < ATTEMPTS_MAX:
                 self._again.append(event.shard)
             else:
-                self.given_up[event.shard] = event.why
+                too_long = f"it took longer than {self.shard_seconds_max:g} s"
+                self.given_up[event.shard] = too_long if overdue else event.why
             return
         failure = failure_in(event.reply)
         if failure is None:

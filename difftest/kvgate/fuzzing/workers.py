@@ -50,6 +50,10 @@ class Workers(Protocol):
         """What has come in, after at most so many seconds."""
         ...
 
+    def end(self, shard: int) -> None:
+        """Kill whoever runs a shard."""
+        ...
+
     def pids(self) -> list[int]:
         """The processes of the workers, as far as they are known."""
         ...
@@ -126,6 +130,11 @@ class LocalWorkers:
         self._workers[self._workers.index(worker)] = self._started()
         worker.pipe.close()
         return () if worker.shard is None else (Lost(worker.shard, _how(code)),)
+
+    def end(self, shard: int) -> None:
+        for worker in self._workers:
+            if worker.shard == shard:
+                worker.process.kill()
 
     def pids(self) -> list[int]:
         return [worker.process.pid for worker in self._workers]

@@ -31,6 +31,9 @@ def draw_engine_case(model: Model, preset: str, seed: str, stage: Stage | None =
     settings = generator.settings(draw)
     drawn = _stage(generator, settings, draw)
     drawn = drawn if stage is None else stage
+    if settings.geometry.state_block_tokens is not None:
+        # vLLM keeps states at block ends for prefix caching alone.
+        settings = evolve(settings, caches=True)
     if drawn.asynchronous and not _drafts_ahead(settings):
         settings = evolve(settings, drafts_max=0)
     operations = tuple(_operation(generator, settings, drawn, draw) for _ in range(STEPS))

@@ -12,7 +12,7 @@ failed, vLLM keeps what the reference gives up. From there on the monitors judge
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from typing import Any, NoReturn
@@ -133,9 +133,9 @@ class Engine:
             self.perform(Collect())
         if self.found:
             return [self.found]
-        if not self.nodes.lost & set(self.nodes.under_way()):
+        if not self.followed.population.alive:
             return self.lockstep.close()
-        # What never ends must not be ended by the gate: it is judged as it is.
+        # What does not end by itself must not be ended by the gate: it is judged as it is.
         return [
             Divergence(len(self.lockstep.performed), None, monitor.name, difference)
             for monitor in self.lockstep.monitors
@@ -282,6 +282,7 @@ class Engine:
             self._follow(Dispatch(), self.subject.copies(output))
         self.memory.dispatched()
         scheduled = {number_in(name): tokens for name, tokens in output.num_scheduled_tokens.items()}
+        self._check_grammars(scheduled)
         spoilt = spoilt_by(self.nodes, self.scheduler, scheduled)
         sampled = self._answer([number for number in scheduled if number not in spoilt], replies)
         self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, spoilt))
@@ -359,6 +360,13 @@ class Engine:
             sampled[number] = [*request.drafts[:accepted], token]
             self._follow(Sample(number, accepted, token, min(proposed, self.settings.drafts_max)), Done())
         return sampled
+
+    def _check_grammars(self, scheduled: Iterable[int]) -> None:
+        """Nobody computes whose grammar is not there: its answer would follow nothing."""
+        early = sorted(self.progress.grammars.intersection(scheduled))
+        if early:
+            expected = "waits until its grammar is compiled"
+            self._stop("scheduler", Difference("KV-SYS-02", f"request {early[0]}", expected, "is scheduled before"))
 
     def _check_books(self) -> None:
         """What the scheduler knows of every request is what the operations say."""

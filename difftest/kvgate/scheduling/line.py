@@ -59,7 +59,7 @@ class Line:
         urgent = serve.priority if serve is not None and self.stage.by_priority else 0
         grammar = serve is not None and serve.structured
         undecided = serve is not None and self.stage.connector and serve.undecided > 0
-        self._waiting.append(_Waits(number, (urgent, number), grammar, grammar, undecided))
+        self._waiting.append(_Waits(number, (urgent, number), grammar, grammar or undecided, undecided))
 
     def compiled(self, number: int) -> None:
         """The grammar of a request is compiled."""
@@ -97,7 +97,6 @@ class Line:
         passed = [each for each in self._waiting[: self._waiting.index(came)] if not (each.aside or came.aside)]
         if self.stage.by_priority:
             passed = [each for each in self._waiting if each.rank < came.rank and not each.aside]
-        passed = [each for each in passed if not each.undecided]
         if loads:
             came.aside = True
         else:

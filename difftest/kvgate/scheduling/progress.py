@@ -50,10 +50,21 @@ class ProgressMonitor:
         self._limits[number] = limit_tokens
         if structured:
             self.grammars.add(number)
-        # Whoever waits may have to wait for it too.
         for other in self._patience:
-            self._patience[other] += self._steps_alone(number) * (len(self._patience) + 1)
+            if self._may_pass(number, other):
+                self._patience[other] += self._steps_alone(number)
         self.forget()
+
+    def _may_pass(self, number: int, other: int) -> bool:
+        """Whether a request that came just now may be served before another: it is more urgent, or set aside first.
+
+        Those that were set aside are looked at first once they are ready.
+        """
+        set_aside = number in self.grammars or number in self.nodes.offers
+        requests = [self.scheduler.requests.get(self.followed.name_of(each)) for each in (number, other)]
+        if not self.stage.by_priority or None in requests:
+            return set_aside
+        return bool(requests[0].priority < requests[1].priority)
 
     def observe(self, scheduled: Mapping[int, int], answered: int, in_flight: int) -> Difference | None:
         """After a step with so many tokens for each that was ``scheduled``, in which ``answered`` requests got one."""

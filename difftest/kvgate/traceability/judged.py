@@ -18,7 +18,7 @@ from kvgate.explorer.scheduler_world import SchedulerWorld
 from kvgate.explorer.tiny_models import MODELS
 from kvgate.fuzzing import twice
 from kvgate.monitors import ghost, leak, slots, work
-from kvgate.scheduling import engine, progress
+from kvgate.scheduling import batch, ends, engine, line, progress
 from kvreference import snapshot
 from kvreference.settings import Settings
 
@@ -30,7 +30,9 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = MappingProxyType(
         "ghost": (ghost, slots),
         "leak": (leak,),
         "work": (work,),
-        "scheduler": (engine,),
+        "scheduler": (engine, ends),
+        "batch": (batch,),
+        "line": (line,),
         "progress": (progress,),
         "twice": (twice,),
     }

@@ -32,6 +32,8 @@ class Links:
     mutants: tuple[str, ...]
     """Mutants of vLLM that violate it, those that nobody can tell from vLLM apart."""
     findings: tuple[str, ...]
+    corpus: tuple[str, ...]
+    """Reported defects that the gate catches by it."""
     bugs: tuple[tuple[str, Anchor], ...]
     """The chapter and the public thread."""
 
@@ -44,7 +46,7 @@ class Links:
             "monitor": self.monitors,
             "test": self.tests,
             "planted fault": (*self.mutants, *self.designs, *self.refuted),
-            "known bug": (*self.findings, *self.bugs),
+            "known bug": (*self.findings, *self.corpus, *self.bugs),
         }[kind]
 
 
@@ -67,6 +69,7 @@ def _links(sources: Sources, statement: str) -> Links:
         tests=naming(sources.tests),
         mutants=tuple(each.name for each in sources.mutants if each.statement == statement and not each.equivalent),
         findings=tuple(each.slug for each in sources.findings if statement in each.statements),
+        corpus=naming(sources.corpus),
         bugs=tuple((chapter, thread) for chapter, thread, named in bugs_in(sources) if statement in named),
     )
 

@@ -20,7 +20,8 @@ is missing or leads nowhere, and when an exemption is not needed any more.
 From each guarantee to what names it: the chapter that states it; the proofs, with how far they reach (**P** for all
 sizes, **B** within a bound); the tiny models in which the explorer judges it in every state, and the designs that break
 it and that the explorer refutes; the detectors of the gate; the tests that name it; the mutants of vLLM that violate
-it, each of which `kvgate mutants` must kill; findings and public bugs. A link does not say that all of a guarantee is
+it, each of which `kvgate mutants` must kill; findings, reported defects that `kvgate corpus` catches by it, and public
+bugs. A link does not say that all of a guarantee is
 covered: how much the proofs leave over is told in the chapters.
 """
 
@@ -48,7 +49,7 @@ def _overview(sources: Sources, found: Mapping[str, Links]) -> Iterator[str]:
             ", ".join(each.monitors) or "none",
             str(len(each.tests)),
             str(broken),
-            str(len(each.findings) + len(each.bugs)),
+            str(len(each.findings) + len(each.corpus) + len(each.bugs)),
         )
         yield f"| {' | '.join(cells)} |"
     yield ""
@@ -90,6 +91,7 @@ def _lines(sources: Sources, each: Links) -> Iterator[tuple[str, Sequence[str]]]
     yield "tests", [f"[{_short(file)}](../{file}): {', '.join(_code(p[2] for p in parts))}" for file, parts in by_file]
     yield "mutants", [f"`{mutant}`" for mutant in each.mutants]
     yield "findings", [f"[{slug[:3]}](../difftest/findings/{slug}/README.md)" for slug in each.findings]
+    yield "caught in the corpus", [f"[{bug}](../difftest/corpus/README.md#{bug})" for bug in each.corpus]
     yield (
         "known bugs",
         [f"[{thread.text}]({thread.target}) ([{file[:2]}]({file}#known-bugs))" for file, thread in each.bugs],

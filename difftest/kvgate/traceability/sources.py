@@ -10,8 +10,10 @@ from types import MappingProxyType
 
 from attrs import frozen
 
+from kvgate.corpus.register import BUGS
 from kvgate.explorer.designs import DESIGNS, Design
 from kvgate.mutants.mutant import Mutant
+from kvgate.mutants.scheduler.zoo import ZOO as OF_SCHEDULERS
 from kvgate.mutants.zoo import ZOO
 from kvgate.traceability.exemptions import EXEMPTIONS, Exemption
 from kvgate.traceability.judged import STATEMENT, explored, watched
@@ -65,6 +67,8 @@ class Sources:
     refuted: Mapping[str, str]
     """Design that z3 refutes to the guarantee that it violates."""
     findings: Sequence[Finding]
+    corpus: Mapping[str, frozenset[str]]
+    """Reported defect, as a case of the corpus, to the guarantees that the gate sees violated."""
     exemptions: Sequence[Exemption] = EXEMPTIONS
 
 
@@ -78,10 +82,11 @@ def read(root: Path = HOME.parent) -> Sources:
         explored=explored(),
         watched=watched(),
         tests=MappingProxyType(dict(_tests(root))),
-        mutants=ZOO,
+        mutants=(*ZOO, *OF_SCHEDULERS),
         designs=DESIGNS,
         refuted=MappingProxyType({name: each.statement for name, each in REFUTED.items()}),
         findings=list(findings_in((root / "difftest" / "findings" / "README.md").read_text(encoding="utf-8"))),
+        corpus={bug.id: frozenset(trial.statements[0] for trial in bug.trials) for bug in BUGS.values()},
     )
 
 

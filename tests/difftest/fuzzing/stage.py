@@ -42,6 +42,7 @@ class Scripted:
         self.jobs = jobs
         self.script = script
         self.begun: list[Task] = []
+        self.ended: list[int] = []
         self.stopped = False
         self._running: list[int] = []
 
@@ -58,6 +59,9 @@ class Scripted:
         attempt = sum(task.shard == shard for task in self.begun)
         reply = self.script(shard, attempt)
         return [Lost(shard, "killed by SIGKILL") if reply is None else Answered(shard, reply)]
+
+    def end(self, shard: int) -> None:
+        self.ended.append(shard)
 
     def pids(self) -> list[int]:
         return []

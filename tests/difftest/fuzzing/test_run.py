@@ -49,7 +49,7 @@ def test_a_lost_shard_is_run_again(tmp_path: Path) -> None:
 def test_a_shard_that_kills_is_given_up(tmp_path: Path) -> None:
     """Goal: a run ends though a shard cannot be run, and says so. Method: shard 2 kills whoever runs it."""
     run, ended = _run(tmp_path, Scripted(2, lambda shard, n: None if shard == 2 else answered(shard, n)))
-    assert "1 shards lost" == ended
+    assert "1 shard lost" == ended
     assert {2: "killed by SIGKILL"} == run.given_up
     assert {0, 1, 3, 4, 5} == run.merged.shards
     again, ended = _run(tmp_path, Scripted(2, answered))

@@ -84,3 +84,18 @@ def test_workers_that_die_at_once_end_the_run(tmp_path: Path) -> None:
             Run(plan, folder, merge(()), workers).run()
     finally:
         workers.stop()
+
+
+def test_a_worker_that_hangs_is_ended(tmp_path: Path) -> None:
+    """Goal: no shard holds a run for ever. Method: a system that sleeps when it is built, and little patience."""
+    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(600)\n")
+    plan = evolve(PLAN, preloads=(str(tmp_path / "sleeps.py"),), shards=1)
+    folder = RunFolder(tmp_path / "run")
+    folder.create(plan)
+    workers = LocalWorkers(manifest(plan), 1)
+    run = Run(plan, folder, merge(()), workers, shard_seconds_max=0.1)
+    try:
+        ended = run.run()
+    finally:
+        workers.stop()
+    assert ("1 shard lost", {0: "it took longer than 0.1 s"}) == (ended, run.given_up)

@@ -14,6 +14,7 @@ pytest.importorskip("vllm")
 
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.engine import Engine
+from kvgate.scheduling.line import Line
 from kvgate.scheduling.operations import Abort, GrammarReady, Lost, Operation, Transferred
 from kvgate.scheduling.waiting import Reason
 from kvreference.geometry import Geometry, Group
@@ -112,19 +113,28 @@ def test_who_waits_for_what_is_data() -> None:
 # As others were broken
 
 
+def look_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is next is judged by another monitor, which sees some of this a step before anybody waits in vain."""
+    monkeypatch.setattr(Line, "end", lambda *_: None)
+    monkeypatch.setattr(Line, "observe", lambda *_: None)
+
+
 def ignores_the_skipped(original: Any, scheduler: Any) -> Any:
     """As in vllm-project/vllm-ascend#10559: what is in the second queue is never looked at again."""
-    del original
-    return scheduler.waiting or None
+    skipped, scheduler.skipped_waiting = scheduler.skipped_waiting, type(scheduler.skipped_waiting)()
+    output = original(scheduler)
+    scheduler.skipped_waiting.extend(skipped)
+    return output
 
 
 def counts_the_parked(original: Any, scheduler: Any) -> Any:
-    """As in vllm-project/vllm#53130: whoever was parked counts for the limit of those that run, and for good."""
-    parked = scheduler.__dict__.setdefault("parked", set())
+    """As in vllm-project/vllm#53130: whoever was parked once takes a place among those that run, and for good."""
+    parked = scheduler.__dict__.setdefault("ever_parked", set())
     parked |= {each.request_id for each in scheduler.skipped_waiting}
-    if len(scheduler.running) + len(parked) >= scheduler.max_num_running_reqs and not scheduler.skipped_waiting:
-        scheduler.max_num_running_reqs = len(scheduler.running)
-    return original(scheduler)
+    places, scheduler.max_num_running_reqs = scheduler.max_num_running_reqs, 4 - min(4, len(parked))
+    output = original(scheduler)
+    scheduler.max_num_running_reqs = places
+    return output
 
 
 def forgets_the_last_token(original: Any, scheduler: Any, request: Any) -> None:
@@ -144,7 +154,7 @@ LOADS_ALL = (serve(0, 64, external_tokens=64, loads=True), *steps(1), Transferre
 PARKED = tuple(serve(number, 100, external_tokens=64, loads=True) for number in range(4))
 BROKEN: dict[str, tuple[str, Any, Stage, tuple[Operation, ...], set[str]]] = {
     "a queue that nobody looks at": (
-        "_select_waiting_queue_for_scheduling",
+        "schedule",
         ignores_the_skipped,
         Stage(),
         (serve(0, 40, structured=True), *steps(2), GrammarReady(0), *steps(4)),
@@ -183,29 +193,35 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [] == undeclared(Engine(full(200), stage), operations)
     original = getattr(Scheduler, method)
     monkeypatch.setattr(Scheduler, method, lambda *all_of_them: replacement(original, *all_of_them))
+    look_away(monkeypatch)
     found = run(Engine(full(200), stage, with_reference=False), operations)
     assert found[0].difference.statement in statements
 
 
 def test_whoever_is_passed_over_for_good_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are answered in every step, so nothing stands still; the bound is what everybody alive needs.
+    """Others are answered in every step, so nothing stands still; the bound is what everybody alive needs."""
+    from vllm.v1.core.sched.scheduler import Scheduler
 
-    The scheduler is broken such that one request is put behind whoever else waits, whenever it is its turn.
-    """
-    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    original = Scheduler.schedule
 
-    original = KVCacheManager.allocate_slots
+    def passes_over_the_first(scheduler: Any) -> Any:
+        first = [each for each in scheduler.waiting if each.request_id.endswith("-0")]
+        scheduler.waiting.remove_requests(first)
+        output = original(scheduler)
+        for each in first:
+            scheduler.waiting.add_request(each)
+        return output
 
-    def refuses_the_first(manager: Any, request: Any, *others: Any, **more: Any) -> Any:
-        return None if request.request_id.endswith("-0") else original(manager, request, *others, **more)
-
-    stage, others = Stage(by_priority=True), 30
-    operations: list[Operation] = [serve(0, 16, answers=1, priority=1)]
-    for number in range(1, others):
-        operations += [serve(number, 16, answers=2, priority=0), *steps(3)]
-    assert [] == undeclared(Engine(full(100), stage), operations)
-    monkeypatch.setattr(KVCacheManager, "allocate_slots", refuses_the_first)
-    engine = Engine(full(100, full_sequence_must_fit=False), stage, with_reference=False)
-    (found,) = run(engine, operations)
-    assert ("progress", "KV-LIVE-0") == (found.detector, found.difference.statement[:-1])
-    assert "request 0 waits" in found.difference.got
+    operations: list[Operation] = [serve(0, 16, answers=1)]
+    for number in range(1, 40):
+        operations += [serve(number, 16, answers=2), *steps(2)]
+    assert [] == undeclared(Engine(full(100), Stage()), operations)
+    monkeypatch.setattr(Scheduler, "schedule", passes_over_the_first)
+    look_away(monkeypatch)
+    (found,) = run(Engine(full(100), Stage(), with_reference=False), operations)
+    assert ("progress", "KV-LIVE-02", "request 0") == (
+        found.detector,
+        found.difference.statement,
+        found.difference.subject,
+    )
+    assert "request 0 waits for nobody" in found.difference.got

@@ -136,7 +136,7 @@ BUGS = (
                 _TIGHT,
                 ("KV-SYS-01",),
                 (blocks.gates_cap_in_every_count,),
-                words="Cannot get 4 free blocks",
+                words="free blocks from the pool",
                 why_mutant="0.20.2 caps at the gate alone; the cap is put back everywhere",
             ),
         ),

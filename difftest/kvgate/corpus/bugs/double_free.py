@@ -82,7 +82,7 @@ BUGS = (
             Trial(
                 "stock",
                 _JUNK,
-                ("KV-INV-01", "KV-INV-02", "KV-INV-03"),
+                ("KV-INV-01",),
                 otherwise=Control("releases guarded", "stock", _JUNK, (blocks.release_guarded,)),
             ),
         ),

@@ -64,7 +64,7 @@ BUGS = (
             Trial(
                 "stock",
                 _NEVER_LET_IN,
-                ("KV-LIVE-01", "KV-LIVE-03"),
+                ("KV-LIVE-03", "KV-LIVE-01"),
                 (admission_gate.gate_ignores_the_window,),
                 why_mutant="the same, seen by what comes of it: nobody is let in",
             ),
@@ -81,7 +81,7 @@ BUGS = (
             Trial(
                 "stock",
                 _oversize(9),
-                ("KV-LIVE-01", "KV-LIVE-03"),
+                ("KV-LIVE-03", "KV-LIVE-01"),
                 otherwise=Control("a pool in which it fits", "stock", _oversize(16)),
             ),
         ),

@@ -178,8 +178,8 @@ BUGS = (
                 _REPLAY,
                 ("KV-OP-15",),
                 (reachable.replay_boundary_without_look_ahead,),
-                why_mutant="no release was found that has it, and of states only windows are retained by the plug-in: the "
-                "same boundary is chosen for them",
+                why_mutant="no release was found that has it, and of states only windows are retained by the plug-in: "
+                "the same boundary is chosen for them",
             ),
         ),
     ),
@@ -205,8 +205,8 @@ BUGS = (
                 _ALL_FLAGGED,
                 ("KV-OP-01",),
                 (hits.no_group_is_flagged,),
-                why_mutant="which group is flagged is told by code that needs a model's layers; the mutant leaves out the "
-                "flag, and vLLM-Ascend's own coordinator does the rest",
+                why_mutant="which group is flagged is told by code that needs a model's layers; the mutant leaves "
+                "out the flag, and vLLM-Ascend's own coordinator does the rest",
             ),
         ),
     ),
@@ -221,10 +221,10 @@ BUGS = (
             Trial(
                 "retention",
                 _UNITS,
-                ("KV-OP-15", "KV-SYS-01"),
+                ("KV-OP-15",),
                 (reachable.alignment_of_the_last_group,),
-                why_mutant="vLLM-Ascend 0.20.2rc1 retains nothing, and 0.23 does not run on a CPU; the plug-in retains, and "
-                "is given the window's unit",
+                why_mutant="vLLM-Ascend 0.20.2rc1 retains nothing, and 0.23 does not run on a CPU; the plug-in "
+                "retains, and is given the window's unit",
             ),
         ),
     ),

@@ -34,7 +34,7 @@ def gate_is_not_asked(original: Any, self: Any, *arguments: Any, **named: Any) -
     self.scheduler_reserve_full_isl = False
 
 
-@breaks(f"{_SCHEDULER}.__init__", violates="KV-MEM-02", needs=("drafts", "eagle"))
+@breaks(f"{_SCHEDULER}.__init__", violates="KV-OP-05", needs=("drafts", "eagle"))
 def no_slots_for_drafts(original: Any, self: Any, *arguments: Any, **named: Any) -> None:
     """Nobody asks for the slots that draft layers write ahead."""
     original(self, *arguments, **named)
@@ -47,19 +47,19 @@ def drafts_in_the_first_chunk(original: Any, *arguments: Any) -> Any:
     return call(original, _DRAFTS_IN_THE_FIRST_CHUNK, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-02")
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03")
 def hit_counts_one_less(original: Any, *arguments: Any) -> Any:
     """Of a hit one token less counts as computed."""
     return call(original, _HIT_COUNTS_ONE_LESS, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-02")
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-OP-05")
 def hit_is_computed_again(original: Any, *arguments: Any) -> Any:
     """Behind a hit as many tokens are asked for as if there were none."""
     return call(original, _HIT_IS_COMPUTED_AGAIN, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.schedule", violates="KV-MEM-01")
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-OP-05")
 def hit_is_not_held(original: Any, *arguments: Any) -> Any:
     """The tokens of a hit count as computed, and its blocks are not passed on."""
     return call(original, _HIT_IS_NOT_TOUCHED, *arguments)

@@ -41,7 +41,7 @@ def ends_one_token_early(original: Any, request: Any, max_model_len: int) -> boo
     return bool(original(request, max_model_len - 1))
 
 
-@breaks(f"{_SCHEDULER}.update_draft_token_ids", violates="KV-SYS-02", needs=("drafts",))
+@breaks(f"{_SCHEDULER}.update_draft_token_ids", violates="KV-SYS-03", needs=("drafts",))
 def drafts_go_to_the_next(original: Any, self: Any, draft_token_ids: Any) -> None:
     """The drafts of each request are given to the one behind it."""
     tokens = draft_token_ids.draft_token_ids

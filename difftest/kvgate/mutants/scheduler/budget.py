@@ -29,7 +29,7 @@ def waiting_cost_one_token(original: Any, *arguments: Any) -> Any:
     return call(original, _WAITING_COST_ONE, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-01")
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-OP-05")
 def chunk_without_limit(original: Any, *arguments: Any) -> Any:
     """Whoever is let in computes its whole prompt, whatever is left of the budget."""
     return call(original, _CHUNK_WITHOUT_LIMIT, *arguments)

@@ -35,25 +35,25 @@ def end_is_not_told(original: Any, *arguments: Any, **named: Any) -> Any:
     return call(original, _NOBODY_IS_TOLD, *arguments, **named)
 
 
-@breaks(f"{_SCHEDULER}.update_from_output", violates="KV-LEAK-01")
+@breaks(f"{_SCHEDULER}.update_from_output", violates="KV-SYS-02")
 def ended_still_runs(original: Any, *arguments: Any) -> Any:
     """A request that ended stays among those that run."""
     return call(original, _ENDED_STILL_RUNS, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.finish_requests", violates="KV-LEAK-01")
+@breaks(f"{_SCHEDULER}.finish_requests", violates="KV-SYS-02")
 def aborted_still_runs(original: Any, *arguments: Any) -> Any:
     """A request that is aborted while it runs stays among those that run."""
     return call(original, _ENDED_STILL_RUNS, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.finish_requests", violates="KV-SYS-01")
+@breaks(f"{_SCHEDULER}.finish_requests", violates="KV-SYS-02")
 def aborted_still_waits(original: Any, *arguments: Any) -> Any:
     """A request that is aborted while it waits stays in the queue."""
     return call(original, _ABORTED_STILL_WAITS, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.finish_requests", violates="KV-LEAK-01")
+@breaks(f"{_SCHEDULER}.finish_requests", violates="KV-SYS-02")
 def aborted_stays_aside(original: Any, *arguments: Any) -> Any:
     """A request that is aborted while it is set aside stays there."""
     return call(original, _ABORTED_STILL_SKIPPED, *arguments)

@@ -9,7 +9,7 @@ from kvgate.mutants.mutant import breaks
 _PROMOTE = "vllm.v1.core.sched.scheduler:Scheduler._try_promote_blocked_waiting_request"
 
 
-@breaks(_PROMOTE, violates="KV-SYS-02")
+@breaks(_PROMOTE, violates="KV-SYS-01")
 def runs_before_its_grammar(original: Any, self: Any, request: Any) -> bool:
     """A request whose answer follows a grammar runs before the grammar is compiled."""
     if request.status.name == "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR":
@@ -18,7 +18,7 @@ def runs_before_its_grammar(original: Any, self: Any, request: Any) -> bool:
     return bool(original(self, request))
 
 
-@breaks(_PROMOTE, violates="KV-LIVE-03")
+@breaks(_PROMOTE, violates="KV-LIVE-01")
 def grammar_is_never_noticed(original: Any, self: Any, request: Any) -> bool:
     """A request whose grammar is compiled goes on to wait for it."""
     if request.status.name == "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR":

@@ -11,7 +11,7 @@ _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 _FCFS = "vllm.v1.core.sched.request_queue:FCFSRequestQueue"
 
 _WHILE_ANYBODY_WAITS = Ask("self.waiting", "self.skipped_waiting", instead="self.waiting and token_budget > 0")
-_BLOCKED_HEAD_BLOCKS_ALL = Put("step_skipped_waiting.prepend_request", "break")
+_BLOCKED_HEAD_BLOCKS_ALL = Put("request_queue.pop_request", "break")
 _SKIPPED_ARE_FORGOTTEN = Put("self.skipped_waiting.prepend_requests")
 
 
@@ -57,7 +57,7 @@ def blocked_head_blocks_all(original: Any, *arguments: Any) -> Any:
     return call(original, _BLOCKED_HEAD_BLOCKS_ALL, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.schedule", violates="KV-LIVE-03")
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-LIVE-01")
 def skipped_are_forgotten(original: Any, *arguments: Any) -> Any:
     """Who is set aside is in no queue any more."""
     return call(original, _SKIPPED_ARE_FORGOTTEN, *arguments)

@@ -38,7 +38,7 @@ def freed_while_it_loads(original: Any, self: Any, request: Any, delay_free_bloc
     return original(self, request, False)
 
 
-@breaks(f"{_SCHEDULER}._try_promote_blocked_waiting_request", violates="KV-MEM-01")
+@breaks(f"{_SCHEDULER}._try_promote_blocked_waiting_request", violates="KV-OP-25")
 def runs_before_it_is_loaded(original: Any, self: Any, request: Any) -> bool:
     """A request runs before its load is over."""
     if request.status.name == "WAITING_FOR_REMOTE_KVS":
@@ -46,25 +46,25 @@ def runs_before_it_is_loaded(original: Any, self: Any, request: Any) -> bool:
     return bool(original(self, request))
 
 
-@breaks(f"{_SCHEDULER}._handle_invalid_blocks", violates="KV-MEM-01")
+@breaks(f"{_SCHEDULER}._handle_invalid_blocks", violates="KV-SYS-02")
 def failed_load_counts(_original: Any, *_arguments: Any) -> set[str]:
     """Blocks whose load failed count as loaded."""
     return set()
 
 
-@breaks("vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots", violates="KV-OP-24")
+@breaks("vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots", violates="KV-OP-10")
 def cached_before_it_is_loaded(original: Any, *arguments: Any, **named: Any) -> Any:
     """Blocks that are still loading are offered to others."""
     return original(*arguments, **(named | {"delay_cache_blocks": False}))
 
 
-@breaks(f"{_SCHEDULER}._update_waiting_for_remote_kv", violates="KV-LIVE-03")
+@breaks(f"{_SCHEDULER}._update_waiting_for_remote_kv", violates="KV-SYS-01")
 def fully_loaded_computes_nothing(original: Any, *arguments: Any) -> Any:
     """A request of which everything was loaded has no token left to compute, and is never answered."""
     return call(original, _LAST_TOKEN_IS_NOT_COMPUTED, *arguments)
 
 
-@breaks(f"{_SCHEDULER}._update_waiting_for_remote_kv", violates="KV-OP-24")
+@breaks(f"{_SCHEDULER}._update_waiting_for_remote_kv", violates="KV-SYS-02")
 def loaded_is_not_cached(original: Any, *arguments: Any) -> Any:
     """What was loaded is not offered to others."""
     return call(original, _NOT_CACHED_WHEN_LOADED, *arguments)

@@ -97,13 +97,6 @@ def resume(recording: Recording, divergence: Divergence | None) -> Resume | None
     last = recording.frames[-1]
     if last.reference is None or last.index != divergence.step:
         return None
-    if isinstance(operation, (LookUp, Admit)):
-        ours, theirs = hit_tokens_of(last.reference.answer), hit_tokens_of(last.system.answer)
-        if ours == theirs and difference.statement not in _ABOUT_HITS:
-            return None
-        before = recording.frames[-2].system if len(recording.frames) > 1 else None
-        reference = _replayed(recording, len(recording.operations) - 1)
-        return reference and _Table(*reference, operation.request, before).shown(ours, theirs, _served(last))
     if difference.subject.startswith(_ABOUT_CONTENT) and last.reference.snapshot is not None:
         block = int(difference.subject.removeprefix(_ABOUT_CONTENT))
         tables = last.reference.snapshot.tables
@@ -111,6 +104,14 @@ def resume(recording: Recording, divergence: Divergence | None) -> Resume | None
         reference = _replayed(recording, len(recording.operations))
         if holder is not None and reference is not None:
             return _Table(*reference, holder, last.system).later()
+        return None
+    if isinstance(operation, (LookUp, Admit)):
+        ours, theirs = hit_tokens_of(last.reference.answer), hit_tokens_of(last.system.answer)
+        if ours == theirs and difference.statement not in _ABOUT_HITS:
+            return None
+        before = recording.frames[-2].system if len(recording.frames) > 1 else None
+        reference = _replayed(recording, len(recording.operations) - 1)
+        return reference and _Table(*reference, operation.request, before).shown(ours, theirs, _served(last))
     return None
 
 

@@ -1,0 +1,92 @@
+"""``kvgate corpus``.
+
+Goal: the exit code and every format say what became of the defects. Method: results made up, and the register as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kvgate.corpus import running
+from kvgate.corpus.register import BUGS
+from kvgate.corpus.trying import Result, State
+
+from .stage import Ended
+
+Kvgate = Callable[..., Ended]
+OVERSIZE = BUGS["oversize-request-blocks-queue"]
+
+
+@pytest.fixture
+def became(monkeypatch: pytest.MonkeyPatch) -> Callable[[State], None]:
+    """What becomes of every trial."""
+
+    def of_all(state: State) -> None:
+        def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
+            del bugs, say, draw_seconds
+            yield Result(
+                OVERSIZE.id, 0, state, "stock", "0.20.2", "progress", "KV-LIVE-03", says="[it] waits", operations=4
+            )
+
+        monkeypatch.setattr(running, "run", run)
+
+    return of_all
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "told"),
+    [
+        (State.CAUGHT, 0, "1 of 1 defects caught"),
+        (State.NOT_CAUGHT, 1, "1 not caught that should be"),
+        (State.NOT_RUN, 4, "1 not run"),
+    ],
+)
+def test_the_exit_code_says_what_became_of_them(
+    kvgate: Kvgate, became: Callable[[State], None], state: State, code: int, told: str
+) -> None:
+    """Goal: a script can rely on it. Method: each state."""
+    became(state)
+    ended = kvgate("corpus", "21")
+    assert code == ended.code
+    assert told in ended.out
+    assert "[it] waits" in ended.out
+
+
+def test_as_json(kvgate: Kvgate, became: Callable[[State], None]) -> None:
+    """Goal: programs get everything. Method: read it."""
+    became(State.CAUGHT)
+    document = json.loads(kvgate("corpus", OVERSIZE.id, "--format", "json").out)
+    (record,) = document["defects"]
+    assert ("kvgate-corpus", 1) == (document["format"], document["version"])
+    assert (OVERSIZE.link, "caught", f"kvgate corpus {OVERSIZE.id}") == (
+        record["link"],
+        record["state"],
+        record["command"],
+    )
+    assert "KV-LIVE-03" == record["trials"][0]["statement"]
+
+
+def test_as_a_page(kvgate: Kvgate, became: Callable[[State], None]) -> None:
+    """Goal: the page in difftest/corpus can be made anew. Method: make one of a defect."""
+    became(State.CAUGHT)
+    text = kvgate("corpus", "21", "--page").out
+    assert text.startswith("# The corpus\n")
+    assert f"| 21 | [{OVERSIZE.id}](#{OVERSIZE.id}) |" in text
+    assert "`kvgate corpus oversize-request-blocks-queue`" in text
+
+
+def test_the_list_runs_nothing(kvgate: Kvgate) -> None:
+    """Goal: one sees what there is at once. Method: ask for it."""
+    ended = kvgate("corpus", "--list")
+    assert (0, len(BUGS)) == (ended.code, len(ended.out.splitlines()))
+    assert "21 oversize-request-blocks-queue (hang; stock; vllm#35570): A request" in ended.out
+
+
+def test_an_unknown_defect_is_refused(kvgate: Kvgate) -> None:
+    """Goal: a slip of the pen is not silence. Method: a name that there is not."""
+    ended = kvgate("corpus", "nothing")
+    assert 2 == ended.code
+    assert "kvgate corpus --list" in ended.err

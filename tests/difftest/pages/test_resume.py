@@ -1,0 +1,131 @@
+"""What a hit needs.
+
+Goal: the table says at every boundary what the reference's sentence asks for, and beside it what the system has; what
+follows is said in a sentence. Method: a look-up that looks wrong, a cache that lost something, a foreign hit, and a hit
+that ends inside a block; each against needs worked out by hand.
+"""
+
+from __future__ import annotations
+
+from kvgate.adapters.reference import Reference
+from kvgate.reports.page.recording import record
+from kvgate.reports.page.resume import Boundary, Resume, Stretch, resume
+from kvgate.runner import Bench
+from kvreference.answers import Hit
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import Admit, Arrive, LookUp, Run
+from kvreference.population import Request
+from kvreference.prefix_cache import no_hit
+from kvreference.settings import Settings
+
+from .stage import BY_ANOTHER, ENDED, FULL, PROMPT, TWICE, ForgetsTheWindow, HitsNothing, KeepsABlock, ServesOthers
+
+from .stage import case_of, recorded  # isort: skip
+
+
+def shown(factory: type[Reference], operations: object, settings: Settings | None = None) -> Resume:
+    """The table of what a faulty system diverges with."""
+    given = (settings,) if settings is not None else ()
+    recording, found = recorded(factory, operations, *given)  # type: ignore[arg-type]
+    table = resume(recording, found.divergence)
+    assert table is not None
+    return table
+
+
+def stretches(boundary: Boundary) -> list[tuple[Stretch, ...]]:
+    return [need.stretches for need in boundary.needs]
+
+
+def test_a_look_up_that_looks_wrong() -> None:
+    """Everything is cached on both sides, and the system does not see it."""
+    table = shown(HitsNothing, TWICE)
+    assert (1, 12, False, 0) == (table.request, table.tokens, table.is_later, table.left_out)
+    assert ("full, 4 tokens a block", "sliding window, 4 tokens a block, window 6") == table.groups
+    eight, four, nothing = table.boundaries
+    assert (8, 4, 0) == (eight.tokens, four.tokens, nothing.tokens)
+    # A window of six tokens reaches back to token 3: its first block is read for a resume at 8, too.
+    assert [(Stretch(0, 1, True, True),), (Stretch(0, 1, True, True),)] == stretches(eight)
+    assert [(), ()] == stretches(nothing)
+    assert [(True, False), (False, False), (False, True)] == [(b.is_expected, b.is_got) for b in table.boundaries]
+    assert "Everything that token 8 needs is cached on both sides: the system's look-up misses it." == table.conclusion
+
+
+def test_a_cache_that_lost_something() -> None:
+    """What differs is the content of a block, and what is told is what a later request could use."""
+    table = shown(ForgetsTheWindow, TWICE, Settings(Geometry((Group("full", 4),) * 2), blocks=24))
+    assert (0, True) == (table.request, table.is_later)
+    assert "It would resume at token 8 on both sides: what differs is not needed there." == table.conclusion
+    longer = (Arrive(0, (Run(0, 13),)), *TWICE[1:])
+
+    class ForgetsTheThird(Reference):
+        """The block that a resume at token 12 reads."""
+
+        def apply(self, operation):  # type: ignore[no-untyped-def]
+            answer = super().apply(operation)
+            if isinstance(operation, Admit):
+                self.pool.evict(self.tables[0][0].blocks[2])
+            return answer
+
+    table = shown(ForgetsTheThird, longer, FULL)
+    assert "It should resume at token 12; with what the system has cached, it resumes at token 8." == table.conclusion
+    assert [(Stretch(0, 1, True, True), Stretch(2, 2, True, False))] == stretches(table.boundaries[0])
+
+
+def test_a_foreign_hit() -> None:
+    """The system serves what is not cached for this request, and the page says from whom it is."""
+    table = shown(ServesOthers, BY_ANOTHER, FULL)
+    expected = (
+        "To resume at token 4, block 0 of group 0 is not cached. The system serves it all the same, from block 1, "
+        "which holds the first 4 tokens of request 0, group 0."
+    )
+    assert expected == table.conclusion
+    eight, four, nothing = table.boundaries
+    assert [(Stretch(0, 0, False, False),)] == stretches(four)
+    assert (False, True, True) == (eight.is_got, four.is_got, nothing.is_expected)
+
+
+def test_a_hit_inside_a_block() -> None:
+    """The beginning of the block is needed, and is no block of its own."""
+
+    class WholeBlocksAlone(Reference):
+        """No hit at all, where one would end inside a block."""
+
+        def _hit(self, request: Request) -> Hit:
+            hit = super()._hit(request)
+            return no_hit(self.geometry) if hit.partials else hit
+
+    settings = Settings(Geometry((Group("full", 8, unit_tokens=4),)), blocks=12)
+    table = shown(
+        WholeBlocksAlone, (Arrive(0, (Run(0, 13),)), Admit(0, 64), Arrive(1, (Run(0, 13),)), LookUp(1)), settings
+    )
+    twelve = table.boundaries[0]
+    assert (12, True) == (twelve.tokens, twelve.is_expected)
+    assert [(Stretch(0, 0, True, True), Stretch(1, 1, True, True, is_beginning=True))] == stretches(twelve)
+
+
+def test_look_ahead_may_reach_too_far() -> None:
+    """Then it is said so, and no block is named."""
+    settings = Settings(Geometry((Group("full", 4, lookahead=True),)), blocks=12)
+    table = shown(HitsNothing, TWICE, settings)
+    eight, four, _ = table.boundaries
+    assert (True, False) == (eight.needs[0].reaches_last_token, four.needs[0].reaches_last_token)
+    assert four.is_expected
+
+
+def test_only_what_is_about_hits_has_a_table() -> None:
+    """A leak has none, an agreement has none, and what the reference cannot follow has none."""
+    recording, found = recorded(KeepsABlock, ENDED)
+    assert resume(recording, found.divergence) is None
+    assert resume(record(Bench(Reference, ("lockstep",)), case_of(TWICE)), None) is None
+
+
+def test_the_table_is_bounded() -> None:
+    """The longest boundaries, and always those of both sides."""
+    table = shown(
+        HitsNothing,
+        (Arrive(0, (Run(0, 100),)), Admit(0, 128), Arrive(1, (*PROMPT, Run(500, 88))), LookUp(1)),
+        Settings(FULL.geometry, blocks=60, chunk_tokens=128),
+    )
+    tokens = [boundary.tokens for boundary in table.boundaries]
+    assert ([96, 92], [60, 12, 0]) == (tokens[:2], tokens[-3:])
+    assert 25 - len(tokens) == table.left_out

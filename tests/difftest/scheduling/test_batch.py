@@ -1,0 +1,115 @@
+"""The worker's batch.
+
+Goal: whatever a worker would know wrong is seen, and nothing else. Method: steps told by hand, as they are due, and
+with one thing changed.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvgate.difference import Difference
+from kvgate.scheduling.batch import Batch, Due, Told
+
+NEW = Told(8, 0, ((1, 2), (3, 4)), whole=True, new=True)
+DUE = Due(8, 0, ((1, 2), (3, 4)))
+MORE = Told(1, 8, ((5,), (6,)), whole=False, new=False)
+MORE_DUE = Due(1, 8, ((1, 2, 5), (3, 4, 6)))
+
+
+def told(first: Told = NEW, due: Due = DUE, batch: Batch | None = None) -> Difference | None:
+    """What is found in one step of one request."""
+    return (batch or Batch(64, 4)).step({7: first}, {7: due}, ())
+
+
+def second(then: Told = MORE, due: Due = MORE_DUE) -> Difference | None:
+    """What is found in a second step."""
+    batch = Batch(64, 4)
+    assert told(batch=batch) is None
+    return told(then, due, batch)
+
+
+def subject(found: Difference | None) -> str:
+    """What differs."""
+    assert found is not None
+    assert "KV-SYS-03" == found.statement
+    return found.subject
+
+
+def test_what_is_told_is_what_is_due() -> None:
+    """A new request; then further blocks, or none."""
+    assert told() is None
+    assert second() is None
+    assert second(evolve(MORE, blocks=None), Due(1, 8, DUE.table)) is None
+
+
+def test_blocks_are_put_together() -> None:
+    """Further ones behind those that are known; all of them anew for who comes back."""
+    batch = Batch(64, 4)
+    assert told(batch=batch) is None
+    assert told(MORE, MORE_DUE, batch) is None
+    assert ((1, 2, 5), (3, 4, 6)) == batch.tables(7)
+    back = Told(9, 0, ((9,), (8,)), whole=True, new=False)
+    assert told(back, Due(9, 0, ((9,), (8,))), batch) is None
+    assert ((9,), (8,)) == batch.tables(7)
+
+
+def test_blocks_behind_the_window_do_not_matter() -> None:
+    """Where the table has null blocks, the worker may name what was there."""
+    assert second(due=Due(1, 8, ((1, 2, 5), (0, 4, 6)))) is None
+    assert "request 7, as the worker is told (blocks by group)" == subject(
+        second(due=Due(1, 8, ((0, 3, 5), (3, 4, 6))))
+    )
+
+
+def test_wrong_blocks_are_seen() -> None:
+    """Too few, too many, of another group, or those of who came back behind those that it lost."""
+    where = "request 7, as the worker is told (blocks by group)"
+    assert where == subject(second(evolve(MORE, blocks=None)))
+    assert where == subject(second(evolve(MORE, blocks=((5, 9), (6,)))))
+    assert where == subject(second(evolve(MORE, blocks=((6,), (5,)))))
+    batch = Batch(64, 4)
+    assert told(batch=batch) is None
+    unflagged = Told(9, 0, ((9,), (8,)), whole=False, new=False)
+    assert where == subject(told(unflagged, Due(9, 0, ((9,), (8,))), batch))
+
+
+def test_wrong_tokens_are_seen() -> None:
+    """Where they begin, how many they are, which of them are drafts."""
+    where = "request 7, as the worker is told (start, tokens)"
+    assert where == subject(second(evolve(MORE, start=9)))
+    assert where == subject(second(evolve(MORE, tokens=2)))
+    drafted = evolve(MORE_DUE, drafts=(5, 6))
+    assert "request 7, as the worker is told (drafts)" == subject(second(due=drafted))
+    assert second(evolve(MORE, drafts=(5, 6)), drafted) is None
+    assert second(evolve(MORE, drafts=(5, 6))) is None
+
+
+def test_who_is_new_is_told_as_new() -> None:
+    """Once."""
+    assert "request 7, as the worker is told" == subject(told(evolve(NEW, new=False)))
+    assert "request 7, as the worker is told" == subject(second(evolve(MORE, new=True)))
+
+
+def test_exactly_who_computes_is_told() -> None:
+    """Nobody else, and nobody less."""
+    assert "requests of a step" == subject(Batch(64, 4).step({}, {7: DUE}, ()))
+    assert "requests of a step" == subject(Batch(64, 4).step({7: NEW}, {}, ()))
+
+
+def test_limits_are_kept() -> None:
+    """Of tokens and of requests."""
+    assert Batch(8, 1).step({7: NEW}, {7: DUE}, ()) is None
+    assert "tokens of a step" == subject(Batch(7, 1).step({7: NEW}, {7: DUE}, ()))
+    assert "requests of a step" == subject(Batch(64, 1).step({7: NEW, 8: NEW}, {7: DUE, 8: DUE}, ()))
+
+
+def test_whoever_ended_is_told() -> None:
+    """The worker forgets it; and what it was not told to forget is seen."""
+    batch = Batch(64, 4)
+    assert told(batch=batch) is None
+    assert batch.remembered([7]) is None
+    assert "what the worker is told of ends" == subject(batch.remembered([]))
+    assert batch.step({}, {}, [7]) is None
+    assert batch.remembered([]) is None
+    assert () == batch.tables(7)

@@ -1,0 +1,39 @@
+"""What becomes of answers.
+
+Goal: a request has the tokens that were said, and ends when it must. Method: answers by hand.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kvgate.scheduling.ends import Books, due, judge
+
+STOP = 99
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sampled", "expected"),
+    [
+        (5, [1], (6, False)),
+        (5, [1, 2, 3], (8, False)),
+        (5, [1, STOP, 3], (7, True)),
+        (5, [STOP], (6, True)),
+        (9, [1], (10, True)),
+        (9, [1, 2, STOP], (10, True)),
+        (8, [1, STOP], (10, True)),
+    ],
+)
+def test_what_is_due(tokens: int, sampled: list[int], expected: tuple[int, bool]) -> None:
+    """Up to the token that stops it, and to the longest that it may become: here ten tokens."""
+    assert expected == due(Books(tokens, 10), sampled, STOP)
+
+
+def test_another_length_or_another_end_is_found() -> None:
+    """By request."""
+    before, sampled = {3: Books(5, 10)}, {3: [1, 2]}
+    assert judge(before, sampled, STOP, [(3, 7, False)]) is None
+    found = judge(before, sampled, STOP, [(3, 8, False)])
+    assert found is not None
+    assert ("KV-SYS-02", "(7, False)", "(8, False)") == (found.statement, found.expected, found.got)
+    assert judge(before, sampled, STOP, [(3, 7, True)]) is not None

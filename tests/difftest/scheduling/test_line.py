@@ -1,0 +1,144 @@
+"""The line before a scheduler.
+
+Goal: whoever is passed over, left out, or preempted before its turn is seen; whoever may be passed is not. Method: the
+line told by hand what happens.
+"""
+
+from __future__ import annotations
+
+from kvgate.difference import Difference
+from kvgate.scheduling.case import Stage
+from kvgate.scheduling.line import Line
+from kvgate.scheduling.operations import Serve
+from kvreference.answers import Done, Granted, Hit, Refused
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import Abort, Admit, Arrive, Finish, LookUp, Preempt, Run
+from kvreference.population import Population
+from kvreference.settings import Settings
+
+SETTINGS = Settings(Geometry((Group("full", 16),)), blocks=40)
+LET_IN = Granted(0, ((1,),))
+LOADS = Granted(0, ((1,),), external_tokens=8, loads=True)
+
+
+class Told:
+    """A line, and the requests that stand in it."""
+
+    def __init__(
+        self, *requests: Serve, running_max: int = 8, by_priority: bool = False, connector: bool = True
+    ) -> None:
+        self.population = Population(SETTINGS)
+        self.line = Line(Stage(running_max, by_priority=by_priority, connector=connector), 64, may_split=True)
+        for request in requests:
+            self.population.settle(request.arrival, Done())
+            self.line.submitted(request.arrival.request, request)
+        self.line.begin()
+
+    def let_in(self, number: int, answer: Granted | Refused = LET_IN) -> Difference | None:
+        """A request is asked for."""
+        return self.line.observe(Admit(number, 8), answer)
+
+    def end(self, tokens: int = 8) -> Difference | None:
+        """The step has so many tokens."""
+        return self.line.end(tokens, self.population)
+
+
+def serve(number: int, priority: int = 0, structured: bool = False, undecided: int = 0) -> Serve:
+    """A request."""
+    arrival = Arrive(number, (Run(100 * number, 8),))
+    return Serve(arrival, priority=priority, structured=structured, undecided=undecided)
+
+
+def violated(found: Difference | None) -> str:
+    """What it violates, and what is expected."""
+    assert found is not None
+    return f"{found.statement}: {found.expected}"
+
+
+def test_first_come_first_served() -> None:
+    """In order nothing is found; the second before the first is."""
+    told = Told(serve(0), serve(1))
+    assert [None, None] == [told.let_in(0), told.let_in(1)]
+    assert "KV-LIVE-01: request 0 is let in first" == violated(Told(serve(0), serve(1)).let_in(1))
+
+
+def test_the_most_urgent_first() -> None:
+    """By priority, and of the same priority who came first."""
+    told = Told(serve(0, 2), serve(1, 1), serve(2, 1), by_priority=True)
+    assert [None, None, None] == [told.let_in(1), told.let_in(2), told.let_in(0)]
+    assert "KV-LIVE-01: request 1 is let in first" == violated(
+        Told(serve(0, 2), serve(1, 1), by_priority=True).let_in(0)
+    )
+
+
+def test_who_is_set_aside_may_be_passed() -> None:
+    """It loads, waits for its grammar, or its connector is undecided; and whoever comes back may pass others."""
+    told = Told(serve(0), serve(1))
+    assert [None, None] == [told.let_in(0, LOADS), told.let_in(1)]
+    assert Told(serve(0, structured=True), serve(1)).let_in(1) is None
+    assert Told(serve(0, undecided=1), serve(1)).let_in(1) is None
+    told = Told(serve(0), serve(1), serve(2, structured=True))
+    told.line.compiled(2)
+    assert told.let_in(2) is None
+
+
+def test_who_is_not_there_is_not_let_in() -> None:
+    """Nor preempted."""
+    assert "KV-LIVE-01: somebody who waits" == violated(Told(serve(0)).let_in(1))
+    assert "KV-LIVE-02: somebody who runs" == violated(Told(serve(0)).line.observe(Preempt(0), Done()))
+
+
+def test_the_last_is_preempted_and_is_first_in_line() -> None:
+    """The first before the last is a violation, unless all are at once."""
+    told = Told(serve(0), serve(1), serve(2))
+    assert [None, None] == [told.let_in(0), told.let_in(1)]
+    assert told.line.observe(Preempt(1), Done()) is None
+    assert "KV-LIVE-01: request 1 is let in first" == violated(told.let_in(2))
+    told = Told(serve(0), serve(1))
+    assert [None, None] == [told.let_in(0), told.let_in(1)]
+    assert "KV-LIVE-02: request 1 is preempted" == violated(told.line.observe(Preempt(0), Done()))
+    told = Told(serve(0), serve(1))
+    assert [None, None] == [told.let_in(0), told.let_in(1)]
+    told.line.resets = True
+    assert told.line.observe(Preempt(0), Done()) is None
+
+
+def test_the_least_urgent_is_preempted() -> None:
+    """By priority."""
+    told = Told(serve(0, 2), serve(1, 1), by_priority=True)
+    assert [None, None] == [told.let_in(1), told.let_in(0)]
+    assert "KV-LIVE-02: request 0 is preempted" == violated(told.line.observe(Preempt(1), Done()))
+
+
+def test_who_is_ready_is_asked_for() -> None:
+    """As long as there is room; not asked is left out."""
+    asked = "KV-LIVE-01: it is asked for"
+    assert asked == violated(Told(serve(0)).end())
+    told = Told(serve(0))
+    assert told.let_in(0) is None
+    assert told.end() is None
+    told = Told(serve(0))
+    assert told.line.observe(LookUp(0), Hit(0, ((),))) is None
+    assert told.end() is None
+
+
+def test_without_room_nobody_is_left_out() -> None:
+    """No tokens are left, no place, or somebody was refused or preempted; or its grammar is not compiled."""
+    assert Told(serve(0)).end(tokens=64) is None
+    told = Told(serve(0), serve(1), running_max=1)
+    assert [None, None] == [told.let_in(0), told.end()]
+    told = Told(serve(0), serve(1))
+    assert [None, None] == [told.let_in(0, Refused(0, gate=True)), told.end()]
+    assert Told(serve(0, structured=True)).end() is None
+    compiled = Told(serve(0, structured=True))
+    compiled.line.compiled(0)
+    assert compiled.end() is not None
+
+
+def test_who_ends_is_out_of_line() -> None:
+    """While it waits, and while it runs."""
+    told = Told(serve(0), serve(1), running_max=1)
+    assert told.line.observe(Abort(0), Done()) is None
+    assert [None, None] == [told.let_in(1), told.line.observe(Finish(1), Done())]
+    told.population.alive.clear()
+    assert told.end() is None

@@ -1,0 +1,157 @@
+"""The scheduler's zoo: what is said of its mutants, and that the gate kills every one of them.
+
+Goal: a scheduler that counts wrong, passes somebody over, or tells its worker something else than it did, is seen.
+Method: plant the mutants one by one in vLLM's scheduler, and drive it with drawn runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvgate.command.mutants import SCHEDULED
+from kvgate.hunt import chase, hunt
+from kvgate.levels import engine_bench
+from kvgate.models import MODELS, load
+from kvgate.mutants.mutant import Mutant, locate
+from kvgate.mutants.scheduler.edited import Ask, Put, call
+from kvgate.mutants.scheduler.zoo import ZOO
+from kvgate.mutants.zoo import ZOO as OF_BLOCK_MANAGERS
+from kvgate.scheduling.detectors import GATE
+from kvgate.scheduling.trials import EngineTrials
+from kvgate.systems import load_system
+
+OPERATIONS, SECONDS = 30_000, math.inf
+BASELINE_OPERATIONS = 3_000
+
+
+def test_there_are_enough() -> None:
+    """At least twenty, of different names, each broken in one sentence; and none has the name of another zoo's."""
+    assert len(ZOO) >= 20
+    names = [mutant.name for mutant in (*ZOO, *OF_BLOCK_MANAGERS)]
+    assert not [name for name, times in Counter(names).items() if times > 1]
+    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
+    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[a-z]+(-[a-z]+)+", mutant.name)]
+
+
+def test_all_say_what_they_violate() -> None:
+    """A guarantee; and those that name models, models that the hunt has."""
+    assert not [mutant.name for mutant in ZOO if mutant.statement is None]
+    hints = {name for mutant in ZOO for name in mutant.models or ()}
+    assert hints <= set(MODELS)
+    assert not [mutant.name for mutant in ZOO if mutant.models is not None and not {*SCHEDULED} & {*mutant.models}]
+
+
+def test_the_zoo_is_read_without_vllm() -> None:
+    """Listing it is fast."""
+    program = "import sys, kvgate.mutants.scheduler.zoo; print(*{'vllm', 'torch'} & set(sys.modules))"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "" == finished.stdout.strip()
+
+
+def trials() -> EngineTrials:
+    """Runs of vLLM's scheduler, with everybody who judges."""
+    pytest.importorskip("vllm")
+    return EngineTrials(engine_bench(load_system("stock").name, GATE))
+
+
+def test_without_a_mutant_nothing_is_found() -> None:
+    """The control of all that follows."""
+    assert chase(trials(), [load(name) for name in SCHEDULED], 0, BASELINE_OPERATIONS, SECONDS) is None
+
+
+@pytest.mark.parametrize("mutant", ZOO, ids=lambda mutant: mutant.name)
+def test_every_mutant_is_killed(mutant: Mutant) -> None:
+    """And undone."""
+    models = [load(name) for name in SCHEDULED]
+    prey = trials()
+    before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
+    kill = hunt(prey, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS).kills["gate"]
+    assert kill is not None, mutant.sentence
+    assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
+
+
+def test_a_kill_is_made_small() -> None:
+    """What is left shows the same, in a handful of operations of the engine."""
+    mutant = next(each for each in ZOO if each.name == "first-is-preempted")
+    kill = hunt(trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=120.0, minimises=True).kills[
+        "gate"
+    ]
+    assert kill is not None
+    assert kill.smallest is not None
+    assert "KV-LIVE-02" == kill.smallest.divergence.difference.statement
+    assert kill.operations_left is not None
+    assert 0 < kill.operations_left <= 12
+
+
+# A statement in the middle of a method
+
+
+class Counter10:
+    """Something to change."""
+
+    def up(self, least: int) -> list[int]:
+        found = []
+        number = 0
+        while number < 10:
+            number += 1
+            if number < least:
+                continue
+            found.append(number)
+        return found
+
+
+def edited(change: Any, least: int = 8) -> list[int]:
+    """What is counted with one statement changed."""
+    counted: list[int] = call(Counter10.up, change, Counter10(), least)
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (Put("number +=", "number += 2"), [8, 10]),
+        (Put("found", which=1), []),
+        (Put("continue"), list(range(1, 11))),
+        (Ask("least", instead="number != least"), [8]),
+    ],
+)
+def test_one_statement_is_changed(change: Any, expected: list[int]) -> None:
+    """Found by what it begins with, or by the names that its test reads; the method itself stays as it is."""
+    assert expected == edited(change)
+    assert expected == edited(change)
+    assert [8, 9, 10] == Counter10().up(8)
+
+
+def test_one_change_fits_several_methods() -> None:
+    """Each has its own place."""
+    change = Put("found", "found = [0]")
+    assert [0, 8, 9, 10] == edited(change)
+
+    class Other(Counter10):
+        def up(self, least: int) -> list[int]:
+            found = [least]
+            return found  # noqa: RET504
+
+    assert [0] == call(Other.up, change, Other(), 8)
+
+
+@pytest.mark.parametrize("change", [Put("absent"), Put("number +=", which=1), Ask("absent", instead="True")])
+def test_a_place_that_is_not_there_is_told(change: Any) -> None:
+    """A vLLM that has no such place is not called broken."""
+    with pytest.raises(LookupError, match=r"this vLLM has no such place in Counter10\.up"):
+        edited(change)
+
+
+def test_every_mutant_is_about_one_thing() -> None:
+    """Each is a function of few lines: whoever reads it sees what is broken."""
+    lines: Callable[[Mutant], int] = lambda mutant: len(inspect.getsource(mutant.broken).splitlines())  # noqa: E731
+    assert not [mutant.name for mutant in ZOO if lines(mutant) > 16]
