@@ -50,6 +50,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("model", models, ids=lambda model: model.name)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes seconds comes before what takes a minute: the specification, who judges by it, then the gate."""
+    order = {"test_specification": 0, "test_judges": 1}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
 @pytest.fixture(scope="session")
 def system(pytestconfig: pytest.Config) -> Loaded:
     """The system under test; without it nothing can be said, and nothing passes."""

@@ -11,7 +11,10 @@ from hypothesis.stateful import run_state_machine_as_test
 from kvgate.campaign import Campaign, Lane
 from kvgate.command.check import publish, verdict_of
 from kvgate.command.options import Format
+from kvgate.errors import UsageError
 from kvgate.generators import PRESETS
+from kvgate.level import Level, not_tested
+from kvgate.levels import prepare
 from kvgate.machine import machine_for
 from kvgate.models import Model
 from kvgate.profiles import PROFILES, models_named, plan
@@ -44,6 +47,38 @@ def test_no_divergence(
     if verdict.found:
         report: Path | None = pytestconfig.getoption("--report")
         publish(verdict, report, Format.TEXT, record=once_more(system, bench.detectors))
+        pytest.fail(capsys.readouterr().out, pytrace=False)
+    assert verdict.operations > 0
+
+
+def test_no_divergence_under_a_scheduler(
+    system: Loaded,
+    model: Model,
+    seconds: float | None,
+    pytestconfig: pytest.Config,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Goal: nor when vLLM's own scheduler decides. Method: seeded cases, a worker without a model, the same judges."""
+    try:
+        (prepared,) = prepare(
+            Level.SCHEDULER,
+            system,
+            [model],
+            pytestconfig.getoption("--profile"),
+            seed=pytestconfig.getoption("--seed"),
+            seconds=seconds,
+            monitors_only=pytestconfig.getoption("--monitors-only"),
+        )
+    except UsageError as error:
+        pytest.skip(str(error))
+    models = len(models_named(pytestconfig.getoption("--model")))
+    planned = evolve(prepared.plan, operations=prepared.plan.operations // models)
+    outcome = Campaign(prepared.trials, planned).run()
+    preloads = pytestconfig.getoption("--preload")
+    profile = pytestconfig.getoption("--profile")
+    verdict = verdict_of(system, profile, planned.seed, prepared.judges, outcome, preloads)
+    if verdict.found:
+        publish(verdict, pytestconfig.getoption("--report"), Format.TEXT, not_tested(Level.SCHEDULER))
         pytest.fail(capsys.readouterr().out, pytrace=False)
     assert verdict.operations > 0
 

@@ -1,4 +1,6 @@
-"""Faults of other releases than vLLM 0.20.2, or of models that only they run, planted into the reference; see ``kvgate.faults``.
+"""Faults of other releases than vLLM 0.20.2, and of what only some models show, planted into the reference.
+
+Those of vLLM 0.20.2 are in ``kvgate.faults``.
 
 One is not planted, but recognised: what it puts into the cached map serves nobody, so all else stays as it is.
 """

@@ -66,6 +66,9 @@ _WITHOUT_OPERATION = {
     "batch": "what a step tells the worker is compared with what was granted",
     "line": "it is judged who is let in, left out or preempted",
     "scheduler": "the scheduler's books are compared with what was done",
+    "batch": "what the scheduler tells the worker is compared with what was done",
+    "line": "it is judged who is next, and who loses its blocks to whom",
+    "ghost": "it is judged what the worker reads and writes",
 }
 """What is judged where no single operation is, by who judges."""
 _NOT_FOLLOWED = ("not legal here, so not performed", "the reference does not follow")
@@ -96,7 +99,7 @@ def tell(
             f"got: {printable(difference.got)}",
             f"smallest difference: {printable(difference.subject)}: {ours} | {theirs}",
             *_led_there(found, operations_max),
-            *_again(reproducer, system, preloads),
+            *_again(found, reproducer, system, preloads),
             *(() if page is None else (f"step by step, in a browser: {printable(str(page), 1000)}",)),
             *_circumstances(found, system, version),
         )
@@ -163,7 +166,9 @@ def _answered(case: Case) -> Iterator[tuple[Operation, Answer | None]]:
         yield (operation, None) if resolved is None else (resolved, reference.apply(resolved))
 
 
-def _again(reproducer: Path | None, system: str, preloads: Sequence[str]) -> tuple[str, ...]:
+def _again(found: Found, reproducer: Path | None, system: str, preloads: Sequence[str]) -> tuple[str, ...]:
+    if found.again is not None:
+        return "to see it again:", f"  {printable(found.again, 1000)}"
     if reproducer is None:
         return ("to see it again: no trace file was written",)
     return "to see it again:", f"  {command_to_replay(reproducer, system, preloads)}"

@@ -27,7 +27,6 @@ from kvgate.system import Factory
 
 BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", "native")
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
-_COMPRESSED = ("compressed+whole-slots", "compressed+whole-slots+mtp", "dsv4-flash-ascend-128+whole-slots")
 DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     "stock": tuple(name + suffix for name in GATED for suffix in ("", "+eagle")),
     "retention": (
@@ -35,8 +34,11 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
         *("gpt-oss-hybrid+retention=4+scratch", "gemma-hybrid+eagle+retention=2+scratch"),
         *("mixed-blocks+masked+scratch", "gpt-oss-hybrid+retention+scratch+pinned=2"),
     ),
-    "ascend": _COMPRESSED,
-    "ascend-retention": _COMPRESSED,
+    "ascend": ("compressed+whole-slots", "compressed+whole-slots+mtp"),
+    "ascend-retention": (
+        *("compressed+whole-slots", "compressed+eagle+whole-slots", "compressed+mtp+masked+scratch+whole-slots"),
+        "compressed+pinned=2+transfers+whole-slots",
+    ),
 }
 """Which models a system is checked with unless told otherwise."""
 ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"

@@ -21,6 +21,8 @@ class Found:
     """The id of the declared finding that explains it, or None."""
     answers: tuple[str, ...] = ()
     """The reference's answers in words, where the case alone does not say them: it followed the system's choices."""
+    again: str | None = None
+    """How to see it again, where ``kvgate replay`` is not how."""
     engine: EngineCase | None = None
     """At the scheduler's level, what was done to the engine; ``case`` is then what it asked of its block manager."""
 

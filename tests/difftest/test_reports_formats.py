@@ -43,7 +43,7 @@ AGREEING = Verdict(
     version="0.20.2",
     profile="exact",
     seed=7,
-    detectors=("lockstep", "check", "ghost", "leak"),
+    detectors=("lockstep", "check", "ghost", "leak", "work"),
     tallies=(Tally("flash", "tiny", 40, 1100), Tally("flash", "legal", 2, 100)),
     seconds=1.25,
 )
@@ -89,6 +89,7 @@ Claimed
 - check: the KV-INV statements hold in the system's state after every operation
 - ghost: whatever a computed token reads is in its slot (KV-MEM)
 - leak: once no request is alive, nothing of any request remains (KV-LEAK)
+- work: a decode step does the same work at any length of the context (KV-WORK), counted in operations
 
 Tested
 system stock, version 0.20.2, profile exact, seed 7, 1.2 s, completed

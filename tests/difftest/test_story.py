@@ -15,6 +15,8 @@ from attrs import evolve
 from kvgate.case import Case
 from kvgate.difference import Difference, Divergence
 from kvgate.lockstep import Lockstep
+from kvgate.scheduling.case import EngineCase, Stage
+from kvgate.scheduling.operations import Step, Submit
 from kvgate.story import describe, describe_answer, headline, tell
 from kvgate.verdict import Found
 from kvreference.answers import (
@@ -235,6 +237,48 @@ def test_what_is_found_at_rest_is_told_after_the_last_operation() -> None:
         ">    3  every request has ended, and what remains is judged"
     ]
     assert headline(evolve(FOUND, divergence=divergence)) == "KV-LEAK-01 at step 3: at rest"
+
+
+@pytest.mark.parametrize(
+    ("detector", "judged"),
+    [
+        ("progress", "the scheduler takes a step, and it is judged whether anybody gets on"),
+        ("scheduler", "the scheduler's books are compared with what was done"),
+        ("batch", "what the scheduler tells the worker is compared with what was done"),
+        ("line", "it is judged who is next, and who loses its blocks to whom"),
+        ("ghost", "it is judged what the worker reads and writes"),
+    ],
+)
+def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, judged: str) -> None:
+    """It is told what was judged, with what was done to the scheduler before what it asked of its block manager."""
+    divergence = Divergence(3, None, detector, Difference("KV-LIVE-03", "progress", "somebody gets on", "nobody"))
+    engine = EngineCase(FOUND.case.settings, Stage(running_max=2), (Submit(Arrive(0, PROMPT)), Step()))
+    found = evolve(FOUND, divergence=divergence, engine=engine)
+    lines = tell(found, system="stock", version="0.20.2").splitlines()
+    assert f"step 3: {judged}" == lines[1]
+    assert f">    3  {judged}" in lines
+    start = lines.index("a scheduler: at most 2 requests run at once")
+    assert [
+        "what was done to it:",
+        f"     0  Submit request 0: a prompt of {sum(run.length for run in PROMPT)} tokens, at most 1 answer",
+        "     1  Take a step; the model answers token 0",
+        "what it asked of its block manager by that:",
+        "operations, each with the reference's answer:",
+    ] == lines[start + 1 : start + 6]
+    assert f"KV-LIVE-03 at step 3: {judged}" == headline(found)
+
+
+def test_where_the_reference_does_not_follow_a_scheduler_nothing_is_made_up() -> None:
+    """It is said instead of an answer."""
+    engine = EngineCase(FOUND.case.settings, Stage(), (Step(),))
+    found = evolve(FOUND, case=evolve(FOUND.case, operations=(Finish(0),)), engine=engine)
+    assert ">    0  Finish request 0 -> the reference does not follow" in tell(found, system="s", version="v")
+
+
+def test_a_page_is_named() -> None:
+    """Behind the command that shows it again."""
+    lines = tell(FOUND, system="s", version="v", reproducer=Path("a.jsonl"), page=Path("out/a\n.html")).splitlines()
+    assert r"step by step, in a browser: out/a\n.html" == lines[lines.index("to see it again:") + 2]
 
 
 def test_an_operation_that_the_reference_cannot_perform_is_told_as_such() -> None:

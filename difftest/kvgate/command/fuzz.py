@@ -44,7 +44,7 @@ OnRay: TypeAlias = Annotated[
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Workers of a Ray cluster, on whose machines kvgate and the system are installed: auto, or "
+        help="Workers of a Ray cluster, on whose machines kvgate, the system and all files given must be: auto, or "
         "ray://host:10001; local starts one here.",
     ),
 ]

@@ -56,7 +56,8 @@ def run(
     def drive(system: Loaded) -> Verdict:
         if profile not in PROFILES:
             raise UsageError(f"unknown profile {profile!r}: give one of {', '.join(PROFILES)}")
-        planned = plan(profile, models_named(models), seed=seed, seconds=seconds)
+        names = [models] if isinstance(models, str) else models
+        planned = plan(profile, models_named(names), seed=seed, seconds=seconds)
         planned = evolve(planned, operations=operations or planned.operations)
         outcome = Campaign(bench_for(system.factory, has), planned).run(progress)
         return Verdict(
@@ -64,7 +65,7 @@ def run(
             version=system.version,
             profile=profile,
             seed=seed,
-            detectors=_detectors(has),
+            detectors=detectors_of(bench_for(system.factory, has)),
             tallies=outcome.tallies,
             found=outcome.found,
             declared=outcome.declared,
@@ -72,7 +73,7 @@ def run(
             ended=outcome.ended,
         )
 
-    return _reported(adapter, has, Verdict(called, "unknown", profile, seed, _detectors(has)), drive)
+    return _reported(adapter, has, Verdict(called, "unknown", profile, seed, ()), drive)
 
 
 def replay(adapter: Factory | str, file: Path | str, *, capabilities: Capabilities | None = None) -> Report:
@@ -90,7 +91,7 @@ def replay(adapter: Factory | str, file: Path | str, *, capabilities: Capabiliti
             version=system.version,
             profile="replay",
             seed=header.seed,
-            detectors=_detectors(has),
+            detectors=detectors_of(bench_for(system.factory, has)),
             tallies=(Tally(header.model, header.preset, 1, len(lockstep.performed)),),
             found=tuple(
                 Found(divergence, evolve(case, operations=tuple(lockstep.performed[: divergence.step + 1])))
@@ -98,13 +99,18 @@ def replay(adapter: Factory | str, file: Path | str, *, capabilities: Capabiliti
             ),
         )
 
-    return _reported(adapter, has, Verdict(called, "unknown", "replay", 0, _detectors(has)), drive)
+    return _reported(adapter, has, Verdict(called, "unknown", "replay", 0, ()), drive)
 
 
 def bench_for(factory: Factory, capabilities: Capabilities) -> ConformanceBench:
     """What judges a system with these capabilities."""
     follows = capabilities.order == "any"
     return ConformanceBench(factory, MONITORS if follows else GATE, capabilities)
+
+
+def detectors_of(bench: ConformanceBench) -> tuple[str, ...]:
+    """Who judges: the reference that follows is another one than the one that leads."""
+    return (FOLLOWING, *bench.judges) if bench.capabilities.order == "any" else bench.judges
 
 
 def _reported(
@@ -122,7 +128,3 @@ def _reported(
 
 def _name_of(adapter: Factory | str) -> str:
     return adapter if isinstance(adapter, str) else str(getattr(adapter, "__qualname__", type(adapter).__qualname__))
-
-
-def _detectors(capabilities: Capabilities) -> tuple[str, ...]:
-    return (FOLLOWING, *MONITORS) if capabilities.order == "any" else GATE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json import dumps, loads
 from pathlib import Path
 from xml.etree import ElementTree
@@ -44,18 +45,18 @@ class Report:
 
     def text(self) -> str:
         """The report for a person: outcome, claims, what was tested, the stories, what was not tested."""
-        told = formats.render(self._shown, "text", not_tested=self._not_tested, reproducers={})
+        told = formats.render(self._shown(), "text", not_tested=self._not_tested, reproducers={})
         return told if self.error is None else f"not run: {printable(self.error, ERROR_CHARACTERS_MAX)}\n\n{told}"
 
     def json(self) -> str:
         """The report for a program, in the form of ``kvgate check --format json``."""
-        document = loads(formats.render(self._shown, "json", not_tested=self._not_tested, reproducers={}))
+        document = loads(formats.render(self._shown(), "json", not_tested=self._not_tested, reproducers={}))
         document |= {"passed": self.passed, "error": self.error, "capabilities": asdict(self.capabilities)}
         return dumps(document, indent=1)
 
     def junit(self) -> str:
         """The report for a test dashboard."""
-        told = formats.render(self._shown, "junit", not_tested=self._not_tested, reproducers={})
+        told = formats.render(self._shown(), "junit", not_tested=self._not_tested, reproducers={})
         return told if self.error is None else _with_error(told, self.error)
 
     def write(self, directory: Path | str) -> tuple[Path, ...]:
@@ -70,23 +71,34 @@ class Report:
             path = folder / f"divergence-{index + 1}.jsonl"
             trace.write(_trace_of(found, self.verdict, self.capabilities), path)
             reproducers[index] = path
-        written = formats.write(self._shown, folder, not_tested=self._not_tested, reproducers=reproducers)
+        shown = self._shown(tuple(reproducers.values()))
+        written = formats.write(shown, folder, not_tested=self._not_tested, reproducers=reproducers)
         return (*written, *reproducers.values())
 
-    @property
-    def _shown(self) -> Verdict:
-        return evolve(self.verdict, found=tuple(map(self._answered, self.verdict.found)))
+    def _shown(self, traces: Sequence[Path] = ()) -> Verdict:
+        """The verdict with what only this report knows; ``traces`` are the files of what was found."""
+        has = "" if self.capabilities == Capabilities() else ", capabilities=…"
+        found = []
+        for index, each in enumerate(self.verdict.found):
+            file = repr(str(traces[index])) if traces else "the file that report.write(directory) writes"
+            again = f"kvgate.conformance.replay({self.verdict.system}, {file}{has})"
+            found.append(evolve(self._answered(each), again=again))
+        return evolve(self.verdict, found=tuple(found))
 
     def _answered(self, found: Found) -> Found:
         """With the answers of the reference that followed the system, which nobody could work out without it."""
         if self.bench is None or self.capabilities.order == "vllm":
             return found
         answers = []
-        lockstep = self.bench.set_up(found.case.settings)
-        for operation in found.case.operations:
-            lockstep.perform(operation)
-            expected = lockstep.answers[0]
-            answers.append("nothing" if expected is None else describe_answer(expected))
+        try:
+            lockstep = self.bench.set_up(found.case.settings)
+            for operation in found.case.operations:
+                lockstep.perform(operation)
+                expected = lockstep.answers[0]
+                answers.append("nothing" if expected is None else describe_answer(expected))
+        except Exception as error:
+            # A system that is not the same twice: the report is made all the same.
+            answers += [f"not known: {type(error).__name__}"] * (len(found.case.operations) - len(answers))
         return evolve(found, answers=tuple(answers))
 
     @property

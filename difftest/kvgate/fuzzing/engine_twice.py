@@ -14,10 +14,11 @@ from kvgate.verdict import Found
 def engine_again(bench: EngineBench, case: EngineCase, campaign_seed: int) -> Found | None:
     """Run a case twice; the first thing asked of the block manager at which the two runs differ."""
     (first, ends), (second, _) = _recorded(bench, case), _recorded(bench, case)
-    divergence = differing(first.digests, second.digests, first.operations)
+    longer = max(first.operations, second.operations, key=len)
+    divergence = differing(first.steps, second.steps, longer)
     if divergence is None:
         return None
-    asked = tuple(first.operations[: divergence.step + 1])
+    asked = tuple(longer[: divergence.step + 1])
     performed = next((number for number, end in enumerate(ends, start=1) if end > divergence.step), len(ends))
     return Found(
         divergence,
@@ -32,7 +33,7 @@ def _recorded(bench: EngineBench, case: EngineCase) -> tuple[Recorder, list[int]
     engine.lockstep.monitors = [recorder, *engine.lockstep.monitors]
     for operation in case.operations:
         divergence = engine.perform(operation)
-        ends.append(len(recorder.digests))
+        ends.append(len(recorder.steps))
         if divergence is not None:
             break
     return recorder, ends

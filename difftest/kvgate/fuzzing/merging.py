@@ -26,7 +26,7 @@ class Merged:
         self.shards: set[int] = set()
         self.seconds = 0.0
         self.twice = 0
-        self._version = "unknown"
+        self._versions: set[str] = set()
         self._detectors: tuple[str, ...] = ()
         self._tallies: dict[tuple[str, str], Tally] = {}
         self._found: dict[tuple[str, ...], Record] = {}
@@ -39,7 +39,8 @@ class Merged:
         self.shards.add(result.shard)
         self.seconds += result.seconds
         self.twice += result.twice
-        self._version, self._detectors = result.system_version, result.detectors
+        self._versions.add(result.system_version)
+        self._detectors = tuple(dict.fromkeys((*self._detectors, *result.detectors)))
         for tally in result.tallies:
             place = tally.model, tally.preset
             had = self._tallies.get(place, evolve(tally, cases=0, operations=0))
@@ -73,7 +74,8 @@ class Merged:
         """The verdict; the traces of what was found are written to ``corpus``, and read from there."""
         return Verdict(
             system=plan.sut,
-            version=self._version,
+            # More than one, where the system was replaced between two sessions.
+            version=" and ".join(sorted(self._versions)) or "unknown",
             profile=f"fuzz, {len(self.shards)} shards",
             seed=plan.seed,
             detectors=self._detectors,

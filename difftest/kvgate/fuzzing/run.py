@@ -81,7 +81,8 @@ class Run:
             return "interrupted"
         if self.given_up:
             return f"{counted(len(self.given_up), 'shard')} lost"
-        return "completed" if in_time else "time budget"
+        all_done = self.plan.shards is not None and len(self.merged.shards) >= self.plan.shards
+        return "completed" if in_time or all_done else "time budget"
 
     def _to_do(self) -> Iterator[int]:
         numbers = range(self.plan.shards) if self.plan.shards is not None else count()

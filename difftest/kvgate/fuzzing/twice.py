@@ -6,7 +6,7 @@ judged by one run. Contents are numbered as they appear, for a fresh system may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from hashlib import blake2b
 
 from attrs import evolve
@@ -24,17 +24,33 @@ from kvreference.operations import Operation
 TWICE = "twice"
 """The detector."""
 STATEMENT = "KV-SYS-04"
+ANSWER_CHARACTERS_MAX = 500
 ATTEMPTS = 20
 """How often what was found by chance is looked for again."""
 
 
+PARTS = (
+    "answer",
+    "tables",
+    "references",
+    "free queue",
+    "blocks free",
+    "contents",
+    "cached map",
+    "pins",
+    "copies",
+    "begun blocks",
+)
+"""What is compared of a step, in the order in which it is told."""
+
+
 class Recorder:
-    """A monitor that finds nothing, and keeps a digest of every step."""
+    """A monitor that finds nothing, and keeps a digest of every part of every step."""
 
     name = TWICE
 
     def __init__(self) -> None:
-        self.digests: list[str] = []
+        self.steps: list[tuple[str, ...]] = []
         self.operations: list[Operation] = []
         self._numbers: dict[Hashable, int] = {None: 0}
 
@@ -43,19 +59,20 @@ class Recorder:
         seen = step.snapshot
         entries = {self._number(content): sorted(blocks) for content, blocks in seen.entries.items()}
         said = (
-            self._answer(step.answer),
             sorted((number, [list(table) for table in tables]) for number, tables in seen.tables.items()),
             list(seen.references),
             list(seen.free),
             seen.blocks_free,
             [self._number(content) for content in seen.contents],
             sorted(entries.items()),
-            sorted(seen.pinned.blocks),
-            list(seen.pinned.queue),
+            (sorted(seen.pinned.blocks), list(seen.pinned.queue)),
             seen.copies,
             sorted(seen.begun),
         )
-        self.digests.append(blake2b(repr(said).encode(), digest_size=8).hexdigest())
+        # An answer is told as it is, if it is short; of all else there is too much to be kept.
+        answer = repr(self._answer(step.answer))
+        parts = (answer if len(answer) <= ANSWER_CHARACTERS_MAX else _digest(answer), *map(_digest, map(repr, said)))
+        self.steps.append(parts)
         self.operations.append(step.operation)
         return None
 
@@ -84,10 +101,11 @@ class Recorder:
 def again(bench: Bench, case: Case) -> Found | None:
     """Run a case twice; the first step at which the two runs differ."""
     first, second = _recorded(bench, case), _recorded(bench, case)
-    divergence = differing(first.digests, second.digests, first.operations)
+    longer = max(first.operations, second.operations, key=len)
+    divergence = differing(first.steps, second.steps, longer)
     if divergence is None:
         return None
-    return Found(divergence, evolve(case, operations=tuple(first.operations[: divergence.step + 1])))
+    return Found(divergence, evolve(case, operations=tuple(longer[: divergence.step + 1])))
 
 
 def in_one_of(run: Callable[[], Found | None], attempts: int = ATTEMPTS) -> list[Found]:
@@ -99,16 +117,25 @@ def in_one_of(run: Callable[[], Found | None], attempts: int = ATTEMPTS) -> list
     return []
 
 
-def differing(first: list[str], second: list[str], operations: list[Operation]) -> Divergence | None:
-    """Where two runs of the same operations differ, by their digests."""
-    for step in range(max(len(first), len(second))):
-        mine = first[step] if step < len(first) else "nothing: it had ended"
-        other = second[step] if step < len(second) else "nothing: it had ended"
-        if mine != other:
-            operation = operations[step] if step < len(operations) else None
-            difference = Difference(STATEMENT, "digest of answer and state in a second run", mine, other)
-            return Divergence(min(step, len(operations) - 1), operation, TWICE, difference)
-    return None
+def differing(
+    first: Sequence[tuple[str, ...]], second: Sequence[tuple[str, ...]], operations: Sequence[Operation]
+) -> Divergence | None:
+    """Where two runs of the same operations differ."""
+    for step, (mine, others) in enumerate(zip(first, second, strict=False)):
+        for part, expected, got in zip(PARTS, mine, others, strict=True):
+            if expected != got:
+                difference = Difference(STATEMENT, f"{part} in a second run", expected, got)
+                return Divergence(step, operations[step], TWICE, difference)
+    if len(first) == len(second):
+        return None
+    # One of them went on where the other had raised, or was found out.
+    step = min(len(first), len(second), len(operations) - 1)
+    told = (f"{len(steps)} operations" for steps in (first, second))
+    return Divergence(step, operations[step], TWICE, Difference(STATEMENT, "length of a second run", *told))
+
+
+def _digest(text: str) -> str:
+    return f"digest {blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 def _recorded(bench: Bench, case: Case) -> Recorder:

@@ -42,13 +42,14 @@ def draw_engine_case(model: Model, preset: str, seed: str, stage: Stage | None =
 
 def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
+    copies = any(group.copies for group in settings.geometry.groups)
     asynchronous = draw.chance(40)
     return Stage(
         running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
         asynchronous=asynchronous,
         by_priority=draw.chance(40),
-        # vLLM asserts that there is none where states are kept at block ends.
-        connector=draw.chance(50) and not aligned and not (asynchronous and not _recovers(settings)),
+        # vLLM asserts that there is none where states are kept at block ends, and the plug-in where blocks are copied.
+        connector=draw.chance(50) and not (aligned or copies) and (_recovers(settings) or not asynchronous),
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
     )

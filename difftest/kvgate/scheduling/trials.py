@@ -8,6 +8,7 @@ from kvgate.campaign import Lane, Trial, kind_of
 from kvgate.case import Case
 from kvgate.difference import Divergence
 from kvgate.errors import UsageError
+from kvgate.level import Level
 from kvgate.scheduling.case import EngineCase
 from kvgate.scheduling.detectors import GATE
 from kvgate.scheduling.drawn import draw_engine_case, fits
@@ -99,7 +100,12 @@ def found_in(run: EngineRun, case: EngineCase, campaign_seed: int) -> list[Found
         Found(
             divergence,
             Case(
-                case.settings, tuple(lockstep.performed[: divergence.step + 1]), case.model, case.preset, campaign_seed
+                case.settings,
+                tuple(lockstep.performed[: divergence.step + 1]),
+                case.model,
+                # As the tallies of this level are called.
+                f"{Level.SCHEDULER.value}/{case.preset}",
+                campaign_seed,
             ),
             finding=explain(divergence, run.engine),
             engine=shown,

@@ -26,7 +26,7 @@ REPLIES_MAX = 4
 
 def describe_stage(stage: Stage) -> str:
     """What a scheduler is configured with, on one line."""
-    parts = [f"at most {counted(stage.running_max, 'request')} run at once"]
+    parts = [f"at most {counted(stage.running_max, 'request runs', 'requests run')} at once"]
     if stage.asynchronous:
         parts.append(f"steps are asynchronous, at most {stage.in_flight_max} in flight")
     if stage.by_priority:

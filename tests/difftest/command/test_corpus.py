@@ -78,6 +78,20 @@ def test_as_a_page(kvgate: Kvgate, became: Callable[[State], None]) -> None:
     assert "`kvgate corpus oversize-request-blocks-queue`" in text
 
 
+def test_an_interrupt_loses_nothing(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: what was found before an interrupt is told. Method: one result, then an interrupt."""
+
+    def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
+        del bugs, say, draw_seconds
+        yield Result(OVERSIZE.id, 0, State.CAUGHT, "stock", says="it waits")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "run", run)
+    ended = kvgate("corpus", "9", "21")
+    assert 130 == ended.code
+    assert "it waits" in ended.out
+
+
 def test_the_list_runs_nothing(kvgate: Kvgate) -> None:
     """Goal: one sees what there is at once. Method: ask for it."""
     ended = kvgate("corpus", "--list")

@@ -50,6 +50,13 @@ def test_a_look_up_that_looks_wrong() -> None:
     assert "Everything that token 8 needs is cached on both sides: the system's look-up misses it." == table.conclusion
 
 
+def test_a_window_needs_no_more_than_it_reads() -> None:
+    """At token 16 the last five tokens before it: the blocks before those are not asked for."""
+    table = shown(HitsNothing, (Arrive(0, (Run(0, 20),)), Admit(0, 64), Arrive(1, (Run(0, 20),)), LookUp(1)))
+    assert 16 == table.boundaries[0].tokens
+    assert [(Stretch(0, 3, True, True),), (Stretch(2, 3, True, True),)] == stretches(table.boundaries[0])
+
+
 def test_a_cache_that_lost_something() -> None:
     """What differs is the content of a block, and what is told is what a later request could use."""
     table = shown(ForgetsTheWindow, TWICE, Settings(Geometry((Group("full", 4),) * 2), blocks=24))

@@ -62,12 +62,13 @@ FOLLOWED: dict[str, tuple[Operation, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", FOLLOWED)
-@pytest.mark.parametrize("settings", [full(60), WINDOWS], ids=["full", "windows"])
+# Where there are several groups, vLLM 0.20.2 cannot be told that a load failed: see below.
+RUNS = [(full(60), name) for name in FOLLOWED] + [(WINDOWS, name) for name in FOLLOWED if name != "nothing of it came"]
+
+
+@pytest.mark.parametrize(("settings", "name"), RUNS)
 def test_the_reference_follows(settings: Settings, name: str) -> None:
     """To the end of the run, and nothing differs that is not declared."""
-    if settings is WINDOWS and name == "nothing of it came":
-        pytest.skip("vLLM 0.20.2 cannot be told of it where there are several groups: see below")
     engine = Engine(settings, CONNECTED)
     assert [] == undeclared(engine, FOLLOWED[name])
     assert engine.lockstep.reference is not None

@@ -47,9 +47,16 @@ Tell = Callable[[Operation, Answer], None]
 
 
 class Followed(Stock):
-    """The block manager of a scheduler, as a system under test: it answers what it has answered already."""
+    """The block manager of a scheduler, as a system under test: it answers what it has answered already.
+
+    Raises:
+        ValueError: settings for which it has nothing.
+    """
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
+        refused = self.refusal(settings)
+        if refused is not None:
+            raise ValueError(refused)
         # Not the parent's: the manager is there, and whoever built the scheduler chose what it is.
         self.settings = settings
         self.population = Population(settings)
@@ -217,6 +224,7 @@ class Interception:
 
     def _cache_blocks(self, original: Any) -> Any:
         def cache_blocks(request: Request, num_computed_tokens: int) -> None:
+            self._settle_look_up()
             original(request, num_computed_tokens)
             number = number_of(request)
             ours = self.followed.population.alive.get(number)
@@ -227,6 +235,7 @@ class Interception:
 
     def _remove_skipped_blocks(self, original: Any) -> Any:
         def remove_skipped_blocks(request_id: str, total_computed_tokens: int) -> None:
+            self._settle_look_up()
             original(request_id, total_computed_tokens)
             number = number_in(request_id)
             ours = self.followed.population.alive.get(number)
@@ -247,6 +256,7 @@ class Interception:
 
     def _evict_blocks(self, original: Any) -> Any:
         def evict_blocks(block_ids: set[int]) -> None:
+            self._settle_look_up()
             for block in sorted(block_ids):
                 original({block})
                 self._say(Evict(block), Done())
@@ -255,6 +265,7 @@ class Interception:
 
     def _reset_prefix_cache(self, original: Any) -> Any:
         def reset_prefix_cache() -> bool:
+            self._settle_look_up()
             succeeded = bool(original())
             self._say(Reset(), Success(succeeded))
             return succeeded

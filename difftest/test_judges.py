@@ -1,0 +1,44 @@
+"""Who judges the gate: every detector, alone, still finds a fault that is planted for it.
+
+A gate is green when nobody finds anything, and so it is when nobody looks any more.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kvgate.hunt import chase
+from kvgate.mutants import ends, free_queue, sliding_window, work
+from kvgate.mutants.mutant import Mutant
+from kvgate.profiles import models_named
+from kvgate.runner import DETECTORS, Bench
+from kvgate.systems import Loaded
+from kvreference.statements import STATEMENTS
+
+PLANTED = {
+    "lockstep": free_queue.released_in_reverse,
+    "check": free_queue.removed_block_still_counted,
+    "ghost": sliding_window.window_one_token_short,
+    "leak": ends.cached_count_outlives_request,
+    "work": work.held_blocks_counted_one_by_one,
+}
+"""Detector to a fault of vLLM's block manager."""
+MODELS = ("gpt-oss-hybrid", "full")
+OPERATIONS, SECONDS = 40_000, 60.0
+
+
+def test_every_detector_is_tried() -> None:
+    """Goal: none is left out. Method: compare the names."""
+    assert set(DETECTORS) == set(PLANTED)
+
+
+@pytest.mark.parametrize(("detector", "mutant"), PLANTED.items(), ids=list(PLANTED))
+def test_a_planted_fault_is_found(detector: str, mutant: Mutant, system: Loaded, pytestconfig: pytest.Config) -> None:
+    """Goal: the silence of a detector means something. Method: it judges vLLM with one fault, and nobody else does."""
+    if system.name not in ("stock", "retention"):
+        pytest.skip(f"the faults are vLLM's, and {system.name} is another system")
+    bench = Bench(system.factory, (detector,))
+    with mutant.applied():
+        kill = chase(bench, models_named(MODELS), pytestconfig.getoption("--seed"), OPERATIONS, SECONDS)
+    sentence = STATEMENTS[mutant.statement or ""]
+    assert kill is not None, f"{detector} does not see {mutant.name}: {mutant.statement}: {sentence}"

@@ -1,0 +1,163 @@
+"""Steps that are scheduled before the output of the step before is known.
+
+Goal: what a step in flight reads and writes is where it was when the step was scheduled, though its request may have
+ended, or lost its blocks, meanwhile. Method: vLLM's asynchronous scheduler under the monitors, the worker as late as it
+may be, and other nodes as early; what is known to be wrong with it, shown; and the scheduler broken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvgate.scheduling.case import Stage
+from kvgate.scheduling.engine import Engine
+from kvgate.scheduling.operations import Abort, Collect, Operation, Reply, Step, Transferred
+from kvreference.geometry import Geometry, Group
+from kvreference.settings import Settings
+
+from .stage import HYBRID, found, full, run, serve, steps, undeclared
+
+ASYNCHRONOUS = Stage(asynchronous=True)
+CONNECTED = Stage(asynchronous=True, connector=True)
+DRAFTING = Settings(
+    Geometry((Group("full", 16, lookahead=True),)), blocks=60, tokens_max=256, chunk_tokens=64, drafts_max=3
+)
+SLIDING = Settings(
+    Geometry((Group("full", 16, lookahead=True), Group("sliding_window", 16, 32, lookahead=True))),
+    blocks=60,
+    tokens_max=256,
+    chunk_tokens=64,
+    drafts_max=3,
+)
+STOPS = Step((Reply(ends=True),))
+DRAFTS = (
+    *(Step((Reply(accepted=step % 4, token=5000 + 10 * step, drafts=3),)) for step in range(12)),
+    *(Step((Reply(accepted=0, token=6000 + 10 * step, drafts=3),)) for step in range(12)),
+)
+
+SOUND: dict[str, tuple[Settings, Stage, tuple[Operation, ...]]] = {
+    "two prompts": (full(60), ASYNCHRONOUS, (serve(0, 100, 9), serve(1, 90, 9, family=0), *steps(14))),
+    "with windows": (Settings(HYBRID, blocks=60), ASYNCHRONOUS, (serve(0, 100, 9), serve(1, 90, 9), *steps(14))),
+    "preempted in flight": (full(12, tokens_max=200), ASYNCHRONOUS, (serve(0, 60, 60), serve(1, 80, 60), *steps(90))),
+    "returned early": (full(60), ASYNCHRONOUS, tuple(each for step in steps(9) for each in (serve(0, 30), step, Collect()))),
+    "stopped in flight": (full(60), ASYNCHRONOUS, (serve(0, 40, 20), STOPS, *steps(6))),
+    "aborted in flight": (full(60), ASYNCHRONOUS, (serve(0, 40, 20), *steps(3), Abort(0), serve(1, 200), *steps(6))),
+    "with drafts": (DRAFTING, ASYNCHRONOUS, (serve(0, 60, 40), serve(1, 30, 40), *DRAFTS)),
+    "three in flight": (full(60), Stage(asynchronous=True, in_flight_max=3), (serve(0, 100, 9), *steps(16))),
+    "with other nodes": (
+        full(60),
+        CONNECTED,
+        (
+            serve(0, 200, external_tokens=96, loads=True),
+            serve(1, 60, 9, sends=True),
+            *steps(3),
+            Transferred(0),
+            *steps(9),
+            Transferred(1),
+            *steps(3),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_nothing_is_found(name: str) -> None:
+    """And tokens were answered."""
+    settings, stage, operations = SOUND[name]
+    engine = Engine(settings, stage)
+    assert [] == undeclared(engine, operations)
+    assert "Sample" in {type(each).__name__ for each in engine.lockstep.performed}
+
+
+# A stops while its next step is in flight; its blocks are given to B, and another node writes them first.
+REUSED = (serve(0, 40, 20), STOPS, *steps(1), serve(1, 200, external_tokens=199, loads=True), *steps(1))
+
+
+def test_blocks_of_a_step_in_flight_are_not_given_to_a_load() -> None:
+    """vLLM gives them (vllm-project/vllm#45357): the step writes over what was loaded, and who loaded it reads that."""
+    (first,) = run(Engine(full(14), CONNECTED), (*REUSED, Transferred(1), *steps(4)))
+    assert ("ghost", "KV-MEM-01", "request 1, group 0") == (
+        first.detector,
+        first.difference.statement,
+        first.difference.subject,
+    )
+
+
+@pytest.mark.parametrize("collected", [(Collect(), Transferred(1)), (Collect(), Collect(), Transferred(1))])
+def test_if_the_step_comes_back_first_nothing_is_wrong(collected: tuple[Operation, ...]) -> None:
+    """It is a race: a load that comes later than the step writes over what the step wrote."""
+    assert found(full(14), CONNECTED, (*REUSED, *collected, *steps(4))) is None
+
+
+def test_a_window_is_not_left_before_the_drafts_are_verified() -> None:
+    """vLLM leaves it (vllm-project/vllm#47728): it counts drafts that may be rejected, and gives up what they left."""
+    operations = (serve(0, 60, 60), *DRAFTS)
+    assert ("ghost", "KV-MEM-01") == found(SLIDING, ASYNCHRONOUS, operations)
+    assert found(SLIDING, Stage(), operations) is None
+
+
+def keeps_rejected(original: Any, scheduler: Any, output: Any, answer: Any) -> Any:
+    """Drafts that were rejected count as computed."""
+    computed = {name: scheduler.requests[name].num_computed_tokens for name in output.num_scheduled_tokens}
+    replied = original(scheduler, output, answer)
+    for name, tokens in computed.items():
+        if name in scheduler.requests:
+            scheduler.requests[name].num_computed_tokens = tokens
+    return replied
+
+
+def schedules_twice(original: Any, scheduler: Any, output: Any) -> None:
+    """What is in flight is not counted, and so it is scheduled again."""
+    original(scheduler, output)
+    for name in output.num_scheduled_tokens:
+        scheduler.requests[name].num_output_placeholders = 0
+
+
+def gives_up_in_flight(original: Any, scheduler: Any, output: Any) -> None:
+    """Blocks are given up as soon as a step is scheduled, before it was computed."""
+    original(scheduler, output)
+    for name in output.num_scheduled_tokens:
+        scheduler.kv_cache_manager.coordinator.free(name)
+
+
+BROKEN: dict[str, tuple[str, Any, Settings, tuple[Operation, ...], set[str]]] = {
+    "keeps what was rejected": (
+        "update_from_output",
+        keeps_rejected,
+        DRAFTING,
+        (serve(0, 60, 40), *DRAFTS),
+        {"KV-SYS-01", "KV-SYS-02", "KV-SYS-03", "KV-MEM-01", "KV-MEM-02"},
+    ),
+    "schedules twice": (
+        "_update_after_schedule",
+        schedules_twice,
+        full(60),
+        (serve(0, 40, 20), *steps(8)),
+        {"KV-SYS-01", "KV-SYS-02", "KV-SYS-03", "KV-LIVE-03"},
+    ),
+    "gives up in flight": (
+        "_update_after_schedule",
+        gives_up_in_flight,
+        full(60),
+        (serve(0, 40, 20), *steps(8)),
+        {"KV-SYS-01", "KV-SYS-03", "KV-MEM-01", "KV-MEM-02"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_it_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thing at a time, in runs in which nothing is wrong otherwise."""
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    method, replacement, settings, operations, statements = BROKEN[name]
+    assert found(settings, ASYNCHRONOUS, operations) is None
+    original = getattr(AsyncScheduler, method)
+    monkeypatch.setattr(AsyncScheduler, method, lambda *all_of_them: replacement(original, *all_of_them))
+    what = found(settings, ASYNCHRONOUS, operations)
+    assert what is not None
+    assert what[1] in statements

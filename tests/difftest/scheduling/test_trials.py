@@ -1,0 +1,173 @@
+"""Runs of engines as a campaign asks for them, and what a command makes of them.
+
+Goal: a fault of a scheduler is found, made small, stored, replayed and told; a sound one passes. Method: a broken
+scheduler of vLLM in a campaign, and through ``kvgate check`` and ``kvgate replay``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvgate.campaign import Campaign, Lane, Outcome, Plan
+from kvgate.errors import UsageError
+from kvgate.level import Level, not_tested
+from kvgate.levels import engine_bench, prepare, together
+from kvgate.models import load
+from kvgate.mutants.scheduler.queues import last_come_first_served
+from kvgate.scheduling.case import EngineCase, Stage
+from kvgate.scheduling.detectors import GATE, MONITORS
+from kvgate.scheduling.operations import Abort, Step
+from kvgate.scheduling.stored import engine_trace_of, read_engine, write_engine
+from kvgate.scheduling.trials import EngineTrials, found_in, run_case
+from kvgate.systems import Loaded, load_system
+from kvgate.verdict import Found
+from kvreference.geometry import Geometry, Group
+from kvreference.settings import Settings
+
+PATCH = """
+from vllm.v1.core.sched.request_queue import FCFSRequestQueue
+
+FCFSRequestQueue.add_request = lambda self, request: self.appendleft(request)
+"""
+LANES = (Lane(load("full"), "tiny"),)
+
+
+def campaign(plan: Plan, detectors: tuple[str, ...] = GATE) -> Outcome:
+    """What a campaign of engines finds."""
+    return Campaign(EngineTrials(engine_bench(load_system("stock").name, detectors)), plan).run()
+
+
+@cache
+def found() -> Found:
+    """What a campaign finds where whoever comes last is served first."""
+    with last_come_first_served.applied():
+        (found,) = campaign(Plan(LANES, 20_000, kinds_max=1)).found
+    return found
+
+
+def test_a_sound_scheduler_passes() -> None:
+    """With the reference and without it; and something was run."""
+    for detectors in (GATE, MONITORS):
+        outcome = campaign(Plan(LANES, 400), detectors)
+        assert () == outcome.found
+        assert sum(tally.operations for tally in outcome.tallies) >= 400
+
+
+def test_a_fault_is_found_and_made_small() -> None:
+    """Two requests and a step suffice."""
+    assert ("line", "KV-LIVE-01") == (found().divergence.detector, found().divergence.difference.statement)
+    engine = found().engine
+    assert engine is not None
+    assert 3 == len(engine.operations)
+    assert ("full", "tiny") == (engine.model, engine.preset)
+    assert "scheduler/tiny" == found().case.preset
+
+
+def test_what_is_shown_can_be_run_again() -> None:
+    """And the scheduler as it is passes it."""
+    engine = found().engine
+    assert engine is not None
+    bench = engine_bench("stock", GATE)
+    with last_come_first_served.applied():
+        (again,) = found_in(run_case(bench, engine), engine, 0)
+    assert found().divergence == again.divergence
+    assert () == run_case(bench, engine).divergences
+
+
+def test_a_run_that_needs_what_there_is_not_is_refused() -> None:
+    """By the system's name, or by its settings."""
+    with pytest.raises(UsageError, match="no scheduler comes with the system 'ascend'"):
+        engine_bench("ascend", GATE)
+    settings = Settings(Geometry((Group("full", 16),)), blocks=5, chunk_tokens=4)
+    with pytest.raises(UsageError, match="the scheduler does not support the settings it was given"):
+        run_case(engine_bench("stock", GATE), EngineCase(settings, Stage(running_max=8), (Step(), Abort(0))))
+
+
+@pytest.fixture
+def loaded() -> Loaded:
+    """vLLM as it is."""
+    return load_system("stock")
+
+
+def test_both_levels_are_one_verdict(loaded: Loaded) -> None:
+    """They share the time, each tally says whose it is, and whoever judged is named once."""
+    both = prepare(Level.BOTH, loaded, [load("full")], "quick", seconds=10.0)
+    assert [Level.BLOCKS, Level.SCHEDULER] == [each.level for each in both]
+    assert [5.0, 5.0] == [each.plan.seconds for each in both]
+    outcomes = [Campaign(each.trials, Plan(each.plan.lanes[:1], 200)).run() for each in both]
+    outcome, judges = together(both, outcomes)
+    assert ["legal", "scheduler/legal"] == [tally.preset for tally in outcome.tallies]
+    assert len(set(judges)) == len(judges)
+    assert {"lockstep", "ghost", "leak", "batch", "line"} <= set(judges)
+    assert not any("without the scheduler" in sentence for sentence in not_tested(Level.BOTH))
+    assert any("without the scheduler" in sentence for sentence in not_tested(Level.BLOCKS))
+
+
+def command(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "kvgate.command.app", *arguments],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_the_command_finds_stores_and_replays(tmp_path: Path) -> None:
+    """A patch that breaks the scheduler: exit code 1, a story that says what was done to it, and a trace of it."""
+    (tmp_path / "patch.py").write_text(PATCH)
+    run = ("--preload", "patch.py", "--format", "json", "--report", "out")
+    ended = command(tmp_path, "check", "--level", "scheduler", "--model", "full", "--time-budget", "20s", *run)
+    assert 1 == ended.returncode, ended.stderr
+    verdict = json.loads(ended.stdout)
+    assert "KV-LIVE-01" in {each["statement"] for each in verdict["found"]}
+    traces = [path for path in sorted((tmp_path / "out").glob("divergence-*.jsonl")) if shows(path, "KV-LIVE-01")]
+    ended = command(tmp_path, "replay", str(traces[0]), "--preload", "patch.py")
+    assert 1 == ended.returncode, ended.stderr
+    assert "KV-LIVE-01" in ended.stdout
+    assert "what was done to it:" in ended.stdout
+    assert 0 == command(tmp_path, "replay", str(traces[0])).returncode
+
+
+def shows(path: Path, statement: str) -> bool:
+    """Whether a trace of an engine shows that a guarantee is violated."""
+    violated = read_engine(path).header.violates
+    return violated is not None and statement == violated.statement
+
+
+def test_a_trace_is_printed_as_a_test(tmp_path: Path) -> None:
+    """That passes on the scheduler as it is, and fails on the broken one."""
+    engine = found().engine
+    assert engine is not None
+    path = tmp_path / "trace.jsonl"
+    write_engine(engine_trace_of(engine, found().divergence, "stock", "0.20.2", GATE), path)
+    printed = command(tmp_path, "replay", str(path), "--as-pytest")
+    assert 0 == printed.returncode, printed.stderr
+    names: dict[str, object] = {}
+    exec(compile(printed.stdout, "printed", "exec"), names)
+    test = names["test_replay"]
+    assert callable(test)
+    test()
+    with last_come_first_served.applied(), pytest.raises(AssertionError):
+        test()
+
+
+def test_a_trace_of_code_of_ones_own_is_not_trusted(tmp_path: Path) -> None:
+    """It is run only if it is named."""
+    engine = found().engine
+    assert engine is not None
+    path = tmp_path / "trace.jsonl"
+    write_engine(engine_trace_of(engine, None, "mine:build", "1", GATE), path)
+    ended = command(tmp_path, "replay", str(path))
+    assert 2 == ended.returncode
+    assert "to run that code, say so with --sut mine:build" in ended.stderr

@@ -1,0 +1,144 @@
+"""What newer releases decide otherwise by design.
+
+Goal: a dialect changes the rules that it names, and no other; and a fault can be planted into it. Method: the same few
+operations on the reference and on each dialect; their free queues, hits and answers by hand.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kvgate.adapters.native import TRAITS
+from kvgate.dialects import DIALECTS, Dialect, reference_for, spoken
+from kvgate.faults import ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
+from kvgate.system import System
+from kvreference.answers import Hit, Shared
+from kvreference.attention import Kind
+from kvreference.geometry import Geometry, Group
+from kvreference.manager import Manager
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    CommonPrefix,
+    Evict,
+    Finish,
+    LookUp,
+    Operation,
+    Run,
+)
+from kvreference.settings import Settings
+
+FULL, WINDOW = Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, 5)
+
+
+def built(dialect: str, *groups: Group, caches: bool = True, scratch_first: bool = True) -> Manager:
+    kind = DIALECTS[dialect] if dialect else Manager
+    return kind(Settings(Geometry(groups), 8, 32, 32, caches=caches, scratch_first=scratch_first))
+
+
+def performed(manager: Manager, *operations: Operation) -> Manager:
+    for operation in operations:
+        resolved = manager.population.resolve(operation)
+        assert resolved is not None
+        manager.apply(resolved)
+    return manager
+
+
+ENDS = (Arrive(0, (Run(0, 6),)), Admit(0, 6), Finish(0))
+"""A full block 1, and a begun one, 2."""
+QUEUES = {
+    "": [2, 3, 4, 5, 6, 7, 1],
+    "scratch": [2, 3, 4, 5, 6, 7, 1],
+    "scratch-of-caches": [2, 3, 4, 5, 6, 7, 1],
+    "look-ahead-at-the-end": [2, 3, 4, 5, 6, 7, 1],
+    "scratch-of-windows": [3, 4, 5, 6, 7, 2, 1],
+}
+
+
+def test_every_dialect_is_that_of_a_release() -> None:
+    """Control of what follows: none is left out, and none is idle."""
+    assert set(DIALECTS) == {traits.dialect for traits in TRAITS.values() if traits.dialect}
+    assert set(QUEUES) == {"", *DIALECTS}
+
+
+@pytest.mark.parametrize(("dialect", "queue"), QUEUES.items(), ids=lambda value: str(value) or "reference")
+def test_what_a_request_gives_up(dialect: str, queue: list[int]) -> None:
+    """Its scratch goes first, but for that of a group without a window where only windows do that."""
+    assert queue == list(performed(built(dialect, FULL), *ENDS).pool.free)
+
+
+def test_what_a_window_gives_up_goes_first_everywhere() -> None:
+    """The control of the one before."""
+    assert [2, 3, 4, 5, 6, 7, 1] == list(performed(built("scratch-of-windows", WINDOW), *ENDS).pool.free)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_what_is_forgotten_stays_where_it_is(dialect: str) -> None:
+    """The reference puts it first."""
+    end = performed(built(dialect, WINDOW), *ENDS, Evict(1))
+    assert [2, 3, 4, 5, 6, 7, 1] == list(end.pool.free)
+    assert [1, 2, 3, 4, 5, 6, 7] == list(performed(built("", WINDOW), *ENDS, Evict(1)).pool.free)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_without_caching_scratch_goes_first_in_all_but_one(dialect: str) -> None:
+    """In that one everything is queued in the order of release."""
+    appended = [3, 4, 5, 6, 7, 2, 1]
+    expected = appended if dialect == "scratch-of-caches" else [2, 1, 3, 4, 5, 6, 7]
+    assert expected == list(performed(built(dialect, WINDOW, caches=False), *ENDS).pool.free)
+
+
+LOOKAHEAD = (Group(Kind.FULL, 4, lookahead=True), Group(Kind.SLIDING_WINDOW, 4, 5, lookahead=True))
+TWICE = (Arrive(0, (Run(0, 8),)), Admit(0, 8), Arrive(1, (Run(0, 8),)))
+
+
+@pytest.mark.parametrize(("dialect", "tokens"), [("", 0), ("scratch", 0), ("look-ahead-at-the-end", 4)])
+def test_a_look_ahead_block_may_hold_the_last_token(dialect: str, tokens: int) -> None:
+    """Where groups are several; a hit behind which nothing is matched is still none."""
+    manager = performed(built(dialect, *LOOKAHEAD), *TWICE)
+    answer = manager.apply(LookUp(1))
+    assert isinstance(answer, Hit)
+    assert tokens == answer.tokens
+    single = performed(built(dialect, LOOKAHEAD[0]), *TWICE)
+    assert Hit(0, ((),)) == single.apply(LookUp(1))
+
+
+@pytest.mark.parametrize(("dialect", "shared"), [("", (2,)), ("scratch", (2,)), ("look-ahead-at-the-end", (0,))])
+def test_what_all_share_is_not_asked_for_any_more(dialect: str, shared: tuple[int, ...]) -> None:
+    """It is answered with none."""
+    manager = performed(built(dialect, FULL), *TWICE[:2])
+    assert Shared(shared) == manager.apply(CommonPrefix(0))
+
+
+class Says:
+    """A system that has a dialect."""
+
+    def __init__(self, dialect: str | None) -> None:
+        self.dialect = dialect
+
+
+@pytest.mark.parametrize("fault", [ExternalTokensTakeOtherHits, LoadForgetsItsLastToken])
+def test_a_fault_is_planted_into_a_dialect(fault: type[Manager]) -> None:
+    """The choices are made, though the fault has holdings of its own; and the fault is there."""
+    system: System = Says("scratch-of-windows")  # type: ignore[assignment]
+    kind = spoken(fault, system)
+    assert issubclass(kind, fault)
+    manager = kind(Settings(Geometry((FULL,)), 8, 32, 32, scratch_first=True))
+    own = type(fault(manager.settings).holdings)
+    assert isinstance(manager.holdings, own)
+    assert QUEUES["scratch-of-windows"] == list(performed(manager, *ENDS).pool.free)
+
+
+def test_a_system_without_a_dialect_has_the_reference() -> None:
+    """Whether it says so or does not know."""
+    plain: System = Says(None)  # type: ignore[assignment]
+    assert Manager is reference_for(plain) is spoken(Manager, plain)
+    assert LoadForgetsItsLastToken is spoken(LoadForgetsItsLastToken, plain)
+    assert issubclass(spoken(Manager, Says("scratch")), Dialect)  # type: ignore[arg-type]
+
+
+def test_a_copy_of_a_dialect_goes_on_as_it() -> None:
+    """Whoever explores takes copies."""
+    manager = performed(built("scratch-of-windows", FULL), *ENDS[:2]).copy()
+    assert QUEUES["scratch-of-windows"] == list(performed(manager, Abort(0)).pool.free)
