@@ -1,4 +1,4 @@
-"""The specification itself: what the gate holds a system to is proved, and the reference does what the proofs are about.
+"""The specification itself: what the gate holds a system to is proved, and the reference does what is proved.
 
 A handful of the proofs, with their witnesses and mutants, and a short run of the reference beside the transitions that
 are proved. ``kvgate prove`` and ``kvgate conform`` run all of it.
@@ -34,5 +34,5 @@ def test_it_is_proved(name: str) -> None:
 
 
 def test_the_reference_does_what_is_proved(model: Model) -> None:
-    """Goal: the proofs are about the reference. Method: whatever it does to its blocks is a transition that is proved."""
+    """Goal: the proofs are about the reference. Method: every step of it is made of transitions."""
     assert drive([model], OPERATIONS, Counter()).wrong == ()

@@ -41,6 +41,7 @@ JUDGES = tuple(
         "system",
         "adapters/stock",
         "adapters/groups",
+        "adapters/work_meter",
         "lockstep",
         "comparison",
         "correspondence",
@@ -51,6 +52,7 @@ JUDGES = tuple(
         "monitors/slots",
         "monitors/states",
         "monitors/leak",
+        "monitors/work",
     )
 )
 
@@ -193,9 +195,10 @@ def test_the_wheel_has_all_of_the_four_packages(wheel: zipfile.ZipFile) -> None:
     expected = {
         path.relative_to((ROOT / package).parent).as_posix()
         for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
+        for path in (ROOT / package).rglob("*")
+        if path.suffix in {".py", ".html", ".css", ".js", ".json"}
     }
-    assert {"kvgate/reports/text.py", "kvgate/mutants/zoo.py"} < expected
+    assert {"kvgate/reports/text.py", "kvgate/mutants/zoo.py", "kvgate/reports/page/assets/page.js"} < expected
     assert expected == {name for name in wheel.namelist() if ".dist-info/" not in name}
 
 
@@ -204,7 +207,7 @@ def test_an_installation_pulls_nothing_that_vllm_needs(wheel: zipfile.ZipFile) -
     metadata = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     requirements = map(Requirement, Parser().parsestr(wheel.read(metadata).decode()).get_all("Requires-Dist", []))
     pulled = {each.name for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})}
-    assert pulled <= {"attrs", "cattrs", "hypothesis", "rich", "typer", "z3-solver"}
+    assert pulled <= {"attrs", "cattrs", "hypothesis", "jinja2", "rich", "typer", "z3-solver"}
     assert f"pip install {' '.join(sorted(pulled))}" in README
 
 

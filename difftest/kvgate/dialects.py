@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from attrs import evolve
 
+from kvgate.adapters.native import TRAITS
 from kvgate.system import System
 from kvreference.answers import Hit
 from kvreference.block_pool import BlockPool
@@ -147,6 +148,13 @@ def reference_for(system: System) -> type[Manager]:
     """The reference that has made the choices of ``system``: the reference itself, but for a dialect."""
     dialect = getattr(system, "dialect", None)
     return Manager if dialect is None else DIALECTS[dialect]
+
+
+def reference_named(system: str) -> type[Manager]:
+    """The same for the system of that name, built or not."""
+    name, _, version = system.partition("@")
+    traits = TRAITS.get(version) if name == "native" else None
+    return Manager if traits is None or traits.dialect is None else DIALECTS[traits.dialect]
 
 
 def spoken(kind: type[Manager], system: System) -> type[Manager]:

@@ -14,6 +14,9 @@ from kvgate.mutants.mutant import Mutant
 from kvgate.runner import DETECTORS, Bench
 from kvgate.verdict import Found
 
+MINIMISE_SECONDS = 10.0
+"""How long a case that shows a mutant is made smaller, at most."""
+
 
 @frozen
 class Shown:
@@ -71,7 +74,7 @@ def chase(
 ) -> Kill | None:
     """Run until something is found that no finding explains; None if nothing is, within the limits.
 
-    Making it small may take as long again.
+    Making it small may take ``MINIMISE_SECONDS`` more.
     """
     lanes = tuple(Lane(model, preset) for model in models for preset in sorted(PRESETS, reverse=True))
     plan = Plan(lanes, operations, seed=seed, seconds=seconds, kinds_max=1, minimises=False)
@@ -82,7 +85,7 @@ def chase(
     if not outcome.found:
         return None
     found = outcome.found[0]
-    smallest = trials.smallest(found, time.monotonic() + seconds) if minimises else None
+    smallest = trials.smallest(found, time.monotonic() + MINIMISE_SECONDS) if minimises else None
     return Kill(found, sum(tally.operations for tally in outcome.tallies), outcome.seconds, smallest)
 
 

@@ -20,7 +20,7 @@ from kvgate.systems import Loaded
 if TYPE_CHECKING:
     from kvgate.scheduling.trials import EngineBench
 
-ENGINE_OPERATIONS: Mapping[str, int] = {"precommit": 6_000, "quick": 8_000, "ci": 150_000, "deep": 2_000_000}
+ENGINE_OPERATIONS: Mapping[str, int] = {"precommit": 6_000, "quick": 20_000, "ci": 150_000, "deep": 2_000_000}
 """How many operations of the block manager a scheduler is followed for, over all lanes, by profile."""
 
 

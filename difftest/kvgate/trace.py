@@ -17,6 +17,7 @@ from typing import Any, get_args
 from attrs import field, frozen
 
 from kvgate.case import Case
+from kvgate.dialects import reference_named
 from kvgate.difference import Divergence
 from kvgate.errors import UsageError
 from kvgate.runner import DETECTORS
@@ -107,9 +108,9 @@ class Digests:
         return blake2b(json.dumps(document).encode(), digest_size=8).hexdigest()
 
 
-def annotated(settings: Settings, operations: Iterable[Operation]) -> Iterator[Line]:
+def annotated(settings: Settings, operations: Iterable[Operation], kind: type[Manager] = Manager) -> Iterator[Line]:
     """The operations as lines of a trace, with what the reference does; illegal ones are left out."""
-    manager, digests = Manager(settings), Digests()
+    manager, digests = kind(settings), Digests()
     for operation in operations:
         resolved = manager.population.resolve(operation)
         if resolved is not None:
@@ -125,7 +126,7 @@ def trace_of(case: Case, divergence: Divergence | None, system: str, version: st
     header = Header(
         FORMAT, VERSION, case.settings, case.model, case.preset, case.seed, system, version, detectors, violates
     )
-    return Trace(header, tuple(annotated(case.settings, case.operations)))
+    return Trace(header, tuple(annotated(case.settings, case.operations, reference_named(system))))
 
 
 def write(trace: Trace, path: Path) -> None:

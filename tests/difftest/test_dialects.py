@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from kvgate.adapters.native import TRAITS
-from kvgate.dialects import DIALECTS, Dialect, reference_for, spoken
+from kvgate.dialects import DIALECTS, Dialect, reference_for, reference_named, spoken
 from kvgate.faults import ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
 from kvgate.system import System
 from kvreference.answers import Hit, Shared
@@ -136,6 +136,20 @@ def test_a_system_without_a_dialect_has_the_reference() -> None:
     assert Manager is reference_for(plain) is spoken(Manager, plain)
     assert LoadForgetsItsLastToken is spoken(LoadForgetsItsLastToken, plain)
     assert issubclass(spoken(Manager, Says("scratch")), Dialect)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("stock", Manager),
+        ("native@0.22.1", Manager),
+        ("native@0.33.0", DIALECTS["look-ahead-at-the-end"]),
+        ("other:build", Manager),
+    ],
+)
+def test_a_trace_is_annotated_with_the_choices_of_its_system(name: str, kind: type[Manager]) -> None:
+    """By its name alone, for the system need not be here."""
+    assert kind is reference_named(name)
 
 
 def test_a_copy_of_a_dialect_goes_on_as_it() -> None:

@@ -51,7 +51,8 @@ class Pip:
 def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Pip:
     real = subprocess.Popen
     monkeypatch.setattr(
-        releases.subprocess, "Popen", lambda command, **kw: pip(command, **kw) if "pip" in command else real(command)
+        "kvgate.releases.subprocess.Popen",
+        lambda command, **kw: pip(command, **kw) if "pip" in command else real(command),
     )
     return pip
 

@@ -153,7 +153,8 @@ def _offered(
 ) -> Iterator[str]:
     """The blocks that a call offers to the cache: those of its range that are there and that the mask wants."""
     del request, block_size
-    for position in range(num_cached_blocks, num_full_blocks):
+    # Whoever names more than there are is told so by whoever caches them.
+    for position in range(num_cached_blocks, min(num_full_blocks, list.__len__(blocks))):
         wanted = block_mask is None or block_mask[position - num_cached_blocks]
         if wanted and not list.__getitem__(blocks, position).is_null:
             yield f"block {position} in group {kv_cache_group_id}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +28,7 @@ from kvgate.level import Level, not_tested
 
 if TYPE_CHECKING:
     from kvgate.campaign import Outcome
+    from kvgate.levels import Preparation
     from kvgate.reports.page.pages import Record
     from kvgate.systems import Loaded
     from kvgate.verdict import Found, Verdict
@@ -75,7 +76,6 @@ def check(
 
       kvgate check --sut my_package.adapter:build --report out
     """
-    from kvgate.campaign import Campaign, Progress
     from kvgate.command.progress import progress_line
     from kvgate.levels import default_level, prepare, together
     from kvgate.profiles import models_named
@@ -94,22 +94,30 @@ def check(
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )
-        outcomes: list[Outcome] = []
-        for each in preparations:
-
-            def say(progress: Progress, of: int = each.plan.operations) -> None:
-                counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
-                line.say(f"{counted}, {progress.found} divergences")
-
-            outcomes.append(Campaign(each.trials, each.plan).run(say))
-            if outcomes[-1].ended == "interrupted":
-                break
+        outcomes = _run(preparations, line.say)
     outcome, judges = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, judges, outcome, preload or ())
     publish(verdict, report, output, not_tested(level), once_more(system, judges))
     if verdict.found:
         raise typer.Exit(DIVERGENCE)
     raise typer.Exit(INTERRUPTED if verdict.ended == "interrupted" else AGREEMENT)
+
+
+def _run(preparations: Sequence[Preparation], tell: Callable[[str], None]) -> list[Outcome]:
+    """One campaign after the other, until somebody interrupts."""
+    from kvgate.campaign import Campaign, Progress
+
+    outcomes: list[Outcome] = []
+    for each in preparations:
+
+        def say(progress: Progress, of: int = each.plan.operations) -> None:
+            counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
+            tell(f"{counted}, {progress.found} divergences")
+
+        outcomes.append(Campaign(each.trials, each.plan).run(say))
+        if outcomes[-1].ended == "interrupted":
+            break
+    return outcomes
 
 
 def verdict_of(

@@ -21,6 +21,7 @@ from kvgate.command.options import (
     Seed,
     Sut,
 )
+from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.level import Level
 
 if TYPE_CHECKING:
@@ -132,7 +133,12 @@ def fuzz(
         )
         models_named(plan.models)
         folder.create(plan)
-    verdict, given_up = _session(folder, jobs, ray, seconds, shard_seconds_max)
+    try:
+        verdict, given_up = _session(folder, jobs, ray, seconds, shard_seconds_max)
+    except (UsageError, SystemUnavailableError):
+        if resume is None:
+            folder.discard()
+        raise
     _publish(verdict, folder, output)
     for shard, why in sorted(given_up.items()):
         typer.echo(f"kvgate: shard {shard} ended its worker three times: {why}", err=True)

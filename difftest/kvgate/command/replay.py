@@ -174,9 +174,11 @@ def _replay_engine(file: Path, sut: str | None, preloads: Sequence[Path], as_pyt
 
 def where_the_reference_changed(trace: Trace) -> str | None:
     """The first operation that the reference of today does not answer as it did when the trace was written."""
+    from kvgate.dialects import reference_named
     from kvgate.trace import annotated
 
-    today = list(annotated(trace.header.settings, trace.operations))
+    header = trace.header
+    today = list(annotated(header.settings, trace.operations, reference_named(header.system)))
     if len(today) != len(trace.lines):
         return f"{len(trace.lines) - len(today)} of its operations are not legal any more"
     for number, (then, now) in enumerate(zip(trace.lines, today, strict=True)):

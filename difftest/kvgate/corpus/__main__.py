@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from kvgate.corpus.passing import written
 from kvgate.corpus.register import BUGS
-from kvgate.corpus.trying import attempt
+from kvgate.corpus.trying import Load, Result, State, attempt
 from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.reports.wording import printable
 from kvgate.systems import Loaded, load_system
 
 
@@ -30,13 +31,24 @@ def main(arguments: Sequence[str]) -> int:
         load(system)
         for place in places:
             bug, _, trial = place.partition(":")
-            print(written(attempt(BUGS[bug], int(trial), load, float(seconds))), flush=True)
+            print(written(_attempt(bug, int(trial), load, float(seconds))), flush=True)
     except (SystemUnavailableError, UsageError) as error:
         print(f"kvgate: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _attempt(bug: str, trial: int, load: Load, seconds: float) -> Result:
+    """One trial. Should the gate itself raise, that one was not run, and the others are."""
+    try:
+        return attempt(BUGS[bug], trial, load, seconds)
+    except (SystemUnavailableError, UsageError):
+        raise
+    except Exception as error:
+        told = printable(f"the gate raised {type(error).__name__}: {error}")
+        return Result(bug, trial, State.NOT_RUN, BUGS[bug].trials[trial].code, says=told)
 
 
 if __name__ == "__main__":

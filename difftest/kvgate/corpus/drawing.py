@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from itertools import count
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvgate.campaign import Lane, draw_case
 from kvgate.case import Case
@@ -25,7 +25,11 @@ from kvgate.models import Model
 from kvgate.runner import Bench
 from kvgate.systems import Loaded
 from kvgate.variants import Features
+from kvreference.geometry import Geometry
 from kvreference.operations import Admit
+
+DRAFTS = 4
+"""For how many drafts in flight there is a state, as in the models of the gate."""
 
 
 @frozen
@@ -50,7 +54,14 @@ def model_of(trial: Trial) -> Model | None:
         pin_drop_blocks_min=settings.pin_drop_blocks_min,
         transfers=any(isinstance(each, Admit) and each.external_tokens > 0 for each in scenario.operations),
     )
-    return Model("corpus", settings.geometry, "the groups of a scenario", features)
+    # Drafts are drawn, and want a state each.
+    groups = (evolve(group, draft_states=DRAFTS) if group.keeps_states else group for group in settings.geometry.groups)
+    return Model("corpus", Geometry(tuple(groups)), "the groups of a scenario", features)
+
+
+def _detectors(trial: Trial) -> tuple[str, ...]:
+    assert isinstance(trial.scenario, Blocks), "only those are drawn"
+    return trial.scenario.detectors
 
 
 def draw_until_found(trial: Trial, loaded: Loaded, finding: str, seconds: float) -> Drawn | None:
@@ -61,7 +72,7 @@ def draw_until_found(trial: Trial, loaded: Loaded, finding: str, seconds: float)
     model = model_of(trial)
     assert model is not None, "there is something to draw for"
     lanes = {Lane(model, preset): Generator(PRESETS[preset], model.geometry, model.features) for preset in PRESETS}
-    bench = Bench(loaded.factory)
+    bench = Bench(loaded.factory, _detectors(trial))
     started, operations = time.monotonic(), 0
     for index in count():
         for lane, generator in lanes.items():

@@ -44,6 +44,11 @@ class RunFolder:
         except OSError as error:
             raise UsageError(f"--out {self.path}: cannot be written: {error.strerror}") from error
 
+    def discard(self) -> None:
+        """Take back a run of which no shard was done: it could not be begun."""
+        if not any(self._shards.glob("*.jsonl")):
+            (self.path / MANIFEST).unlink(missing_ok=True)
+
     def plan(self) -> FuzzPlan:
         """What is fuzzed here.
 

@@ -17,11 +17,12 @@ from kvgate.monitors.ghost import GhostMemory, Work
 from kvgate.monitors.monitor import Step
 from kvreference.answers import Copy
 from kvreference.geometry import Group
-from kvreference.operations import Preempt
+from kvreference.operations import Abort, Finish, Preempt
 from kvreference.population import Request
 from kvreference.settings import Settings
 
 PREEMPTED = "whoever was to write it was preempted in the same step"
+LATE = "a step in flight wrote it after it was given up"
 FAILED = "a load that it follows from has failed"
 
 
@@ -44,6 +45,8 @@ class StepInFlight:
     works: list[Work]
     copies: tuple[Copy, ...]
     kept: list[Kept] = field(factory=list)
+    given_up: set[int] = field(factory=set)
+    """The requests whose blocks were given up since it went."""
 
 
 class WorkerMemory(GhostMemory):
@@ -55,16 +58,19 @@ class WorkerMemory(GhostMemory):
         self._unread: frozenset[int] = frozenset()
         """The requests of the step that is computed of which nobody wants the answer."""
         self.in_flight: deque[StepInFlight] = deque()
-        self.uncomputed: dict[int, str] = {}
-        """Blocks that a step was to write and did not, and why; until somebody else writes them."""
+        self.marks: dict[int, str] = {}
+        """Blocks that do not hold what was to be written there, and why; until somebody writes them anew."""
 
     def observe(self, step: Step) -> Difference | None:
         """Note what is ordered, and check what is read without a step."""
+        if isinstance(step.operation, (Preempt, Finish, Abort)):
+            for sent in self.in_flight:
+                sent.given_up.add(step.operation.request)
         if isinstance(step.operation, Preempt):
             number = step.operation.request
             for work in self._pending:
                 if work.request == number:
-                    self._leave_out(work, work.start, PREEMPTED)
+                    self._mark(work, work.start, PREEMPTED)
             self._pending = [work for work in self._pending if work.request != number]
         return super().observe(step)
 
@@ -92,6 +98,9 @@ class WorkerMemory(GhostMemory):
         waiting, self._pending = self._pending, [work for work in step.works if work.request not in spoilt]
         found = super()._dispatch(step.copies)
         self._pending = waiting
+        for work in step.works:
+            if work.request in step.given_up:
+                self._mark(work, work.start, LATE)
         return found or self._keep(step.kept)
 
     def _read_states(self, work: Work) -> Iterator[Difference | None]:
@@ -105,28 +114,27 @@ class WorkerMemory(GhostMemory):
         self._deliver(evolve(work, start=valid))
         for group, table in zip(self.groups, work.tables, strict=True):
             self._physical.forget(table[valid // group.block_size_tokens :])
-        self._leave_out(work, valid, FAILED)
+        self._mark(work, valid, FAILED)
 
-    def _leave_out(self, work: Work, start: int, why: str) -> None:
-        """What a step was to write from ``start`` on is not written."""
-        self.uncomputed.update(dict.fromkeys(self._written(work, start), why))
-
-    def _written(self, work: Work, start: int) -> Iterator[int]:
+    def _mark(self, work: Work, start: int, why: str) -> None:
+        """The blocks that a step writes from ``start`` on do not hold what they should."""
         for group, table in zip(self.groups, work.tables, strict=True):
-            yield from table[start // group.block_size_tokens : group.blocks_occupied(work.end)]
+            blocks = table[start // group.block_size_tokens : group.blocks_occupied(work.end)]
+            self.marks.update(dict.fromkeys(blocks, why))
 
     def _deliver(self, work: Work) -> None:
-        self._forget_uncomputed(work, work.provided)
+        self._unmark(work, work.provided)
         super()._deliver(work)
 
     def _write(self, work: Work) -> Iterator[Difference | None]:
-        self._forget_uncomputed(work, work.start)
+        self._unmark(work, work.start)
         return super()._write(work)
 
-    def _forget_uncomputed(self, work: Work, start: int) -> None:
-        if self.uncomputed:
-            for block in self._written(work, start):
-                self.uncomputed.pop(block, None)
+    def _unmark(self, work: Work, start: int) -> None:
+        """Whatever is written from its first slot on holds what it should."""
+        for group, table in zip(self.groups, work.tables, strict=True) if self.marks else ():
+            for block in table[-(-start // group.block_size_tokens) : group.blocks_occupied(work.end)]:
+                self.marks.pop(block, None)
 
     def _keep(self, kept: Iterable[Kept]) -> Difference | None:
         for each in kept:

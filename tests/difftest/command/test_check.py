@@ -94,20 +94,20 @@ def test_a_divergence_is_exit_code_1_and_can_be_run_again(here: Path) -> None:
 
 
 def test_reports_are_written_where_they_are_asked_for(here: Path, kvgate: Kvgate) -> None:
-    """All formats, and a reproducer for what was found; nothing beside them."""
+    """All formats, a reproducer and a page for what was found; nothing beside them."""
     assert 1 == kvgate(*FAULTY, "--report", "out/of/here").code
-    assert ["divergence-1.jsonl", "junit.xml", "report.txt", "summary.md", "verdict.json"] == sorted(
-        path.name for path in (here / "out" / "of" / "here").iterdir()
-    )
+    found = [f"divergence-1.{kind}" for kind in ("html", "jsonl", "trace-events.json")]
+    formats = ["index.html", "junit.xml", "report.txt", "summary.md", "verdict.json"]
+    assert [*found, *formats] == sorted(path.name for path in (here / "out" / "of" / "here").iterdir())
     assert not (here / "kvgate-report").exists()
     verdict = json.loads((here / "out" / "of" / "here" / "verdict.json").read_text(encoding="utf-8"))
     assert ["out/of/here/divergence-1.jsonl"] == [found["reproducer"] for found in verdict["found"]]
 
 
 def test_of_an_agreement_reports_are_written_as_well(here: Path, kvgate: Kvgate) -> None:
-    """Without a reproducer."""
+    """Without a reproducer, and without a page of its own."""
     assert 0 == kvgate(*REFERENCE, "--report", "out").code
-    assert 4 == len(list((here / "out").iterdir()))
+    assert 5 == len(list((here / "out").iterdir()))
 
 
 def test_monitors_may_judge_alone(kvgate: Kvgate) -> None:

@@ -82,13 +82,14 @@ def test_a_system_that_looks_at_chance(kvgate: Kvgate, here: Path) -> None:
     ],
 )
 def test_what_cannot_be_run(
-    arguments: tuple[str, ...], code: int, message: str, kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], code: int, message: str, kvgate: Kvgate, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: one message and the right code, from a worker too. Method: one mistake each."""
     monkeypatch.setitem(sys.modules, "ray", None)
     ended = kvgate("fuzz", "--shards", "1", "--jobs", "1", *arguments)
     assert code == ended.code
     assert message in ended.message
+    assert not (here / "kvgate-fuzz" / "manifest.json").exists()
 
 
 def test_a_run_is_not_begun_twice(kvgate: Kvgate) -> None:

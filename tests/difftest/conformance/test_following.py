@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 import pytest
+from attrs import evolve
 
 import kvgate.conformance
 from kvgate.adapters.reference import Reference
@@ -18,6 +19,7 @@ from kvreference.free_queue import FreeQueue
 from kvreference.operations import Operation
 from kvreference.population import Request
 from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
 
 MODELS = (
     "full",
@@ -138,10 +140,20 @@ class _TurnsEventsRound(_OfAnyOrder):
         return Happened(answer.events[::-1]) if isinstance(answer, Happened) else answer
 
 
+class _ListsWhatIsHeld(_OfAnyOrder):
+    """Says that a held block is free, in the place of one that is."""
+
+    def snapshot(self) -> Snapshot:
+        seen = super().snapshot()
+        held = [block for block, count in enumerate(seen.references) if count and block]
+        return evolve(seen, free=[*list(seen.free)[1:], held[0]]) if held and seen.free else seen
+
+
 @pytest.mark.parametrize(
     ("broken", "statement"),
     [
         (_HoldsTwice, "KV-INV-01"),
+        (_ListsWhatIsHeld, "KV-OP-05"),
         (_HitsLess, "KV-OP-01"),
         (_EvictsAnother, "KV-OP-08"),
         (_LosesAnEvent, "KV-OP-12"),

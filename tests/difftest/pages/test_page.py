@@ -31,6 +31,7 @@ from .stage import (
     HOSTILE,
     PROMPT,
     TWICE,
+    ForgetsTheWindow,
     HitsNothing,
     KeepsABlock,
     Raises,
@@ -220,6 +221,16 @@ def test_a_divergence_that_does_not_come_again_says_so(shown: str) -> None:
     other = page(record(Bench(Reference, ("lockstep",)), case_of(TWICE)), found, ABOUT)
     assert "It did not happen again when this page was made." in Document(other).text("header")
     assert "did not happen again" not in shown
+
+
+def test_content_is_told_in_words() -> None:
+    """Who had it first, and up to where."""
+    recording, found = recorded(ForgetsTheWindow, TWICE)
+    document = Document(page(recording, found, ABOUT))
+    assert "content of block 6" in document.text("h2")
+    cards = document.text("p")
+    assert "the first 12 tokens of request 0, group 1" in cards
+    assert "not cached" in cards
 
 
 def test_a_page_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,24 +58,29 @@ def test_a_window_needs_no_more_than_it_reads() -> None:
 
 
 def test_a_cache_that_lost_something() -> None:
-    """What differs is the content of a block, and what is told is what a later request could use."""
+    """What differs is the content of a block: it is told what a later request could use, which goes on."""
     table = shown(ForgetsTheWindow, TWICE, Settings(Geometry((Group("full", 4),) * 2), blocks=24))
-    assert (0, True) == (table.request, table.is_later)
-    assert "It would resume at token 8 on both sides: what differs is not needed there." == table.conclusion
-    longer = (Arrive(0, (Run(0, 13),)), *TWICE[1:])
+    assert (0, True, 12) == (table.request, table.is_later, table.boundaries[0].tokens)
+    assert "It should resume at token 12; with what the system has cached, it resumes at token 8." == table.conclusion
+    both, lost = [(Stretch(0, 2, True, True),), (Stretch(0, 1, True, True), Stretch(2, 2, True, False))]
+    assert [both, lost] == stretches(table.boundaries[0])
+    assert [True, False] == [need.in_system for need in table.boundaries[0].needs]
 
-    class ForgetsTheThird(Reference):
-        """The block that a resume at token 12 reads."""
+
+def test_what_no_later_request_needs() -> None:
+    """A window's block before the last boundary: what was lost changes no hit."""
+
+    class ForgetsTheFirst(Reference):
+        """The window's first block."""
 
         def apply(self, operation):  # type: ignore[no-untyped-def]
             answer = super().apply(operation)
             if isinstance(operation, Admit):
-                self.pool.evict(self.tables[0][0].blocks[2])
+                self.pool.evict(self.tables[0][1].blocks[0])
             return answer
 
-    table = shown(ForgetsTheThird, longer, FULL)
-    assert "It should resume at token 12; with what the system has cached, it resumes at token 8." == table.conclusion
-    assert [(Stretch(0, 1, True, True), Stretch(2, 2, True, False))] == stretches(table.boundaries[0])
+    table = shown(ForgetsTheFirst, TWICE)
+    assert "It would resume at token 12 on both sides: what differs is not needed there." == table.conclusion
 
 
 def test_a_foreign_hit() -> None:

@@ -8,23 +8,26 @@ nothing may differ that is not declared; and the scheduler broken, one thing at 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm")
 
-from kvgate.declared import explain
-from kvgate.difference import Divergence
+from kvgate.errors import UsageError
 from kvgate.models import load
-from kvgate.scheduling.case import Stage
+from kvgate.scheduling.case import EngineCase, Stage
 from kvgate.scheduling.drawn import draw_engine_case
 from kvgate.scheduling.engine import Engine
+from kvgate.scheduling.known import explain
+from kvgate.scheduling.operations import OPERATIONS, Lost, Operation, Serve
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Arrive, Run
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
+
+from .stage import run, undeclared
 
 AGREED = (
     "full",
@@ -38,49 +41,77 @@ AGREED = (
     "mamba-align",
 )
 """Models on which nothing differs that is not declared."""
+PLUGGED_IN = (
+    "gemma-hybrid+retention+scratch",
+    "gpt-oss-hybrid+retention+scratch+pinned",
+    "mixed-blocks+partial",
+    "mixed-blocks+mtp+retention+scratch+partial",
+)
+"""The same with the plug-in."""
 CASES = 2
 
 
-def run(engine: Engine, operations: Any) -> list[Divergence]:
-    """What is found until the end of a run, and at rest."""
-    for operation in operations:
-        divergence = engine.perform(operation)
-        if divergence is not None:
-            return [divergence]
-    return engine.close()
-
-
-def undeclared(engine: Engine, operations: Any) -> list[Divergence]:
-    """The same, without what is declared of vLLM itself."""
-    return [each for each in run(engine, operations) if explain(each, engine.lockstep) is None]
-
-
-def differences(model: str) -> tuple[Counter[str], int]:
+def differences(cases: Iterable[EngineCase], subject: str = "stock") -> tuple[Counter[str], int]:
     """What differs in drawn runs, by statement, what is declared apart; and how many operations were followed."""
     found, followed = Counter[str](), 0
-    for preset in ("tiny", "hostile", "legal"):
-        for seed in range(CASES):
-            case = draw_engine_case(load(model), preset, str(seed))
-            engine = Engine(case.settings, case.stage)
-            for divergence in run(engine, case.operations):
-                found[explain(divergence, engine.lockstep) or f"undeclared {divergence.difference.statement}"] += 1
-            followed += len(engine.lockstep.performed)
+    for case in cases:
+        engine = Engine(case.settings, case.stage, subject)
+        for divergence in run(engine, case.operations):
+            found[explain(divergence, engine) or f"undeclared {divergence.difference.statement}"] += 1
+        followed += len(engine.lockstep.performed)
     return found, followed
+
+
+def drawn(model: str) -> list[EngineCase]:
+    """Cases of a model under every preset."""
+    presets = ("tiny", "hostile", "legal")
+    return [draw_engine_case(load(model), preset, str(seed)) for preset in presets for seed in range(CASES)]
 
 
 @pytest.mark.parametrize("model", AGREED)
 def test_the_reference_follows(model: str) -> None:
     """Nothing that is not declared of vLLM itself, and something was followed."""
-    found, followed = differences(model)
+    found, followed = differences(drawn(model))
     assert {} == {name: count for name, count in found.items() if name.startswith("undeclared")}
     assert followed > 300
+
+
+@pytest.mark.parametrize("model", PLUGGED_IN)
+def test_the_reference_follows_the_plug_in(model: str) -> None:
+    """The same on the plug-in's block manager, with retention, a pinned tier, and hits that end inside blocks."""
+    found, followed = differences(drawn(model), "retention")
+    assert {} == {name: count for name, count in found.items() if name.startswith("undeclared")}
+    assert followed > 300
+
+
+def test_everything_is_drawn() -> None:
+    """Every kind of operation, and both sides of every switch of a stage; no case twice."""
+    cases = [draw_engine_case(load("full"), "hostile", str(seed)) for seed in range(40)]
+    assert len(set(cases)) == len(cases)
+    operations = {type(each) for case in cases for each in case.operations}
+    # Lost transfers are for cases of their own, and whoever is served says it with ``Serve``.
+    assert set(OPERATIONS) - {Lost, Submit} == operations
+    switches = ("asynchronous", "by_priority", "connector", "failed_loads_end")
+    assert all({True, False} == {getattr(case.stage, switch) for case in cases} for switch in switches)
+    served = [each for case in cases for each in case.operations if isinstance(each, Serve)]
+    what = ("loads", "sends", "structured", "priority", "undecided", "external_tokens", "fails_from_block")
+    assert all(len({getattr(each, name) for each in served}) > 1 for name in what)
+
+
+def test_what_a_manager_does_not_have_is_refused() -> None:
+    """As on the level below, and as vLLM's own scheduler asserts."""
+    case = draw_engine_case(load("gemma-hybrid+retention"), "tiny", "0")
+    with pytest.raises(ValueError, match="retention"):
+        Engine(case.settings, Stage())
+    with pytest.raises(UsageError, match="mode align"):
+        Engine(draw_engine_case(load("mamba-align"), "tiny", "0").settings, Stage(connector=True))
 
 
 SETTINGS = Settings(
     Geometry((Group("full", 16), Group("sliding_window", 16, 32))), blocks=14, tokens_max=160, chunk_tokens=64
 )
 PROMPTS = (Submit(Arrive(0, (Run(0, 40),)), 30), Submit(Arrive(1, (Run(1000, 50),)), 30))
-STEPS = (*PROMPTS, *(Step((Reply(token=5000 + step),)) for step in range(40)))
+STEPS: tuple[Operation, ...] = (*PROMPTS, *(Step((Reply(token=5000 + step),)) for step in range(40)))
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, name: str, replacement: Callable[..., Any], settings: Settings) -> Any:
@@ -154,7 +185,10 @@ def test_drafts_that_were_rejected_are_taken_back(monkeypatch: pytest.MonkeyPatc
 
     geometry = Geometry((Group("full", 16, lookahead=True),))
     settings = Settings(geometry, blocks=40, tokens_max=160, chunk_tokens=64, drafts_max=2)
-    steps = (PROMPTS[0], *(Step((Reply(accepted=step % 2, token=5000 + 10 * step, drafts=2),)) for step in range(8)))
+    steps: tuple[Operation, ...] = (
+        PROMPTS[0],
+        *(Step((Reply(accepted=step % 2, token=5000 + 10 * step, drafts=2),)) for step in range(8)),
+    )
     assert [] == undeclared(Engine(settings, Stage(8)), steps)
     found = run(broken(monkeypatch, "update_from_output", keeps, settings), steps)
     assert {"KV-SYS-02"} == {each.difference.statement for each in found}
@@ -174,7 +208,13 @@ def test_a_gate_that_never_opens_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_request_that_can_never_fit_is_a_hang() -> None:
     """vLLM 0.20.2 takes it in, and then serves nobody behind it (vllm-project/vllm#35541)."""
-    steps = (Submit(Arrive(0, (Run(0, 150),)), 5), Submit(Arrive(1, (Run(1000, 10),)), 5), Step(), Step(), Step())
+    steps: tuple[Operation, ...] = (
+        Submit(Arrive(0, (Run(0, 150),)), 5),
+        Submit(Arrive(1, (Run(1000, 10),)), 5),
+        Step(),
+        Step(),
+        Step(),
+    )
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
     (found,) = run(Engine(settings, Stage(8)), steps)
     assert ("progress", "KV-LIVE-03") == (found.detector, found.difference.statement)
@@ -184,7 +224,12 @@ def test_a_request_that_can_never_fit_is_a_hang() -> None:
 def test_an_abort_lets_others_on() -> None:
     """What stood still because of it moves again: no hang is told of what is over."""
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
-    steps = (Submit(Arrive(0, (Run(0, 150),)), 5), Submit(Arrive(1, (Run(1000, 10),)), 2), Step(), Abort(0))
+    steps: tuple[Operation, ...] = (
+        Submit(Arrive(0, (Run(0, 150),)), 5),
+        Submit(Arrive(1, (Run(1000, 10),)), 2),
+        Step(),
+        Abort(0),
+    )
     engine = Engine(settings, Stage(8))
     assert [] == undeclared(engine, (*steps, *(Step((Reply(token=7),)) for _ in range(4))))
     assert {} == engine.scheduler.requests

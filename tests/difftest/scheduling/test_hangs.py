@@ -150,7 +150,7 @@ def puts_back(original: Any, scheduler: Any, request: Any) -> bool:
     return False
 
 
-LOADS_ALL = (serve(0, 64, external_tokens=64, loads=True), *steps(1), Transferred(0), *steps(8))
+LOADS_ALL: tuple[Operation, ...] = (serve(0, 64, external_tokens=64, loads=True), *steps(1), Transferred(0), *steps(8))
 PARKED = tuple(serve(number, 100, external_tokens=64, loads=True) for number in range(4))
 BROKEN: dict[str, tuple[str, Any, Stage, tuple[Operation, ...], set[str]]] = {
     "a queue that nobody looks at": (

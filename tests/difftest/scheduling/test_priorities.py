@@ -17,7 +17,7 @@ from kvgate.scheduling.case import Stage
 from kvgate.scheduling.engine import Engine
 from kvgate.scheduling.known import explain
 from kvgate.scheduling.operations import Abort, Collect, GrammarReady, Operation, ResetCache, Transferred
-from kvreference.operations import Preempt
+from kvreference.operations import Admit, Preempt
 from kvreference.settings import Settings
 
 from .stage import HYBRID, full, run, serve, steps, undeclared
@@ -25,7 +25,7 @@ from .stage import HYBRID, full, run, serve, steps, undeclared
 BY_PRIORITY = Stage(by_priority=True, long_prefill_tokens=32)
 TIGHT = full(13, chunk_tokens=64, tokens_max=200, full_sequence_must_fit=False)
 # The less urgent request came first, and so is given its blocks first in every step, and then loses them in the same.
-PREEMPTED = (serve(0, 150, 4, priority=2), *steps(1), serve(1, 30, 6, priority=0), *steps(20))
+PREEMPTED: tuple[Operation, ...] = (serve(0, 150, 4, priority=2), *steps(1), serve(1, 30, 6, priority=0), *steps(20))
 
 
 def test_a_step_that_was_taken_back_stays_cached() -> None:
@@ -41,7 +41,7 @@ def test_a_step_that_was_taken_back_stays_cached() -> None:
         found.difference.subject,
     )
     assert "preempted-in-its-step-stays-cached" == explain(found, engine)
-    engine.memory.uncomputed.clear()
+    engine.memory.marks.clear()
     assert explain(found, engine) is None
 
 
@@ -57,16 +57,22 @@ def test_the_most_urgent_is_let_in_first() -> None:
     engine = Engine(full(40), Stage(1, by_priority=True))
     requests = [serve(number, 20, 2, priority=2 - number) for number in range(3)]
     assert [] == undeclared(engine, (*requests, *steps(8)))
-    admitted = [each.request for each in engine.lockstep.performed if type(each).__name__ == "Admit"]
+    admitted = [each.request for each in engine.lockstep.performed if isinstance(each, Admit)]
     assert [2, 1, 0] == admitted
 
 
 def test_who_waits_for_a_grammar_is_passed_and_comes_back() -> None:
     """Others are served meanwhile, and nobody calls it a hang, for a grammar gets ready by itself."""
     engine = Engine(full(40), Stage(1))
-    operations = (serve(0, 20, 2, structured=True), serve(1, 20, 2), *steps(6), GrammarReady(0), *steps(4))
+    operations: tuple[Operation, ...] = (
+        serve(0, 20, 2, structured=True),
+        serve(1, 20, 2),
+        *steps(6),
+        GrammarReady(0),
+        *steps(4),
+    )
     assert [] == undeclared(engine, operations)
-    admitted = [each.request for each in engine.lockstep.performed if type(each).__name__ == "Admit"]
+    admitted = [each.request for each in engine.lockstep.performed if isinstance(each, Admit)]
     assert [1, 0] == admitted
 
 

@@ -79,7 +79,12 @@ def test_the_reference_follows(settings: Settings, name: str) -> None:
 def test_what_a_load_does_not_bring_is_computed(loads: bool, ends: bool) -> None:
     """Or the request ends with an error. The reference does not know of partial loads; the monitors do."""
     engine = Engine(full(60), Stage(connector=True, failed_loads_end=ends))
-    operations = (serve(0, 200, loads=loads, fails_from_block=2, **EXTERNAL), *steps(1), Transferred(0), *steps(9))
+    operations: tuple[Operation, ...] = (
+        serve(0, 200, loads=loads, fails_from_block=2, **EXTERNAL),
+        *steps(1),
+        Transferred(0),
+        *steps(9),
+    )
     assert [] == undeclared(engine, operations)
     answered = [each for each in engine.lockstep.performed if type(each).__name__ == "Sample"]
     assert (0 if ends else 4) == len(answered)
@@ -170,7 +175,12 @@ def hears_nothing_of_delays(original: Any, scheduler: Any, request: Any) -> Any:
 
 
 LOADS, SENDS = FOLLOWED["loaded while waiting"], FOLLOWED["read at the end"]
-PARTLY = (serve(0, 200, loads=True, fails_from_block=2, **EXTERNAL), *steps(1), Transferred(0), *steps(5))
+PARTLY: tuple[Operation, ...] = (
+    serve(0, 200, loads=True, fails_from_block=2, **EXTERNAL),
+    *steps(1),
+    Transferred(0),
+    *steps(5),
+)
 BROKEN: dict[str, tuple[str, Any, tuple[Operation, ...], tuple[str, str]]] = {
     "frees at once": (
         "_free_request",

@@ -22,9 +22,10 @@ from kvgate.difference import Divergence
 from kvgate.reports.contents import Contents
 from kvgate.reports.contrast import contrast
 from kvgate.reports.page.headlines import headline_of
+from kvgate.reports.page.looks import Look
 from kvgate.reports.page.recording import Recording
-from kvgate.reports.page.resume import resume
-from kvgate.reports.page.timeline import COLOURS, timeline
+from kvgate.reports.page.resume import ABOUT_CONTENT, resume
+from kvgate.reports.page.timeline import COLOURS, timeline, told
 from kvgate.reports.page.views import Views, answered
 from kvgate.reports.page.wait_graph import WIDTH, drawing
 from kvgate.reports.wording import printable
@@ -98,8 +99,8 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
 def _engine(case: EngineCase) -> dict[str, Any]:
     """What was done to a scheduler, in words."""
     left_out = max(0, len(case.operations) - OPERATIONS_MAX)
-    told = [printable(describe_engine(operation), 300) for operation in case.operations[left_out:]]
-    return {"stage": describe_stage(case.stage), "operations": told, "left_out": left_out}
+    done = [printable(describe_engine(operation), 300) for operation in case.operations[left_out:]]
+    return {"stage": describe_stage(case.stage), "operations": done, "left_out": left_out}
 
 
 def index_page(contents: Contents, links: Mapping[int, object], files: Sequence[str]) -> str:
@@ -121,12 +122,19 @@ def _difference(recording: Recording, found: Found) -> dict[str, Any]:
 
 
 def _in_words(recording: Recording, divergence: Divergence) -> tuple[str, str] | None:
-    """Both answers in words, if it is the answers that differ."""
+    """Both answers in words, if it is the answers that differ; and what both say a block holds, if it is that."""
+    subject = divergence.difference.subject
     frame = next((frame for frame in recording.frames if frame.index == divergence.step), None)
-    if frame is None or frame.reference is None or not divergence.difference.subject.startswith("answer to "):
+    if frame is None or frame.reference is None:
         return None
-    ours, theirs = answered(frame.reference), answered(frame.system)
-    return (ours, theirs) if ours != theirs else None
+    pair: tuple[str, str] | None = None
+    if subject.startswith("answer to "):
+        pair = answered(frame.reference), answered(frame.system)
+    elif subject.startswith(ABOUT_CONTENT):
+        block = int(subject.removeprefix(ABOUT_CONTENT))
+        ours, theirs = (Look(side).content(block) for side in (frame.reference, frame.system))
+        pair = told(ours) if ours else "not cached", told(theirs) if theirs else "not cached"
+    return pair if pair is not None and pair[0] != pair[1] else None
 
 
 def _apart(text: str, other: str) -> tuple[str, str, str]:

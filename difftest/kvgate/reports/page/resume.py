@@ -26,7 +26,7 @@ from kvreference.operations import Admit, Arrive, LookUp, Sample
 BOUNDARIES_MAX = 10
 """How many boundaries are shown, the longest first; the hits of both sides always are."""
 _ABOUT_HITS = frozenset(("KV-OP-01", "KV-OP-02", "KV-OP-16", "KV-OP-19", "KV-OP-20"))
-_ABOUT_CONTENT = "content of block "
+ABOUT_CONTENT = "content of block "
 
 
 @frozen
@@ -48,7 +48,7 @@ class Need:
 
     stretches: tuple[Stretch, ...]
     reaches_last_token: bool
-    """Whether what must match, a look-ahead block included, is not there before the last token."""
+    """Whether what must match, a look-ahead block included, goes beyond what a hit can cover."""
 
     @property
     def in_reference(self) -> bool:
@@ -81,7 +81,7 @@ class Resume:
     tokens: int
     """How many the request has."""
     is_later: bool
-    """Whether it is about a later request with the same tokens."""
+    """Whether it is about a later request that begins with the same tokens, and goes on."""
     groups: tuple[str, ...]
     boundaries: tuple[Boundary, ...]
     left_out: int
@@ -97,8 +97,8 @@ def resume(recording: Recording, divergence: Divergence | None) -> Resume | None
     last = recording.frames[-1]
     if last.reference is None or last.index != divergence.step:
         return None
-    if difference.subject.startswith(_ABOUT_CONTENT) and last.reference.snapshot is not None:
-        block = int(difference.subject.removeprefix(_ABOUT_CONTENT))
+    if difference.subject.startswith(ABOUT_CONTENT) and last.reference.snapshot is not None:
+        block = int(difference.subject.removeprefix(ABOUT_CONTENT))
         tables = last.reference.snapshot.tables
         holder = next((number for number, groups in tables.items() if any(block in table for table in groups)), None)
         reference = _replayed(recording, len(recording.operations))
@@ -146,6 +146,7 @@ class _Table:
         self._served: Sequence[Sequence[int]] = ()
         self._begun = set() if system is None or system.snapshot is None else set(system.snapshot.begun)
         self._request = self._reference.population[request]
+        self._hit_tokens_max = len(self._request.tokens) - 1
 
     def shown(self, ours: int | None, theirs: int | None, served: Sequence[Sequence[int]]) -> Resume:
         """At a look-up whose hits are known, and by which blocks the system ``served`` its own."""
@@ -156,7 +157,8 @@ class _Table:
         return self._told(tuple(boundaries), len(candidates) - len(kept), False)
 
     def later(self) -> Resume:
-        """For a later request with the same tokens."""
+        """For a later request that begins with the same tokens, and goes on."""
+        self._hit_tokens_max = len(self._request.tokens)
         candidates = list(self._candidates())[:BOUNDARIES_MAX]
         needs = {tokens: self._needs(tokens) for tokens in candidates}
         ours = next((tokens for tokens, groups in needs.items() if all(need.in_reference for need in groups)), None)
@@ -166,7 +168,7 @@ class _Table:
 
     def _candidates(self) -> Sequence[int]:
         alignment = self._reference.geometry.alignment_tokens
-        return range((len(self._request.tokens) - 1) // alignment * alignment, -1, -alignment)
+        return range(self._hit_tokens_max // alignment * alignment, -1, -alignment)
 
     def _told(self, boundaries: tuple[Boundary, ...], left_out: int, is_later: bool) -> Resume:
         groups = tuple(map(_group_in_words, self._reference.geometry.groups))
@@ -204,7 +206,7 @@ class _Table:
         return tuple(self._need(index, group, tokens) for index, group in enumerate(self._reference.geometry.groups))
 
     def _need(self, index: int, group: Group, tokens: int) -> Need:
-        if tokens and group.tokens_matched(tokens) > len(self._request.tokens) - 1:
+        if tokens and group.tokens_matched(tokens) > self._hit_tokens_max:
             return Need((), True)
         first, end = group.blocks_needed(tokens)
         present = list(self._present(index, range(first, end)))

@@ -1,0 +1,73 @@
+"""``kvgate fetch``.
+
+Goal: what is known is listed, and what is asked for is there, or it is said why not. Method: the command, with a cache
+of its own and a fetch that is planted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvgate import releases
+from kvgate.command.app import app
+from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.releases import RELEASES, Release
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache with one release in it."""
+    monkeypatch.setenv(releases.CACHE_VARIABLE, str(tmp_path))
+    (tmp_path / "vllm-code" / "0.23.0" / "vllm").mkdir(parents=True)
+    return tmp_path
+
+
+def test_all_releases_are_listed(cache: Path) -> None:
+    """With those that are here."""
+    lines = CliRunner().invoke(app, ["fetch", "--list"]).output.splitlines()
+    assert f"in {cache}:" == lines[0]
+    assert list(RELEASES) == [line.split()[0] for line in lines[1:]]
+    assert ["native@0.23.0"] == [line.split()[0] for line in lines if line.endswith("fetched")]
+
+
+def test_what_is_here_is_not_fetched_again(cache: Path) -> None:
+    """It says where."""
+    ended = CliRunner().invoke(app, ["fetch", "native@0.23.0"])
+    assert (0, f"native@0.23.0 was in {cache / 'vllm-code' / '0.23.0'}\n") == (ended.exit_code, ended.output)
+
+
+def test_several_are_fetched_in_turn(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its place."""
+
+    def fetch(release: Release, _say: object) -> Path:
+        return release.folder
+
+    monkeypatch.setattr(releases, "fetch", fetch)
+    ended = CliRunner().invoke(app, ["fetch", "native", "vllm-ascend"])
+    expected = [f"{name} is in {RELEASES[name].folder}" for name in (releases.NEWEST, "ascend@0.20.2rc1")]
+    assert expected == ended.output.splitlines()
+    assert str(cache) in ended.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"), [([], "nothing to fetch: name a release"), (["stock"], "no release 'stock': give one of")]
+)
+def test_bad_usage_is_told(arguments: list[str], told: str) -> None:
+    """With what to do instead."""
+    error = CliRunner().invoke(app, ["fetch", *arguments]).exception
+    assert isinstance(error, UsageError)
+    assert told in str(error)
+
+
+def test_what_cannot_be_fetched_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is."""
+
+    def fetch(_release: Release, _say: object) -> Path:
+        raise SystemUnavailableError("vllm==0.33.0 cannot be fetched")
+
+    monkeypatch.setattr(releases, "fetch", fetch)
+    error = CliRunner().invoke(app, ["fetch", "native"]).exception
+    assert isinstance(error, SystemUnavailableError)

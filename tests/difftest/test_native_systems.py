@@ -1,0 +1,141 @@
+"""Other releases of vLLM, as published.
+
+Goal: each agrees with the reference but for what is declared, what it does not have is refused with a sentence, and a
+process has one vLLM for good. Method: refusals without any vLLM; the command in a process of its own for two releases,
+as they are and with a fault planted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kvgate.adapters.native import TRAITS, native
+from kvgate.adapters.versions import enter_version
+from kvgate.apart import kvgate_apart
+from kvgate.errors import SystemUnavailableError
+from kvgate.models import load
+from kvgate.releases import fetch, release_named
+from kvgate.systems import is_built_in, models_of
+from kvreference.settings import Settings
+
+RUN = ("0.23.0", "0.33.0")
+"""Which are run: a wheel is some hundred megabytes, so not all of them."""
+SECONDS_MAX = 500
+
+
+def refusal(version: str, model: str, **more: bool) -> str | None:
+    """Why a release does not take a model; None if it does."""
+    named, kind = load(model), native(version)
+    settings = named.features.applied_to(Settings(named.geometry, blocks=64, **more))
+    return kind.refusal(kind.__new__(kind), settings)
+
+
+@pytest.mark.parametrize("version", [version for version, traits in TRAITS.items() if traits.gate])
+def test_every_release_takes_its_own_models(version: str) -> None:
+    """What a run without --model would do ends with no refusal."""
+    traits = TRAITS[version]
+    models = models_of(traits.masks, traits.dialect is not None)
+    assert [None] * len(models) == [refusal(version, model) for model in models]
+
+
+@pytest.mark.parametrize(
+    ("version", "model", "why"),
+    [
+        ("0.21.0", "gpt-oss-hybrid+retention", "a retention interval of 0 tokens: vLLM 0.21.0 has none"),
+        ("0.22.1", "gpt-oss-hybrid+retention", "a retention interval of 0 tokens: vLLM 0.22.1 has none"),
+        ("0.22.1", "mixed-blocks", "caching of blocks that no hit can read: vLLM 0.22.1 leaves them out (+masked)"),
+        ("0.22.1", "full+scratch", "scratch first on: vLLM 0.22.1 has not"),
+        ("0.23.0", "full", "scratch first off: vLLM 0.23.0 always has it (+scratch)"),
+        ("0.33.0", "swa+pinned=2+scratch", "a pinned tier (drops of 2 blocks and more): vLLM 0.33.0 pins nothing"),
+        ("0.33.0", "compressed+whole-slots+masked+scratch", "memory for whole slots only in group 0: "),
+        ("0.19.1", "gemma-hybrid+mtp", "a draft layer in some groups: vLLM 0.19.1 takes it to live in all of them"),
+        ("0.19.1", "compressed", "compressed groups: vLLM 0.19.1 has none"),
+        ("0.16.0", "full", "admission only of what fits as a whole: vLLM 0.16.0 asks for the first chunk alone"),
+    ],
+)
+def test_what_a_release_does_not_have_is_refused(version: str, model: str, why: str) -> None:
+    """With what it has instead."""
+    assert (refusal(version, model) or "").startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("version", "model"),
+    [("0.33.0", "gpt-oss-hybrid+retention=4+scratch"), ("0.23.0", "local+scratch"), ("0.21.0", "compressed")],
+)
+def test_what_it_has_is_not(version: str, model: str) -> None:
+    """The control of the one before."""
+    assert refusal(version, model) is None
+    assert refusal("0.16.0", "full", full_sequence_must_fit=False) is None
+
+
+def test_a_process_has_one_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one is refused, the same one is not, and the first goes first on the path."""
+    other = ModuleType("vllm")
+    other.__file__ = str(tmp_path / "other" / "vllm" / "__init__.py")
+    monkeypatch.setitem(sys.modules, "vllm", other)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    enter_version(tmp_path / "other", "native@0.23.0")
+    with pytest.raises(SystemUnavailableError, match=r"native@0\.23\.0: .* is loaded already, and a process has one"):
+        enter_version(tmp_path / "one", "native@0.23.0")
+    monkeypatch.delitem(sys.modules, "vllm")
+    enter_version(tmp_path / "one", "native@0.23.0")
+    assert str(tmp_path / "one") == sys.path[0]
+
+
+@pytest.mark.parametrize(("name", "known"), [("native", True), ("native@0.33.0", True), ("native@9.9", False)])
+def test_a_trace_names_its_release(name: str, known: bool) -> None:
+    """So that it can be run again where it was found."""
+    assert known == is_built_in(name)
+
+
+def fetched(version: str) -> str:
+    name = f"native@{version}"
+    try:
+        fetch(release_named(name))
+    except SystemUnavailableError as error:
+        pytest.skip(f"{name} is not to be had, and was not tested: {error}")
+    return name
+
+
+@pytest.mark.parametrize("version", RUN)
+def test_a_release_agrees_but_for_what_is_declared(version: str) -> None:
+    """Some operations of every model of its own."""
+    pytest.importorskip("vllm")
+    ended = kvgate_apart(
+        *("check", "--sut", fetched(version), "--time-budget", "15s", "--format", "json"), seconds_max=SECONDS_MAX
+    )
+    assert 0 == ended.code, ended.output[-3000:] + ended.errors[-3000:]
+    verdict = json.loads(ended.output)
+    assert (f"native@{version}", version, []) == (verdict["system"], verdict["version"], verdict["found"])
+
+
+PATCHES = {
+    "0.23.0": """
+from vllm.v1.core.block_pool import BlockPool
+plain = BlockPool.free_blocks
+BlockPool.free_blocks = lambda self, blocks, prepend=False: plain(self, blocks)
+""",
+    "0.33.0": """
+from vllm.v1.core.block_pool import BlockPool
+plain = BlockPool.free_blocks
+BlockPool.free_blocks = lambda self, blocks: plain(self, reversed(list(blocks)))
+""",
+}
+"""What breaks the order of the free queue."""
+
+
+@pytest.mark.parametrize("version", RUN)
+def test_a_release_with_a_fault_does_not(version: str, tmp_path: Path) -> None:
+    """Its own free queue in another order."""
+    pytest.importorskip("vllm")
+    patch = tmp_path / "patch.py"
+    patch.write_text(PATCHES[version], encoding="utf-8")
+    arguments = ("check", "--sut", fetched(version), "--preload", str(patch), "--model", "swa+scratch")
+    more = ("--time-budget", "10s", "--format", "json", "--report", str(tmp_path / "report"))
+    ended = kvgate_apart(*arguments, *more, seconds_max=SECONDS_MAX)
+    assert 1 == ended.code, ended.errors[-3000:]
