@@ -7,7 +7,7 @@ choice. A fault is never a dialect: that is a finding (``kvgate.declared``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from attrs import evolve
 
@@ -17,11 +17,13 @@ from kvreference.answers import Hit
 from kvreference.block_pool import BlockPool
 from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
+from kvreference.geometry import Geometry, Group
 from kvreference.hit_lookup import longest_hit
 from kvreference.holdings import Holdings
 from kvreference.manager import Manager
 from kvreference.population import Request
 from kvreference.prefix_cache import PrefixCache
+from kvreference.retention import Sparse
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
@@ -33,6 +35,30 @@ class ForgottenInPlace(ScratchFirstQueue):
         """It stays."""
 
 
+class WhenFull:
+    """What an admitted boundary reads is cached at the first multiple of the alignment, and not at that boundary.
+
+    It serves nobody until then, and no one is served it wrongly.
+    """
+
+    def __init__(self, geometry: Geometry, interval_tokens: int, keeps_extension: bool) -> None:
+        self.geometry = geometry
+        self.admitted = Sparse(geometry, interval_tokens)
+        self.masked = Sparse(geometry, geometry.alignment_tokens)
+        self.keeps_extension = keeps_extension
+
+    def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
+        kept = self.admitted.due_tokens(group, index, prompt_tokens) is not None
+        if not kept and self.keeps_extension and self.geometry.lookahead_tokens:
+            alignment = self.geometry.alignment_tokens
+            first, end = group.blocks_needed(max(prompt_tokens // alignment - 1, 0) * alignment)
+            kept = first <= index < end
+        return self.masked.due_tokens(group, index, prompt_tokens) if kept else None
+
+    def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
+        return self.admitted.boundaries(start_tokens, end_tokens, prompt_tokens)
+
+
 class Dialect(Manager):
     """The reference with the choices of a release.
 
@@ -41,6 +67,8 @@ class Dialect(Manager):
 
     holds: type[Holdings] | None = None
     """What holdings do otherwise."""
+    keeps_extension = False
+    """Whether with a draft layer, for prompts that end with an alignment, the boundary of a longer one is kept too."""
     matches_last_token = False
     """Whether a look-ahead block may hold the request's last token."""
 
@@ -54,6 +82,9 @@ class Dialect(Manager):
         if self.holds is not None and not issubclass(own, self.holds):
             self.holdings.__class__ = type(own.__name__, (self.holds, own), {})
         self.pool.free = self.queue(self.settings)
+        interval, cache = self.settings.retention_interval_tokens, self.cache
+        if interval is not None and isinstance(cache, PrefixCache):
+            cache.retention = WhenFull(self.geometry, interval, self.keeps_extension)
 
     def queue(self, settings: Settings) -> FreeQueue:
         """The free queue of a pool in which everything is free."""
@@ -115,6 +146,7 @@ class LookAheadAtTheEnd(Dialect):
     """
 
     holds = _Uncounted
+    keeps_extension = True
 
     def adapt(self) -> None:
         super().adapt()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvreference.answers import Granted, Hit, Refused
-from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
 from kvreference.events import Stored
 from kvreference.geometry import Geometry
@@ -35,7 +34,8 @@ class EventsSpanNullBlocks(Manager):
     def _stored(self, request: Request, index: int, first: int, end: int) -> Stored:
         size = self.geometry.groups[index].block_size_tokens
         table = self.tables[request.number][index]
-        named = [position for position in range(first, end) if table.blocks[position] != NULL]
+        # Neither null blocks are named, nor those that retention leaves out.
+        named = [position for position in range(first, end) if self.pool.is_cached(table.blocks[position])]
         return Stored(
             group=index,
             contents=tuple(self.content(request.number, index, position) for position in named),

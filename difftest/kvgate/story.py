@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvgate.case import Case
+from kvgate.dialects import reference_named
 from kvgate.difference import Divergence
 from kvgate.reports.contrast import contrast
 from kvgate.reports.wording import consecutive, counted, printable, quoted, spans
@@ -66,8 +67,6 @@ _WITHOUT_OPERATION = {
     "batch": "what a step tells the worker is compared with what was granted",
     "line": "it is judged who is let in, left out or preempted",
     "scheduler": "the scheduler's books are compared with what was done",
-    "batch": "what the scheduler tells the worker is compared with what was done",
-    "line": "it is judged who is next, and who loses its blocks to whom",
     "ghost": "it is judged what the worker reads and writes",
 }
 """What is judged where no single operation is, by who judges."""
@@ -98,7 +97,7 @@ def tell(
             f"expected: {printable(difference.expected)}",
             f"got: {printable(difference.got)}",
             f"smallest difference: {printable(difference.subject)}: {ours} | {theirs}",
-            *_led_there(found, operations_max),
+            *_led_there(found, operations_max, reference_named(system)),
             *_again(found, reproducer, system, preloads),
             *(() if page is None else (f"step by step, in a browser: {printable(str(page), 1000)}",)),
             *_circumstances(found, system, version),
@@ -110,6 +109,8 @@ def judged(divergence: Divergence) -> str:
     """The operation that diverges; or what is judged, where no single one does."""
     if divergence.operation is not None:
         return _line(divergence.operation)
+    if divergence.difference.statement == "KV-SYS-01":
+        return "the last thing that was done to the scheduler raises"
     return _WITHOUT_OPERATION.get(divergence.detector, _AT_REST)
 
 
@@ -121,7 +122,7 @@ def headline(found: Found) -> str:
     return f"{divergence.difference.statement} at step {divergence.step}: {what}"
 
 
-def _led_there(found: Found, operations_max: int) -> Iterator[str]:
+def _led_there(found: Found, operations_max: int, reference: type[Manager]) -> Iterator[str]:
     """The last operations, each with the reference's answer, the one that diverges marked."""
     operations = found.case.operations
     left_out = max(0, len(operations) - operations_max)
@@ -133,7 +134,7 @@ def _led_there(found: Found, operations_max: int) -> Iterator[str]:
     if left_out:
         yield f"  ... {counted(left_out, 'operation')} before these left out"
     at_rest = found.divergence.operation is None
-    for index, (operation, answer) in enumerate(_answered(found.case)):
+    for index, (operation, answer) in enumerate(_answered(found.case, reference)):
         if index >= left_out:
             mark = ">" if index == len(operations) - 1 and not at_rest else " "
             told = _NOT_FOLLOWED[found.engine is not None] if answer is None else describe_answer(answer)
@@ -158,12 +159,12 @@ def _done_to_engine(found: Found, operations_max: int) -> Iterator[str]:
     yield "what it asked of its block manager by that:"
 
 
-def _answered(case: Case) -> Iterator[tuple[Operation, Answer | None]]:
+def _answered(case: Case, reference: type[Manager]) -> Iterator[tuple[Operation, Answer | None]]:
     """Every operation of the case as the reference resolves it, with its answer; None where it is not legal."""
-    reference = Manager(case.settings)
+    manager = reference(case.settings)
     for operation in case.operations:
-        resolved = reference.population.resolve(operation)
-        yield (operation, None) if resolved is None else (resolved, reference.apply(resolved))
+        resolved = manager.population.resolve(operation)
+        yield (operation, None) if resolved is None else (resolved, manager.apply(resolved))
 
 
 def _again(found: Found, reproducer: Path | None, system: str, preloads: Sequence[str]) -> tuple[str, ...]:

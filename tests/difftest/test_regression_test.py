@@ -68,7 +68,7 @@ def test_replay() -> None:
         Admit(request=0, tokens=64),
         Finish(request=0),
     ]
-    bench = Bench(load_system('reference').factory, ('lockstep', 'check', 'ghost', 'leak'))
+    bench = Bench(load_system('reference').factory, ('lockstep', 'check', 'ghost', 'leak', 'work'))
     lockstep, divergences = run(bench, settings, operations)
     assert [found for found in divergences if explain(found, lockstep) is None] == []
 '''

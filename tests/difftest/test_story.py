@@ -244,8 +244,8 @@ def test_what_is_found_at_rest_is_told_after_the_last_operation() -> None:
     [
         ("progress", "the scheduler takes a step, and it is judged whether anybody gets on"),
         ("scheduler", "the scheduler's books are compared with what was done"),
-        ("batch", "what the scheduler tells the worker is compared with what was done"),
-        ("line", "it is judged who is next, and who loses its blocks to whom"),
+        ("batch", "what a step tells the worker is compared with what was granted"),
+        ("line", "it is judged who is let in, left out or preempted"),
         ("ghost", "it is judged what the worker reads and writes"),
     ],
 )
@@ -266,6 +266,13 @@ def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, judg
         "operations, each with the reference's answer:",
     ] == lines[start + 1 : start + 6]
     assert f"KV-LIVE-03 at step 3: {judged}" == headline(found)
+
+
+def test_a_scheduler_that_raises_is_told_as_such() -> None:
+    """Its books are not what was looked at."""
+    divergence = Divergence(3, None, "scheduler", Difference("KV-SYS-01", "KeyError", "an answer", "KeyError: 3"))
+    lines = tell(evolve(FOUND, divergence=divergence), system="s", version="v").splitlines()
+    assert "step 3: the last thing that was done to the scheduler raises" == lines[1]
 
 
 def test_where_the_reference_does_not_follow_a_scheduler_nothing_is_made_up() -> None:

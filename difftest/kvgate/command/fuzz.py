@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -108,9 +110,7 @@ def fuzz(
 
       kvgate fuzz --resume night --jobs 8
 
-      kvgate fuzz --sut retention --model gemma-hybrid+eagle --shards 50
-
-      kvgate fuzz --ray auto --jobs 64 --time-budget 2h
+      kvgate fuzz --sut retention --level both --ray auto --jobs 64 --time-budget 2h
     """
     from kvgate.fuzzing.folder import RunFolder
     from kvgate.fuzzing.plan import FuzzPlan
@@ -161,7 +161,8 @@ def _session(
     from kvgate.fuzzing.run import Run
 
     plan = folder.plan()
-    with folder.held(), progress_line() as line:
+    # Ray tells of workers that die on standard output, which is for the verdict.
+    with folder.held(), redirect_stdout(sys.stderr), progress_line() as line:
         merged = merge(folder.results())
         line.say("starting workers …")
         workers = _workers(plan, jobs, ray)

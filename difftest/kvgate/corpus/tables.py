@@ -27,7 +27,7 @@ def rows(bug: Bug, results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
         name = f"{bug.number} {bug.id}"
         if result.state is State.CAUGHT:
             said = f"{result.says} (finding {result.finding})" if result.finding else result.says
-            figures = (str(result.operations), f"{result.seconds:.2f}", drawn(result))
+            figures = (str(result.operations), f"{result.seconds:.3f}", drawn(result))
             yield name, bug.kind.value, result.code, result.detector, result.statement, *figures, said
         else:
             told = f"{result.state.value.upper()}: {result.says}"
@@ -46,7 +46,9 @@ def drawn(result: Result) -> str:
 def summary(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
     """How many were caught, in one line."""
     states = [state_of(bug, results) for bug in bugs if bug.trials]
-    told = [f"{states.count(State.CAUGHT)} of {len(bugs)} defects caught"]
+    told = [
+        f"{states.count(State.CAUGHT)} of {len(bugs)} defects caught, {_published(bugs, results)} in published code"
+    ]
     slowest = max((result.seconds for result in results if result.state is State.CAUGHT), default=0.0)
     if slowest:
         told.append(f"the slowest in {slowest:.1f} s once its system was loaded")
@@ -58,6 +60,14 @@ def summary(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
     if explained:
         told.append(f"{explained} that nothing catches, each with the reason")
     return "; ".join(told)
+
+
+def _published(bugs: Sequence[Bug], results: Sequence[Result]) -> int:
+    """How many are caught in code as it was published, with nothing planted."""
+    by_id = {bug.id: bug for bug in bugs}
+    caught = [each for each in results if each.state is State.CAUGHT]
+    as_published = {each.bug for each in caught if not by_id[each.bug].trials[each.trial].mutants}
+    return sum(state_of(bug, results) is State.CAUGHT for bug in bugs if bug.id in as_published)
 
 
 def show(bugs: Sequence[Bug], results: Sequence[Result]) -> None:

@@ -16,6 +16,7 @@ from kvgate.errors import UsageError
 from kvgate.fuzzing.plan import FuzzPlan
 from kvgate.fuzzing.results import Record, ShardResult
 from kvgate.fuzzing.shard import Known
+from kvgate.reports.wording import counted
 from kvgate.verdict import Found, Tally, Verdict
 
 
@@ -76,7 +77,7 @@ class Merged:
             system=plan.sut,
             # More than one, where the system was replaced between two sessions.
             version=" and ".join(sorted(self._versions)) or "unknown",
-            profile=f"fuzz, {len(self.shards)} shards",
+            profile=f"fuzz, {counted(len(self.shards), 'shard')}, {counted(self.twice, 'case')} twice",
             seed=plan.seed,
             detectors=self._detectors,
             tallies=tuple(self._tallies.values()),

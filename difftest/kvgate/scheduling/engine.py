@@ -81,8 +81,10 @@ class Engine:
             connector.attach(self.nodes, settings.geometry.keeps_states, self._ended)
         self.followed = self.subject.followed(settings, self.scheduler)
         self.memory = WorkerMemory(settings)
-        work = WorkMonitor(settings, self.followed.count_work())
-        monitors: list[Monitor] = [self.memory, LeakMonitor(settings), work]
+        monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
+        if not stage.asynchronous:
+            # There, blocks are cached when an output is taken: that is nobody's operation, and so nobody's work.
+            monitors.append(WorkMonitor(settings, self.followed.count_work()))
         follows = with_reference and not stage.asynchronous
         self.lockstep = Lockstep(self.followed, Manager(settings) if follows else None, monitors)
         self.interception = Interception(self.followed, self.nodes, self._follow)

@@ -39,7 +39,7 @@ def became(monkeypatch: pytest.MonkeyPatch) -> Callable[[State], None]:
 @pytest.mark.parametrize(
     ("state", "code", "told"),
     [
-        (State.CAUGHT, 0, "1 of 1 defects caught"),
+        (State.CAUGHT, 0, "1 of 1 defects caught, 1 in published code"),
         (State.NOT_CAUGHT, 1, "1 not caught that should be"),
         (State.NOT_RUN, 4, "1 not run"),
     ],

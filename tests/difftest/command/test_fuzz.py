@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from kvgate.fuzzing.folder import RunFolder
 from kvgate.fuzzing.merging import merge
+from kvgate.fuzzing.workers import Answered, LocalWorkers, Lost
 
 from .stage import Ended, environment
 
@@ -35,7 +37,7 @@ def test_a_system_in_order(kvgate: Kvgate, here: Path) -> None:
     ended = kvgate("fuzz", "--sut", "reference", "--shards", "3", "--out", "run", *SMALL)
     assert 0 == ended.code, ended.err
     assert "no divergence in" in ended.out
-    assert "profile fuzz, 3 shards" in ended.out
+    assert "profile fuzz, 3 shards, " in ended.out
     assert "- twice: the cases that were run a second time" in ended.out
     assert {"report.txt", "verdict.json", "junit.xml", "summary.md"} <= {
         path.name for path in (here / "run" / "report").iterdir()
@@ -99,6 +101,21 @@ def test_a_run_is_not_begun_twice(kvgate: Kvgate) -> None:
     ended = kvgate(*arguments)
     assert 2 == ended.code
     assert "go on with it by --resume run" in ended.message
+
+
+def test_standard_output_is_for_the_verdict(kvgate: Kvgate, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: what a program reads is one document. Method: workers whose library prints, as Ray does of deaths."""
+    wait = LocalWorkers.wait
+
+    def chatty(workers: LocalWorkers, seconds: float) -> Sequence[Answered | Lost]:
+        print("(raylet) a worker died")
+        return wait(workers, seconds)
+
+    monkeypatch.setattr(LocalWorkers, "wait", chatty)
+    ended = kvgate("fuzz", "--sut", "reference", "--shards", "1", "--out", "run", "--format", "json", *SMALL)
+    assert (0, True) == (ended.code, json.loads(ended.out)["agrees"])
+    assert "(raylet) a worker died" in ended.err
+    assert here.exists()
 
 
 def test_an_interrupt_leaves_what_was_done(kvgate: Kvgate, here: Path) -> None:

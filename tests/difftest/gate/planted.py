@@ -20,7 +20,7 @@ from kvgate.mutants.scheduler import queues
 
 VARIABLE = "KVGATE_PLANT"
 HYBRID = "gpt-oss-hybrid+eagle"
-SPARSE = "gpt-oss-hybrid+retention=4+scratch"
+SPARSE = "mixed-blocks+retention=4+scratch"
 
 
 @frozen
@@ -93,8 +93,8 @@ PLANTS = {
         SPARSE,
         "retention",
     ),
-    "plug-in-caches-a-token-too-soon": Plant(
-        "impl/swa_retention", "KV-OP-15", _of_the_zoo(reachable.due_a_token_too_soon), SPARSE, "retention"
+    "plug-in-caches-what-nobody-reads": Plant(
+        "impl/swa_retention", "KV-OP-15", _of_the_zoo(reachable.all_blocks_are_read), SPARSE, "retention"
     ),
     "gate-ghost-looks-away": Plant(
         "difftest/kvgate", "KV-MEM-01", _replaced("kvgate.monitors.ghost:GhostMemory.observe", _nothing_seen)

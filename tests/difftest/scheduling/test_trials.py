@@ -49,7 +49,7 @@ def campaign(plan: Plan, detectors: tuple[str, ...] = GATE) -> Outcome:
 def found() -> Found:
     """What a campaign finds where whoever comes last is served first."""
     with last_come_first_served.applied():
-        (found,) = campaign(Plan(LANES, 20_000, kinds_max=1)).found
+        (found,) = campaign(Plan(LANES, 20_000, seconds=60.0, kinds_max=1)).found
     return found
 
 
@@ -127,7 +127,7 @@ def test_the_command_finds_stores_and_replays(tmp_path: Path) -> None:
     """A patch that breaks the scheduler: exit code 1, a story that says what was done to it, and a trace of it."""
     (tmp_path / "patch.py").write_text(PATCH)
     run = ("--preload", "patch.py", "--format", "json", "--report", "out")
-    ended = command(tmp_path, "check", "--level", "scheduler", "--model", "full", "--time-budget", "20s", *run)
+    ended = command(tmp_path, "check", "--level", "scheduler", "--model", "full", "--time-budget", "90s", *run)
     assert 1 == ended.returncode, ended.stderr
     verdict = json.loads(ended.stdout)
     assert "KV-LIVE-01" in {each["statement"] for each in verdict["found"]}

@@ -77,7 +77,7 @@ def _parked() -> Engines:
 
 
 _SPLIT = Engines(
-    Settings(of(full(), states()), 40, tokens_max=256, chunk_tokens=64),
+    Settings(of(full(), states()), 40, tokens_max=256, chunk_tokens=64, tells_events=False),
     Stage(),
     (Submit(Arrive(0, tokens(0, 100))), *_steps(8)),
 )

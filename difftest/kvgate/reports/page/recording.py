@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from kvgate.case import Case
+from kvgate.dialects import reference_for
 from kvgate.difference import Divergence
 from kvgate.lockstep import Lockstep
 from kvgate.reports.page.names import Named, Names
@@ -79,6 +80,8 @@ class Recording:
     """What was found while it was recorded."""
     waiting: WaitFor | None = None
     """Who waited for whom when a scheduler hung."""
+    speaks: type[Manager] = Manager
+    """The reference that it was compared with: some releases speak a dialect."""
 
     @property
     def left_out(self) -> int:
@@ -96,7 +99,8 @@ class Recorder:
         self.lockstep = lockstep
         self.settings = settings
         self.names = Names()
-        self._own = Manager(settings) if lockstep.reference is None and follows else None
+        self._speaks = reference_for(lockstep.system)
+        self._own = self._speaks(settings) if lockstep.reference is None and follows else None
         self._frames: deque[Frame] = deque(maxlen=max(2, min(FRAMES_MAX, CELLS_MAX // settings.blocks)))
         self._now: tuple[Operation, Answer | None] | None = None
         self._expected: Answer | None = None
@@ -111,7 +115,7 @@ class Recorder:
     def recording(self, divergences: Sequence[Divergence] = (), waiting: WaitFor | None = None) -> Recording:
         """What was recorded so far."""
         operations = tuple(self.lockstep.performed)
-        return Recording(self.settings, operations, tuple(self._frames), tuple(divergences), waiting)
+        return Recording(self.settings, operations, tuple(self._frames), tuple(divergences), waiting, self._speaks)
 
     def begins(self, operation: Operation) -> None:
         """The system is about to perform an operation, which the lockstep's reference has performed."""

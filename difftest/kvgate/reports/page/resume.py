@@ -117,7 +117,7 @@ def resume(recording: Recording, divergence: Divergence | None) -> Resume | None
 
 def _replayed(recording: Recording, operations: int) -> tuple[Manager, Names] | None:
     """The reference after the first operations of a recording, and its names; None if it cannot follow so far."""
-    reference, names = Manager(recording.settings), Names()
+    reference, names = recording.speaks(recording.settings), Names()
     for operation in recording.operations[:operations]:
         if reference.population.resolve(operation) != operation:
             return None
@@ -147,6 +147,8 @@ class _Table:
         self._begun = set() if system is None or system.snapshot is None else set(system.snapshot.begun)
         self._request = self._reference.population[request]
         self._hit_tokens_max = len(self._request.tokens) - 1
+        # In some releases what lies behind a hit may be the last token.
+        self._beyond_tokens = int(getattr(reference, "matches_last_token", False))
 
     def shown(self, ours: int | None, theirs: int | None, served: Sequence[Sequence[int]]) -> Resume:
         """At a look-up whose hits are known, and by which blocks the system ``served`` its own."""
@@ -206,7 +208,7 @@ class _Table:
         return tuple(self._need(index, group, tokens) for index, group in enumerate(self._reference.geometry.groups))
 
     def _need(self, index: int, group: Group, tokens: int) -> Need:
-        if tokens and group.tokens_matched(tokens) > self._hit_tokens_max:
+        if tokens and group.tokens_matched(tokens) > self._hit_tokens_max + self._beyond_tokens:
             return Need((), True)
         first, end = group.blocks_needed(tokens)
         present = list(self._present(index, range(first, end)))
