@@ -22,7 +22,7 @@ from kvreference.hit_lookup import longest_hit
 from kvreference.holdings import Holdings
 from kvreference.manager import Manager
 from kvreference.population import Request
-from kvreference.prefix_cache import PrefixCache
+from kvreference.prefix_cache import NoPrefixCache, PrefixCache
 from kvreference.retention import Sparse
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
@@ -167,7 +167,24 @@ class _UpToTheEnd(PrefixCache):
         return hit
 
 
+class CountsShared(Dialect):
+    """vLLM-Ascend has one coordinator, with prefix caching and without: what all requests share is counted in both."""
+
+    def adapt(self) -> None:
+        if not self.settings.caches:
+            self.cache = _Counting(self.geometry)
+
+    def snapshot(self) -> Snapshot:
+        return Manager.snapshot(self)
+
+
+class _Counting(NoPrefixCache):
+    def shared(self, leading: Sequence[int]) -> tuple[int, ...]:
+        return tuple(leading)
+
+
 DIALECTS: Mapping[str, type[Dialect]] = {
+    "counts-shared": CountsShared,
     "scratch": Scratch,
     "scratch-of-caches": ScratchOfCaches,
     "scratch-of-windows": ScratchOfWindows,
@@ -185,6 +202,8 @@ def reference_for(system: System) -> type[Manager]:
 def reference_named(system: str) -> type[Manager]:
     """The same for the system of that name, built or not."""
     name, _, version = system.partition("@")
+    if name in ("ascend", "ascend-retention"):
+        return CountsShared
     traits = TRAITS.get(version) if name == "native" else None
     return Manager if traits is None or traits.dialect is None else DIALECTS[traits.dialect]
 

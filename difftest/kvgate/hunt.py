@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from attrs import evolve, frozen
 
@@ -16,6 +17,15 @@ from kvgate.verdict import Found
 
 MINIMISE_SECONDS = 10.0
 """How long a case that shows a mutant is made smaller, at most."""
+
+
+@runtime_checkable
+class Directed(Protocol):
+    """Trials that can be led to where a mutant shows; of a block manager, a mutant names the models."""
+
+    def towards(self, needs: tuple[str, ...]) -> Trials:
+        """The same, but where a mutant with these needs (``kvgate.mutants.mutant.NEEDS``) can show."""
+        ...
 
 
 @frozen
@@ -114,9 +124,10 @@ def hunt(
         for model in models
         if mutant.models is None or not {model.name, model.name.split("+")[0]}.isdisjoint(mutant.models)
     ]
+    trials = bench.towards(mutant.needs) if isinstance(bench, Directed) else bench
     kills: dict[str, Kill | None] = {}
     with mutant.applied():
-        kills["gate"] = chase(bench, fitting or models, seed, operations, seconds, minimises)
+        kills["gate"] = chase(trials, fitting or models, seed, operations, seconds, minimises)
         for name, other in alone.items():
             kills[name] = chase(other, fitting or models, seed, operations // 10, seconds)
     return Prey(mutant, kills)

@@ -72,7 +72,7 @@ def prepare(
 
 
 def _of_engines(planned: Plan, profile: str) -> Plan:
-    """As much as the profile says; where that is less than one case a lane, all models and presets are seen by turns."""
+    """As much as the profile says; where that is less than a case a lane, models and presets are seen by turns."""
     step = _LANES_APART if profile == "precommit" and len(planned.lanes) > 4 * _LANES_APART else 1
     return evolve(planned, operations=ENGINE_OPERATIONS[profile], lanes=planned.lanes[::step])
 

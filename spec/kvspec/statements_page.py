@@ -25,8 +25,8 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "alive; the reference says nothing about a system's insides.",
         "KV-LIVE": "That it goes on. `kvgate explore` looks for a state that is reached again without progress; the "
         "reference's scheduler keeps bounds, in steps.",
-        "KV-WORK": "What it may cost, counted in operations and not in seconds. The gate's monitor `work` counts them in "
-        "a system; the reference counts offers.",
+        "KV-WORK": "What it may cost, counted in operations and not in seconds. The gate's monitor `work` counts them "
+        "in a system; the reference counts offers.",
         "KV-SYS": "What any system must do at all. Whoever drives a system notices.",
     }
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from kvgate.adapters.ascend import Ascend
 from kvgate.adapters.native import TRAITS
 from kvgate.dialects import DIALECTS, Dialect, reference_for, reference_named, spoken
 from kvgate.faults import ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
@@ -47,6 +48,7 @@ def performed(manager: Manager, *operations: Operation) -> Manager:
 
 ENDS = (Arrive(0, (Run(0, 6),)), Admit(0, 6), Finish(0))
 """A full block 1, and a begun one, 2."""
+SCRATCH = sorted(set(DIALECTS) - {"counts-shared"})
 QUEUES = {
     "": [2, 3, 4, 5, 6, 7, 1],
     "scratch": [2, 3, 4, 5, 6, 7, 1],
@@ -58,8 +60,8 @@ QUEUES = {
 
 def test_every_dialect_is_that_of_a_release() -> None:
     """Control of what follows: none is left out, and none is idle."""
-    assert set(DIALECTS) == {traits.dialect for traits in TRAITS.values() if traits.dialect}
-    assert set(QUEUES) == {"", *DIALECTS}
+    assert set(DIALECTS) == {traits.dialect for traits in TRAITS.values() if traits.dialect} | {Ascend.dialect}
+    assert set(QUEUES) == {"", *SCRATCH}
 
 
 @pytest.mark.parametrize(("dialect", "queue"), QUEUES.items(), ids=lambda value: str(value) or "reference")
@@ -73,7 +75,7 @@ def test_what_a_window_gives_up_goes_first_everywhere() -> None:
     assert [2, 3, 4, 5, 6, 7, 1] == list(performed(built("scratch-of-windows", WINDOW), *ENDS).pool.free)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", SCRATCH)
 def test_what_is_forgotten_stays_where_it_is(dialect: str) -> None:
     """The reference puts it first."""
     end = performed(built(dialect, WINDOW), *ENDS, Evict(1))
@@ -81,7 +83,7 @@ def test_what_is_forgotten_stays_where_it_is(dialect: str) -> None:
     assert [1, 2, 3, 4, 5, 6, 7] == list(performed(built("", WINDOW), *ENDS, Evict(1)).pool.free)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", SCRATCH)
 def test_without_caching_scratch_goes_first_in_all_but_one(dialect: str) -> None:
     """In that one everything is queued in the order of release."""
     appended = [3, 4, 5, 6, 7, 2, 1]
@@ -109,6 +111,27 @@ def test_what_all_share_is_not_asked_for_any_more(dialect: str, shared: tuple[in
     """It is answered with none."""
     manager = performed(built(dialect, FULL), *TWICE[:2])
     assert Shared(shared) == manager.apply(CommonPrefix(0))
+
+
+def test_vllm_ascend_counts_what_is_shared_without_caching() -> None:
+    """The reference does not; and nothing else is another's: the queue is that of the reference."""
+    counted = performed(built("counts-shared", FULL, caches=False, scratch_first=False), *TWICE[:2])
+    assert Shared((2,)) == counted.apply(CommonPrefix(0))
+    plain = performed(built("", FULL, caches=False, scratch_first=False), *TWICE[:2])
+    assert Shared((0,)) == plain.apply(CommonPrefix(0))
+    assert list(plain.pool.free) == list(counted.pool.free)
+
+
+RETAINED = Settings(Geometry((FULL, Group(Kind.SLIDING_WINDOW, 4, 9))), 16, 64, 32, scratch_first=True, retention_interval_tokens=0)
+
+
+@pytest.mark.parametrize(("dialect", "cached"), [("", [1, 2]), ("scratch", [1, 2, 4])])
+def test_what_a_boundary_will_read_is_cached_when_it_is_full(dialect: str, cached: list[int]) -> None:
+    """A prompt of 14 tokens has its boundary at 12; after 8 tokens the reference has cached full attention alone."""
+    kind = DIALECTS[dialect] if dialect else Manager
+    manager = performed(kind(RETAINED), Arrive(0, (Run(0, 14),)), Admit(0, 8))
+    known = [block for block, content in enumerate(manager.pool.cached.contents()) if content is not None]
+    assert cached == known
 
 
 class Says:

@@ -32,6 +32,7 @@ class Ascend(Stock):
     """
 
     release = "ascend 0.20.2rc1"
+    dialect = "counts-shared"
 
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_retained(settings), _refused(settings)), None)

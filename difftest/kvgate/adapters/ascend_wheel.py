@@ -11,23 +11,19 @@ from __future__ import annotations
 
 import importlib
 import os
-import subprocess
 import sys
-import tempfile
-import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from kvgate.errors import SystemUnavailableError
+from kvgate.releases import RELEASES, fetch
 
 ASCEND_VERSION = "0.20.2rc1"
 PACKAGE = "vllm_ascend"
 WHERE = "KVGATE_ASCEND"
 """The variable with a folder that holds the unpacked wheel; without it, it is fetched."""
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvgate" / "vllm-ascend"
-FETCH_SECONDS_MAX = 600
 _EMPTY = ("", ".core", ".patch", ".patch.platform")
-_FOR = ("--python-version", "3.11", "--implementation", "cp", "--abi", "cp311")
-_MACHINE = ("--platform", "manylinux_2_24_x86_64", "--only-binary", ":all:")
 
 
 class AscendUnavailableError(RuntimeError):
@@ -45,44 +41,10 @@ def ascend_folder() -> Path:
         if not (Path(given) / PACKAGE).is_dir():
             raise AscendUnavailableError(f"{WHERE}={given!r}: there is no {PACKAGE} in it")
         return Path(given)
-    kept = CACHE / ASCEND_VERSION
-    if not (kept / PACKAGE).is_dir():
-        _fetch(kept)
-    return kept
-
-
-def _fetch(kept: Path) -> None:
-    requirement = f"vllm-ascend=={ASCEND_VERSION}"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its place, so that it can be moved there at once, whoever else fetches it at the same time.
-    with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
-        try:
-            fetched = subprocess.run(
-                [
-                    *(sys.executable, "-m", "pip", "download", "--no-deps", "--pre"),
-                    *(*_FOR, *_MACHINE, "--dest", scratch, requirement),
-                ],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=FETCH_SECONDS_MAX,
-            )
-            said = fetched.stderr
-        except subprocess.TimeoutExpired:
-            said = f"no answer within {FETCH_SECONDS_MAX} s"
-        wheel = next(Path(scratch).glob("*.whl"), None)
-        if wheel is None:
-            raise AscendUnavailableError(
-                f"{requirement} cannot be fetched ({said.strip()[-500:]}); unpack it, and say where in {WHERE}"
-            )
-        unpacked = Path(scratch) / "unpacked"
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(unpacked, [name for name in archive.namelist() if name.endswith(".py")])
-        try:
-            unpacked.rename(kept)
-        except OSError:
-            if not (kept / PACKAGE).is_dir():
-                raise
+    try:
+        return fetch(RELEASES[f"ascend@{ASCEND_VERSION}"])
+    except SystemUnavailableError as error:
+        raise AscendUnavailableError(f"{error}; unpack it, and say where in {WHERE}") from error
 
 
 def enter(folder: Path) -> None:

@@ -23,6 +23,9 @@ from kvreference.statements import STATEMENTS
 
 NEEDS = MappingProxyType(
     {
+        "asynchronous": "a scheduler that does not wait for the output of a step before it schedules the next",
+        "priority": "a scheduler that serves by priority",
+        "transfers": "a scheduler whose requests other nodes offer something, and read",
         "adapter": "requests with the same tokens and different LoRA adapters",
         "common-prefix": "the common prefix is asked for",
         "drafts": "draft tokens are proposed",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from attrs import evolve, frozen
 
 from kvgate.campaign import Lane, Trial, kind_of
@@ -41,6 +43,10 @@ class EngineBench:
             raise UsageError(f"the scheduler does not support the settings it was given: {error}") from error
 
 
+STAGE_OF: Mapping[str, str] = {"asynchronous": "asynchronous", "priority": "by_priority", "transfers": "connector"}
+"""What a mutant needs, and what a stage has then."""
+
+
 @frozen
 class EngineRun:
     """What came of one case."""
@@ -66,10 +72,19 @@ class EngineTrials:
     """Cases of a scheduler on its block manager."""
 
     bench: EngineBench = EngineBench()
+    stage: tuple[str, ...] = ()
+    """What every stage has, of what stages are drawn with."""
+
+    def towards(self, needs: tuple[str, ...]) -> EngineTrials:
+        """The same, on stages on which a mutant with these needs can show."""
+        return evolve(self, stage=tuple(STAGE_OF[need] for need in needs if need in STAGE_OF))
 
     def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
         """Run the case that a seed stands for."""
         case = draw_engine_case(lane.model, lane.preset, seed)
+        if self.stage:
+            stage = evolve(case.stage, **dict.fromkeys(self.stage, True))
+            case = draw_engine_case(lane.model, lane.preset, seed, stage)
         run = run_case(self.bench, case)
         return Trial(len(run.engine.lockstep.performed), tuple(found_in(run, case, campaign_seed)))
 

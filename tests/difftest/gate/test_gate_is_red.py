@@ -42,6 +42,8 @@ def gate(name: str | None, model: str, sut: str) -> Ended:
     environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
     environment |= {"PYTHONPATH": str(HERE)} | ({} if name is None else {VARIABLE: name})
     options = ["-x", "-q", "-p", "planted", "--profile", "precommit", "--model", model, "--sut", sut]
+    # What is found is made smaller until then.
+    options += ["--time-budget", "20s"]
     started = time.monotonic()
     command = [sys.executable, "-m", "pytest", "difftest", *options]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)

@@ -14,6 +14,7 @@ pytest.importorskip("vllm")
 
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.engine import Engine
+from kvgate.scheduling.known import explain
 from kvgate.scheduling.line import Line
 from kvgate.scheduling.operations import Abort, GrammarReady, Lost, Operation, Transferred
 from kvgate.scheduling.waiting import Reason
@@ -88,6 +89,7 @@ def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> No
     assert waiting is not None
     assert (stuck, circle, waiting.told()) == (waiting.stuck(), waiting.circle(), found.difference.got)
     assert engine.steps <= 4
+    assert ("parked-loads-leave-no-room" if name.startswith("loads") else None) == explain(found, engine)
 
 
 @pytest.mark.parametrize("name", HANGS)

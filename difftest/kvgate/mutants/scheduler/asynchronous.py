@@ -14,7 +14,7 @@ _CACHED_WITH_PLACEHOLDERS = Put(
 )
 
 
-@breaks(f"{_ASYNC}._update_after_schedule", violates="KV-SYS-01")
+@breaks(f"{_ASYNC}._update_after_schedule", violates="KV-SYS-01", needs=("asynchronous",))
 def next_token_is_not_expected(original: Any, self: Any, output: Any) -> None:
     """A step in flight is not expected to answer a token."""
     original(self, output)
@@ -22,7 +22,7 @@ def next_token_is_not_expected(original: Any, self: Any, output: Any) -> None:
         self.requests[name].num_output_placeholders = 0
 
 
-@breaks(f"{_ASYNC}._update_request_with_output", violates="KV-LIVE-03")
+@breaks(f"{_ASYNC}._update_request_with_output", violates="KV-LIVE-03", needs=("asynchronous",))
 def answered_token_is_still_expected(original: Any, self: Any, request: Any, tokens: Any) -> Any:
     """A token that was answered still counts as expected."""
     expected = request.num_output_placeholders
@@ -32,7 +32,7 @@ def answered_token_is_still_expected(original: Any, self: Any, request: Any, tok
     return answered
 
 
-@breaks(f"{_ASYNC}._update_after_schedule", violates="KV-SYS-01", needs=("drafts",))
+@breaks(f"{_ASYNC}._update_after_schedule", violates="KV-SYS-01", needs=("drafts", "asynchronous"))
 def drafts_in_flight_are_not_expected(original: Any, self: Any, output: Any) -> None:
     """Drafts that are computed in a step in flight are not expected to hold."""
     original(self, output)

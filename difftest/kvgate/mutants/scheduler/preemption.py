@@ -69,13 +69,13 @@ def first_is_preempted(original: Any, *arguments: Any) -> Any:
     return call(original, _FIRST_IS_PREEMPTED, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.schedule", violates="KV-LIVE-02", needs=("preemption",))
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-LIVE-02", needs=("preemption", "priority"))
 def most_urgent_is_preempted(original: Any, *arguments: Any) -> Any:
     """By priority, the most urgent request is preempted."""
     return call(original, _MOST_URGENT_IS_PREEMPTED, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-01", needs=("preemption",))
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-01", needs=("preemption", "priority"))
 def preempted_stays_in_the_step(original: Any, *arguments: Any) -> Any:
     """Who is preempted after it was scheduled is told to the worker all the same."""
     return call(original, _STILL_IN_THE_STEP, *arguments)

@@ -32,13 +32,15 @@ def head_is_passed_over(original: Any, self: Any) -> Any:
     return request
 
 
-@breaks("vllm.v1.request:Request.__lt__", violates="KV-LIVE-01")
+@breaks("vllm.v1.request:Request.__lt__", violates="KV-LIVE-01", needs=("priority",))
 def priority_upside_down(original: Any, self: Any, other: Any) -> bool:
     """The least urgent request is served first."""
     return bool(original(other, self))
 
 
-@breaks("vllm.v1.core.sched.request_queue:PriorityRequestQueue.remove_requests", violates="KV-LIVE-01")
+@breaks(
+    "vllm.v1.core.sched.request_queue:PriorityRequestQueue.remove_requests", violates="KV-LIVE-01", needs=("priority",)
+)
 def removal_leaves_no_heap(_original: Any, self: Any, requests: Any) -> None:
     """After an abort the most urgent request may stand anywhere in the queue."""
     removed = set(requests)
@@ -51,7 +53,7 @@ def skipped_are_never_looked_at(original: Any, *arguments: Any) -> Any:
     return call(original, _WHILE_ANYBODY_WAITS, *arguments)
 
 
-@breaks(f"{_SCHEDULER}.schedule", violates="KV-LIVE-01")
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-LIVE-01", needs=("transfers",))
 def blocked_head_blocks_all(original: Any, *arguments: Any) -> Any:
     """Behind a request whose blocks are still loading nobody is let in."""
     return call(original, _BLOCKED_HEAD_BLOCKS_ALL, *arguments)
