@@ -7,10 +7,7 @@ neighbouring faults that violate the same guarantees.
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -30,7 +27,6 @@ from kvgate.declared import (
     SaltNamedLikeAnAdapter,
 )
 from kvgate.difference import Divergence
-from kvgate.errors import SystemUnavailableError
 from kvgate.faults import (
     EventsSpanNullBlocks,
     ExternalTokensTakeOtherHits,
@@ -41,19 +37,16 @@ from kvgate.faults_of_releases import MaskOmitsLookAhead, SecondGroupUncut
 from kvgate.generators import PRESETS, Generator
 from kvgate.lockstep import Lockstep
 from kvgate.models import load
-from kvgate.releases import fetch, release_named
 from kvgate.runner import Bench, run
 from kvgate.system import Factory
 from kvgate.systems import load_system
 from kvgate.trace import Trace, Violated, read
 from kvreference.answers import Hit
-from kvreference.attention import Kind
 from kvreference.content import Keys, Prefix, Prefixes
 from kvreference.events import Stored
-from kvreference.geometry import Geometry, Group
+from kvreference.geometry import Geometry
 from kvreference.hit_lookup import longest_hit
 from kvreference.holdings import Allocation, Holdings, Span
-from kvreference.operations import Admit, Arrive, Evict, LookUp, Run
 from kvreference.population import Request
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
@@ -65,7 +58,6 @@ TRACES = sorted(FINDINGS.glob("*/*.jsonl"))
 
 UNDECLARED = {"013-compressed-block-known-by-its-slots"}
 """What is shown as a divergence at every run: no rule of the reference stands for it alone."""
-ELSEWHERE_SECONDS_MAX = 600
 
 CASES = 60
 """How many cases each neighbouring fault is looked for in."""
@@ -229,54 +221,6 @@ def test_vllm_shows_its_finding(path: Path) -> None:
     assert [(trace.header.violates, [path.parent.name])] == diverges(load_system("stock").factory, trace)
 
 
-ELSEWHERE = """
-import json, sys
-from pathlib import Path
-from kvgate.declared import EXPLANATIONS
-from kvgate.runner import Bench, run
-from kvgate.systems import load_system
-from kvgate.trace import read
-factory, told = load_system(sys.argv[1]).factory, {}
-for name in sys.argv[2:]:
-    trace = read(Path(name))
-    lockstep, found = run(Bench(factory, trace.header.detectors), trace.header.settings, trace.operations)
-    told[name] = [
-        [each.detector, each.difference.statement, each.difference.subject,
-         [finding for finding, explains in EXPLANATIONS.items() if explains(each, lockstep)]]
-        for each in found
-    ]
-print(json.dumps(told))
-"""
-
-
-@pytest.mark.parametrize("system", sorted({trace_at(path).header.system for path in TRACES if not is_stock(path)}))
-def test_another_release_shows_its_findings(system: str) -> None:
-    """Goal: each finding is true of the release that it names. Method: replay its traces in a process of its own; one
-    divergence each, the one that the header names, and that finding alone explains it, or none where none is
-    declared."""
-    pytest.importorskip("vllm")
-    try:
-        fetch(release_named(system))
-    except SystemUnavailableError as error:
-        pytest.skip(f"{system} is not to be had, and none of its findings was replayed: {error}")
-    paths = [path for path in TRACES if trace_at(path).header.system == system]
-    finished = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, system, *map(str, paths)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=ELSEWHERE_SECONDS_MAX,
-    )
-    assert 0 == finished.returncode, finished.stderr[-3000:]
-    expected = {}
-    for path in paths:
-        violates, finding = trace_at(path).header.violates, path.parent.name
-        assert violates is not None
-        known = [] if finding in UNDECLARED else [finding]
-        expected[str(path)] = [[violates.detector, violates.statement, violates.subject, known]]
-    assert expected == json.loads(finished.stdout.splitlines()[-1])
-
-
 @pytest.mark.parametrize(
     "path",
     [path for path in TRACES if path.parent.name in PLANTED and path.stem != "trace-ascend"],
@@ -295,86 +239,7 @@ def test_the_fault_alone_shows_the_finding(path: Path) -> None:
     assert not longer, "these operations can go"
 
 
-class SpreadsAndAligns(LookAheadSpreads, AlignedBeforeTheDrop, Reference):
-    """006 and 010, as a system."""
-
-
-TWO_AT_ONCE = Settings(
-    Geometry(
-        (
-            Group(Kind.FULL, 32),
-            Group(Kind.SLIDING_WINDOW, 16, 64),
-            Group(Kind.SLIDING_WINDOW, 16, 64, lookahead=True),
-        )
-    ),
-    blocks=32,
-    tokens_max=128,
-    chunk_tokens=128,
-)
-"""Blocks of two sizes, for 006; and two windows that are alike, for 010."""
-
-
-@pytest.mark.parametrize("system", ["both faults", "stock"])
-def test_a_look_up_with_two_findings_is_explained(system: str) -> None:
-    """Goal: 010 is told where 006 takes the rest of the same hit. Method: without the first window's block behind 64
-    tokens, 64 is right and with 006 too, 010 makes it 32, and both make it 0."""
-    if system == "stock":
-        pytest.importorskip("vllm")
-    factory: Factory = load_system("stock").factory if system == "stock" else SpreadsAndAligns
-    operations = (Arrive(0, (Run(0, 81),)), Admit(0, 128), Evict(8), Arrive(1, (Run(0, 82),)), LookUp(1))
-    lockstep, (divergence,) = run(Bench(factory), TWO_AT_ONCE, operations)
-    hits = [answer.tokens for answer in lockstep.answers if isinstance(answer, Hit)]
-    assert ([64, 0], ["010-lookahead-spreads-to-equal-groups"]) == (hits, explained(divergence, lockstep))
-
-
 # What is not excused
-
-
-class TailOfWindow(Reference):
-    """A block of the window in which a prompt ends is known by what of it the prompt fills."""
-
-    release = "0.33.0"
-    group = 1
-
-    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
-        super()._register(request, tokens, now)
-        grain, group = self.geometry.grain_tokens, self.geometry.groups[self.group]
-        boundary = (request.prompt_tokens - 1) // grain * grain
-        block = self.tables[request.number][self.group].blocks[boundary // group.block_size_tokens]
-        assert boundary % group.block_size_tokens
-        self.pool.cached.register((self.group, self.prefixes[request.number][boundary // grain - 1]), block)
-
-
-class TailOfFull(TailOfWindow):
-    """012, as a system, for prompts of one chunk."""
-
-    group = 0
-
-
-class TailOfFullBefore(TailOfFull):
-    """The same in a release that has it not."""
-
-    release = "0.23.0"
-
-
-ODD_BLOCKS = Settings(
-    Geometry((Group(Kind.FULL, 48), Group(Kind.SLIDING_WINDOW, 32, 64))),
-    blocks=16,
-    tokens_max=96,
-    chunk_tokens=81,
-    requests_max=1,
-)
-
-
-@pytest.mark.parametrize(
-    ("factory", "known"),
-    [(TailOfFull, ["012-prompt-tail-that-serves-nobody"]), (TailOfWindow, []), (TailOfFullBefore, [])],
-)
-def test_only_a_tail_in_full_attention_is_excused(factory: Factory, known: list[str]) -> None:
-    """Goal: 012 excuses that entry in the releases that have it, and no other. Method: plant it in either group; a
-    prompt of 81 tokens ends inside a block of both."""
-    lockstep, (divergence,) = run(Bench(factory), ODD_BLOCKS, (Arrive(0, (Run(0, 81),)), Admit(0, 81)))
-    assert known == explained(divergence, lockstep)
 
 
 class GateOpen(Reference):
