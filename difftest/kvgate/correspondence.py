@@ -17,6 +17,12 @@ class Correspondence:
         self._theirs: dict[Hashable, Hashable] = {None: None}
         self._ours: dict[Hashable, Hashable] = {None: None}
 
+    def copy(self) -> Correspondence:
+        """An independent relation that knows the same."""
+        other = Correspondence()
+        other._theirs, other._ours = dict(self._theirs), dict(self._ours)
+        return other
+
     def relate(self, ours: Hashable, theirs: Hashable) -> bool:
         """Whether the two stand for the same content; two that are both new are related from now on."""
         known = self._theirs.get(ours, self)

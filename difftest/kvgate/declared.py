@@ -24,8 +24,10 @@ from kvgate.faults import (
     LoadForgetsItsLastToken,
     LookAheadSpreads,
 )
-from kvgate.faults_of_releases import MaskOmitsLookAhead, SecondGroupUncut, only_prompt_tails
+from kvgate.faults_of_ascend import KnownBySlots, KnownBySlotsAndSpanning
+from kvgate.faults_of_releases import MaskOmitsLookAhead, SecondGroupUncut
 from kvgate.lockstep import Lockstep
+from kvgate.prompt_tails import only_prompt_tails, prompt_tails_beside
 from kvreference.answers import Answer, Granted, Hit
 from kvreference.attention import Kind
 from kvreference.content import Keys, Prefix, Prefixes
@@ -258,28 +260,74 @@ def _of(
     return explains_there
 
 
+def _or_beside_tails(
+    explains: Callable[[Divergence, Lockstep], bool], fault: type[Manager], without: type[Manager] | None = None
+) -> Callable[[Divergence, Lockstep], bool]:
+    """Or ``fault`` and 012 do together what the system did, in a release that has 012, and ``without`` and 012 do not.
+
+    The admission that the fault gave another hit, or let in, caches the end of its prompt as well.
+    """
+
+    def explains_there(divergence: Divergence, lockstep: Lockstep) -> bool:
+        if explains(divergence, lockstep):
+            return True
+        if getattr(lockstep.system, "release", None) not in PROMPT_TAILS or only_prompt_tails(divergence, lockstep):
+            return False
+        other = without is not None and prompt_tails_beside(without, divergence, lockstep)
+        return not other and prompt_tails_beside(fault, divergence, lockstep)
+
+    return explains_there
+
+
+def _slots_for_tokens(divergence: Divergence, lockstep: Lockstep) -> bool:
+    """013, which shares the look-up with 005, 006 and 014: what one of those does alone is that one's.
+
+    What was counted in slots is told in slots, in one event with null blocks (007) or beside a gate that lets in (002).
+    """
+    if any(
+        _does_the_same(alone, lockstep) for alone in (SecondGroupUncut, LookAheadVerifiedOnce, AlignedBeforeTheDrop)
+    ):
+        return False
+    explains = (
+        _explained_beside(KnownBySlots, GateSubtractsSkippedBlocks),
+        _explained_by(KnownBySlotsAndSpanning, without=EventsSpanNullBlocks),
+    )
+    return any(each(divergence, lockstep) for each in explains)
+
+
+PROMPT_TAILS = ("0.27.1", "0.30.0", "0.33.0")
+"""The releases that cache the block in which a prompt ends."""
+
 EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
     "001-new-block-ids-never-drained": _new_block_ids_grow,
-    "002-gate-subtracts-skipped-blocks": _explained_beside(
-        GateSubtractsSkippedBlocks, ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
+    "002-gate-subtracts-skipped-blocks": _or_beside_tails(
+        _explained_beside(GateSubtractsSkippedBlocks, ExternalTokensTakeOtherHits, LoadForgetsItsLastToken),
+        GateSubtractsSkippedBlocks,
     ),
     "003-salt-collides-with-adapter-name": _explained_by(SaltNamedLikeAnAdapter),
     "004-media-forgotten-in-prompt-tail": _explained_by(MediaForgottenInPromptTail),
-    "005-lookahead-verified-at-another-length": _where_it_looks_up(_explained_by(LookAheadVerifiedOnce)),
+    "005-lookahead-verified-at-another-length": _where_it_looks_up(
+        _or_beside_tails(_explained_by(LookAheadVerifiedOnce), LookAheadVerifiedOnce)
+    ),
     "006-aligned-before-the-drop": _where_it_looks_up(
-        _explained_beside(
+        _or_beside_tails(
+            _explained_beside(
+                AlignedBeforeTheDrop,
+                GateSubtractsSkippedBlocks,
+                ExternalTokensTakeOtherHits,
+                LoadForgetsItsLastToken,
+                without=LookAheadVerifiedOnce,
+            ),
             AlignedBeforeTheDrop,
-            GateSubtractsSkippedBlocks,
-            ExternalTokensTakeOtherHits,
-            LoadForgetsItsLastToken,
-            without=LookAheadVerifiedOnce,
+            LookAheadVerifiedOnce,
         )
     ),
     "007-events-span-null-blocks": _explained_by(EventsSpanNullBlocks),
     "008-external-tokens-take-other-hits": _explained_beside(ExternalTokensTakeOtherHits, LoadForgetsItsLastToken),
     "009-load-forgets-its-last-token": _explained_by(LoadForgetsItsLastToken),
     "011-mask-omits-look-ahead": _of(("0.22.1",), _explained_by(MaskOmitsLookAhead)),
-    "012-prompt-tail-that-serves-nobody": _of(("0.27.1", "0.30.0", "0.33.0"), only_prompt_tails),
+    "012-prompt-tail-that-serves-nobody": _of(PROMPT_TAILS, only_prompt_tails),
+    "013-compressed-block-known-by-its-slots": _of(("ascend 0.20.2rc1",), _slots_for_tokens),
     "014-second-full-group-not-cut": _explained_by(SecondGroupUncut),
     "010-lookahead-spreads-to-equal-groups": _where_it_looks_up(
         _explained_beside(

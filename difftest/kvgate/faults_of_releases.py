@@ -1,23 +1,17 @@
 """Faults of other releases than vLLM 0.20.2, and of what only some models show, planted into the reference.
 
-Those of vLLM 0.20.2 are in ``kvgate.faults``.
-
-One is not planted, but recognised: what it puts into the cached map serves nobody, so all else stays as it is.
+Those of vLLM 0.20.2 are in ``kvgate.faults``. One that is not planted, but recognised, is in ``kvgate.prompt_tails``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 from attrs import evolve
 
-from kvgate.comparison import Comparison
-from kvgate.difference import Divergence
-from kvgate.lockstep import Lockstep
 from kvreference.answers import Hit
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Schedule, Transferred
 from kvreference.population import Request
 from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import Retention, Sparse
@@ -74,46 +68,3 @@ class SecondGroupUncut(Manager):
 
     def _block(self, request: Request, group: int, index: int) -> int | None:
         return self.pool.cached.find(self.content(request.number, group, index))
-
-
-def only_prompt_tails(divergence: Divergence, lockstep: Lockstep) -> bool:
-    """Whether all that differs is that blocks in which prompts end are known by what of them the prompt fills."""
-    reference, (ours, theirs) = lockstep.reference, lockstep.answers
-    operation = divergence.operation
-    if reference is None or not isinstance(operation, (Admit, Schedule, Transferred)) or None in (ours, theirs):
-        return False
-    tails = dict(_tails(reference, operation.request))
-    expected, seen = reference.snapshot(), lockstep.system.snapshot()
-    tail_only = {block for block in tails.values() if expected.contents[block] is None}
-    partners: set[Hashable] = {seen.contents[block] for block in tail_only}
-    known = set(lockstep.comparison.correspondence.theirs(expected.entries))
-    kept = {
-        identity: blocks
-        for identity, blocks in seen.entries.items()
-        if identity not in partners and (identity in known or not set(blocks) <= set(tails.values()))
-    }
-    contents = [None if block in tail_only else identity for block, identity in enumerate(seen.contents)]
-    bare = evolve(seen, contents=contents, read_entries=lambda: kept)
-    # Another one than the run's, which takes what it has seen before for compared.
-    again = Comparison(lockstep.comparison.retains)
-    again.correspondence = lockstep.comparison.correspondence
-    assert ours is not None
-    assert theirs is not None
-    return (
-        bool(tails)
-        and again.of_answers(operation, ours, theirs) is None
-        and again.of_states(operation, expected, bare) is None
-    )
-
-
-def _tails(reference: Manager, number: int) -> Iterator[tuple[int, int]]:
-    """Per group of full attention, the block inside which the hashed part of a request's prompt ends."""
-    request, grain = reference.population[number], reference.geometry.grain_tokens
-    for index, group in enumerate(reference.geometry.groups):
-        table = reference.tables[number][index] if number in reference.tables else None
-        last = request.prompt_tokens - (0 if group.lookahead else 1)
-        boundary = last // grain * grain
-        if table is None or not group.keeps_all or boundary % group.block_size_tokens == 0:
-            continue
-        if boundary // group.block_size_tokens < len(table.blocks):
-            yield index, table.blocks[boundary // group.block_size_tokens]

@@ -1,4 +1,4 @@
-"""What vLLM 0.20.2's scheduler is known to do wrong, by the marks that it leaves.
+"""What vLLM 0.20.2's scheduler is known to do wrong, told by its mechanism: ``difftest/findings``, 020 to 024.
 
 vLLM caches blocks when it schedules the step that is to write them. If the step then leaves them out, they stay cached,
 and whoever hits them reads what was never written. And it gives up blocks that a step in flight still writes, which
@@ -19,32 +19,28 @@ from kvgate.scheduling.engine import Engine
 from kvgate.scheduling.flight import FAILED, LATE, PREEMPTED
 from kvgate.scheduling.waiting import Reason
 from kvreference.population import Status
+from kvreference.scheduler.room import blocks_to_run
 
 _READ = re.compile(r"token \d+ in block (\d+): ", re.DOTALL)
+Explains = Callable[[Divergence, Engine], bool]
 
 
 def explain(divergence: Divergence, engine: Engine) -> str | None:
-    """The id of what explains ``divergence``, or None. ``engine`` stands where it diverged."""
-    why = _mark(divergence, engine)
-    marked = (known for known, (mark, holds) in MARKS.items() if why == mark and holds(engine.stage))
-    if divergence.detector == "progress" and _only_parked_hold(engine):
-        return "parked-loads-leave-no-room"
-    return next(marked, None) or explain_manager(divergence, engine.lockstep)
+    """The id of the finding that explains ``divergence``, or None. ``engine`` stands where it diverged."""
+    known = next((finding for finding, explains in EXPLANATIONS.items() if explains(divergence, engine)), None)
+    return known or explain_manager(divergence, engine.lockstep)
 
 
-def _only_parked_hold(engine: Engine) -> bool:
-    """Whether nobody runs, and whoever was refused blocks waits for those who load, or have loaded, and wait as well.
+# What was read
 
-    vLLM begins loads that together leave too little to compute the rest (vllm-project/vllm#45388, #57104), and nobody
-    takes blocks from whoever waits.
-    """
-    waiting, alive = engine.progress.waiting, engine.followed.population.alive
-    if waiting is None or not engine.stage.connector:
-        return False
-    holders = {edge.holder for edge in waiting.edges if edge.reason is Reason.BLOCKS}
-    parked = {number for number, request in alive.items() if request.status in (Status.LOADING, Status.WAITING)}
-    runs = any(request.status is Status.RUNNING for request in alive.values())
-    return bool(holders) and holders <= parked and not runs and not engine.nodes.under_way()
+
+def _marked(mark: str, leaves: Callable[[Stage], bool]) -> Explains:
+    """Whether what was read in vain bears a mark, on a stage on which vLLM leaves it."""
+
+    def explains(divergence: Divergence, engine: Engine) -> bool:
+        return leaves(engine.stage) and _mark(divergence, engine) == mark
+
+    return explains
 
 
 def _mark(divergence: Divergence, engine: Engine) -> str | None:
@@ -56,12 +52,57 @@ def _mark(divergence: Divergence, engine: Engine) -> str | None:
     return engine.memory.marks.get(int(read[1]))
 
 
-MARKS: Mapping[str, tuple[str, Callable[[Stage], bool]]] = {
+# Who holds the blocks
+
+
+def _parked(divergence: Divergence, engine: Engine) -> frozenset[int]:
+    """Who holds the blocks that a request is refused, if all of them are parked behind it; else nobody.
+
+    They load, or have loaded, and wait for the one that was refused, which does not fit beside them. Nobody runs, and
+    every transfer is over: nobody takes blocks from whoever waits.
+    """
+    waiting, alive = engine.progress.waiting, engine.followed.population.alive
+    if divergence.detector != "progress" or waiting is None or not engine.stage.connector:
+        return frozenset()
+    refused = next((edge.request for edge in waiting.edges if edge.reason is Reason.BLOCKS), None)
+    runs = any(request.status is Status.RUNNING for request in alive.values())
+    if refused is None or runs or engine.nodes.under_way() or _fits(engine, refused):
+        return frozenset()
+    holders = frozenset(edge.holder for edge in waiting.edges if edge.reason is Reason.BLOCKS and edge.holder is not None)
+    behind = {edge.request for edge in waiting.edges if edge.reason is Reason.LINE and edge.holder == refused}
+    parked = {number for number in behind if alive[number].status in (Status.LOADING, Status.WAITING)}
+    return holders if holders <= parked else frozenset()
+
+
+def _fits(engine: Engine, number: int) -> bool:
+    """Whether a request can go on as it stands, with what it holds and what is free."""
+    snapshot = engine.followed.snapshot()
+    held = sum(block != 0 for table in snapshot.tables.get(number, ()) for block in table)
+    tokens = len(engine.followed.population[number].tokens)
+    return blocks_to_run(engine.settings, tokens) <= snapshot.blocks_free + held
+
+
+def _parked_leave_no_room(divergence: Divergence, engine: Engine) -> bool:
+    """Nobody who holds blocks can go on, whoever were asked."""
+    parked = _parked(divergence, engine)
+    return bool(parked) and not any(_fits(engine, number) for number in parked)
+
+
+def _refused_before_whoever_loaded(divergence: Divergence, engine: Engine) -> bool:
+    """Somebody who holds blocks could go on, and is not asked, for whoever stands before it is refused."""
+    return any(_fits(engine, number) for number in _parked(divergence, engine))
+
+
+EXPLANATIONS: Mapping[str, Explains] = {
     # By priority, whoever was scheduled in a step may be preempted in the same step.
-    "preempted-in-its-step-stays-cached": (PREEMPTED, lambda stage: stage.by_priority),
+    "020-preempted-in-its-step-stays-cached": _marked(PREEMPTED, lambda stage: stage.by_priority),
     # What is to be computed again stays cached meanwhile, and for good if the request ends before.
-    # vllm-project/vllm#45357: another node may be faster than the step.
-    "given-up-while-in-flight": (LATE, lambda stage: stage.asynchronous and stage.connector),
-    "behind-a-failed-load-stays-cached": (FAILED, lambda stage: stage.connector and not stage.failed_loads_end),
+    "021-behind-a-failed-load-stays-cached": _marked(
+        FAILED, lambda stage: stage.connector and not stage.failed_loads_end
+    ),
+    # Another node may be faster than the step.
+    "022-given-up-while-in-flight": _marked(LATE, lambda stage: stage.asynchronous and stage.connector),
+    "023-parked-loads-leave-no-room": _parked_leave_no_room,
+    "024-refused-before-whoever-loaded": _refused_before_whoever_loaded,
 }
-"""Id to the mark, and on which stages vLLM leaves it."""
+"""Finding id to the question whether it explains a divergence of an engine."""

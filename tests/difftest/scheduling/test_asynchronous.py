@@ -97,7 +97,7 @@ def test_blocks_of_a_step_in_flight_are_not_given_to_a_load() -> None:
         first.difference.statement,
         first.difference.subject,
     )
-    assert "given-up-while-in-flight" == explain(first, engine)
+    assert "022-given-up-while-in-flight" == explain(first, engine)
 
 
 @pytest.mark.parametrize("collected", [(Collect(), Transferred(1)), (Collect(), Collect(), Transferred(1))])

@@ -33,14 +33,43 @@ ALIGNED = Settings(
 LOADED = {"external_tokens": 368, "loads": True}
 
 Hang = tuple[Settings, Stage, tuple[Operation, ...], tuple[int, ...], tuple[int, ...]]
+NO_ROOM, NOT_ASKED = "023-parked-loads-leave-no-room", "024-refused-before-whoever-loaded"
+DECLARED = {
+    "loads that leave no room": NO_ROOM,
+    "loads that leave no look-ahead slot": NO_ROOM,
+    "a load that has room behind one that has none": NOT_ASKED,
+    "a load behind one that waits for more": NOT_ASKED,
+}
 HANGS: dict[str, Hang] = {
     # vllm-project/vllm#35541: never is not told from not now.
     "a request that can never fit": (full(9), Stage(), (serve(0, 200), serve(1, 20), *steps(5)), (0, 1), ()),
     # vllm-project/vllm#45388: what is left to compute after a load is not reserved.
     "loads that leave no room": (
+        full(65, full_sequence_must_fit=False),
+        CONNECTED,
+        (serve(0, 800, **LOADED), serve(1, 700, **LOADED), *steps(1), Transferred(0), Transferred(1), *steps(5)),
+        (0, 1),
+        (0, 1),
+    ),
+    # The same report, with the gate: the second would fit, and is never asked.
+    "a load that has room behind one that has none": (
         full(65),
         CONNECTED,
         (serve(0, 800, **LOADED), serve(1, 592, **LOADED), *steps(1), Transferred(0), Transferred(1), *steps(5)),
+        (0, 1),
+        (0, 1),
+    ),
+    # vllm-project/vllm#57841: whoever is refused stops the search for those that have loaded.
+    "a load behind one that waits for more": (
+        full(9, tokens_max=128, chunk_tokens=128),
+        CONNECTED,
+        (
+            serve(0, 80, 1, undecided=1),
+            serve(1, 64, 1, external_tokens=64, loads=True),
+            *steps(1),
+            Transferred(1),
+            *steps(5),
+        ),
         (0, 1),
         (0, 1),
     ),
@@ -89,7 +118,7 @@ def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> No
     assert waiting is not None
     assert (stuck, circle, waiting.told()) == (waiting.stuck(), waiting.circle(), found.difference.got)
     assert engine.steps <= 4
-    assert ("parked-loads-leave-no-room" if name.startswith("loads") else None) == explain(found, engine)
+    assert DECLARED.get(name) == explain(found, engine)
 
 
 @pytest.mark.parametrize("name", HANGS)

@@ -40,7 +40,7 @@ def test_a_step_that_was_taken_back_stays_cached() -> None:
         found.difference.statement,
         found.difference.subject,
     )
-    assert "preempted-in-its-step-stays-cached" == explain(found, engine)
+    assert "020-preempted-in-its-step-stays-cached" == explain(found, engine)
     engine.memory.marks.clear()
     assert explain(found, engine) is None
 
