@@ -25,7 +25,12 @@ from kvgate.faults import (
     LookAheadSpreads,
 )
 from kvgate.faults_of_ascend import KnownBySlots, KnownBySlotsAndSpanning
-from kvgate.faults_of_releases import MaskOmitsLookAhead, SecondGroupUncut
+from kvgate.faults_of_releases import (
+    LookAheadKeptAtZero,
+    MaskOmitsLookAhead,
+    ReplayAboveItsLookAhead,
+    SecondGroupUncut,
+)
 from kvgate.lockstep import Lockstep
 from kvgate.prompt_tails import only_prompt_tails, prompt_tails_beside
 from kvreference.answers import Answer, Granted, Hit
@@ -282,7 +287,7 @@ def _or_beside_tails(
 def _slots_for_tokens(divergence: Divergence, lockstep: Lockstep) -> bool:
     """013, which shares the look-up with 005, 006 and 014: what one of those does alone is that one's.
 
-    What was counted in slots is told in slots, in one event with null blocks (007) or beside a gate that lets in (002).
+    One event may tell null blocks as well (007), and the gate let in too many (002), in the same step.
     """
     if any(
         _does_the_same(alone, lockstep) for alone in (SecondGroupUncut, LookAheadVerifiedOnce, AlignedBeforeTheDrop)
@@ -329,6 +334,8 @@ EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
     "012-prompt-tail-that-serves-nobody": _of(PROMPT_TAILS, only_prompt_tails),
     "013-compressed-block-known-by-its-slots": _of(("ascend 0.20.2rc1",), _slots_for_tokens),
     "014-second-full-group-not-cut": _explained_by(SecondGroupUncut),
+    "015-replay-above-its-look-ahead": _of(("0.23.0", "0.27.1", "0.30.0"), _explained_by(ReplayAboveItsLookAhead)),
+    "016-look-ahead-kept-at-zero": _of(("0.33.0",), _explained_by(LookAheadKeptAtZero)),
     "010-lookahead-spreads-to-equal-groups": _where_it_looks_up(
         _explained_beside(
             LookAheadSpreads,

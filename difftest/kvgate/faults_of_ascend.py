@@ -1,8 +1,8 @@
 """The fault of vLLM-Ascend 0.20.2rc1, finding 013, planted into the reference: blocks are counted in slots.
 
-Block ``i`` of a compressed group is known by as many of the first tokens as it and those before it have slots. By those
-keys it is cached, looked up and told. The look-up is the one of vLLM 0.20.2 but for that, with its findings 005, 006 and
-014: they cannot be had apart from it, so whatever one of those alone does is not this fault's.
+Block ``i`` of a compressed group is known by as many of the first tokens as it and those before it have slots. By
+those keys it is cached, looked up and told. The look-up is the one of vLLM 0.20.2 but for that, with its findings 005,
+006 and 014: they cannot be had apart from it, so whatever one of those alone does is not this fault's.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Those of vLLM 0.20.2 are in ``kvgate.faults``. One that is not planted, but reco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from attrs import evolve
 
@@ -68,3 +68,72 @@ class SecondGroupUncut(Manager):
 
     def _block(self, request: Request, group: int, index: int) -> int | None:
         return self.pool.cached.find(self.content(request.number, group, index))
+
+
+class _Replays(Manager):
+    """The boundaries that a replay is said to resume at decide what is kept besides the interval."""
+
+    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
+        interval, cache = self.settings.retention_interval_tokens, self.cache
+        sparse = interval is not None and interval != self.geometry.alignment_tokens
+        # Late, for what a release decides otherwise by design is put in place when all else is built.
+        if sparse and isinstance(cache, PrefixCache) and not isinstance(cache.retention, _KeepsTails):
+            assert interval is not None
+            cache.retention = _KeepsTails(cache.retention, self.geometry, interval, self.boundaries)
+        super()._register(request, tokens, now)
+
+    def boundaries(self, prompt_tokens: int) -> Collection[int]:
+        """Where a replay of a prompt is said to resume."""
+        raise NotImplementedError
+
+
+class _KeepsTails:
+    def __init__(
+        self,
+        retention: Retention,
+        geometry: Geometry,
+        interval_tokens: int,
+        boundaries: Callable[[int], Collection[int]],
+    ) -> None:
+        self._retention = retention
+        self._interval = Sparse(geometry, interval_tokens)
+        self._masked = Sparse(geometry, geometry.alignment_tokens)
+        self._boundaries = boundaries
+
+    def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
+        if not group.slides:
+            return self._retention.due_tokens(group, index, prompt_tokens)
+        kept = self._interval.due_tokens(group, index, 0) is not None
+        if not kept and not any(_ends_at(group, index, boundary) for boundary in self._boundaries(prompt_tokens)):
+            return None
+        return self._masked.due_tokens(group, index, prompt_tokens)
+
+    def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
+        return self._retention.boundaries(start_tokens, end_tokens, prompt_tokens)
+
+
+def _ends_at(group: Group, index: int, boundary: int) -> bool:
+    """Whether a block is of the tail that a hit at ``boundary`` would read, if there were one at 0 as well."""
+    assert group.window_tokens is not None
+    end = (boundary + group.lookahead_tokens) // group.block_size_tokens
+    needed = group.blocks_occupied(group.window_tokens - 1) + group.lookahead
+    return end - needed <= index < end
+
+
+class ReplayAboveItsLookAhead(_Replays):
+    """A replay is taken to resume at the last boundary before the prompt's last token, look-ahead or not."""
+
+    def boundaries(self, prompt_tokens: int) -> Collection[int]:
+        alignment = self.geometry.alignment_tokens
+        return [(prompt_tokens - 1) // alignment * alignment]
+
+
+class LookAheadKeptAtZero(_Replays):
+    """A replay that cannot resume anywhere is taken to resume at 0, where its look-ahead block is kept."""
+
+    def boundaries(self, prompt_tokens: int) -> Collection[int]:
+        alignment = self.geometry.alignment_tokens
+        if not self.geometry.lookahead_tokens:
+            return [(prompt_tokens - 1) // alignment * alignment]
+        ends = prompt_tokens - 1, prompt_tokens
+        return [max(end // alignment - 1, 0) * alignment for end in ends]

@@ -157,11 +157,12 @@ PRESETS: Mapping[str, Bias] = {
 }
 """The generator presets, by name."""
 
-# Token ids of shared prefixes, tails and answers never meet, so that prompts share exactly what they were given.
-_FAMILY_TOKENS = 1_000_000
-_TAIL_FIRST = 100_000_000
-_TAIL_TOKENS = 100_000
-_ANSWER_FIRST = 900_000_000
+# Token ids of shared prefixes, tails and answers never meet, so that prompts share exactly what they were given. In
+# their lower bits they do meet, for the sake of keys that lose the upper ones.
+_FAMILY_TOKENS = 1 << 20
+_TAIL_FIRST = 100 << 20
+_TAIL_TOKENS = 1 << 17
+_ANSWER_FIRST = 900 << 20
 
 
 class Generator:

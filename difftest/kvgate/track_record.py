@@ -17,9 +17,11 @@ from attrs import evolve
 from kvgate.declared import explain
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.runner import Bench, run
+from kvgate.scheduling.stored import is_engine_trace, read_engine
 from kvgate.system import Factory
 from kvgate.systems import load_system
-from kvgate.trace import Trace, read
+from kvgate.trace import Trace, Violated, read
+from kvgate.verdict import Found
 from kvreference.settings import Settings
 
 SHOWN, NOT_SHOWN, REFUSED = "shown", "not shown", "cannot be run"
@@ -63,7 +65,34 @@ def _all(folder: Path, system: str) -> dict[str, str]:
     return {
         f"{path.parent.name[:3]} {path.stem}": outcome(factory, read(path), path.parent.name)
         for path in sorted(folder.glob("*/*.jsonl"))
-    }
+        if not is_engine_trace(path)
+    } | _of_engines(folder, system)
+
+
+def _of_engines(folder: Path, system: str) -> dict[str, str]:
+    """The same of traces of a scheduler, where one comes with the system."""
+    from kvgate.levels import engine_bench
+    from kvgate.scheduling.trials import found_in, run_case
+
+    told = {}
+    for path in filter(is_engine_trace, sorted(folder.glob("*/*.jsonl"))):
+        trace = read_engine(path)
+        try:
+            run = run_case(engine_bench(system, trace.header.detectors), trace.case)
+        except UsageError as error:
+            what = f"{REFUSED}: {error}"
+        else:
+            found = next(iter(found_in(run, trace.case, 0)), None)
+            what = NOT_SHOWN if found is None else _named(found, trace.header.violates, path.parent.name)
+        told[f"{path.parent.name[:3]} {path.stem}"] = what
+    return told
+
+
+def _named(found: Found, violated: Violated | None, finding: str) -> str:
+    """What was found, against what a trace of a scheduler is said to show. Some are declared by nothing."""
+    difference = found.divergence.difference
+    same = violated == Violated(found.divergence.detector, difference.statement, difference.subject)
+    return SHOWN if found.finding in (None, finding) and same else found.finding or f"violates {difference.statement}"
 
 
 def main(folder: Path, systems: list[str]) -> None:

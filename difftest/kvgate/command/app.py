@@ -20,9 +20,10 @@ app = typer.Typer(
         "Run a KV-cache block manager in lockstep with an executable specification.\n\n"
         "kvgate check drives vLLM's real block manager and the reference through the same operations, and says "
         "whether they agree. kvgate replay runs what was found again. kvgate mutants plants known faults, and shows "
-        "that they are found. kvgate explore visits every reachable state of tiny models. kvgate mechanisms drives and "
-        "explores the reference alone, mechanism by mechanism. kvgate prove proves its formulas and its invariants, "
-        "and kvgate conform shows that the reference is what these proofs are about."
+        "that they are found. kvgate corpus runs defects that people reported. kvgate fuzz runs campaigns for hours, "
+        "and kvgate fetch gets other releases. kvgate explore visits every reachable state of tiny models. kvgate "
+        "mechanisms drives and explores the reference alone, mechanism by mechanism. kvgate prove proves its formulas "
+        "and its invariants, and kvgate conform shows that the reference is what these proofs are about."
     ),
     epilog=(
         "Exit codes: 0 agreement, 1 divergence, 2 bad usage or input, 3 no system under test, 4 stopped before all was "

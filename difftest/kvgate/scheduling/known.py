@@ -68,7 +68,9 @@ def _parked(divergence: Divergence, engine: Engine) -> frozenset[int]:
     runs = any(request.status is Status.RUNNING for request in alive.values())
     if refused is None or runs or engine.nodes.under_way() or _fits(engine, refused):
         return frozenset()
-    holders = frozenset(edge.holder for edge in waiting.edges if edge.reason is Reason.BLOCKS and edge.holder is not None)
+    holders = frozenset(
+        edge.holder for edge in waiting.edges if edge.reason is Reason.BLOCKS and edge.holder is not None
+    )
     behind = {edge.request for edge in waiting.edges if edge.reason is Reason.LINE and edge.holder == refused}
     parked = {number for number in behind if alive[number].status in (Status.LOADING, Status.WAITING)}
     return holders if holders <= parked else frozenset()

@@ -60,6 +60,11 @@ class _ForgetsThePrefix(PagedAllocator):
         return [super(_ForgetsThePrefix, self).keys_of(piece, namespace)[0] for piece in pieces]
 
 
+class _KeepsTheLowerBits(PagedAllocator):
+    def keys_of(self, tokens: Sequence[int], namespace: str) -> list[bytes]:
+        return super().keys_of([token & 0xFFFF for token in tokens], namespace)
+
+
 class _ServesWhatIsGone(PagedAllocator):
     def forget(self, page: Page) -> None:
         page.key = None
@@ -102,6 +107,7 @@ def test_the_example_conforms() -> None:
         (_ServesTheLastToken, {"KV-OP-01"}),
         (_KeepsTheLastPage, {"KV-INV-01", "KV-OP-07", "KV-SYS-01"}),
         (_ForgetsThePrefix, {"KV-OP-01", "KV-OP-09"}),
+        (_KeepsTheLowerBits, {"KV-OP-01", "KV-OP-09"}),
         (_ServesWhatIsGone, {"KV-INV-05", "KV-OP-01"}),
         (_ForgetsMore, {"KV-OP-08"}),
     ],

@@ -1,0 +1,155 @@
+"""The findings of the scheduler: each is shown by its traces, and excuses nothing but itself.
+
+Goal: what is declared of vLLM's scheduler is true, and narrow. Method: play the stored runs on vLLM, whole and with one
+operation left out; and break it in other ways that violate the same guarantees, where the same would be excused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+pytest.importorskip("vllm")
+
+from kvgate.declared import explain as explain_manager
+from kvgate.scheduling.case import EngineCase, Stage
+from kvgate.scheduling.engine import Engine
+from kvgate.scheduling.known import EXPLANATIONS, explain
+from kvgate.scheduling.operations import Abort, Operation, Transferred
+from kvgate.scheduling.stored import is_engine_trace, read_engine
+from kvgate.scheduling.trials import EngineBench, EngineRun, run_case
+from kvgate.track_record import NOT_SHOWN, SHOWN, _of_engines
+from kvgate.trace import Violated
+from kvreference.settings import Settings
+
+from .stage import full, run, serve, steps
+
+FINDINGS = Path(__file__).parents[3] / "difftest" / "findings"
+TRACES = [path for path in sorted(FINDINGS.glob("*/*.jsonl")) if is_engine_trace(path)]
+of_every_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{path.parent.name[:3]}-{path.stem}")
+
+
+def played(case: EngineCase) -> EngineRun:
+    return run_case(EngineBench(), case)
+
+
+def shown(ended: EngineRun) -> tuple[Violated, list[str]] | None:
+    """What a run violates first, and every finding that explains it."""
+    if not ended.divergences:
+        return None
+    first, engine = ended.divergences[0], ended.engine
+    known = [finding for finding, explains in EXPLANATIONS.items() if explains(first, engine)]
+    of_manager = explain_manager(first, engine.lockstep)
+    violated = Violated(first.detector, first.difference.statement, first.difference.subject)
+    return violated, [*known, *([of_manager] if of_manager else [])]
+
+
+@of_every_trace
+def test_vllm_shows_its_finding(path: Path) -> None:
+    """The divergence that the header names, explained by that finding alone, or by none where none is declared."""
+    trace = read_engine(path)
+    finding = path.parent.name
+    expected = trace.header.violates, [finding] if finding in EXPLANATIONS else []
+    assert expected == shown(played(trace.case))
+
+
+FOR_THE_STORY = {"025": [3, 4], "027": [1]}
+"""Whoever does not give up before the end gives up at the end; and who waits behind is who pays."""
+
+
+@of_every_trace
+def test_no_operation_can_go(path: Path) -> None:
+    """Without any one of them the run does not show it, or not yet."""
+    trace = read_engine(path)
+    whole = shown(played(trace.case))
+    longer = [
+        index
+        for index in range(len(trace.operations))
+        if whole == shown(played(evolve(trace.case, operations=without(trace.operations, index))))
+    ]
+    assert FOR_THE_STORY.get(path.parent.name[:3], []) == longer
+
+
+def without(operations: tuple[Operation, ...], index: int) -> tuple[Operation, ...]:
+    return (*operations[:index], *operations[index + 1 :])
+
+
+def test_the_track_record_plays_them() -> None:
+    """On vLLM all are shown, and a system that comes without a scheduler is told to have none."""
+    told = _of_engines(FINDINGS, "stock")
+    assert {f"{path.parent.name[:3]} {path.stem}" for path in TRACES} == set(told)
+    assert {SHOWN} == set(told.values())
+    assert not {SHOWN, NOT_SHOWN} & set(_of_engines(FINDINGS, "reference").values())
+
+
+# What is not excused
+
+EVERYWHERE = Stage(by_priority=True, connector=True)
+"""Where most of it is declared."""
+ROOM = full(60, chunk_tokens=40, tokens_max=200)
+SHARED: tuple[Operation, ...] = (serve(0, 48), *steps(1), Abort(0), serve(1, 49, family=0), *steps(4))
+LOADED: dict[str, Any] = {"external_tokens": 64, "loads": True}
+LOADS: tuple[Operation, ...] = (
+    serve(0, 100, **LOADED),
+    serve(1, 100, **LOADED),
+    *steps(1),
+    Transferred(0),
+    Transferred(1),
+    *steps(6),
+)
+
+
+def caches_what_is_not_full(original: Any, manager: Any, request: Any, tokens: int) -> None:
+    """A block is cached as soon as anything is computed of it."""
+    size = manager.block_size
+    original(manager, request, min(request.num_tokens, -(-tokens // size) * size))
+
+
+def refuses_whoever_loaded(original: Any, manager: Any, request: Any, *them: Any, **more: Any) -> Any:
+    """Whoever has loaded is given no blocks, of which there are plenty."""
+    loaded = request.num_computed_tokens > 0 and request.status.name == "WAITING"
+    return None if loaded else original(manager, request, *them, **more)
+
+
+def takes_no_notice(_original: Any, _scheduler: Any, _request: Any) -> bool:
+    """That a load is over is not noticed."""
+    return False
+
+
+MANAGER, GROUP = "vllm.v1.core.kv_cache_manager.KVCacheManager", "vllm.v1.core.single_type_kv_cache_manager"
+NEIGHBOURS: dict[str, tuple[str, Any, Settings, tuple[Operation, ...], str]] = {
+    "caches what is not full": (
+        f"{GROUP}.FullAttentionManager.cache_blocks",
+        caches_what_is_not_full,
+        ROOM,
+        SHARED,
+        "KV-MEM-01",
+    ),
+    "refuses whoever has loaded": (f"{MANAGER}.allocate_slots", refuses_whoever_loaded, ROOM, LOADS, "KV-LIVE-03"),
+    "takes no notice of loads": (
+        "vllm.v1.core.sched.scheduler.Scheduler._try_promote_blocked_waiting_request",
+        takes_no_notice,
+        ROOM,
+        LOADS,
+        "KV-LIVE-03",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_a_neighbouring_fault_is_not_excused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It violates the same guarantee, where the findings are declared, and nothing explains it."""
+    target, replacement, settings, operations, statement = NEIGHBOURS[name]
+    engine = Engine(settings, EVERYWHERE, with_reference=False)
+    assert [] == [each for each in run(engine, operations) if explain(each, engine) is None]
+    module, kind, method = target.rsplit(".", 2)
+    owner = getattr(__import__(module, fromlist=[kind]), kind)
+    original = getattr(owner, method)
+    monkeypatch.setattr(owner, method, lambda *them, **more: replacement(original, *them, **more))
+    monkeypatch.setattr("kvgate.scheduling.line.Line.end", lambda *_: None)
+    engine = Engine(settings, EVERYWHERE, with_reference=False)
+    first = run(engine, operations)[0]
+    assert (statement, None) == (first.difference.statement, explain(first, engine))
