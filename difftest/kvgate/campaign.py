@@ -171,7 +171,9 @@ class Campaign:
     def _judge(self, lane: Lane, trial: Trial) -> int:
         """Count what came of one case; returns how many operations it performed."""
         tally = self._tallies[lane]
-        self._tallies[lane] = evolve(tally, cases=tally.cases + 1, operations=tally.operations + trial.operations)
+        cut = any(found.finding is not None and found.divergence.operation is not None for found in trial.found)
+        operations = tally.operations + trial.operations
+        self._tallies[lane] = evolve(tally, cases=tally.cases + 1, operations=operations, cut=tally.cut + cut)
         for found in trial.found:
             if found.finding is not None:
                 seen = self._declared.get(found.finding) or evolve(found, times=0)

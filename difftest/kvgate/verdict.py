@@ -35,6 +35,8 @@ class Tally:
     preset: str
     cases: int
     operations: int
+    cut: int = 0
+    """How many of the cases a declared difference ended before their time: what comes behind one means nothing."""
 
 
 @frozen
@@ -67,6 +69,11 @@ class Verdict:
     def operations(self) -> int:
         """How many operations were performed in all."""
         return sum(tally.operations for tally in self.tallies)
+
+    @property
+    def cut(self) -> int:
+        """How many cases a declared difference ended before their time."""
+        return sum(tally.cut for tally in self.tallies)
 
     @property
     def cases(self) -> int:

@@ -54,6 +54,8 @@ _SAID_BY = {
     "KV-SYS-02": ("population:Population.settle",),
     "KV-SYS-03": (),
     "KV-SYS-04": ("manager:step",),
+    "KV-SYS-05": (),
+    "KV-SYS-06": ("population:Population.tokens_from",),
 }
 
 SAID_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(_SAID_BY)

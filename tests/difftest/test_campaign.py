@@ -237,5 +237,6 @@ def test_declared_differences_are_counted_apart(monkeypatch: pytest.MonkeyPatch)
     (declared,), (found,) = outcome.declared, outcome.found
     assert ("000-known", "KV-OP-07") == (declared.finding, declared.divergence.difference.statement)
     assert declared.times > 10
+    assert declared.times == sum(tally.cut for tally in outcome.tallies)
     assert len(declared.case.operations) > 3
     assert (None, "KV-OP-10") == (found.finding, found.divergence.difference.statement)

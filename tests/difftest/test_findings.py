@@ -66,9 +66,6 @@ CASES = 60
 """How many cases each neighbouring fault is looked for in."""
 
 of_every_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{path.parent.name[:3]}-{path.stem}")
-of_both_levels = pytest.mark.parametrize(
-    "path", [*TRACES, *OF_ENGINES], ids=lambda path: f"{path.parent.name[:3]}-{path.stem}"
-)
 
 
 class GateSubtracts(GateSubtractsSkippedBlocks, Reference):
@@ -145,11 +142,6 @@ def trace_at(path: Path) -> Trace:
     return read(path)
 
 
-def header_of(path: Path) -> Header | EngineHeader:
-    """The header of a trace of either level."""
-    return read_engine(path).header if path in OF_ENGINES else trace_at(path).header
-
-
 def is_stock(path: Path) -> bool:
     """Whether a trace is of the vLLM that is installed; others need a process of their own."""
     return trace_at(path).header.system == "stock"
@@ -204,11 +196,11 @@ def test_the_register_has_a_row_for_every_finding() -> None:
     ]
 
 
-@of_both_levels
+@of_every_trace
 def test_a_write_up_quotes_the_guarantee_and_says_how_to_see_it(path: Path) -> None:
     """Goal: a reader has the guarantee's own words, and one command. Method: look for both, for every trace."""
     text = unwrapped((path.parent / "README.md").read_text(encoding="utf-8"))
-    violates = header_of(path).violates
+    violates = trace_at(path).header.violates
     assert violates is not None
     assert violates.statement in text
     assert STATEMENTS[violates.statement] in text

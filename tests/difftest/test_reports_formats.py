@@ -155,6 +155,13 @@ def test_a_run_of_nothing_says_so(format_name: Format) -> None:
     )
 
 
+def test_cases_that_ended_early_are_told() -> None:
+    """Goal: what a declared difference hides is said. Method: three of 42 cases ended at one; then none did."""
+    told = "3 of 42 cases ended early"
+    cut = evolve(DIVERGING, tallies=(Tally("flash", "tiny", 40, 1100, cut=3), Tally("flash", "legal", 2, 100)))
+    assert [True, False] == [told in render(each, "text", not_tested=(), reproducers={}) for each in (cut, DIVERGING)]
+
+
 def test_what_the_verdict_leaves_open_is_not_tested() -> None:
     """A detector that was absent, and a run that ended early."""
     verdict = evolve(AGREEING, detectors=("check",), ended="time budget")

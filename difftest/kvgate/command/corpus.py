@@ -35,10 +35,10 @@ def corpus(
     """Run reported defects of published block managers as cases, and say what catches each, and how soon.
 
     Published code that has the defect is run where it can be, each release in a process of its own and fetched if it
-    is not there; else a mutant re-introduces it. A case counts as caught only if its control, the same without the
-    defect, shows nothing.
+    is not there; else a mutant re-introduces it, or is an analogue of it. A case counts as caught only if its control
+    shows nothing: the same without the defect, or without what brings it about.
 
-    Exit 0 if every defect is caught that has a case, 1 if one is not, 4 if one could not be run.
+    Exit 0 if every defect is caught that has a case, 1 if one is not, 4 if a case of one could not be run.
 
     Examples:
 
@@ -85,7 +85,7 @@ def _code(bugs: Sequence[Bug], results: Sequence[Result]) -> int:
     states = {state_of(bug, results) for bug in bugs if bug.trials}
     if State.NOT_CAUGHT in states:
         return DIVERGENCE
-    return NOT_EXHAUSTIVE if State.NOT_RUN in states else AGREEMENT
+    return NOT_EXHAUSTIVE if states & {State.NOT_RUN, State.PARTLY_RUN} else AGREEMENT
 
 
 def _listing(bugs: Sequence[Bug]) -> str:

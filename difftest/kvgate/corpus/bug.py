@@ -1,8 +1,8 @@
 """A defect that somebody reported, and how it is shown to the gate.
 
 Where the published code that has the defect runs here, that code is the system. Where it does not, a mutant
-re-introduces the defect, and a sentence says why. Either way the same scenario is run once more without the defect:
-what the gate says of it must come from the defect alone.
+re-introduces the defect, or is an analogue of it, and a sentence says why. Either way a control must be silent: the same
+scenario without the defect, or, where nobody has repaired it, one that does not bring it about.
 """
 
 from __future__ import annotations
@@ -34,15 +34,38 @@ class Kind(str, Enum):
     CONFIGURATION = "configuration"
 
 
+class Sort(str, Enum):
+    """What is run in a trial, from what says most to what says least."""
+
+    PUBLISHED = "published code"
+    REINTRODUCED = "mutant re-introducing it"
+    """The wrong rule that was reported is planted."""
+    ANALOGUE = "analogue"
+    """Something of the kind is planted: the cause that was reported is another, elsewhere, or not known."""
+    BY_HAND = "contract violated by hand"
+    """Published code, called as nothing that was published calls it."""
+
+
+class Contrast(str, Enum):
+    """What makes a control free of the defect."""
+
+    UNPLANTED = "without the mutant"
+    REPAIR = "repair"
+    REFERENCE = "reference"
+    OTHER_SETTINGS = "other settings"
+    """The same code: what brings the defect about is left out. It shows that the gate is silent, and no more."""
+
+
 @frozen
 class Control:
-    """The same without the defect: nothing may be found."""
+    """What must be silent: the same without the defect, or, by other settings, without what brings it about."""
 
     what: str = field(validator=min_len(1))
     """What is different, in a few words."""
     system: str = field(validator=min_len(1))
     scenario: Scenario
     mutants: tuple[Mutant, ...] = ()
+    contrast: Contrast = Contrast.OTHER_SETTINGS
 
 
 @frozen
@@ -50,7 +73,8 @@ class Trial:
     """One way to show a defect to the gate.
 
     Raises:
-        ValueError: a mutant without the reason for it, or a reason without a mutant.
+        ValueError: a mutant without the reason for it, or a reason without a mutant; an analogue without a mutant, or
+            a contract that is violated by hand and by a mutant.
     """
 
     system: str = field(validator=min_len(1))
@@ -66,6 +90,24 @@ class Trial:
     """Why no published code that has the defect is run."""
     otherwise: Control | None = None
     """The control, where it is not the obvious one."""
+    analogue: bool = field(default=False)
+    """Whether the mutant is something of the kind only."""
+    elsewhere: bool = False
+    """Whether the mutant is planted in another program than the reported one."""
+    by_hand: bool = field(default=False)
+    """Whether the scenario calls what nothing that was published calls so."""
+    remark: str = ""
+    """What this shows of the report, and what it does not."""
+
+    @analogue.validator
+    def _is_planted(self, _attribute: Attribute[bool], analogue: bool) -> None:
+        if analogue and not self.mutants:
+            raise ValueError("an analogue is a mutant: give it")
+
+    @by_hand.validator
+    def _is_as_published(self, _attribute: Attribute[bool], by_hand: bool) -> None:
+        if by_hand and self.mutants:
+            raise ValueError("a contract is violated by hand in published code: leave out the mutant")
 
     @why_mutant.validator
     def _says_why(self, _attribute: Attribute[str], why: str) -> None:
@@ -82,8 +124,17 @@ class Trial:
         if self.otherwise is not None:
             return self.otherwise
         if self.mutants:
-            return Control("without the mutant", self.system, self.scenario)
-        return Control("the reference", "reference", self.scenario)
+            return Control("without the mutant", self.system, self.scenario, contrast=Contrast.UNPLANTED)
+        return Control("the reference", "reference", self.scenario, contrast=Contrast.REFERENCE)
+
+    @property
+    def sort(self) -> Sort:
+        """What is run."""
+        if self.by_hand:
+            return Sort.BY_HAND
+        if not self.mutants:
+            return Sort.PUBLISHED
+        return Sort.ANALOGUE if self.analogue else Sort.REINTRODUCED
 
     @property
     def code(self) -> str:
@@ -92,7 +143,7 @@ class Trial:
 
     def without_mutants(self) -> Trial:
         """The same trial with nothing planted: if it is still caught, it was not the defect that was caught."""
-        return evolve(self, mutants=(), why_mutant="", otherwise=self.control)
+        return evolve(self, mutants=(), why_mutant="", otherwise=self.control, analogue=False)
 
 
 @frozen

@@ -73,6 +73,8 @@ Built = tuple[Callable[[Divergence], str | None], Iterable[Perform], Callable[[]
 
 def _blocks(scenario: Blocks, loaded: Loaded) -> Built:
     lockstep = Bench(loaded.factory, scenario.detectors).set_up(scenario.settings)
+    if scenario.adapts is not None and lockstep.reference is not None:
+        scenario.adapts(lockstep.reference)
 
     def perform(operation: Operation | Direct) -> Divergence | None:
         return _direct(lockstep, operation) if isinstance(operation, Direct) else lockstep.perform(operation)

@@ -67,8 +67,11 @@ def _run_apart(system: str, trials: Sequence[tuple[Bug, int]], draw_seconds: flo
 
 
 def state_of(bug: Bug, results: Sequence[Result]) -> State:
-    """What became of a defect: one trial that is not caught is enough not to count as caught."""
-    states = {result.state for result in results if result.bug == bug.id}
-    if State.NOT_CAUGHT in states or not bug.trials:
+    """What became of a defect: one trial that is not caught, or was not run, is enough not to count as caught."""
+    states = {result.trial: result.state for result in results if result.bug == bug.id}
+    if State.NOT_CAUGHT in states.values() or not bug.trials:
         return State.NOT_CAUGHT
-    return State.CAUGHT if State.CAUGHT in states else State.NOT_RUN
+    if State.CAUGHT not in states.values():
+        return State.NOT_RUN
+    caught = [index for index, state in states.items() if state is State.CAUGHT]
+    return State.CAUGHT if len(caught) == len(bug.trials) else State.PARTLY_RUN

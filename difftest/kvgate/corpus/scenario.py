@@ -15,6 +15,7 @@ from kvgate.runner import GATE
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.operations import Operation as EngineOperation
 from kvreference.content import Keys
+from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Run, Schedule
 from kvreference.settings import Settings
 
@@ -35,6 +36,8 @@ class Blocks:
     settings: Settings
     operations: tuple[Operation | Direct, ...] = field(repr=False, validator=min_len(1))
     detectors: tuple[str, ...] = GATE
+    adapts: Callable[[Manager], None] | None = field(default=None, repr=False)
+    """Teaches the reference what it does not know, and must to judge this."""
 
 
 @frozen

@@ -1,4 +1,7 @@
-"""What all shards say together: one verdict, in which each defect stands once, and a corpus of the smallest traces."""
+"""What all shards say together: one verdict, in which each defect stands once, and a corpus of traces.
+
+A trace is made small by the shard that found its defect first; shards that begin later are told of it.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,12 @@ class Merged:
         self._detectors = tuple(dict.fromkeys((*self._detectors, *result.detectors)))
         for tally in result.tallies:
             place = tally.model, tally.preset
-            had = self._tallies.get(place, evolve(tally, cases=0, operations=0))
+            had = self._tallies.get(place, evolve(tally, cases=0, operations=0, cut=0))
             self._tallies[place] = evolve(
-                had, cases=had.cases + tally.cases, operations=had.operations + tally.operations
+                had,
+                cases=had.cases + tally.cases,
+                operations=had.operations + tally.operations,
+                cut=had.cut + tally.cut,
             )
         for record in result.records:
             if record.finding is None:

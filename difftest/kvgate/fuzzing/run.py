@@ -9,7 +9,6 @@ from itertools import count
 
 from attrs import define, field, frozen
 
-from kvgate.errors import SystemUnavailableError
 from kvgate.fuzzing.folder import RunFolder
 from kvgate.fuzzing.merging import Merged
 from kvgate.fuzzing.plan import SHARDS_MAX, FuzzPlan
@@ -128,4 +127,5 @@ class Run:
         why, message = failure
         if why in UNUSABLE:
             raise UNUSABLE[why](message)
-        raise SystemUnavailableError(f"shard {event.shard} could not be run: {message}")
+        # The others may still tell something: this one is not run again, for it would end in the same way.
+        self.given_up[event.shard] = message

@@ -140,6 +140,11 @@ def _not_run(verdict: Verdict) -> list[str]:
         # In lockstep a state equals one that satisfies the invariants.
         if detector not in verdict.detectors and not (detector == "check" and "lockstep" in verdict.detectors)
     ]
+    if verdict.cut:
+        sentences.append(
+            f"What comes behind a declared difference, which ends its case: {verdict.cut} of "
+            f"{counted(verdict.cases, 'case')} ended early."
+        )
     if verdict.ended != "completed":
         sentences.append(f"The run ended early ({printable(verdict.ended)}); the cases left were not run.")
     return sentences

@@ -33,6 +33,14 @@ class Told:
     new: bool
     """Whether it is told as one that the worker does not know."""
     drafts: tuple[int, ...] = ()
+    prompt: tuple[int, ...] | None = None
+    """Its prompt, if it is new."""
+    answered: int | None = None
+    """How many tokens of it are answers, if it is not new."""
+    every: tuple[int, ...] | None = None
+    """All of its tokens, where they are told."""
+    more: tuple[int, ...] | None = None
+    """The tokens to compute, where they are told: only a worker in several stages does not know them."""
 
 
 @frozen
@@ -44,6 +52,23 @@ class Due:
     table: Table
     drafts: tuple[int, ...] | None = None
     """None where they are not known when the step is told."""
+    prompt: tuple[int, ...] | None = None
+    answered: int | None = None
+    """None where the scheduler cannot know yet."""
+    every: tuple[int, ...] | None = None
+    """All tokens of it that are known: told of whoever was not in the step before."""
+
+
+@frozen
+class All:
+    """What a step tells of all requests together, or should."""
+
+    tokens: int
+    """How many are computed in all."""
+    shared: tuple[int, ...]
+    """By group: how many blocks all that run have in common."""
+    preempted: frozenset[int]
+    """Who lost its blocks in this step."""
 
 
 class Batch:
@@ -53,6 +78,8 @@ class Batch:
         self.tokens_max = tokens_max
         self.requests_max = requests_max
         self._tables: dict[int, list[list[int]]] = {}
+        self._before: frozenset[int] = frozenset()
+        """Who was in the step before."""
 
     def tables(self, number: int) -> Table:
         """What the worker takes for the table of a request."""
@@ -66,7 +93,14 @@ class Batch:
             found = self._learn(number, each)
             if found is not None:
                 return found
-        return self._limits(told) or self._compare(told, due)
+        before, self._before = self._before, frozenset(told)
+        return self._limits(told) or self._compare(told, due, before)
+
+    def together(self, told: All, due: All) -> Difference | None:
+        """Compare what a step tells of all together with what was granted."""
+        if told == due:
+            return None
+        return Difference(STATEMENT, "a step, as the worker is told (of all together)", str(due), str(told))
 
     def remembered(self, alive: Sequence[int]) -> Difference | None:
         """Of whom the worker knows is alive; the others were not told to have ended."""
@@ -96,7 +130,7 @@ class Batch:
             return Difference(STATEMENT, "requests of a step", f"at most {self.requests_max}", str(len(told)))
         return None
 
-    def _compare(self, told: Mapping[int, Told], due: Mapping[int, Due]) -> Difference | None:
+    def _compare(self, told: Mapping[int, Told], due: Mapping[int, Due], before: frozenset[int]) -> Difference | None:
         if set(told) != set(due):
             return Difference(STATEMENT, "requests of a step", str(sorted(due)), str(sorted(told)))
         for number, ours in due.items():
@@ -110,7 +144,28 @@ class Batch:
             table = self.tables(number)
             if not _covers(table, ours.table):
                 return Difference(STATEMENT, f"{where} (blocks by group)", str(ours.table), str(table))
+            found = _tokens(where, theirs, ours, again=number not in before)
+            if found is not None:
+                return found
         return None
+
+
+def _tokens(where: str, told: Told, due: Due, again: bool) -> Difference | None:
+    """Compare what is told of a request's tokens; ``again``: it was not in the step before."""
+    if told.new:
+        fits = due.prompt is None or due.prompt == told.prompt
+        return None if fits else Difference(STATEMENT, f"{where} (prompt)", str(due.prompt), str(told.prompt))
+    if due.answered is not None and due.answered != told.answered:
+        return Difference(STATEMENT, f"{where} (tokens answered)", str(due.answered), str(told.answered))
+    if due.every is None:
+        return None
+    every = due.every if told.whole or again else None
+    if every != told.every:
+        return Difference(STATEMENT, f"{where} (all tokens)", str(every), str(told.every))
+    more = due.every[told.start : told.start + told.tokens - len(told.drafts)]
+    if told.more is not None and more != told.more:
+        return Difference(STATEMENT, f"{where} (tokens to compute)", str(more), str(told.more))
+    return None
 
 
 def _covers(told: Table, granted: Table) -> bool:

@@ -24,7 +24,7 @@ from kvgate.adapters.scheduling.followed import Interception
 from kvgate.adapters.scheduling.names import name_of, number_in
 from kvgate.adapters.scheduling.stage import new_scheduler
 from kvgate.adapters.scheduling.subjects import SUBJECTS
-from kvgate.adapters.scheduling.told import due_in, ended_in, told_by
+from kvgate.adapters.scheduling.told import all_told_by, due_in, ended_in, said_in, told_by
 from kvgate.adapters.scheduling.worker import abort, answer, drafts, grammar_ready, reset_cache
 from kvgate.difference import Difference, Divergence
 from kvgate.errors import UsageError
@@ -32,10 +32,11 @@ from kvgate.lockstep import Lockstep
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
 from kvgate.monitors.work import WorkMonitor
-from kvgate.scheduling import ends
-from kvgate.scheduling.batch import Batch
+from kvgate.scheduling import clients, ends
+from kvgate.scheduling.batch import All, Batch
 from kvgate.scheduling.blame import is_ours
 from kvgate.scheduling.case import Stage
+from kvgate.scheduling.chunks import Chunks
 from kvgate.scheduling.flight import WorkerMemory
 from kvgate.scheduling.line import Line
 from kvgate.scheduling.nodes import OtherNodes
@@ -91,6 +92,7 @@ class Engine:
         self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)
         self.batch = Batch(settings.chunk_tokens, stage.running_max)
         self.line = Line(stage, settings.chunk_tokens, may_split=settings.geometry.state_block_tokens is None)
+        self.chunks = Chunks(settings, stage)
         self.in_flight: deque[Sent] = deque()
         """The steps whose output the scheduler does not have yet, in order."""
         self.found: Divergence | None = None
@@ -155,6 +157,7 @@ class Engine:
         population = self.followed.population
         if population.resolve(operation) != operation:
             self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", f"{operation}"))
+        self._judge("chunks", self.chunks.observe(operation, answered, population))
         self.followed.told(answered)
         divergence = self.lockstep.perform(operation)
         if divergence is not None:
@@ -275,8 +278,9 @@ class Engine:
         self.steps += 1
         if len(self.in_flight) >= self._in_flight_max():
             self._collect()
-        self.interception.refused.clear()
+        self.interception.begin()
         self.line.begin()
+        self.chunks.begin()
         output = self.scheduler.schedule()
         self.interception.flush()
         self._check_batch(output)
@@ -313,15 +317,21 @@ class Engine:
         answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
         answered = {number: each for number, each in answered.items() if each and not each.is_finished()}
         books = {number: self._books(request) for number, request in answered.items()}
-        self.scheduler.update_from_output(sent.output, answer(sent.scheduled, sent.sampled, signals))
+        alive = {number_in(name): each for name, each in self.scheduler.requests.items() if not each.is_finished()}
+        outputs = self.scheduler.update_from_output(sent.output, answer(sent.scheduled, sent.sampled, signals))
         self.interception.flush()
         after = ((number, each.num_tokens, each.is_finished()) for number, each in answered.items())
         self._judge("scheduler", ends.judge(books, sent.sampled, STOP, after))
+        given_up = [each for each in alive if each not in books and alive[each].is_finished()]
+        due = clients.due(books, sent.sampled, STOP, given_up if self.stage.failed_loads_end else ())
+        self._judge("clients", clients.judge(due, said_in(outputs)))
         self._rewind(sent)
         if self.settings.drafts_max and not self.stage.asynchronous:
             population = self.followed.population
             proposed = {number: population[number].drafts for number in sent.sampled if number in population.alive}
             self.scheduler.update_draft_token_ids(drafts(proposed))
+            for number, tokens in proposed.items():
+                self.chunks.offered(number, len(tokens))
 
     def _books(self, request: Any) -> ends.Books:
         tokens_max = min(request.num_prompt_tokens + request.max_tokens, self.settings.tokens_max)
@@ -331,8 +341,12 @@ class Engine:
         """What the worker is told is what was granted, and nobody was left out for whom there was room."""
         population = self.followed.population
         self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
+        self._judge("chunks", self.chunks.end(population))
         due = due_in(output, self.scheduler, population, sure=not self.stage.asynchronous)
         self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
+        shared = self.interception.shared or (0,) * len(self.settings.geometry.groups)
+        granted = All(sum(each.tokens for each in due.values()), shared, frozenset(self.interception.preempted))
+        self._judge("batch", self.batch.together(all_told_by(output), granted))
         self._judge("batch", self.batch.remembered(list(population.alive)))
 
     def _is_over(self, number: int) -> bool:

@@ -91,12 +91,22 @@ def test_what_others_have_shown_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("why", "error"),
-    [("usage", UsageError), ("unavailable", SystemUnavailableError), ("failed", SystemUnavailableError)],
+    [("usage", UsageError), ("unavailable", SystemUnavailableError)],
 )
 def test_what_no_worker_can_do_ends_the_run(why: str, error: type[Exception], tmp_path: Path) -> None:
     """Goal: a system that is not there is said, not tried for ever. Method: a worker that says so."""
     with pytest.raises(error, match="no such thing"):
         _run(tmp_path, Scripted(1, lambda *_: json.dumps({"why": why, "message": "no such thing"})))
+
+
+def test_a_shard_that_raises_is_given_up_at_once(tmp_path: Path) -> None:
+    """Goal: what one shard cannot do ends no campaign of hours. Method: shard 2 says that something was raised."""
+    raised = json.dumps({"why": "failed", "message": "no such thing"})
+    workers = Scripted(2, lambda shard, n: raised if shard == 2 else answered(shard, n))
+    run, ended = _run(tmp_path, workers)
+    assert ("1 shard lost", {2: "no such thing"}) == (ended, run.given_up)
+    assert {0, 1, 3, 4, 5} == run.merged.shards
+    assert 1 == sum(task.shard == 2 for task in workers.begun)
 
 
 def test_defects_stand_once() -> None:

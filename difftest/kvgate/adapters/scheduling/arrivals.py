@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.scheduling.names import name_of
 from kvgate.adapters.work_meter import counted_hash
+from kvgate.scheduling.clients import client_of
 from kvgate.scheduling.operations import Serve
 from kvreference.operations import spell
 from kvreference.scheduler.operations import Submit
@@ -46,4 +47,5 @@ def new_request(settings: Settings, submit: Submit) -> Request:
         priority=submit.priority if isinstance(submit, Serve) else 0,
         # Among equal priorities, in the order in which they come; and not as the clock has it.
         arrival_time=float(arrival.request),
+        client_index=client_of(arrival.request),
     )

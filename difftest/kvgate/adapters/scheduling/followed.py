@@ -112,14 +112,28 @@ class Interception:
         self.tell = tell
         self.refused: dict[int, Refused] = {}
         """Who was refused since somebody looked last."""
+        self.shared: tuple[int, ...] | None = None
+        """What was answered when somebody asked what all that run share, in this step."""
+        self.preempted: set[int] = set()
+        """Who was preempted in this step."""
         self._looked_up: tuple[int, Hit] | None = None
         """A look-up that no admission has followed yet."""
         manager: Any = followed.manager
         for name in _INTERCEPTED:
             setattr(manager, name, getattr(self, f"_{name}")(getattr(manager, name)))
 
+    def begin(self) -> None:
+        """A step begins."""
+        self.refused.clear()
+        self.preempted.clear()
+        self.shared = None
+
     def _say(self, operation: Operation, answer: Answer) -> None:
         self._settle_look_up(operation)
+        if isinstance(operation, Preempt):
+            self.preempted.add(operation.request)
+        if isinstance(answer, Shared):
+            self.shared = answer.blocks
         if isinstance(answer, Refused) and isinstance(operation, (Admit, Schedule)):
             self.refused[operation.request] = answer
         self.tell(operation, answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvgate.corpus.bug import Bug, Control, Kind, Trial
+from kvgate.corpus.bug import Bug, Contrast, Control, Kind, Trial
 from kvgate.corpus.bugs.groups import full, of, window
 from kvgate.corpus.scenario import Blocks, Direct, ended, prefilled, tokens
 from kvgate.mutants import block_pool
@@ -54,6 +54,8 @@ _PIN = Blocks(
     ("check", "ghost", "leak"),
 )
 
+_BY_HAND = "The pool is handed this by the scenario itself; nothing in 0.20.2 was seen to hand it over."
+
 BUGS = (
     Bug(
         17,
@@ -67,7 +69,11 @@ BUGS = (
                 "stock",
                 _TWICE,
                 ("KV-INV-03",),
-                otherwise=Control("each release by itself", "stock", _TWICE, (blocks.released_one_by_one,)),
+                otherwise=Control(
+                    "each release by itself", "stock", _TWICE, (blocks.released_one_by_one,), Contrast.REPAIR
+                ),
+                by_hand=True,
+                remark=_BY_HAND,
             ),
         ),
     ),
@@ -83,7 +89,9 @@ BUGS = (
                 "stock",
                 _JUNK,
                 ("KV-INV-01",),
-                otherwise=Control("releases guarded", "stock", _JUNK, (blocks.release_guarded,)),
+                otherwise=Control("releases guarded", "stock", _JUNK, (blocks.release_guarded,), Contrast.REPAIR),
+                by_hand=True,
+                remark=_BY_HAND,
             ),
         ),
     ),
@@ -101,6 +109,7 @@ BUGS = (
                 ("KV-INV-02",),
                 (block_pool.held_hit_still_queued,),
                 why_mutant="TensorRT-LLM is another program; vLLM counts a holder of a free block in the same place",
+                elsewhere=True,
             ),
         ),
     ),

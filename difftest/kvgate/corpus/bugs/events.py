@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from attrs import evolve
 
-from kvgate.corpus.bug import Bug, Kind, Trial
+from kvgate.corpus.bug import Bug, Contrast, Control, Kind, Trial
 from kvgate.corpus.bugs.groups import full, of, states, window
-from kvgate.corpus.scenario import Blocks, dispatched, ended, prefilled, tokens
+from kvgate.corpus.reporting import telling_hits
+from kvgate.corpus.scenario import Blocks, Direct, dispatched, ended, prefilled, tokens
 from kvgate.mutants.corpus import blocks
-from kvgate.mutants.plugin import partial_hits
-from kvreference.operations import Admit, Arrive, LookUp, TakeEvents
+from kvreference.operations import Arrive, LookUp, TakeEvents
 from kvreference.settings import Settings
 
 _SPANS = Blocks(
@@ -20,24 +22,29 @@ _SPANS = Blocks(
 _SPANS_OF_33 = evolve(_SPANS, settings=evolve(_SPANS.settings, scratch_first=True))
 """The same for a release that always has scratch first."""
 
+def _ask_for_full_report(system: Any) -> None:
+    """The second request asks that its hit be told, as a client does by a sampling parameter."""
+    system._requests[1].kv_cache_report_mode = "full"
+
+
 _PHANTOMS = Blocks(
-    Settings(of(full(), window(32)), 60, tokens_max=512, chunk_tokens=64),
+    Settings(of(full(), window(32)), 60, tokens_max=512, chunk_tokens=64, scratch_first=True),
     (
         *ended(0, tokens(0, 300), 64),
         TakeEvents(),
         Arrive(1, tokens(0, 300)),
+        Direct("a request asks for a full report", _ask_for_full_report),
         LookUp(1),
         TakeEvents(),
     ),
+    adapts=telling_hits,
 )
 
 _AGAIN = Blocks(
-    Settings(of(evolve(full(64), unit_tokens=16), window(32)), 40, tokens_max=256, chunk_tokens=64),
-    (
-        *dispatched(ended(0, tokens(0, 16), 16)),
-        Arrive(1, tokens(0, 17)),
-        Admit(1, 1),
+    Settings(
+        of(full(32), window(64)), 40, tokens_max=256, chunk_tokens=64, retention_interval_tokens=32, scratch_first=True
     ),
+    (*ended(0, tokens(0, 64), 64),),
 )
 
 BUGS = (
@@ -62,12 +69,13 @@ BUGS = (
         "0.24 to 0.33.0, with full reports",
         (
             Trial(
-                "stock",
+                "native@0.33.0",
                 _PHANTOMS,
                 ("KV-OP-12",),
-                (blocks.hit_told_with_null_blocks,),
-                why_mutant="0.20.2 does not tell hits, and the reference knows no report of them; a hit is told as "
-                "those versions tell it",
+                otherwise=Control(
+                    "null blocks left out", "native@0.33.0", _PHANTOMS, (blocks.null_blocks_not_told,), Contrast.REPAIR
+                ),
+                remark="The reference is taught to tell hits, by the blocks that serve them; a right report is silent.",
             ),
         ),
     ),
@@ -80,12 +88,18 @@ BUGS = (
         "0.25 to 0.33.0",
         (
             Trial(
-                "retention",
+                "native@0.33.0",
                 _AGAIN,
-                ("KV-OP-18",),
-                (partial_hits.offered_again,),
-                why_mutant="0.20.2 caches whole blocks only; the plug-in has entries inside blocks, and "
-                "offers them twice",
+                ("KV-INV-05",),
+                otherwise=Control(
+                    "no key for a part of a whole block",
+                    "native@0.33.0",
+                    _AGAIN,
+                    (blocks.whole_blocks_keep_one_key,),
+                    Contrast.REPAIR,
+                ),
+                remark="The block is filled in one step, and known by a part of it after it is known as a whole: the "
+                "order of the report. That a key is removed first, and then comes back, is not played.",
             ),
         ),
     ),

@@ -77,6 +77,17 @@ _PARTED = Blocks(
     ),
 )
 
+_LENGTH_ONLY = (
+    "Caught as a hit that is too long, one block past what attention was found for. The harm of the report, a state that "
+    "has seen drafts which were rejected, is not shown."
+)
+
+_ABORTED = (
+    "What was reported is not caught: a chunk is scheduled, its request aborted, and another hits the state in the next "
+    "step. 0.20.2 does that, and the reference with it. Both hold that a step which was scheduled is computed before the "
+    "next, aborted or not, and then the state is there; the ghost memory has the same order, and finds nothing."
+)
+
 BUGS = (
     Bug(
         9,
@@ -94,7 +105,7 @@ BUGS = (
         "https://github.com/vllm-project/vllm/pull/57128",
         "Full attention drops its look-ahead block, states do not, and the longer of the two hits is served.",
         "0.19 to 0.33.0",
-        (Trial("stock", _STATE_NOT_DROPPED, ("KV-OP-01",)),),
+        (Trial("stock", _STATE_NOT_DROPPED, ("KV-OP-01",), remark=_LENGTH_ONLY),),
     ),
     Bug(
         11,
@@ -111,6 +122,8 @@ BUGS = (
                 (hits.states_not_fenced,),
                 why_mutant="0.20.2 guards the step in which a state is scheduled, and a worker takes its steps in "
                 "order; what is unguarded is one step on, so the guard is taken away",
+                analogue=True,
+                remark=_ABORTED,
             ),
         ),
     ),
@@ -138,6 +151,8 @@ BUGS = (
                 (block_pool.content_outlives_handing_out,),
                 why_mutant="the fork is not published, and its cause not settled; a block that is handed out keeps "
                 "its hash",
+                analogue=True,
+                elsewhere=True,
             ),
         ),
     ),
@@ -156,6 +171,7 @@ BUGS = (
                 (hits.longest_hit_of_any_group,),
                 why_mutant="0.20.2 has one hit for all groups; the versions with a hit for each hand it to a connector "
                 "that loads between nodes, which none does here",
+                analogue=True,
             ),
         ),
     ),

@@ -180,6 +180,7 @@ BUGS = (
                 (reachable.replay_boundary_without_look_ahead,),
                 why_mutant="no release was found that has it, and of states only windows are retained by the plug-in: "
                 "the same boundary is chosen for them",
+                elsewhere=True,
             ),
         ),
     ),
@@ -225,6 +226,7 @@ BUGS = (
                 (reachable.alignment_of_the_last_group,),
                 why_mutant="vLLM-Ascend 0.20.2rc1 retains nothing, and 0.23 does not run on a CPU; the plug-in "
                 "retains, and is given the window's unit",
+                elsewhere=True,
             ),
         ),
     ),

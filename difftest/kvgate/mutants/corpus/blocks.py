@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvgate.mutants.mutant import breaks, locate
+from kvgate.mutants.mutant import breaks
 
 _MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
 _POOL = "vllm.v1.core.block_pool:BlockPool"
@@ -22,28 +22,6 @@ def gates_cap_in_every_count(original: Any, self: Any, *arguments: Any, **named:
 @breaks("swa_retention.pinned_tier:PinnedTier.resume", violates="KV-INV-07")
 def hit_stays_in_the_pinned_queue(_original: Any, _self: Any, _block: Any) -> None:
     """A pinned block that is hit is held, and stays in the queue of those that nobody holds."""
-
-
-@breaks("vllm.v1.core.kv_cache_manager:KVCacheManager.get_computed_blocks", violates="KV-OP-12", needs=("events",))
-def hit_told_with_null_blocks(original: Any, self: Any, request: Any) -> Any:
-    """A hit is told group by group as if every block up to its length were held, null blocks too."""
-    blocks, tokens = original(self, request)
-    module, name = locate("vllm.distributed.kv_events:BlockStored")
-    hashes = request.block_hashes
-    for group, held in enumerate(blocks.blocks if tokens else ()):
-        size = tokens // len(held)
-        told = getattr(module, name)(
-            block_hashes=hashes[: len(held)],
-            parent_block_hash=None,
-            token_ids=request.all_token_ids[:tokens],
-            block_size=size,
-            lora_id=None,
-            medium="GPU",
-            lora_name=None,
-            group_idx=group,
-        )
-        self.block_pool.kv_event_queue.append(told)
-    return blocks, tokens
 
 
 @breaks(
@@ -70,3 +48,40 @@ def release_guarded(original: Any, self: Any, ordered_blocks: Any, **named: Any)
     """A repair: what is no block, or has no holder, is not released, and nothing is released twice in a call."""
     once = {block.block_id: block for block in ordered_blocks if not block.is_null and block.ref_cnt > 0}
     original(self, list(once.values()), **named)
+
+
+@breaks("vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator.emit_cached_block_events", violates="KV-OP-12")
+def null_blocks_not_told(_original: Any, self: Any, request: Any, computed_blocks: Any) -> None:
+    """A repair: of a hit the blocks that serve it are told, each run of neighbours in an event."""
+    hashes, unit = request.block_hashes, self.block_pool.hash_block_size
+    for group, blocks in enumerate(computed_blocks):
+        size = self.kv_cache_config.kv_cache_groups[group].kv_cache_spec.block_size
+        real = [place for place, block in enumerate(blocks) if not block.is_null]
+        for first in (place for place in real if place - 1 not in real):
+            end = next(place for place in range(first, len(blocks) + 1) if place not in real)
+            told = [hashes[(place + 1) * size // unit - 1] for place in range(first, end)]
+            self.block_pool.kv_event_queue.append(
+                self.block_pool._build_block_stored_event(
+                    request,
+                    block_hashes=told,
+                    parent_block_hash=hashes[first * size // unit - 1] if first else None,
+                    start_token_idx=first * size,
+                    end_token_idx=end * size,
+                    block_size=size,
+                    kv_cache_group_id=group,
+                    extra_keys_list=[None] * len(told),
+                    lookahead_token_ids=None,
+                )
+            )
+
+
+@breaks(f"{_POOL}.cache_partial_block", violates="KV-INV-05")
+def whole_blocks_keep_one_key(original: Any, self: Any, request: Any, block: Any, *arguments: Any, **named: Any) -> Any:
+    """A repair: a block that is known by all that it holds gets no key for a part of it."""
+    return None if block.block_hash is not None else original(self, request, block, *arguments, **named)
+
+
+@breaks("vllm.v1.core.single_type_kv_cache_manager:MambaManager.get_num_blocks_to_allocate", violates="KV-SYS-01")
+def provided_state_counted(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """A repair: the state behind provided tokens is counted beside the one behind the step."""
+    return original(self, *arguments, **named) + 1

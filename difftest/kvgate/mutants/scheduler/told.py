@@ -87,3 +87,52 @@ def drafts_are_not_told(original: Any, *arguments: Any) -> Any:
     output = original(*arguments)
     output.scheduled_spec_decode_tokens = {}
     return output
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03")
+def too_much_is_shared(original: Any, *arguments: Any) -> Any:
+    """The worker is told that all that run have nine blocks in common."""
+    output = original(*arguments)
+    output.num_common_prefix_blocks = [9 for _group in output.num_common_prefix_blocks]
+    return output
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03")
+def prompt_is_told_backwards(original: Any, *arguments: Any) -> Any:
+    """The worker is told the prompt of a new request from its last token to its first."""
+    output = original(*arguments)
+    for data in output.scheduled_new_reqs:
+        data.prompt_token_ids = data.prompt_token_ids[::-1]
+    return output
+
+
+@breaks(_CACHED, violates="KV-SYS-03")
+def one_answer_more_is_told(original: Any, *arguments: Any, **named: Any) -> Any:
+    """The worker is told of one token more that a request was answered."""
+    data = original(*arguments, **named)
+    data.num_output_tokens = [tokens + 1 for tokens in data.num_output_tokens]
+    return data
+
+
+@breaks(_CACHED, violates="KV-SYS-03")
+def last_token_is_not_told(original: Any, *arguments: Any, **named: Any) -> Any:
+    """The worker is not told the last token of who comes back."""
+    data = original(*arguments, **named)
+    data.all_token_ids = {name: tokens[:-1] for name, tokens in data.all_token_ids.items()}
+    return data
+
+
+@breaks(_CACHED, violates="KV-SYS-03")
+def no_token_to_compute(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """A worker that is told its tokens is told none."""
+    data = original(self, *arguments, **named)
+    data.new_token_ids = [[] for _name in data.req_ids]
+    return data
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03", needs=("preemption",))
+def preemption_is_not_told(original: Any, *arguments: Any) -> Any:
+    """The worker is not told who lost its blocks."""
+    output = original(*arguments)
+    output.preempted_req_ids = set()
+    return output

@@ -8,6 +8,8 @@ from kvgate.mutants.scheduler import (
     answers,
     asynchronous,
     budget,
+    chunks,
+    clients,
     ends,
     grammars,
     preemption,
@@ -16,7 +18,7 @@ from kvgate.mutants.scheduler import (
     transfers,
 )
 
-_AREAS = (budget, queues, admission, preemption, answers, ends, told, grammars, transfers, asynchronous)
+_AREAS = (budget, chunks, queues, admission, preemption, answers, clients, ends, told, grammars, transfers, asynchronous)
 
 ZOO: tuple[Mutant, ...] = tuple(
     mutant for area in _AREAS for mutant in vars(area).values() if isinstance(mutant, Mutant)

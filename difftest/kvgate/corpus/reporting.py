@@ -1,0 +1,52 @@
+"""A reference that tells hits: what releases from 0.24 on are asked for by a full report, as it should be.
+
+The reference itself knows no such report, so beside it a right one would be a difference as well as a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kvreference.answers import Answer, Hit
+from kvreference.events import Stored
+from kvreference.manager import Manager
+from kvreference.operations import LookUp, Operation
+
+
+def telling_hits(manager: Manager) -> None:
+    """From now on ``manager`` tells of each hit the blocks that serve it, and no others."""
+    manager.__class__ = type("TellsHits", (_TellsHits, type(manager)), {})
+
+
+class _TellsHits(Manager):
+    def apply(self, operation: Operation) -> Answer:
+        answer = super().apply(operation)
+        if isinstance(operation, LookUp) and isinstance(answer, Hit):
+            for index, blocks in enumerate(answer.blocks):
+                self._events += [self._told(operation.request, index, *run) for run in _runs(blocks)]
+        return answer
+
+    def _told(self, number: int, index: int, first: int, end: int) -> Stored:
+        """The event of neighbouring blocks of a group."""
+        request, size = self.population[number], self.geometry.groups[index].block_size_tokens
+        places = range(first, end)
+        return Stored(
+            group=index,
+            contents=tuple(self.content(number, index, place) for place in places),
+            parent=self.content(number, index, first - 1) if first else None,
+            tokens=tuple(request.tokens[first * size : end * size]),
+            block_size_tokens=size,
+            lora=request.keys.lora,
+            extra_keys=tuple(request.keys.of_block(place * size, (place + 1) * size) for place in places),
+        )
+
+
+def _runs(blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The runs of neighbours that are not null: where each begins, and where it ends."""
+    first = None
+    for place, block in enumerate((*blocks, 0)):
+        if block and first is None:
+            first = place
+        elif not block and first is not None:
+            yield first, place
+            first = None
