@@ -67,7 +67,20 @@ JUDGES = tuple(
 SCHEDULING = (
     *(
         f"difftest/kvgate/scheduling/{name}.py"
-        for name in ("engine", "line", "batch", "ends", "progress", "waiting", "flight", "nodes", "sent", "known")
+        for name in (
+            "engine",
+            "line",
+            "chunks",
+            "clients",
+            "batch",
+            "ends",
+            "progress",
+            "waiting",
+            "flight",
+            "nodes",
+            "sent",
+            "known",
+        )
     ),
     *(
         f"difftest/kvgate/adapters/scheduling/{name}.py"

@@ -60,6 +60,8 @@ class Trial:
     """How many were performed."""
     found: tuple[Found, ...] = ()
     """Each with the case up to where it diverged; with a finding if that explains it."""
+    alone: int = 0
+    """How many operations the reference did not follow, though it was to."""
 
 
 class Trials(Protocol):
@@ -173,7 +175,9 @@ class Campaign:
         tally = self._tallies[lane]
         cut = any(found.finding is not None and found.divergence.operation is not None for found in trial.found)
         operations = tally.operations + trial.operations
-        self._tallies[lane] = evolve(tally, cases=tally.cases + 1, operations=operations, cut=tally.cut + cut)
+        self._tallies[lane] = evolve(
+            tally, cases=tally.cases + 1, operations=operations, cut=tally.cut + cut, alone=tally.alone + trial.alone
+        )
         for found in trial.found:
             if found.finding is not None:
                 seen = self._declared.get(found.finding) or evolve(found, times=0)

@@ -37,6 +37,8 @@ class Tally:
     operations: int
     cut: int = 0
     """How many of the cases a declared difference ended before their time: what comes behind one means nothing."""
+    alone: int = 0
+    """How many of the operations the reference did not follow, though it was to: the monitors judged them alone."""
 
 
 @frozen
@@ -74,6 +76,11 @@ class Verdict:
     def cut(self) -> int:
         """How many cases a declared difference ended before their time."""
         return sum(tally.cut for tally in self.tallies)
+
+    @property
+    def alone(self) -> int:
+        """How many operations the monitors judged without the reference, though it was to follow."""
+        return sum(tally.alone for tally in self.tallies)
 
     @property
     def cases(self) -> int:

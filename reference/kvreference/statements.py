@@ -77,11 +77,11 @@ _SENTENCES = {
     "KV-SYS-01": "No legal operation raises.",
     "KV-SYS-02": "A scheduler asks its block manager for what is legal alone, and knows of every request what was "
     "done: its tokens, how many are computed, whether it runs.",
-    "KV-SYS-03": "A step tells its worker of exactly whom it computes for, all of their blocks, from which token on, how "
-    "many and which drafts, of everybody who ended, and stays within its limits.",
+    "KV-SYS-03": "A step tells its worker of exactly whom it computes for, all of their blocks, from which token on, "
+    "how many and which drafts, of everybody who ended, and stays within its limits.",
     "KV-SYS-04": "The same operations on a fresh system give the same answers and the same states.",
-    "KV-SYS-05": "Every client is told each token that its requests were answered, and their ends, once each, in order, "
-    "and why they ended.",
+    "KV-SYS-05": "Every client is told each token that its requests were answered, and their ends, once each, in "
+    "order, and why they ended.",
     "KV-SYS-06": "A step computes of everyone whom it serves as many tokens as are pending, drafts included, as far as "
     "its limits allow, and passes over nobody who runs while there is room.",
 }

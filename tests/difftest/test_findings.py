@@ -34,7 +34,12 @@ from kvgate.faults import (
     LookAheadSpreads,
 )
 from kvgate.faults_of_ascend import KnownBySlots
-from kvgate.faults_of_releases import MaskOmitsLookAhead, SecondGroupUncut
+from kvgate.faults_of_releases import (
+    LookAheadKeptAtZero,
+    MaskOmitsLookAhead,
+    ReplayAboveItsLookAhead,
+    SecondGroupUncut,
+)
 from kvgate.generators import PRESETS, Generator
 from kvgate.lockstep import Lockstep
 from kvgate.models import load
@@ -120,6 +125,18 @@ class SecondUncut(SecondGroupUncut, Reference):
     """014, as a system."""
 
 
+class ReplayAbove(ReplayAboveItsLookAhead, Reference):
+    """015, as a system."""
+
+    release = "0.23.0"
+
+
+class KeptAtZero(LookAheadKeptAtZero, Reference):
+    """016, as a system."""
+
+    release = "0.33.0"
+
+
 PLANTED: dict[str, Factory] = {
     "002-gate-subtracts-skipped-blocks": GateSubtracts,
     "003-salt-collides-with-adapter-name": SaltCollides,
@@ -133,6 +150,8 @@ PLANTED: dict[str, Factory] = {
     "011-mask-omits-look-ahead": MaskOmits,
     "013-compressed-block-known-by-its-slots": KnownBySlotsAlone,
     "014-second-full-group-not-cut": SecondUncut,
+    "015-replay-above-its-look-ahead": ReplayAbove,
+    "016-look-ahead-kept-at-zero": KeptAtZero,
 }
 """Every finding but 001 and 012, whose faults are not one of the block manager's rules alone."""
 

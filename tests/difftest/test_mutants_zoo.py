@@ -27,7 +27,7 @@ OF_DESIGNS = {
     *("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
 }
 """Guarantees that designs of the explorer break: of mechanisms that vLLM 0.20.2 lacks, or that are not hunted in."""
-OF_SCHEDULERS = {"KV-SYS-02", "KV-SYS-03"}
+OF_SCHEDULERS = {"KV-SYS-02", "KV-SYS-03", "KV-SYS-05", "KV-SYS-06"}
 """Guarantees of schedulers: these have a zoo of their own."""
 OF_RUNS = {"KV-SYS-04"}
 """Guarantees about two runs of one system: tests/difftest/fuzzing breaks one."""

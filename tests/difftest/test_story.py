@@ -245,6 +245,8 @@ def test_what_is_found_at_rest_is_told_after_the_last_operation() -> None:
         ("progress", "the scheduler takes a step, and it is judged whether anybody gets on"),
         ("scheduler", "the scheduler's books are compared with what was done"),
         ("batch", "what a step tells the worker is compared with what was granted"),
+        ("clients", "what clients are told is compared with what was answered"),
+        ("chunks", "it is judged how much of whom a step computes"),
         ("line", "it is judged who is let in, left out or preempted"),
         ("ghost", "it is judged what the worker reads and writes"),
     ],

@@ -1,8 +1,8 @@
 """A defect that somebody reported, and how it is shown to the gate.
 
 Where the published code that has the defect runs here, that code is the system. Where it does not, a mutant
-re-introduces the defect, or is an analogue of it, and a sentence says why. Either way a control must be silent: the same
-scenario without the defect, or, where nobody has repaired it, one that does not bring it about.
+re-introduces the defect, or is an analogue of it, and a sentence says why. Either way a control must be silent: the
+same scenario without the defect, or, where nobody has repaired it, one that does not bring it about.
 """
 
 from __future__ import annotations

@@ -14,19 +14,20 @@ Real defects of the KV-cache block managers of vLLM, vLLM-Ascend and programs wi
 gate must catch. Generated, figures and all, by `kvgate corpus --draw-seconds 20 --page > difftest/corpus/README.md`.
 
 Where published code that has a defect runs here, that code is run: vLLM 0.20.2 as installed (`stock`), vLLM-Ascend
-0.20.2rc1 (`ascend`), another release (`native@VERSION`). Where it does not, a mutant re-introduces the defect into
-vLLM 0.20.2, into the plug-in (`retention`) or into vLLM's scheduler, and its reason stands with it. *What it is* says
-which: published code; a mutant that re-introduces the wrong rule that was reported (*elsewhere*: in another program than
-the reported one); an analogue, a fault of the kind whose reported cause is another or unknown; or a contract violated by
+0.20.2rc1 (`ascend`), another release (`native@VERSION`). Where it does not, a mutant re-introduces the defect into vLLM
+0.20.2, into the plug-in (`retention`) or into vLLM's scheduler, and its reason stands with it. *What it is* says which:
+published code; a mutant that re-introduces the wrong rule that was reported (*elsewhere*: in another program than the
+reported one); an analogue, a fault of the kind whose reported cause is another or unknown; or a contract violated by
 hand, where published code is called as nothing published calls it. Analogues and calls by hand are not among the
 defects caught in the first number below.
 
 A case is caught if one of the guarantees that it should violate is seen violated first, and if its control shows
 nothing. *Control* says what that is: the same without the mutant; a repair of the code that was run; the reference in
 its place; or other settings, under which the same code, defect and all, is not brought to it. The last shows that the
-gate is silent there, and not that it would be on mended code. Seconds are counted once the system is loaded; operations are those up to the one that shows it.
-*Drawn* says how soon cases that nobody wrote for it, drawn from seeds on the same groups, find it too: the same
-guarantee, and nothing that is known to be something else. Whole schedulers and calls past the operations are not drawn.
+gate is silent there, and not that it would be on mended code. Seconds are counted once the system is loaded; operations
+are those up to the one that shows it. *Drawn* says how soon cases that nobody wrote for it, drawn from seeds on the
+same groups, find it too: the same guarantee, and nothing that is known to be something else. Whole schedulers and calls
+past the operations are not drawn.
 
 ```sh
 kvgate corpus                # all of them

@@ -125,12 +125,15 @@ def show(bugs: Sequence[Bug], results: Sequence[Result]) -> None:
 def markdown(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
     """The table for a page, with links and commands."""
     lines = [
-        "| # | defect | class | affected | code that was run | what it is | control | found by | guarantee | operations | seconds | drawn |",
+        "| # | defect | class | affected | code that was run | what it is | control | "
+        "found by | guarantee | operations | seconds | drawn |",
         "|--:|---|---|---|---|---|---|---|---|--:|--:|--:|",
     ]
     for bug in bugs:
         lead = f"| {bug.number} | [{bug.id}](#{bug.id}) | {bug.kind.value} | {bug.affected}"
-        for _name, _kind, code, sort, control, by, statement, operations, seconds, by_chance, said in rows(bug, results):
+        for _name, _kind, code, sort, control, by, statement, operations, seconds, by_chance, said in rows(
+            bug, results
+        ):
             found = by or said.partition(":")[0].lower()
             lines.append(
                 f"{lead} | {code or 'none'} | {sort} | {control} | {found} | {statement} | {operations} | {seconds} "

@@ -47,12 +47,13 @@ class Merged:
         self._detectors = tuple(dict.fromkeys((*self._detectors, *result.detectors)))
         for tally in result.tallies:
             place = tally.model, tally.preset
-            had = self._tallies.get(place, evolve(tally, cases=0, operations=0, cut=0))
+            had = self._tallies.get(place, evolve(tally, cases=0, operations=0, cut=0, alone=0))
             self._tallies[place] = evolve(
                 had,
                 cases=had.cases + tally.cases,
                 operations=had.operations + tally.operations,
                 cut=had.cut + tally.cut,
+                alone=had.alone + tally.alone,
             )
         for record in result.records:
             if record.finding is None:

@@ -33,6 +33,8 @@ CLAIMS = {
     "scheduler": "what the scheduler knows, asks for and tells the worker is what was done (KV-SYS)",
     "batch": "what the worker is told is what was granted, within the limits of a step (KV-SYS-03)",
     "line": "nobody is passed by who came later, or left out where there is room (KV-LIVE-01, KV-LIVE-02)",
+    "clients": "every client is told what its requests were answered, and why they ended, once (KV-SYS-05)",
+    "chunks": "whoever is served computes as much as there is and the limits allow (KV-SYS-06)",
     "work": "a decode step does the same work at any length of the context (KV-WORK), counted in operations",
 }
 """What the silence of each detector would say."""
@@ -144,6 +146,11 @@ def _not_run(verdict: Verdict) -> list[str]:
         sentences.append(
             f"What comes behind a declared difference, which ends its case: {verdict.cut} of "
             f"{counted(verdict.cases, 'case')} ended early."
+        )
+    if verdict.alone:
+        sentences.append(
+            "What the reference would say where steps are asynchronous, and behind a load that failed: it did not "
+            f"follow {verdict.alone} of {counted(verdict.operations, 'operation')}, which the monitors judged alone."
         )
     if verdict.ended != "completed":
         sentences.append(f"The run ended early ({printable(verdict.ended)}); the cases left were not run.")

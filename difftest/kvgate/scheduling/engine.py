@@ -33,7 +33,7 @@ from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
 from kvgate.monitors.work import WorkMonitor
 from kvgate.scheduling import clients, ends
-from kvgate.scheduling.batch import All, Batch
+from kvgate.scheduling.batch import Batch
 from kvgate.scheduling.blame import is_ours
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.chunks import Chunks
@@ -97,6 +97,8 @@ class Engine:
         """The steps whose output the scheduler does not have yet, in order."""
         self.found: Divergence | None = None
         self.steps = 0
+        self.alone = 0
+        """How many operations of the block manager the reference did not follow."""
 
     def perform(self, operation: SchedulerOperation) -> Divergence | None:
         """Perform one operation, if it stands for a legal one, and judge it."""
@@ -159,6 +161,7 @@ class Engine:
             self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", f"{operation}"))
         self._judge("chunks", self.chunks.observe(operation, answered, population))
         self.followed.told(answered)
+        self.alone += self.lockstep.reference is None
         divergence = self.lockstep.perform(operation)
         if divergence is not None:
             raise Stop(divergence)
@@ -344,9 +347,7 @@ class Engine:
         self._judge("chunks", self.chunks.end(population))
         due = due_in(output, self.scheduler, population, sure=not self.stage.asynchronous)
         self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
-        shared = self.interception.shared or (0,) * len(self.settings.geometry.groups)
-        granted = All(sum(each.tokens for each in due.values()), shared, frozenset(self.interception.preempted))
-        self._judge("batch", self.batch.together(all_told_by(output), granted))
+        self._judge("batch", self.batch.together(all_told_by(output), self.interception.granted(due)))
         self._judge("batch", self.batch.remembered(list(population.alive)))
 
     def _is_over(self, number: int) -> bool:

@@ -18,7 +18,7 @@ from kvgate.explorer.scheduler_world import SchedulerWorld
 from kvgate.explorer.tiny_models import MODELS
 from kvgate.fuzzing import twice
 from kvgate.monitors import ghost, leak, slots, work
-from kvgate.scheduling import batch, ends, engine, line, progress
+from kvgate.scheduling import batch, chunks, clients, ends, engine, line, progress
 from kvreference import snapshot
 from kvreference.settings import Settings
 
@@ -32,7 +32,9 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = MappingProxyType(
         "work": (work,),
         "scheduler": (engine, ends),
         "batch": (batch,),
+        "clients": (clients,),
         "line": (line,),
+        "chunks": (chunks,),
         "progress": (progress,),
         "twice": (twice,),
     }

@@ -39,7 +39,7 @@ def became(monkeypatch: pytest.MonkeyPatch) -> Callable[[State], None]:
 @pytest.mark.parametrize(
     ("state", "code", "told"),
     [
-        (State.CAUGHT, 0, "1 of 1 defects caught, 1 in published code"),
+        (State.CAUGHT, 0, "1 of 1 defects caught: 1 in published code, 0 by a mutant"),
         (State.NOT_CAUGHT, 1, "1 not caught that should be"),
         (State.NOT_RUN, 4, "1 not run"),
     ],
@@ -53,6 +53,43 @@ def test_the_exit_code_says_what_became_of_them(
     assert code == ended.code
     assert told in ended.out
     assert "[it] waits" in ended.out
+
+
+def test_a_defect_of_which_a_trial_was_not_run_is_not_counted(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: what was not run is never passed over. Method: a defect of three trials, the first of which is not run."""
+    several = BUGS["swa-admission-budgets-full-sequence"]
+
+    def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
+        del bugs, say, draw_seconds
+        for index, trial in enumerate(several.trials):
+            yield Result(several.id, index, State.NOT_RUN if index == 0 else State.CAUGHT, trial.code, says="it waits")
+
+    monkeypatch.setattr(running, "run", run)
+    ended = kvgate("corpus", several.id)
+    assert 4 == ended.code
+    assert "0 of 1 defects caught" in ended.out
+    assert "1 partly run, and not counted as caught" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("bug", "told"),
+    [
+        ("mamba-hash-published-before-state-written", "1 by an analogue alone, 0 by a contract"),
+        ("duplicate-block-in-one-free-call", "0 by an analogue alone, 1 by a contract"),
+        ("admission-cap-leaks-into-step-predictor", "1 of 1 defects caught: 0 in published code, 1 by a mutant"),
+    ],
+)
+def test_what_stands_for_a_defect_is_counted_apart(
+    kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch, bug: str, told: str
+) -> None:
+    """Goal: an analogue is no published code. Method: one defect of each sort, caught."""
+
+    def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
+        del bugs, say, draw_seconds
+        yield Result(bug, 0, State.CAUGHT, "stock", says="it waits")
+
+    monkeypatch.setattr(running, "run", run)
+    assert told in kvgate("corpus", bug).out
 
 
 def test_as_json(kvgate: Kvgate, became: Callable[[State], None]) -> None:

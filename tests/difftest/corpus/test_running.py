@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.corpus.bug import Bug, Kind, Trial
+from kvgate.corpus.bug import Bug, Contrast, Kind, Sort, Trial
 from kvgate.corpus.bugs.groups import full, of
 from kvgate.corpus.register import BUGS, chosen
 from kvgate.corpus.running import run, state_of
 from kvgate.corpus.scenario import Blocks, ended, tokens
+from kvgate.corpus.tables import sort_of
 from kvgate.corpus.trying import Result, State, tried
 from kvgate.errors import UsageError
 from kvgate.systems import Loaded, is_built_in, load_system
@@ -94,16 +95,33 @@ def test_what_cannot_be_had_is_not_run() -> None:
     ("states", "expected"),
     [
         ((State.CAUGHT, State.CAUGHT), State.CAUGHT),
-        ((State.CAUGHT, State.NOT_RUN), State.CAUGHT),
+        ((State.CAUGHT, State.NOT_RUN), State.PARTLY_RUN),
+        ((State.CAUGHT,), State.PARTLY_RUN),
         ((State.CAUGHT, State.NOT_CAUGHT), State.NOT_CAUGHT),
         ((State.NOT_RUN,), State.NOT_RUN),
     ],
 )
-def test_one_trial_that_is_not_caught_is_enough(states: tuple[State, ...], expected: State) -> None:
-    """Goal: a defect is not counted for one trial of several. Method: mixtures."""
+def test_one_trial_that_is_not_caught_or_not_run_is_enough(states: tuple[State, ...], expected: State) -> None:
+    """Goal: a defect is not counted for one trial of several. Method: mixtures, and a result that never came."""
     bug = BUGS["eagle-drop-fixed-point-spiral"]
     found = [Result(bug.id, index, state, "stock") for index, state in enumerate(states)]
     assert expected is state_of(bug, found)
+
+
+def test_at_least_25_are_shown_by_what_was_reported() -> None:
+    """Goal: analogues and calls by hand do not make up the corpus. Method: count the others."""
+    sorts = [sort_of(bug) for bug in BUGS.values() if bug.trials]
+    assert sorts.count(Sort.PUBLISHED) + sorts.count(Sort.REINTRODUCED) >= 25
+
+
+def test_a_control_is_what_it_is_called() -> None:
+    """Goal: no control claims too much. Method: each against what it runs."""
+    for trial in (trial for bug in BUGS.values() for trial in bug.trials):
+        control = trial.control
+        repaired = bool(control.mutants) and control.scenario == trial.scenario and control.system == trial.system
+        assert (control.contrast is Contrast.REPAIR) == repaired
+        assert (control.contrast is Contrast.REFERENCE) == (control.system == "reference")
+        assert (control.contrast is Contrast.OTHER_SETTINGS) == (control.scenario != trial.scenario)
 
 
 def test_defects_are_chosen_by_id_or_number() -> None:

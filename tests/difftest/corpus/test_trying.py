@@ -12,14 +12,17 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.corpus.bug import Bug, Control, Kind, Trial
-from kvgate.corpus.bugs.groups import full, of
+from kvgate.corpus.bug import Bug, Control, Kind, Sort, Trial
+from kvgate.corpus.bugs.groups import full, of, window
+from kvgate.corpus.reporting import telling_hits
 from kvgate.corpus.scenario import Blocks, Direct, ended, tokens
 from kvgate.corpus.trying import Result, State, tried
 from kvgate.mutants.mutant import Mutant, breaks
 from kvgate.systems import Loaded
-from kvreference.answers import Answer
-from kvreference.operations import Finish, Operation, TakeStatistics
+from kvreference.answers import Answer, Happened, Hit
+from kvreference.events import Stored
+from kvreference.manager import Manager
+from kvreference.operations import Arrive, Finish, LookUp, Operation, TakeEvents, TakeStatistics
 from kvreference.settings import Settings
 
 
@@ -123,6 +126,37 @@ def test_a_mutant_needs_a_reason() -> None:
         evolve(TRIAL, why_mutant="")
     with pytest.raises(ValueError, match="a mutant needs a reason"):
         evolve(TRIAL, mutants=())
+
+
+def test_what_a_trial_is_called_fits_it() -> None:
+    """Goal: nothing passes for another sort. Method: each sort, and two that contradict themselves."""
+    assert Sort.REINTRODUCED is TRIAL.sort
+    assert Sort.ANALOGUE is evolve(TRIAL, analogue=True).sort
+    assert Sort.PUBLISHED is Trial("sound", SCENARIO, ("KV-OP-07",)).sort
+    assert Sort.BY_HAND is Trial("sound", SCENARIO, ("KV-OP-07",), by_hand=True).sort
+    with pytest.raises(ValueError, match="an analogue is a mutant"):
+        Trial("sound", SCENARIO, ("KV-OP-07",), analogue=True)
+    with pytest.raises(ValueError, match="by hand in published code"):
+        evolve(TRIAL, by_hand=True)
+
+
+def test_a_reference_that_tells_hits_names_no_null_block() -> None:
+    """Goal: a full report is judged by what serves the hit. Method: a prompt again, with a window behind it."""
+    settings = Settings(of(full(), window(32)), 60, tokens_max=128, chunk_tokens=64, scratch_first=True)
+    manager = Manager(settings)
+    telling_hits(manager)
+    for operation in (*ended(0, tokens(0, 100), 64), TakeEvents(), Arrive(1, tokens(0, 100))):
+        manager.apply(operation)
+    hit = manager.apply(LookUp(1))
+    happened = manager.apply(TakeEvents())
+    assert isinstance(hit, Hit)
+    assert isinstance(happened, Happened)
+    real = [sum(1 for block in blocks if block) for blocks in hit.blocks]
+    assert [6, 2] == real
+    stored = [event for event in happened.events if isinstance(event, Stored)]
+    assert [(0, 6, None), (1, 2, (1, manager.content(1, 1, 3)[1]))] == [
+        (event.group, len(event.contents), event.parent) for event in stored
+    ]
 
 
 def test_a_defect_without_a_trial_needs_a_reason() -> None:

@@ -108,7 +108,7 @@ PLANTS = {
         "difftest/kvgate", "KV-OP-07", _replaced("kvgate.comparison:Comparison.of_states", _nothing_seen)
     ),
     "gate-adapter-forgets-drafts": Plant(
-        "difftest/kvgate", "KV-OP-01", _replaced("kvgate.adapters.stock:Stock._follow", _nothing_seen)
+        "difftest/kvgate", "KV-OP-05", _replaced("kvgate.adapters.stock:Stock._follow", _nothing_seen)
     ),
     "vllm-look-ahead-not-dropped": Plant("vLLM", "KV-OP-01", _of_the_zoo(hit_lookup.look_ahead_not_dropped)),
     "vllm-all-blocks-hashed-again": Plant("vLLM", "KV-WORK-02", _of_the_zoo(work.all_blocks_hashed_again)),

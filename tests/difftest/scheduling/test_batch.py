@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvgate.difference import Difference
-from kvgate.scheduling.batch import Batch, Due, Told
+from kvgate.scheduling.batch import All, Batch, Due, Told
 
 NEW = Told(8, 0, ((1, 2), (3, 4)), whole=True, new=True)
 DUE = Due(8, 0, ((1, 2), (3, 4)))
@@ -113,3 +113,33 @@ def test_whoever_ended_is_told() -> None:
     assert batch.step({}, {}, [7]) is None
     assert batch.remembered([]) is None
     assert () == batch.tables(7)
+
+
+def test_tokens_are_told_as_they_are() -> None:
+    """The prompt of who is new; how many are answers; all tokens of whoever was not in the step before."""
+    prompt = (11, 12, 13)
+    new = evolve(DUE, prompt=prompt)
+    assert told(evolve(NEW, prompt=prompt), new) is None
+    assert "request 7, as the worker is told (prompt)" == subject(told(evolve(NEW, prompt=prompt[::-1]), new))
+    answered = evolve(MORE_DUE, answered=2)
+    assert second(evolve(MORE, answered=2), answered) is None
+    assert "request 7, as the worker is told (tokens answered)" == subject(second(evolve(MORE, answered=3), answered))
+    every = evolve(MORE_DUE, every=tuple(range(9)))
+    where = "request 7, as the worker is told (all tokens)"
+    assert second(MORE, every) is None
+    assert where == subject(second(evolve(MORE, every=tuple(range(9))), every))
+    assert second(evolve(MORE, more=(8,)), every) is None
+    assert "request 7, as the worker is told (tokens to compute)" == subject(second(evolve(MORE, more=()), every))
+    for tokens, expected in [(9, None), (8, where)]:
+        batch = Batch(64, 4)
+        assert [None, None] == [told(batch=batch), batch.step({}, {}, ())]
+        found = told(evolve(MORE, every=tuple(range(tokens))), every, batch)
+        assert expected == (found and subject(found))
+
+
+def test_what_is_told_of_all_together() -> None:
+    """Tokens in all, blocks in common, and who lost its blocks."""
+    due = All(9, (1, 0), frozenset({2}))
+    assert Batch(64, 4).together(due, due) is None
+    for other in (evolve(due, tokens=8), evolve(due, shared=(9, 9)), evolve(due, preempted=frozenset())):
+        assert "a step, as the worker is told (of all together)" == subject(Batch(64, 4).together(other, due))

@@ -22,13 +22,15 @@ from kvgate.level import Level, not_tested
 from kvgate.levels import engine_bench, prepare, together
 from kvgate.models import load
 from kvgate.mutants.scheduler.queues import last_come_first_served
+from kvgate.reports.contents import contents_of
 from kvgate.scheduling.case import EngineCase, Stage
 from kvgate.scheduling.detectors import GATE, MONITORS
+from kvgate.scheduling.drawn import draw_engine_case
 from kvgate.scheduling.operations import Abort, Step
 from kvgate.scheduling.stored import engine_trace_of, read_engine, write_engine
 from kvgate.scheduling.trials import EngineTrials, found_in, run_case
 from kvgate.systems import Loaded, load_system
-from kvgate.verdict import Found
+from kvgate.verdict import Found, Tally, Verdict
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
@@ -171,3 +173,18 @@ def test_a_trace_of_code_of_ones_own_is_not_trusted(tmp_path: Path) -> None:
     ended = command(tmp_path, "replay", str(path))
     assert 2 == ended.returncode
     assert "to run that code, say so with --sut mine:build" in ended.stderr
+
+
+def test_what_the_reference_did_not_follow_is_told() -> None:
+    """All operations where steps are asynchronous, none elsewhere, and none where the reference was not asked."""
+    drawn = {draw_engine_case(LANES[0].model, "tiny", each).stage.asynchronous: each for each in map(str, range(20))}
+    for asynchronous, seed in drawn.items():
+        for detectors in (GATE, MONITORS):
+            trial = EngineTrials(engine_bench("stock", detectors)).trial(LANES[0], seed, 0)
+            alone = trial.operations if asynchronous and detectors == GATE else 0
+            assert ((), alone) == (trial.found, trial.alone)
+    assert {True, False} == set(drawn)
+    tally = Tally("full", "tiny", 1, 9, alone=4)
+    verdict = Verdict("stock", "0.20.2", "quick", 0, GATE, (tally, tally))
+    told = contents_of(verdict, (), {}).not_tested
+    assert any("did not follow 8 of 18 operations" in sentence for sentence in told)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kvgate.adapters.scheduling.names import number_in
 from kvgate.adapters.stock import Stock
 from kvgate.adapters.words import event_of, ids_of, in_our_words
+from kvgate.scheduling.batch import All, Due
 from kvgate.scheduling.nodes import OtherNodes
 from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Success
 from kvreference.operations import (
@@ -127,6 +128,11 @@ class Interception:
         self.refused.clear()
         self.preempted.clear()
         self.shared = None
+
+    def granted(self, due: Mapping[int, Due]) -> All:
+        """What was granted in this step to all together, and what each of them is ``due``."""
+        shared = self.shared or (0,) * len(self.followed.settings.geometry.groups)
+        return All(sum(each.tokens for each in due.values()), shared, frozenset(self.preempted))
 
     def _say(self, operation: Operation, answer: Answer) -> None:
         self._settle_look_up(operation)

@@ -88,8 +88,8 @@ def _provided(pool_blocks: int, scratch_first: bool = False) -> Blocks:
 
 
 _ORDER_ONLY = (
-    "Caught as the order of the free queue. What the report complains of, a hit that is lost, is no violation by itself: "
-    "no statement promises that a prefix outlives so many blocks of somebody else."
+    "Caught as the order of the free queue. What the report complains of, a hit that is lost, is no violation by "
+    "itself: no statement promises that a prefix outlives so many blocks of somebody else."
 )
 
 BUGS = (

@@ -22,6 +22,7 @@ _SPANS = Blocks(
 _SPANS_OF_33 = evolve(_SPANS, settings=evolve(_SPANS.settings, scratch_first=True))
 """The same for a release that always has scratch first."""
 
+
 def _ask_for_full_report(system: Any) -> None:
     """The second request asks that its hit be told, as a client does by a sampling parameter."""
     system._requests[1].kv_cache_report_mode = "full"

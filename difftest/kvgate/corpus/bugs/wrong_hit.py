@@ -9,7 +9,7 @@ from kvgate.mutants import block_pool
 from kvgate.mutants.corpus import hits
 from kvreference.content import Keys
 from kvreference.mamba import StateMode
-from kvreference.operations import Admit, Arrive, Evict, Finish, LookUp
+from kvreference.operations import Admit, Arrive, Dispatch, Evict, Finish, LookUp, Sample, Schedule
 from kvreference.settings import Settings
 
 _OTHER = 1_000_000
@@ -33,6 +33,31 @@ _STATE_NOT_DROPPED = Blocks(
         Arrive(1, (*tokens(0, 80), *tokens(_OTHER, 20))),
         LookUp(1),
     ),
+)
+
+_DRAFTED = Blocks(
+    Settings(
+        of(full(eagle=True), states(mode=StateMode.ALL, drafts=3)), 100, tokens_max=256, chunk_tokens=64, drafts_max=3
+    ),
+    (
+        Arrive(0, tokens(0, 62)),
+        Admit(0, 64),
+        Dispatch(),
+        Sample(0, 0, 500, 3),
+        # Three drafts, past the end of the fourth block; all are rejected.
+        Schedule(0, 4),
+        Dispatch(),
+        Sample(0, 0, 600, 0),
+        Schedule(0, 1),
+        Dispatch(),
+        Sample(0, 0, 700, 0),
+        Finish(0),
+        Arrive(1, (*tokens(0, 62), *tokens(500, 1), *tokens(600, 1), *tokens(_OTHER, 20))),
+        LookUp(1),
+        Admit(1, 64),
+        Dispatch(),
+    ),
+    ("check", "ghost", "leak"),
 )
 
 _SALTED = Blocks(
@@ -77,15 +102,19 @@ _PARTED = Blocks(
     ),
 )
 
-_LENGTH_ONLY = (
-    "Caught as a hit that is too long, one block past what attention was found for. The harm of the report, a state that "
-    "has seen drafts which were rejected, is not shown."
+_LENGTH_ONLY = "Caught as a hit that is too long, one block past what attention was found for."
+
+_STATE_IS_RIGHT = (
+    "With drafts that were rejected, and without the reference: attention reads a block of which nothing was ever "
+    "written, for the hit is a block longer than what was found for it. The other harm that is reported, a state that "
+    "has seen rejected drafts, is not shown: the ghost memory reads that state first, and it is right where a worker "
+    "keeps the state behind the last draft that was accepted."
 )
 
 _ABORTED = (
-    "What was reported is not caught: a chunk is scheduled, its request aborted, and another hits the state in the next "
-    "step. 0.20.2 does that, and the reference with it. Both hold that a step which was scheduled is computed before the "
-    "next, aborted or not, and then the state is there; the ghost memory has the same order, and finds nothing."
+    "What was reported is not caught: a chunk is scheduled, its request aborted, and another hits the state in the "
+    "next step. 0.20.2 does that, and the reference with it. Both hold that a step which was scheduled is computed "
+    "before the next, aborted or not, and then the state is there; the ghost memory has this order, and is silent."
 )
 
 BUGS = (
@@ -105,7 +134,10 @@ BUGS = (
         "https://github.com/vllm-project/vllm/pull/57128",
         "Full attention drops its look-ahead block, states do not, and the longer of the two hits is served.",
         "0.19 to 0.33.0",
-        (Trial("stock", _STATE_NOT_DROPPED, ("KV-OP-01",), remark=_LENGTH_ONLY),),
+        (
+            Trial("stock", _STATE_NOT_DROPPED, ("KV-OP-01",), remark=_LENGTH_ONLY),
+            Trial("stock", _DRAFTED, ("KV-MEM-01",), remark=_STATE_IS_RIGHT),
+        ),
     ),
     Bug(
         11,

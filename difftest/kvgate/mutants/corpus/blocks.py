@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvgate.mutants.mutant import breaks
+from kvgate.mutants.mutant import breaks, locate
 
 _MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
 _POOL = "vllm.v1.core.block_pool:BlockPool"
@@ -53,7 +53,8 @@ def release_guarded(original: Any, self: Any, ordered_blocks: Any, **named: Any)
 @breaks("vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator.emit_cached_block_events", violates="KV-OP-12")
 def null_blocks_not_told(_original: Any, self: Any, request: Any, computed_blocks: Any) -> None:
     """A repair: of a hit the blocks that serve it are told, each run of neighbours in an event."""
-    hashes, unit = request.block_hashes, self.block_pool.hash_block_size
+    owner, name = locate("vllm.v1.core.kv_cache_utils:maybe_convert_block_hash")
+    hashes, unit = [getattr(owner, name)(each) for each in request.block_hashes], self.block_pool.hash_block_size
     for group, blocks in enumerate(computed_blocks):
         size = self.kv_cache_config.kv_cache_groups[group].kv_cache_spec.block_size
         real = [place for place, block in enumerate(blocks) if not block.is_null]

@@ -10,6 +10,10 @@ from kvgate.mutants.scheduler.edited import Put, call
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 
 _ONE_TOKEN_LEFT_OVER = Put("token_budget -= num_new_tokens", "token_budget = max(0, token_budget - num_new_tokens - 1)")
+_SECOND_RESTS = Put(
+    "num_new_tokens = min(num_new_tokens, token_budget)",
+    "num_new_tokens = 0 if req_index == 1 else min(num_new_tokens, token_budget)",
+)
 
 
 @breaks(f"{_SCHEDULER}.update_draft_token_ids", violates="KV-SYS-06", needs=("drafts",))
@@ -31,11 +35,6 @@ def running_cost_one_token_more(original: Any, *arguments: Any) -> Any:
 
 
 @breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-06")
-def last_that_runs_rests(original: Any, self: Any) -> Any:
-    """As long as two run, the last of them computes nothing in every other step."""
-    rests = self.running[-1:] if len(self.running) > 1 and not getattr(self, "rested", False) else []
-    self.rested = bool(rests)
-    self.running = self.running[: len(self.running) - len(rests)]
-    output = original(self)
-    self.running += rests
-    return output
+def second_that_runs_rests(original: Any, *arguments: Any) -> Any:
+    """The second of those that run computes nothing, though there is room."""
+    return call(original, _SECOND_RESTS, *arguments)

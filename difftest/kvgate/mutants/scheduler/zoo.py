@@ -18,7 +18,20 @@ from kvgate.mutants.scheduler import (
     transfers,
 )
 
-_AREAS = (budget, chunks, queues, admission, preemption, answers, clients, ends, told, grammars, transfers, asynchronous)
+_AREAS = (
+    budget,
+    chunks,
+    queues,
+    admission,
+    preemption,
+    answers,
+    clients,
+    ends,
+    told,
+    grammars,
+    transfers,
+    asynchronous,
+)
 
 ZOO: tuple[Mutant, ...] = tuple(
     mutant for area in _AREAS for mutant in vars(area).values() if isinstance(mutant, Mutant)

@@ -1,0 +1,125 @@
+"""How much a step computes.
+
+Goal: less than there is to compute and room for is seen, and nothing else. Method: what is asked for, by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvgate.difference import Difference
+from kvgate.scheduling.case import Stage
+from kvgate.scheduling.chunks import Chunks
+from kvreference.answers import Answer, Done, Granted, Refused
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import Admit, Arrive, Operation, Preempt, Run, Sample, Schedule
+from kvreference.population import Population
+from kvreference.settings import Settings
+
+YES, NO = Granted(0, ((1,),)), Refused(0, gate=False)
+
+
+class Told:
+    """The chunks of one scheduler, whose requests have prompts of 50 tokens; a step computes 64 at most."""
+
+    def __init__(self, requests: int = 2, stage: Stage | None = None, **settings: Any) -> None:
+        geometry = Geometry((Group("full", 16),))
+        self.settings = Settings(geometry, blocks=40, chunk_tokens=64, **settings)
+        self.population = Population(self.settings)
+        self.chunks = Chunks(self.settings, stage or Stage())
+        for number in range(requests):
+            self.population.settle(Arrive(number, (Run(100 * number, 50),)), Done())
+
+    def ask(self, operation: Operation, answer: Answer = YES) -> Difference | None:
+        """Something is asked for, and answered."""
+        found = self.chunks.observe(operation, answer, self.population)
+        self.population.settle(operation, answer)
+        return found
+
+    def answered(self, number: int, drafts: int = 0) -> None:
+        """A request is answered with a token and drafts, and a new step begins."""
+        self.population.settle(Sample(number, 0, 7, drafts), Done())
+        self.chunks.offered(number, drafts)
+        self.chunks.begin()
+
+    def run(self) -> Told:
+        """The first request has computed its prompt, and is answered."""
+        assert self.ask(Admit(0, 50)) is None
+        self.answered(0)
+        return self
+
+
+def numbers(found: Difference | None) -> tuple[str, str, str]:
+    """What was expected, and what was there."""
+    assert found is not None
+    return found.statement, found.expected, found.got
+
+
+def test_all_that_is_pending_and_fits() -> None:
+    """The whole prompt, what is left of the budget for the next, and the rest in the step behind it."""
+    told = Told()
+    assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
+    told.answered(0)
+    assert [None, None] == [told.ask(Schedule(0, 1)), told.ask(Schedule(1, 36))]
+    assert told.chunks.end(told.population) is None
+
+
+def test_less_is_found() -> None:
+    """Of who is let in, and of who runs; a hit is computed already."""
+    assert ("KV-SYS-06", "50", "3") == numbers(Told().ask(Admit(0, 3)))
+    assert ("KV-SYS-06", "34", "33") == numbers(Told().ask(Admit(0, 33), Granted(16, ((1,),))))
+    told = Told()
+    assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
+    told.chunks.begin()
+    assert ("KV-SYS-06", "36", "30") == numbers(told.ask(Schedule(1, 30)))
+
+
+def test_a_prompt_may_have_a_limit() -> None:
+    """It is kept, and used."""
+    assert Told(stage=Stage(long_prefill_tokens=20)).ask(Admit(0, 20)) is None
+    assert ("KV-SYS-06", "20", "19") == numbers(Told(stage=Stage(long_prefill_tokens=20)).ask(Admit(0, 19)))
+
+
+def test_drafts_are_computed() -> None:
+    """Those that were offered since, and no further than a request may become."""
+    for drafts, tokens, expected in [(3, 4, None), (3, 1, ("KV-SYS-06", "4", "1")), (0, 1, None)]:
+        told = Told(drafts_max=3).run()
+        told.chunks.offered(0, drafts)
+        found = told.chunks.observe(Schedule(0, tokens), YES, told.population)
+        assert expected == (found and numbers(found))
+    told = Told(drafts_max=3, tokens_max=53).run()
+    told.chunks.offered(0, 3)
+    assert told.chunks.observe(Schedule(0, 2), YES, told.population) is None
+
+
+def test_who_was_refused_may_ask_for_the_same() -> None:
+    """Once somebody was preempted there is more room; as much as before is enough, less is not."""
+    for tokens, expected in [(14, None), (36, None), (13, ("KV-SYS-06", "36", "13"))]:
+        told = Told()
+        assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
+        told.chunks.begin()
+        told.chunks._tokens[0] = 50
+        assert told.ask(Schedule(1, 14), NO) is None
+        assert told.ask(Preempt(0), Done()) is None
+        found = told.ask(Schedule(1, tokens))
+        assert expected == (found and numbers(found))
+
+
+def test_who_runs_is_not_passed_over() -> None:
+    """While there is room; after a preemption nobody is asked."""
+    told = Told().run()
+    found = numbers(told.chunks.end(told.population))
+    assert ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled") == found
+    assert told.ask(Schedule(0, 1)) is None
+    assert told.chunks.end(told.population) is None
+    told = Told().run()
+    assert [None, None] == [told.ask(Admit(1, 50)), told.ask(Preempt(1), Done())]
+    assert told.chunks.end(told.population) is None
+
+
+def test_what_is_not_judged() -> None:
+    """Drafts where steps are asynchronous, and who comes back there behind an answer in flight."""
+    assert Told(stage=Stage(asynchronous=True), drafts_max=2).ask(Admit(0, 3)) is None
+    told = Told(stage=Stage(asynchronous=True)).run()
+    assert told.ask(Preempt(0), Done()) is None
+    assert told.ask(Admit(0, 50)) is None
