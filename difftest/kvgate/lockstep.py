@@ -33,6 +33,8 @@ class Lockstep:
         self.comparison = Comparison(retains)
         self.performed: list[Operation] = []
         """Every operation performed, as it was resolved."""
+        self.alone = 0
+        """How many of them the reference did not follow."""
         self.answers: tuple[Answer | None, Answer | None] = (None, None)
         """The reference's answer to the last operation, and the system's."""
 
@@ -48,6 +50,7 @@ class Lockstep:
             return None
         step = len(self.performed)
         self.performed.append(resolved)
+        self.alone += self.reference is None
         expected = None if self.reference is None else self.reference.apply(resolved)
         self.answers = (expected, None)
         try:

@@ -1,4 +1,4 @@
-"""The corpus as a page: ``kvgate corpus --draw-seconds 20 --page > difftest/corpus/README.md``."""
+"""The corpus as a page: ``kvgate corpus --draw-seconds 5 --page > difftest/corpus/README.md``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvgate.corpus.trying import Result, State
 INTRODUCTION = """# The corpus
 
 Real defects of the KV-cache block managers of vLLM, vLLM-Ascend and programs with the same mechanism, as cases that the
-gate must catch. Generated, figures and all, by `kvgate corpus --draw-seconds 20 --page > difftest/corpus/README.md`.
+gate must catch. Generated, figures and all, by `kvgate corpus --draw-seconds 5 --page > difftest/corpus/README.md`.
 
 Where published code that has a defect runs here, that code is run: vLLM 0.20.2 as installed (`stock`), vLLM-Ascend
 0.20.2rc1 (`ascend`), another release (`native@VERSION`). Where it does not, a mutant re-introduces the defect into vLLM

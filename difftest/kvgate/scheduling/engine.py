@@ -97,8 +97,6 @@ class Engine:
         """The steps whose output the scheduler does not have yet, in order."""
         self.found: Divergence | None = None
         self.steps = 0
-        self.alone = 0
-        """How many operations of the block manager the reference did not follow."""
 
     def perform(self, operation: SchedulerOperation) -> Divergence | None:
         """Perform one operation, if it stands for a legal one, and judge it."""
@@ -161,7 +159,6 @@ class Engine:
             self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", f"{operation}"))
         self._judge("chunks", self.chunks.observe(operation, answered, population))
         self.followed.told(answered)
-        self.alone += self.lockstep.reference is None
         divergence = self.lockstep.perform(operation)
         if divergence is not None:
             raise Stop(divergence)
@@ -298,6 +295,7 @@ class Engine:
         if not self.stage.asynchronous:
             self._collect()
         self._check_books()
+        self._judge("chunks", self.chunks.end(self.followed.population))
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
         self._judge("progress", self.progress.observe(scheduled, len(sampled), busy))
 
@@ -344,7 +342,6 @@ class Engine:
         """What the worker is told is what was granted, and nobody was left out for whom there was room."""
         population = self.followed.population
         self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
-        self._judge("chunks", self.chunks.end(population))
         due = due_in(output, self.scheduler, population, sure=not self.stage.asynchronous)
         self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
         self._judge("batch", self.batch.together(all_told_by(output), self.interception.granted(due)))

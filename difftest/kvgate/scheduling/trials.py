@@ -86,7 +86,7 @@ class EngineTrials:
             stage = evolve(case.stage, **dict.fromkeys(self.stage, True))
             case = draw_engine_case(lane.model, lane.preset, seed, stage)
         run = run_case(self.bench, case)
-        alone = run.engine.alone if "lockstep" in self.bench.detectors else 0
+        alone = run.engine.lockstep.alone if "lockstep" in self.bench.detectors else 0
         return Trial(len(run.engine.lockstep.performed), tuple(found_in(run, case, campaign_seed)), alone)
 
     def smallest(self, found: Found, until: float) -> Found:

@@ -78,7 +78,6 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption(
         "known bug",
         (
-            "KV-INV-05",
             "KV-INV-09",
             "KV-OP-06",
             "KV-OP-07",
