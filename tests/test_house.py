@@ -54,6 +54,8 @@ JUDGES = tuple(
         "declared",
         "faults",
         "faults_of_releases",
+        "faults_of_ascend",
+        "prompt_tails",
         "monitors/invariants",
         "monitors/ghost",
         "monitors/slots",

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.pages import Page
 
-PAGES = ("README.md", "CONTRIBUTING.md", "spec/*.md", "difftest/findings/**/*.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "TRUST.md",
+    "spec/*.md",
+    "difftest/*.md",
+    "difftest/*/*.md",
+    "difftest/findings/*/*.md",
+)
 LOOK = "spec/website/look.css"
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _TARGET = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")

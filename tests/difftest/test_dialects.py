@@ -122,7 +122,9 @@ def test_vllm_ascend_counts_what_is_shared_without_caching() -> None:
     assert list(plain.pool.free) == list(counted.pool.free)
 
 
-RETAINED = Settings(Geometry((FULL, Group(Kind.SLIDING_WINDOW, 4, 9))), 16, 64, 32, scratch_first=True, retention_interval_tokens=0)
+RETAINED = Settings(
+    Geometry((FULL, Group(Kind.SLIDING_WINDOW, 4, 9))), 16, 64, 32, scratch_first=True, retention_interval_tokens=0
+)
 
 
 @pytest.mark.parametrize(("dialect", "cached"), [("", [1, 2]), ("scratch", [1, 2, 4])])

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvgate.runner import DETECTORS
+from kvgate.scheduling.detectors import GATE
 from kvreference.statements import STATEMENTS
 from kvspec import said_by
 from kvspec.chapter_proofs import BEGIN, written
@@ -73,7 +74,7 @@ def statements_wrong(chapters: Iterable[Chapter], statements: Mapping[str, str] 
             wrong.append(f"{row.statement} leads to {row.target}")
         functions = said_by.links(row.statement)
         watched = re.fullmatch(r"the gate's monitor `(\w+)`", row.said_by)
-        if row.said_by != functions if functions else watched is None or watched[1] not in DETECTORS:
+        if row.said_by != functions if functions else watched is None or watched[1] not in (*DETECTORS, *GATE):
             wrong.append(f"{row.statement} must be said by: {functions or 'a monitor'}")
     return wrong
 
