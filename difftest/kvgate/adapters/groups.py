@@ -123,4 +123,5 @@ def _spec(group: Group, compressed: bool, words: Words) -> KVCacheSpec:
 
     if group.kind is Kind.SLIDING_WINDOW:
         return SlidingWindowMLASpec(sliding_window=window, **shape)
-    return MLAAttentionSpec(**shape, **{words.ratio: group.compress_ratio})
+    ratio: dict[str, Any] = {words.ratio: group.compress_ratio}
+    return MLAAttentionSpec(**shape, **ratio)
