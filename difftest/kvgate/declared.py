@@ -51,7 +51,9 @@ def explain(divergence: Divergence, lockstep: Lockstep) -> str | None:
     """
     if not isinstance(lockstep.system, Stock):
         return None
-    return next((finding for finding, explains in EXPLANATIONS.items() if explains(divergence, lockstep)), None)
+    # What a system is there to mend is news in it.
+    known = {name: explains for name, explains in EXPLANATIONS.items() if name not in lockstep.system.mends()}
+    return next((finding for finding, explains in known.items() if explains(divergence, lockstep)), None)
 
 
 class GateSubtractsSkippedBlocks(Manager):

@@ -28,6 +28,9 @@ OPERATIONS = 900
 TRIES_MAX = 12
 
 
+UNCUT = "014-second-full-group-not-cut"
+
+
 def differences(system: str, model: str, operations: int = OPERATIONS) -> Counter[str]:
     """What differs in drawn cases and is not declared, by statement."""
     bench, found, performed, index = Bench(load_system(system).factory), Counter[str](), 0, 0
@@ -36,7 +39,7 @@ def differences(system: str, model: str, operations: int = OPERATIONS) -> Counte
         generator = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
         case = draw_case(generator, lane, f"compressed/{index}", 0)
         lockstep, divergences = run(bench, case.settings, case.operations)
-        found.update(each.difference.statement for each in divergences if not explain(each, lockstep))
+        found.update(explain(each, lockstep) or each.difference.statement for each in divergences)
         performed, index = performed + len(lockstep.performed), index + 1
     return found
 
@@ -44,7 +47,8 @@ def differences(system: str, model: str, operations: int = OPERATIONS) -> Counte
 @pytest.mark.parametrize("model", MODELS)
 def test_it_agrees(model: str) -> None:
     """Nothing that is not declared of vLLM itself."""
-    assert Counter() == differences("retention", model)
+    found = differences("retention", model)
+    assert {name: times for name, times in found.items() if name.startswith(("KV-", UNCUT))} == {}
 
 
 def published(system: str, model: str) -> str | None:
@@ -73,7 +77,7 @@ def published(system: str, model: str) -> str | None:
     (anchor,) = built.manager.block_pool.get_cached_block(hashes[boundary // window - 1], [2])
     found = found or perform(Evict(anchor.block_id), *served(1, Run(0, boundary + 5), Run(10**6, boundary // 16)))
     found = found or perform(*served(2, Run(0, tokens)), TakeEvents())
-    return None if found is None or explain(found, lockstep) else found.difference.statement
+    return None if found is None else explain(found, lockstep) or found.difference.statement
 
 
 def keyed(built: Any, tokens: int) -> Any:
@@ -87,12 +91,12 @@ def test_the_published_geometries_agree(size: int, suffix: str) -> None:
     """With the plug-in; as published, the table of C128 goes on behind a hit of nothing."""
     model = f"dsv4-flash-ascend-{size}{suffix}"
     assert None is published("retention", model)
-    assert "KV-OP-02" == published("stock", model)
+    assert UNCUT == published("stock", model)
 
 
 def test_vllm_as_published_does_not() -> None:
     """The second group's blocks go on behind the hit: what the plug-in is for."""
-    assert "KV-OP-05" in differences("stock", "compressed")
+    assert UNCUT in differences("stock", "compressed")
 
 
 def test_a_plug_in_that_cuts_nothing_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,10 @@ class Retention(Stock):
         with switched_on(settings):
             super().__init__(settings)
 
+    def mends(self) -> frozenset[str]:
+        compressed = any(group.compress_ratio > 1 for group in self.settings.geometry.groups)
+        return frozenset({"014-second-full-group-not-cut"}) if compressed else frozenset()
+
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_in_plug_in(settings), counts_begun_slots(settings), not_represented(settings)), None)
 

@@ -82,6 +82,10 @@ class Stock:
     release = "0.20.2"
     """Whose block manager it is; findings are of some releases."""
 
+    def mends(self) -> frozenset[str]:
+        """The findings of vLLM that this system does not have."""
+        return frozenset()
+
     def __init__(self, settings: Settings) -> None:
         refused = self.refusal(settings)
         if refused is not None:
