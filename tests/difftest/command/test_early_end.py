@@ -28,7 +28,8 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "model that is no model": ((*CHECK, "--model", "junk"), "junk: "),
     "system": (
         ("check", "--sut", "vllm"),
-        "unknown system 'vllm': give one of stock, reference, retention, ascend, ascend-retention, native, or module:factory",
+        "unknown system 'vllm': give one of stock, reference, retention, ascend, ascend-retention, native, or "
+        "module:factory",
     ),
     "time": (("check", "--sut", "reference", "--time-budget", "soon"), "--time-budget soon: not a time; "),
     "no time": (("check", "--sut", "reference", "--time-budget", "0s"), "--time-budget 0s: not a time; "),
