@@ -35,6 +35,8 @@ DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc"}
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|workspace|Users|mnt|opt|data)/\w")
 # A page that a command writes says so at its beginning: it is looked things up in, and not read through.
 BY_A_COMMAND = re.compile(r"\bGenerated\b[^`]*\bby `")
+# What a checker is told to overlook. The reason stands behind it, or in a comment above.
+OVERLOOKED = re.compile(r"#\s*(?:type: ignore(?:\[[^]]*\])?|noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?)")
 HEAVY = {"vllm", "torch", "transformers", "hypothesis", "z3"}
 
 # Who says that a system agrees. Together with the reference, this is what a reviewer must believe.
@@ -125,10 +127,24 @@ def breaches(name: str, text: str) -> set[str]:
     if MACHINE_PATH.search(text):
         found.add("path of one machine")
     if name.endswith(".py"):
+        if any(unargued(text.splitlines())):
+            found.add("overlooked without a reason")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX:
                 found.add("long function")
     return found
+
+
+def unargued(lines: list[str]) -> Iterator[int]:
+    """Where a checker is told to overlook something, and nobody says why."""
+    for number, line in enumerate(lines, start=1):
+        found = OVERLOOKED.search(line)
+        if found is None:
+            continue
+        behind = OVERLOOKED.sub("", line[found.start() :])
+        above = lines[number - 2].strip() if number > 1 else ""
+        if not re.search(r"\w", behind) and not above.startswith("#"):
+            yield number
 
 
 def test_no_file_breaks_a_rule() -> None:
@@ -147,6 +163,8 @@ def test_no_file_breaks_a_rule() -> None:
         ("impl/a/utils.py", "", {"drawer"}),
         ("a.md", "see " + "/ho" + "me/me/kvgate", {"path of one machine"}),
         ("a.py", "def f():\n" + "    pass\n" * FUNCTION_LINES_MAX, {"long function"}),
+        ("a.py", "a = 1  # " + "type: ignore[misc]  # " + "noqa: E712\n", {"overlooked without a reason"}),
+        ("a.py", "a = 1  # " + "type: ignore[misc]  # on purpose\n# Why.\nb = 2  # " + "noqa: E712\n", set()),
         ("a.md", "spec/work/a, ../root/x and the common prefix", set()),
     ],
 )

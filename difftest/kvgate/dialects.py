@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from attrs import evolve
 
 from kvgate.adapters.native import TRAITS
+from kvgate.scheduling.dialects import scheduled
 from kvgate.system import System
 from kvreference.answers import Hit
 from kvreference.block_pool import BlockPool
@@ -124,7 +125,7 @@ def _in_order(pool: BlockPool, blocks: Sequence[int]) -> None:
 
 
 class _Appends(FreeQueue):
-    def put(self, blocks: Sequence[int], scratch: Collection[int]) -> None:  # noqa: ARG002
+    def put(self, blocks: Sequence[int], _scratch: Collection[int]) -> None:
         super().put(blocks, ())
 
 
@@ -135,7 +136,7 @@ class ScratchOfWindows(Dialect):
 
 
 class _Uncounted(Holdings):
-    def leading_shared(self, request: int) -> Sequence[int]:  # noqa: ARG002
+    def leading_shared(self, _request: int) -> Sequence[int]:
         return [0] * len(self.groups)
 
 
@@ -196,7 +197,9 @@ DIALECTS: Mapping[str, type[Dialect]] = {
 def reference_for(system: System) -> type[Manager]:
     """The reference that has made the choices of ``system``: the reference itself, but for a dialect."""
     dialect = getattr(system, "dialect", None)
-    return Manager if dialect is None else DIALECTS[dialect]
+    own = Manager if dialect is None else DIALECTS[dialect]
+    # Where a scheduler drives it, that asks for things in its own way too.
+    return scheduled(own, getattr(system, "decides", ()), getattr(system, "kept", {}))
 
 
 def reference_named(system: str) -> type[Manager]:
@@ -215,6 +218,7 @@ def spoken(kind: type[Manager], system: System) -> type[Manager]:
         return own if kind is Manager else kind
     adapt = own.adapt
 
+    # Which classes they are is known when it runs.
     class Spoken(kind, own):  # type: ignore[misc, valid-type]
         def __init__(self, settings: Settings) -> None:
             super().__init__(settings)

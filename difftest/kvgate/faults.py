@@ -6,6 +6,8 @@ a divergence. Here are those of what is held and of what is told, and of where a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import evolve
 
 from kvreference.answers import Granted, Hit, Refused
@@ -19,6 +21,22 @@ from kvreference.settings import Settings
 from kvreference.tables import Plan, blocks_new, plan_provided, tables_of_hit
 
 
+def stored_of(
+    manager: Manager, request: Request, index: int, span: range, named: Sequence[int], block_size_tokens: int
+) -> Stored:
+    """One event that tells all tokens of the blocks at ``span`` of a group's table, and names those at ``named``."""
+    size = block_size_tokens
+    return Stored(
+        group=index,
+        contents=tuple(manager.content(request.number, index, position) for position in named),
+        parent=manager.content(request.number, index, span.start - 1) if span.start else None,
+        tokens=tuple(request.tokens[span.start * size : span.stop * size]),
+        block_size_tokens=size,
+        lora=request.keys.lora,
+        extra_keys=tuple(request.keys.of_block(position * size, (position + 1) * size) for position in named),
+    )
+
+
 class EventsSpanNullBlocks(Manager):
     """One event tells all that one call caches in a group: the tokens of null blocks too, which it does not name."""
 
@@ -29,22 +47,11 @@ class EventsSpanNullBlocks(Manager):
         del self._events[told:]
         for index, (table, first) in enumerate(zip(self.tables[request.number], registered, strict=True)):
             if table.registered > first:
-                self._events.append(self._stored(request, index, first, table.registered))
-
-    def _stored(self, request: Request, index: int, first: int, end: int) -> Stored:
-        size = self.geometry.groups[index].block_size_tokens
-        table = self.tables[request.number][index]
-        # Neither null blocks are named, nor those that retention leaves out.
-        named = [position for position in range(first, end) if self.pool.is_cached(table.blocks[position])]
-        return Stored(
-            group=index,
-            contents=tuple(self.content(request.number, index, position) for position in named),
-            parent=self.content(request.number, index, first - 1) if first else None,
-            tokens=tuple(request.tokens[first * size : end * size]),
-            block_size_tokens=size,
-            lora=request.keys.lora,
-            extra_keys=tuple(request.keys.of_block(position * size, (position + 1) * size) for position in named),
-        )
+                span = range(first, table.registered)
+                # Neither null blocks are named, nor those that retention leaves out.
+                named = [position for position in span if self.pool.is_cached(table.blocks[position])]
+                size = self.geometry.groups[index].block_size_tokens
+                self._events.append(stored_of(self, request, index, span, named, size))
 
 
 class ExternalTokensTakeOtherHits(Manager):
@@ -52,7 +59,9 @@ class ExternalTokensTakeOtherHits(Manager):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.holdings = _GroupByGroup(settings)
+        # Beside 009, which is another thing that the holdings do wrong.
+        both = isinstance(self.holdings, _AllComputed)
+        self.holdings = _AllComputedGroupByGroup(settings) if both else _GroupByGroup(settings)
 
 
 class _GroupByGroup(Holdings):
@@ -105,6 +114,10 @@ class _AllComputed(Holdings):
         if span.provided > span.computed:
             span = evolve(span, computed=span.provided, tokens=0)
         return super().allocate(request, span, hit)
+
+
+class _AllComputedGroupByGroup(_AllComputed, _GroupByGroup):
+    """Both: what is loaded counts as computed, and then group by group."""
 
 
 class LookAheadSpreads(Manager):

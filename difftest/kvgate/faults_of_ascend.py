@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
+from kvgate.faults import stored_of
 from kvreference.answers import Hit
 from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
-from kvreference.events import Stored
 from kvreference.geometry import Group
 from kvreference.manager import Manager
 from kvreference.population import Request
@@ -50,22 +50,9 @@ class KnownBySlots(Manager):
             named = [position for position in range(first, end) if table.blocks[position] != NULL]
             for position in named:
                 self.pool.cached.register(self.content(request.number, index, position), table.blocks[position])
-            spans = [(first, end)] if self.spans_null_blocks else _neighbours(named)
-            for start, stop in spans:
-                self._events.append(self._stored(request, index, (start, stop), named))
-
-    def _stored(self, request: Request, index: int, span: tuple[int, int], named: Sequence[int]) -> Stored:
-        (first, end), size = span, slots_of(self.geometry.groups[index])
-        told = [position for position in named if first <= position < end]
-        return Stored(
-            group=index,
-            contents=tuple(self.content(request.number, index, position) for position in told),
-            parent=self.content(request.number, index, first - 1) if first else None,
-            tokens=tuple(request.tokens[first * size : end * size]),
-            block_size_tokens=size,
-            lora=request.keys.lora,
-            extra_keys=tuple(request.keys.of_block(position * size, (position + 1) * size) for position in told),
-        )
+            for span in [range(first, end)] if self.spans_null_blocks else _neighbours(named):
+                told = [position for position in named if position in span]
+                self._events.append(stored_of(self, request, index, span, told, slots_of(group)))
 
     # Looking up
 
@@ -82,14 +69,14 @@ class KnownBySlotsAndSpanning(KnownBySlots):
     spans_null_blocks = True
 
 
-def _neighbours(positions: Sequence[int]) -> list[tuple[int, int]]:
-    """Half-open ranges of neighbouring positions."""
-    ranges: list[tuple[int, int]] = []
+def _neighbours(positions: Sequence[int]) -> list[range]:
+    """Ranges of neighbouring positions."""
+    ranges: list[range] = []
     for position in positions:
-        if ranges and ranges[-1][1] == position:
-            ranges[-1] = ranges[-1][0], position + 1
+        if ranges and ranges[-1].stop == position:
+            ranges[-1] = range(ranges[-1].start, position + 1)
         else:
-            ranges.append((position, position + 1))
+            ranges.append(range(position, position + 1))
     return ranges
 
 

@@ -12,6 +12,8 @@ class Level(str, Enum):
     BLOCKS = "blocks"
     SCHEDULER = "scheduler"
     BOTH = "both"
+    PAIR = "pair"
+    """A scheduler on each of two nodes, of which one computes prompts and the other answers."""
 
 
 NOT_TESTED: Mapping[Level, tuple[str, ...]] = {

@@ -15,7 +15,7 @@ from kvgate.dialects import reference_named
 from kvgate.difference import Divergence
 from kvgate.reports.contrast import contrast
 from kvgate.reports.wording import consecutive, counted, printable, quoted, spans
-from kvgate.scheduling.words import describe_engine, describe_stage
+from kvgate.scheduling.words import describe_engine, describe_from_outside, describe_stage
 from kvgate.systems import is_built_in
 from kvgate.verdict import Found
 from kvreference.answers import (
@@ -217,10 +217,8 @@ def describe(operation: Operation) -> str:
             return f"Preempt request {request}"
         case Finish(request=request, sends=sends):
             return f"Finish request {request}{', while another node still reads it' if sends else ''}"
-        case Abort(request=request):
-            return f"Abort request {request}"
-        case Transferred(request=request, succeeded=succeeded):
-            return f"The transfer of request {request} {'is over' if succeeded else 'fails'}"
+        case Abort() | Transferred():
+            return describe_from_outside(operation)
         case ReleaseSkipped(request=request):
             return f"Release the skipped blocks of request {request}"
         case CommonPrefix(request=request):

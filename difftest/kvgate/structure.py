@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import cattrs
 from cattrs.errors import BaseValidationError
@@ -33,6 +35,21 @@ def read_bytes(path: Path, bytes_max: int) -> bytes:
     return raw
 
 
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in one line.
+
+    Raises:
+        ValueError: there is none; says why.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ValueError("not an object")
+    return document
+
+
 def _exact(value: object, kind: type) -> object:
     """No silent conversion: "16", 16.0 and true are not 16."""
     if type(value) is not kind:
@@ -40,11 +57,18 @@ def _exact(value: object, kind: type) -> object:
     return value
 
 
+def _number(value: Any, _kind: type) -> float:
+    if type(value) not in (int, float):
+        raise ValueError(f"expected a number, got {value!r:.80}")
+    return float(value)
+
+
 def strict_converter() -> cattrs.Converter:
     """A converter that refuses unknown keys, and values of another type."""
     converter = cattrs.Converter(forbid_extra_keys=True)
     for kind in (int, str, bool):
         converter.register_structure_hook(kind, _exact)
+    converter.register_structure_hook(float, _number)
     return converter
 
 

@@ -2,8 +2,7 @@
 
 JSON lines. The first line is the header: format and version, the settings, where the case came from, and what it
 violates. Every further line is one operation, with the reference's answer in words and a digest of its state, so that
-a reader sees whether the reference of today still walks the same way. Files are untrusted: every limit is checked
-before memory is spent, and every error names the line.
+a reader sees whether the reference of today still walks the same way. ``kvgate.trace_lines`` reads the lines.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from kvgate.difference import Divergence
 from kvgate.errors import UsageError
 from kvgate.runner import DETECTORS
 from kvgate.story import describe_answer
-from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
+from kvgate.trace_lines import TOKENS_MAX, TraceFormat, read_lines
 from kvreference.manager import Manager
 from kvreference.operations import Arrive, Operation
 from kvreference.settings import Settings
@@ -31,12 +30,6 @@ FORMAT = "kvgate-trace"
 VERSION = 3
 VERSIONS_READ = (1, 2, 3)
 """Versions 2 and 3 added settings and operations, each with a default: what an older one says, a newer one means."""
-FILE_BYTES_MAX = 64 * 2**20
-LINE_BYTES_MAX = 2**20
-OPERATIONS_MAX = 200_000
-TOKENS_MAX = 20_000_000
-"""The most prompt tokens in one trace, and the longest request."""
-BLOCKS_MAX = 2_000_000
 
 
 @frozen
@@ -46,6 +39,11 @@ class Violated:
     detector: str
     statement: str
     subject: str
+
+    @classmethod
+    def by(cls, divergence: Divergence) -> Violated:
+        """What a divergence violates."""
+        return cls(*divergence.kind)
 
 
 @frozen
@@ -86,8 +84,15 @@ class Trace:
         return tuple(line.operation for line in self.lines)
 
 
-_OPERATIONS: dict[str, type[Operation]] = {kind.__name__: kind for kind in get_args(Operation)}
-_CONVERTER = strict_converter()
+_FILES = TraceFormat[Header, Operation](
+    FORMAT,
+    "a trace",
+    VERSIONS_READ,
+    DETECTORS,
+    Header,
+    {kind.__name__: kind for kind in get_args(Operation)},
+    texts=("answer", "digest"),
+)
 
 
 class Digests:
@@ -120,9 +125,7 @@ def annotated(settings: Settings, operations: Iterable[Operation], kind: type[Ma
 
 def trace_of(case: Case, divergence: Divergence | None, system: str, version: str, detectors: tuple[str, ...]) -> Trace:
     """The trace of a case, and of what it shows."""
-    violates = None
-    if divergence is not None:
-        violates = Violated(divergence.detector, divergence.difference.statement, divergence.difference.subject)
+    violates = None if divergence is None else Violated.by(divergence)
     header = Header(
         FORMAT, VERSION, case.settings, case.model, case.preset, case.seed, system, version, detectors, violates
     )
@@ -131,12 +134,8 @@ def trace_of(case: Case, divergence: Divergence | None, system: str, version: st
 
 def write(trace: Trace, path: Path) -> None:
     """Write ``trace`` to ``path``, replacing what was there."""
-    lines = [json.dumps(_CONVERTER.unstructure(trace.header))]
-    for line in trace.lines:
-        document = {"operation": type(line.operation).__name__, **_CONVERTER.unstructure(line.operation)}
-        lines.append(json.dumps({**document, "answer": line.answer, "digest": line.digest}))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    told = ((line.operation, {"answer": line.answer, "digest": line.digest}) for line in trace.lines)
+    _FILES.write(path, trace.header, told)
 
 
 def read(path: Path) -> Trace:
@@ -146,93 +145,14 @@ def read(path: Path) -> Trace:
         UsageError: no such file, too large, or not a trace of a version that is understood; says which line and why.
     """
     lines = read_lines(path)
-    header = _read_header(path, lines[0])
+    header = _FILES.read_header(path, lines[0])
     found: list[Line] = []
     tokens = 0
     for number, text in enumerate(lines[1:], start=2):
-        line = _read_line(path, number, text)
-        if isinstance(line.operation, Arrive):
-            tokens += sum(run.length for run in line.operation.prompt)
+        operation, texts = _FILES.read_line(path, number, text)
+        if isinstance(operation, Arrive):
+            tokens += sum(run.length for run in operation.prompt)
             if tokens > TOKENS_MAX:
                 raise UsageError(f"{path}: line {number}: more than {TOKENS_MAX} prompt tokens in all")
-        found.append(line)
+        found.append(Line(operation, *texts))
     return Trace(header, tuple(found))
-
-
-def read_lines(path: Path) -> list[bytes]:
-    """The lines of a trace file of either kind, the header first; at least that, and no more than are read.
-
-    Raises:
-        UsageError: no such file, too large, or not whole.
-    """
-    raw = read_bytes(path, FILE_BYTES_MAX)
-    if raw.count(b"\n") > OPERATIONS_MAX + 1:
-        raise UsageError(f"{path}: more than {OPERATIONS_MAX} operations")
-    lines = raw.split(b"\n")
-    if lines.pop() != b"":
-        raise UsageError(f"{path}: line {len(lines) + 1}: cut off; the last line of a trace ends with a newline")
-    if not lines:
-        raise UsageError(f"{path}: empty; a trace starts with a header")
-    return lines
-
-
-def read_document(path: Path, number: int, text: bytes) -> dict[str, Any]:
-    """One line of a trace file, as JSON.
-
-    Raises:
-        UsageError: too long, or no JSON object.
-    """
-    if len(text) > LINE_BYTES_MAX:
-        raise UsageError(f"{path}: line {number}: {len(text)} bytes, at most {LINE_BYTES_MAX} are read")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: line {number}: not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise UsageError(f"{path}: line {number}: not an object")
-    return document
-
-
-def _read_header(path: Path, text: bytes) -> Header:
-    document = read_document(path, 1, text)
-    if document.get("format") != FORMAT:
-        raise UsageError(f'{path}: line 1: not a trace: "format" is not "{FORMAT}"')
-    version = document.get("version")
-    if type(version) is not int or version not in VERSIONS_READ:
-        readable = ", ".join(map(str, VERSIONS_READ))
-        raise UsageError(f"{path}: line 1: version {version!r:.40}; this kvgate reads {readable}")
-    try:
-        header: Header = _CONVERTER.structure(document, Header)
-    except DOCUMENT_ERRORS as error:
-        raise UsageError(f"{path}: line 1: {explain(error)}") from error
-    if not header.detectors or not set(header.detectors) <= set(DETECTORS):
-        raise UsageError(f'{path}: line 1: "detectors" are one or more of {", ".join(DETECTORS)}')
-    check_size(path, header.settings)
-    return header
-
-
-def check_size(path: Path, settings: Settings) -> None:
-    """Refuse settings that nobody should build a system for.
-
-    Raises:
-        UsageError: a pool, requests or blocks that are too large.
-    """
-    largest = max(max(group.block_size_tokens, group.draft_states) for group in settings.geometry.groups)
-    if settings.blocks > BLOCKS_MAX or max(settings.tokens_max, settings.drafts_max, largest) > TOKENS_MAX:
-        raise UsageError(
-            f"{path}: line 1: at most {BLOCKS_MAX} blocks and requests, drafts and blocks of {TOKENS_MAX} tokens are "
-            "replayed"
-        )
-
-
-def _read_line(path: Path, number: int, text: bytes) -> Line:
-    document = read_document(path, number, text)
-    kind = document.pop("operation", None)
-    if not isinstance(kind, str) or kind not in _OPERATIONS:
-        raise UsageError(f"{path}: line {number}: unknown operation {kind!r:.80}")
-    try:
-        answer = _CONVERTER.structure(document.pop("answer", ""), str)
-        digest = _CONVERTER.structure(document.pop("digest", ""), str)
-        return Line(_CONVERTER.structure(document, _OPERATIONS[kind]), answer, digest)
-    except DOCUMENT_ERRORS as error:
-        raise UsageError(f"{path}: line {number}: {explain(error)}") from error

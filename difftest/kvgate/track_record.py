@@ -90,9 +90,9 @@ def _of_engines(folder: Path, system: str) -> dict[str, str]:
 
 def _named(found: Found, violated: Violated | None, finding: str) -> str:
     """What was found, against what a trace of a scheduler is said to show. Some are declared by nothing."""
-    difference = found.divergence.difference
-    same = violated == Violated(found.divergence.detector, difference.statement, difference.subject)
-    return SHOWN if found.finding in (None, finding) and same else found.finding or f"violates {difference.statement}"
+    seen = Violated.by(found.divergence)
+    same = violated == seen
+    return SHOWN if found.finding in (None, finding) and same else found.finding or f"violates {seen.statement}"
 
 
 def main(folder: Path, systems: list[str]) -> None:

@@ -6,6 +6,7 @@ from attrs import field, frozen
 
 from kvgate.case import Case
 from kvgate.difference import Divergence
+from kvgate.disaggregation.case import PairCase
 from kvgate.scheduling.case import EngineCase
 
 
@@ -23,8 +24,9 @@ class Found:
     """The reference's answers in words, where the case alone does not say them: it followed the system's choices."""
     again: str | None = None
     """How to see it again, where ``kvgate replay`` is not how."""
-    engine: EngineCase | None = None
-    """At the scheduler's level, what was done to the engine; ``case`` is then what it asked of its block manager."""
+    engine: EngineCase | PairCase | None = None
+    """At the scheduler's level, what was done to the engine, and at that of two nodes, what was done to both; ``case``
+    is then what it asked of its block manager, or the node on which it was found."""
 
 
 @frozen

@@ -7,7 +7,7 @@ they leave over. Both are written here and nowhere else, so neither can promise 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from kvspec.chapters import HOME, Chapter, parse, read_all
@@ -90,6 +90,11 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def _around_evidence(now: str) -> Callable[[re.Match[str]], str]:
+    """What stands before and behind the evidence in a row, around what it is now."""
+    return lambda found: f"{found[1]}{now}{found[2]}"
+
+
 def written(
     chapter: Chapter, text: str, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
 ) -> str:
@@ -102,7 +107,7 @@ def written(
     for row in chapter.rows:
         now = evidence(row.statement, proofs_of(row.statement, known), left)
         line = re.compile(rf"^(\| \[{row.statement}\]\([^)]+\) \| [^|]+ \| )[^|]+( \| )", re.MULTILINE)
-        before = line.sub(lambda found, now=now: f"{found[1]}{now}{found[2]}", before)  # type: ignore[misc]
+        before = line.sub(_around_evidence(now), before)
     return f"{before}{BEGIN}{told(chapter, known, left)}{END}{after}"
 
 

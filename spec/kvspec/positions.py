@@ -95,10 +95,11 @@ class NumberedPool(BlockPool):
     """A block pool over such a queue."""
 
     def __init__(self, references: Any, cached: Any, free: FreeQueue) -> None:
+        # Both stand for collections of blocks that are known, of which they are asked what the pool asks.
         self.references = _References(references)  # type: ignore[assignment]
         self.scratch = Scratch(cached)
         self.free = free
 
     def _queue(self, blocks: Any) -> None:
-        # What is not known cannot be put into a set, so what is scratch is asked block by block.
+        # What is not known cannot be put into a set: what is scratch is asked block by block, and is no collection.
         self.free.put(blocks, self.scratch)  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ class Truth:
     """A statement about terms. As a condition it makes the run fork; ``&`` and ``|`` do not."""
 
     __slots__ = ("z3",)
-    __hash__ = None  # type: ignore[assignment]
+    # As it says what equals it, it has no hash.
 
     def __init__(self, formula: z3.BoolRef) -> None:
         self.z3 = formula
@@ -94,8 +94,8 @@ class Term:
     """An integer that is not known."""
 
     __slots__ = ("z3",)
-    # Nothing symbolic is a key: two terms may be equal on one path and not on another.
-    __hash__ = None  # type: ignore[assignment]
+    # Nothing symbolic is a key: two terms may be equal on one path and not on another. What says what equals it has no
+    # hash.
 
     def __init__(self, expression: z3.ArithRef) -> None:
         self.z3 = expression

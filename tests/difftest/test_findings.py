@@ -154,11 +154,7 @@ def diverges(factory: Factory, trace: Trace, without: int | None = None) -> list
     """What a system violates on a trace, or on all of it but one operation, and every finding that explains it."""
     operations = [operation for index, operation in enumerate(trace.operations) if index != without]
     lockstep, divergences = run(Bench(factory, trace.header.detectors), trace.header.settings, operations)
-    return [(violated(divergence), explained(divergence, lockstep)) for divergence in divergences]
-
-
-def violated(divergence: Divergence) -> Violated:
-    return Violated(divergence.detector, divergence.difference.statement, divergence.difference.subject)
+    return [(Violated.by(divergence), explained(divergence, lockstep)) for divergence in divergences]
 
 
 def explained(divergence: Divergence, lockstep: Lockstep) -> list[str]:

@@ -8,6 +8,7 @@ as they are and with a fault planted.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,6 @@ import pytest
 
 from kvgate.adapters.native import TRAITS, native
 from kvgate.adapters.versions import enter_version
-from kvgate.apart import kvgate_apart
 from kvgate.errors import SystemUnavailableError
 from kvgate.models import load
 from kvgate.releases import fetch, release_named
@@ -102,15 +102,19 @@ def fetched(version: str) -> str:
     return name
 
 
+def kvgate_apart(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``kvgate ARGUMENTS…`` in a process of its own, which has no vLLM yet."""
+    command = [sys.executable, "-m", "kvgate.command.app", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+
+
 @pytest.mark.parametrize("version", RUN)
 def test_a_release_agrees_but_for_what_is_declared(version: str) -> None:
     """Some operations of its own models."""
     pytest.importorskip("vllm")
-    ended = kvgate_apart(
-        *("check", "--sut", fetched(version), "--time-budget", "15s", "--format", "json"), seconds_max=SECONDS_MAX
-    )
-    assert 0 == ended.code, ended.output[-3000:] + ended.errors[-3000:]
-    verdict = json.loads(ended.output)
+    ended = kvgate_apart(*("check", "--sut", fetched(version), "--time-budget", "15s", "--format", "json"))
+    assert 0 == ended.returncode, ended.stdout[-3000:] + ended.stderr[-3000:]
+    verdict = json.loads(ended.stdout)
     system = verdict["system"]
     assert (f"native@{version}", version, []) == (system["name"], system["version"], verdict["found"])
 
@@ -138,5 +142,5 @@ def test_a_release_with_a_fault_does_not(version: str, tmp_path: Path) -> None:
     patch.write_text(PATCHES[version], encoding="utf-8")
     arguments = ("check", "--sut", fetched(version), "--preload", str(patch), "--model", "swa+scratch")
     more = ("--time-budget", "10s", "--format", "json", "--report", str(tmp_path / "report"))
-    ended = kvgate_apart(*arguments, *more, seconds_max=SECONDS_MAX)
-    assert 1 == ended.code, ended.errors[-3000:]
+    ended = kvgate_apart(*arguments, *more)
+    assert 1 == ended.returncode, ended.stderr[-3000:]

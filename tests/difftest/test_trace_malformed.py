@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from kvgate import trace as traces
+from kvgate import trace_lines
 from kvgate.case import Case
 from kvgate.errors import UsageError
 from kvgate.runner import DETECTORS
@@ -133,7 +134,7 @@ RAW: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         f"line {LAST + 1}: 10000000 bytes, at most 1048576",
     ),
     "a header of 10 MB": (lambda _: b" " * 10_000_000 + b"\n", "line 1: 10000000 bytes, at most 1048576"),
-    "too many lines": (lambda sound: sound + b"\n" * traces.OPERATIONS_MAX, "more than 200000 operations"),
+    "too many lines": (lambda sound: sound + b"\n" * trace_lines.OPERATIONS_MAX, "more than 200000 operations"),
     "not UTF-8": (lambda sound: sound.replace(b"tiny", b"t\xffny"), "line 1: not JSON"),
     "a number without end": (
         lambda sound: sound + b'{"block": ' + b"9" * 10_000 + b"}\n",
@@ -287,7 +288,7 @@ def test_tokens_are_counted_over_the_whole_trace(path: Path, sound: bytes, monke
 
 def test_a_file_is_read_no_further_than_its_limit(path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exactly as long as the limit is the control."""
-    monkeypatch.setattr(traces, "FILE_BYTES_MAX", len(sound))
+    monkeypatch.setattr(trace_lines, "FILE_BYTES_MAX", len(sound))
     path.write_bytes(sound)
     assert OPERATIONS == read(path).operations
     assert f"larger than {len(sound)} bytes" == message(path, sound + b"\n")
@@ -297,7 +298,7 @@ def test_a_file_that_does_not_tell_its_size_is_read_no_further_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pipe says that it holds nothing, and goes on for as long as somebody writes."""
-    monkeypatch.setattr(traces, "FILE_BYTES_MAX", 1000)
+    monkeypatch.setattr(trace_lines, "FILE_BYTES_MAX", 1000)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 

@@ -16,14 +16,14 @@ from typing import Any
 def import_slowly() -> None:
     """What every start imports, and no plug-in changes by being imported after it."""
     import vllm.plugins
-    import vllm.v1.core.kv_cache_manager  # noqa: F401
+    import vllm.v1.core.kv_cache_manager  # noqa: F401 (for what importing it does)
 
 
 def plug_in() -> None:
     """Load all plug-ins of vLLM, in vLLM's own order."""
     from vllm.plugins import load_general_plugins
 
-    load_general_plugins()  # type: ignore[no-untyped-call]
+    load_general_plugins()  # type: ignore[no-untyped-call]  # vLLM's own, without types
 
 
 def register() -> None:
@@ -41,8 +41,9 @@ def register_natively() -> None:
     def prepend_n(self: Any, blocks: Any) -> None:
         """What a vLLM that has retention has."""
 
-    prepend_n.__module__ = FreeKVCacheBlockQueue.__module__
-    FreeKVCacheBlockQueue.prepend_n = prepend_n  # type: ignore[attr-defined]
+    queue: Any = FreeKVCacheBlockQueue
+    prepend_n.__module__ = queue.__module__
+    queue.prepend_n = prepend_n
     register()
 
 
@@ -50,7 +51,8 @@ def register_beside_a_rival_method() -> None:
     """Load this plug-in alone, where somebody else has given the queue a method of that name."""
     from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
 
-    FreeKVCacheBlockQueue.prepend_n = lambda self, blocks: None  # type: ignore[attr-defined]
+    queue: Any = FreeKVCacheBlockQueue
+    queue.prepend_n = lambda self, blocks: None
     register()
 
 

@@ -35,8 +35,8 @@ def group(*pages: tuple[str, int]) -> Any:
     """A KV-cache group whose layers have these names and page sizes."""
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec, UniformTypeKVCacheSpecs
 
-    specs = {name: SimpleNamespace(page_size_bytes=page_bytes, block_size=64) for name, page_bytes in pages}
-    return KVCacheGroupSpec(list(specs), UniformTypeKVCacheSpecs(block_size=64, kv_cache_specs=specs))  # type: ignore[arg-type]
+    specs: Any = {name: SimpleNamespace(page_size_bytes=page_bytes, block_size=64) for name, page_bytes in pages}
+    return KVCacheGroupSpec(list(specs), UniformTypeKVCacheSpecs(block_size=64, kv_cache_specs=specs))
 
 
 def layers(prefix: str, count: int, page_bytes: int) -> list[tuple[str, int]]:

@@ -169,7 +169,8 @@ def coordinator(*groups: Group, **configuration: Any) -> Any:
     stock = load_system("stock").factory
     activate(Configuration(partial_hits=True, **configuration))
     try:
-        return stock(Settings(Geometry(groups), 50)).roots()["manager"].coordinator  # type: ignore[attr-defined]
+        manager: Any = stock(Settings(Geometry(groups), 50)).roots()["manager"]
+        return manager.coordinator
     finally:
         activate(Configuration())
 

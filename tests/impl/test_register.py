@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -37,10 +38,8 @@ def module(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (tmp_path / "patched.py").write_text(SOURCE)
     (tmp_path / "user.py").write_text("from patched import count, Pool\n")
     monkeypatch.syspath_prepend(tmp_path)
-    import patched  # type: ignore[import-not-found]
-    import user  # type: ignore[import-not-found]
-
-    patched.user = user
+    patched: Any = import_module("patched")
+    patched.user = import_module("user")
     yield patched
     for name in ("patched", "user"):
         sys.modules.pop(name)
@@ -141,7 +140,7 @@ def test_where_it_is_installed_the_patch_must_fit(module: Any) -> None:
 def test_a_subclass_in_its_place_is_looked_through(module: Any) -> None:
     """What is patched is the class that the patch was written for, for all that derive from it."""
 
-    class Balanced(module.Pool):  # type: ignore[misc]
+    class Balanced(module.Pool):  # type: ignore[misc]  # of a module that mypy does not see
         def size(self) -> int:
             return 1 + int(super().size())
 

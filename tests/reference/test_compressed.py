@@ -109,7 +109,7 @@ def test_figures_cannot_be_changed() -> None:
     assert [128, 64, 32] == list(ASCEND_BLOCK_SIZES)
     for table in (STATE_WINDOWS, ASCEND_BLOCK_SIZES):
         with pytest.raises(TypeError, match="does not support item assignment"):
-            table[1] = 1  # type: ignore[index]
+            table[1] = 1  # type: ignore[index]  # what it refuses
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ def test_what_is_no_geometry() -> None:
     with pytest.raises(ValueError, match="block_size_tokens"):
         Group("full", 0)
     with pytest.raises(TypeError, match="block_size_tokens"):
-        Group("full", 1.5)  # type: ignore[arg-type]
+        Group("full", 1.5)  # type: ignore[arg-type]  # what it refuses
     with pytest.raises(ValueError, match="chunked"):
         Group("chunked", 16)
 

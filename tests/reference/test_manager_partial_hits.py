@@ -5,6 +5,8 @@ Blocks of 64 tokens in which a hit may end at every 16, beside a window of two b
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from attrs import evolve
 
@@ -180,7 +182,8 @@ def test_what_was_copied_is_no_entry_again() -> None:
     assert [5] == table(manager, 1)
     assert [32, 48] == [hit_of(manager, number, tokens).tokens for number, tokens in ((2, 40), (3, 50))]
     perform(manager, Evict(1))
-    assert [0, 48] == [perform(manager, LookUp(number)).tokens for number in (2, 3)]  # type: ignore[union-attr]
+    hits: list[Any] = [perform(manager, LookUp(number)) for number in (2, 3)]
+    assert [0, 48] == [hit.tokens for hit in hits]
 
 
 @pytest.mark.parametrize("gate", [True, False])

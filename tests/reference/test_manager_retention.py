@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvreference.answers import Granted, Happened, Hit
+from kvreference.answers import BlockTable, Granted, Happened, Hit
 from kvreference.events import Removed, Stored
 from kvreference.geometry import Group
 from kvreference.manager import Manager
@@ -193,7 +193,7 @@ def test_each_run_of_neighbours_is_told() -> None:
     ],
 )
 def test_the_order_in_which_a_window_lets_go(
-    scratch_first: bool, second: object, third: object, queue: list[int]
+    scratch_first: bool, second: BlockTable, third: BlockTable, queue: list[int]
 ) -> None:
     """Goal: with scratch first, what no hit could read is used again at once, and what is cached stays.
 
@@ -204,8 +204,8 @@ def test_the_order_in_which_a_window_lets_go(
         *(LONG, SHORT), blocks=12, chunk_tokens=64, retention_interval_tokens=64, scratch_first=scratch_first
     )
     assert Granted(0, ((1,), (2, 3, 4, 5))) == enter(manager, 0, 200)
-    assert Granted(0, second) == perform(manager, Schedule(0, BUDGET))  # type: ignore[arg-type]
-    assert Granted(0, third) == perform(manager, Schedule(0, BUDGET))  # type: ignore[arg-type]
+    assert Granted(0, second) == perform(manager, Schedule(0, BUDGET))
+    assert Granted(0, third) == perform(manager, Schedule(0, BUDGET))
     assert queue == free(manager)
 
 

@@ -36,7 +36,7 @@ def test_an_operation_is_a_value() -> None:
     assert operations[0] != operations[1]
     assert 5 == len(set(operations))
     with pytest.raises(FrozenInstanceError):
-        LookUp(1).request = 2  # type: ignore[misc]
+        LookUp(1).request = 2  # type: ignore[misc]  # what it refuses
 
 
 def test_an_arrival_says_little_if_little_is_special() -> None:

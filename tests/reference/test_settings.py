@@ -91,7 +91,7 @@ def test_pinning_starts_at_a_drop_of_one_block() -> None:
     with pytest.raises(ValueError, match="'pin_drop_blocks_min' must be >= 1"):
         Settings(GEOMETRY, 8, pin_drop_blocks_min=0)
     with pytest.raises(TypeError, match="pin_drop_blocks_min"):
-        Settings(GEOMETRY, 8, pin_drop_blocks_min="1")  # type: ignore[arg-type]
+        Settings(GEOMETRY, 8, pin_drop_blocks_min="1")  # type: ignore[arg-type]  # what it refuses
 
 
 def test_the_minimum_of_partial_hits_is_a_number_of_tokens() -> None:
@@ -101,7 +101,7 @@ def test_the_minimum_of_partial_hits_is_a_number_of_tokens() -> None:
     with pytest.raises(ValueError, match="'partial_hit_tokens_min' must be >= 0"):
         Settings(GEOMETRY, 8, partial_hit_tokens_min=-1)
     with pytest.raises(TypeError, match="partial_hit_tokens_min"):
-        Settings(GEOMETRY, 8, partial_hit_tokens_min=None)  # type: ignore[arg-type]
+        Settings(GEOMETRY, 8, partial_hit_tokens_min=None)  # type: ignore[arg-type]  # what it refuses
 
 
 def test_caching_needs_the_states_kept() -> None:

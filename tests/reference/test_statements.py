@@ -44,4 +44,4 @@ def test_no_sentence_is_given_twice() -> None:
 def test_they_cannot_be_changed() -> None:
     """Goal: nobody redefines a guarantee while running. Method: try."""
     with pytest.raises(TypeError, match="does not support item assignment"):
-        STATEMENTS["KV-INV-01"] = "Anything goes."  # type: ignore[index]
+        STATEMENTS["KV-INV-01"] = "Anything goes."  # type: ignore[index]  # what it refuses

@@ -108,7 +108,7 @@ def test_what_is_never_so_proves_nothing() -> None:
         lambda u: (u.x < 5) != 1,
         lambda u: (u.x < 5) != u.y,
         lambda u: u.y != (u.x < 5),
-        lambda u: implies(u.y == True, u.x >= 5),  # noqa: E712
+        lambda u: implies(u.y == True, u.x >= 5),  # noqa: E712 (the comparison is what is tested)
     ],
 )
 def test_a_truth_beside_a_number_is_one_or_zero(false: Any) -> None:

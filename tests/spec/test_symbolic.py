@@ -170,6 +170,7 @@ def test_two_truths_are_compared_as_truths() -> None:
 
     def run() -> bool:
         current_path().assume(X == 2)
+        # The comparisons are what is tested.
         return bool((Term(X) > 1) == True) and not bool((Term(X) > 1) != True) and bool(True == (Term(X) > 1))  # noqa: E712
 
     assert [True] == results(run)

@@ -53,8 +53,6 @@ class AscendRetention(Retention, Ascend):
         ValueError: settings for which vLLM-Ascend or the plug-in has nothing.
     """
 
-    release = "ascend 0.20.2rc1 with swa_retention"
-
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_in_plug_in(settings), _refused(settings)), None)
 

@@ -102,23 +102,26 @@ class Native(Stock):
         from vllm.v1.kv_cache_interface import KVCacheConfig
 
         settings, geometry, traits = self.settings, self.settings.geometry, self.traits
-        config: dict[str, Any] = {"num_blocks": settings.blocks, "kv_cache_tensors": []}
         arguments: dict[str, Any] = {"max_model_len": settings.tokens_max, "hash_block_size": geometry.grain_tokens}
         if traits.caps is not None:
             arguments[traits.caps] = settings.chunk_tokens
         if traits.takes_alignment:
             arguments["scheduler_block_size"] = lcm(*(group.block_size_tokens for group in geometry.groups))
-        if traits.interval == "config":
-            config["prefix_cache_retention_interval"] = _interval(settings)
-        with _environment(_interval(settings) if traits.interval == "environment" else None):
+        with self.configured(settings) as caching:
             return KVCacheManager(
-                KVCacheConfig(kv_cache_groups=self.groups(geometry), **config),
+                KVCacheConfig(settings.blocks, [], self.groups(geometry), **caching),
                 enable_caching=settings.caches,
                 use_eagle=any(group.lookahead for group in geometry.groups),
                 log_stats=True,
                 enable_kv_cache_events=settings.tells_events,
                 **arguments,
             )
+
+    @contextmanager
+    def configured(self, settings: Settings) -> Iterator[Mapping[str, Any]]:
+        interval, place = _interval(settings), self.traits.interval
+        with _environment(interval if place == "environment" else None):
+            yield {"prefix_cache_retention_interval": interval} if place == "config" else {}
 
     def found(self, request: Request) -> tuple[KVCacheBlocks, int]:
         # Newer releases answer with a third value: where other requests with the same prefix end. Their schedulers hand
@@ -133,7 +136,7 @@ class Native(Stock):
         if self.traits.gate != "within":
             return super().let_in(request, tokens, lookahead_tokens, given)
         manager: Any = self.manager
-        with _told(manager.coordinator, "remove_skipped_blocks") as told:
+        with called_meanwhile(manager.coordinator, "remove_skipped_blocks") as told:
             granted: KVCacheBlocks | None = manager.allocate_slots(
                 request,
                 tokens,
@@ -154,7 +157,7 @@ def native(version: str) -> type[Native]:
 
 
 @contextmanager
-def _told(owner: Any, name: str) -> Iterator[list[str]]:
+def called_meanwhile(owner: Any, name: str) -> Iterator[list[str]]:
     """Whether a method of ``owner`` is called meanwhile: its name, each time."""
     called: list[str] = []
     method = getattr(owner, name)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 
 
+MENDED = frozenset({"013-compressed-block-known-by-its-slots", "014-second-full-group-not-cut"})
+"""What the plug-in mends of compressed groups: one is vLLM-Ascend's, one is vLLM's."""
+
+
 class Retention(Stock):
     """vLLM's block manager with the plug-in, under the gate's protocol.
 
@@ -36,7 +40,7 @@ class Retention(Stock):
 
     def mends(self) -> frozenset[str]:
         compressed = any(group.compress_ratio > 1 for group in self.settings.geometry.groups)
-        return frozenset({"014-second-full-group-not-cut"}) if compressed else frozenset()
+        return MENDED if compressed else frozenset()
 
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_in_plug_in(settings), counts_begun_slots(settings), not_represented(settings)), None)

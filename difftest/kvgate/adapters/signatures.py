@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
+from typing import Any
 
 VLLM_VERSION = "0.20.2"
 
@@ -116,12 +117,11 @@ def parameters_of(path: str) -> tuple[str, ...] | None:
     """
     module, _, symbol = path.partition(":")
     try:
-        value = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for part in symbol.split("."):
             value = getattr(value, part)
     except (ModuleNotFoundError, AttributeError) as error:
         if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
             raise
         return None
-    # Only callables are pinned, which mypy cannot know of what getattr returned.
-    return tuple(inspect.signature(value).parameters)  # type: ignore[arg-type]
+    return tuple(inspect.signature(value).parameters)

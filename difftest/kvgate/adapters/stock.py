@@ -7,7 +7,8 @@ which blocks go with which call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -155,6 +156,12 @@ class Stock:
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
         """The groups as the block manager is given them."""
         return group_specs(geometry)
+
+    @contextmanager
+    def configured(self, settings: Settings) -> Iterator[Mapping[str, Any]]:
+        """Whatever is built meanwhile has what ``settings`` ask for; yields what its configuration must say of it."""
+        del settings
+        yield {}
 
     def found(self, request: Request) -> tuple[KVCacheBlocks, int]:
         """The longest hit of a request: its blocks, and how many tokens."""

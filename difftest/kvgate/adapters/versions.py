@@ -25,10 +25,12 @@ def enter_version(folder: Path, name: str) -> None:
         if Path(str(loaded.__file__)).parent != package:
             raise SystemUnavailableError(
                 f"{name}: vLLM {getattr(loaded, '__version__', 'of another version')} is loaded already, and a process "
-                "has one vLLM for good: start another process for each version (kvgate.apart)"
+                "has one vLLM for good: start another process for each version"
             )
         return
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
+    # What it finds out about models once, no other release has to throw away.
+    os.environ.setdefault("VLLM_CACHE_ROOT", str(folder / ".vllm-cache"))
     # The gate provokes what vLLM warns of, thousands of times a second.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

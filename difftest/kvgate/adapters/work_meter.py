@@ -74,7 +74,7 @@ class WorkMeter:
         self.pool = manager.block_pool
         groups = manager.coordinator.single_type_managers
         self.tally = tally = Tally(len(groups))
-        self._hashed = _Hashing.computed
+        self._hashed = self._paused = _Hashing.computed
         for index, group in enumerate(groups):
             group.req_to_blocks = _Tables(tally, index, group.req_to_blocks)
         linked = _linked(type(self.pool.null_block), tally)
@@ -88,6 +88,14 @@ class WorkMeter:
         # Of these other releases lack one.
         for name in filter(partial(hasattr, manager), CALLS):
             setattr(manager, name, self._within(getattr(manager, name)))
+
+    def pause(self) -> None:
+        """Other managers are at work from now on. Hashes are counted for the whole process: theirs are not to count."""
+        self._paused = _Hashing.computed
+
+    def resume(self) -> None:
+        """This manager is at work again."""
+        self._hashed += _Hashing.computed - self._paused
 
     def take(self) -> Work:
         """What was done since this was last asked."""

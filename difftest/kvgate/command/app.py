@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from kvgate.command import check, conform, corpus, explore, fetch, fuzz, mechanisms, mutants, prove, replay
+from kvgate.command import check, conform, corpus, explore, fetch, fuzz, mechanisms, mutants, prove, replay, simulate
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.reports.wording import printable
 
@@ -44,6 +44,7 @@ app.command("fuzz")(fuzz.fuzz)
 app.command("mechanisms")(mechanisms.mechanisms)
 app.command("prove")(prove.prove)
 app.command("conform")(conform.conform)
+app.command("simulate")(simulate.simulate)
 
 
 def main() -> None:

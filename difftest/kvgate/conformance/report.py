@@ -127,7 +127,6 @@ def _trace_of(found: Found, verdict: Verdict, capabilities: Capabilities) -> Tra
     if capabilities.order == "vllm":
         fitted = evolve(case, settings=settings)
         return trace.trace_of(fitted, divergence, verdict.system, verdict.version, verdict.detectors)
-    difference = divergence.difference
     header = Header(
         trace.FORMAT,
         trace.VERSION,
@@ -138,6 +137,6 @@ def _trace_of(found: Found, verdict: Verdict, capabilities: Capabilities) -> Tra
         verdict.system,
         verdict.version,
         MONITORS,
-        Violated(divergence.detector, difference.statement, difference.subject),
+        Violated.by(divergence),
     )
     return Trace(header, tuple(map(Line, case.operations)))

@@ -42,10 +42,3 @@ def read(line: str) -> Result | None:
 
 _CONVERTER = strict_converter()
 _CONVERTER.register_structure_hook(State, lambda value, _kind: State(value))
-_CONVERTER.register_structure_hook(float, lambda value, _kind: _number(value))
-
-
-def _number(value: object) -> float:
-    if type(value) not in (int, float):
-        raise ValueError(f"expected a number, got {value!r:.80}")
-    return float(value)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from kvgate.errors import UsageError
-from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
+from kvgate.structure import DOCUMENT_ERRORS, explain, json_object, read_bytes, strict_converter
 from kvgate.verdict import Tally
 from kvreference.statements import STATEMENTS
 
@@ -68,13 +68,6 @@ class ShardResult:
 
 
 _CONVERTER = strict_converter()
-_CONVERTER.register_structure_hook(float, lambda value, _kind: _seconds(value))
-
-
-def _seconds(value: Any) -> float:
-    if type(value) not in (int, float):
-        raise ValueError(f"expected a number, got {value!r:.80}")
-    return float(value)
 
 
 def told(result: ShardResult) -> str:
@@ -127,9 +120,7 @@ def read(path: Path) -> ShardResult:
 def _lines(text: str) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            document = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"line {number}: not JSON: {error}") from error
-        if not isinstance(document, dict):
-            raise ValueError(f"line {number}: not an object")
+            document = json_object(line)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
         yield document

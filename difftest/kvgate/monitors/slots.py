@@ -50,15 +50,15 @@ class PhysicalSlots:
         for block in blocks:
             self._slots.pop(block, None)
 
-    def _held(self, block: int, index: int) -> tuple[int | None, ...]:
+    def held(self, block: int, index: int) -> tuple[int | None, ...]:
         """The slots of ``block``, if group ``index`` wrote them."""
         writer, slots = self._slots.get(block, (None, ()))
         return slots if writer == index and block != NULL else ()
 
     def perform(self, copy: Copy, size: int) -> None:
         """Copy the beginning of one block of ``size`` tokens to another."""
-        held = [*self._held(copy.source, copy.group), *(None,) * size]
-        kept = [*self._held(copy.destination, copy.group), *(None,) * size]
+        held = [*self.held(copy.source, copy.group), *(None,) * size]
+        kept = [*self.held(copy.destination, copy.group), *(None,) * size]
         self._slots[copy.destination] = copy.group, (*held[: copy.tokens], *kept[copy.tokens : size])
 
     # Attention: a slot per token
@@ -81,7 +81,7 @@ class PhysicalSlots:
         for position in range(start // size, group.blocks_occupied(drafted)):
             if position >= len(table) or table[position] == NULL:
                 return _no_slot(where, max(start, position * size))
-            self._put(index, size, table[position], position * size, [*chain[:end], *(JUNK,) * (drafted - end)], start)
+            self.put(index, size, table[position], position * size, [*chain[:end], *(JUNK,) * (drafted - end)], start)
         return None
 
     def deliver(self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int) -> None:
@@ -93,10 +93,11 @@ class PhysicalSlots:
             if group.kind is Kind.MAMBA:
                 self._slots[table[position]] = index, (chain[min((position + 1) * size, len(chain)) - 1],)
             else:
-                self._put(index, size, table[position], position * size, chain, start)
+                self.put(index, size, table[position], position * size, chain, start)
 
-    def _put(self, index: int, size: int, block: int, first: int, chain: Sequence[int], start: int) -> None:
-        slots = [*self._held(block, index), *(None,) * size][:size]
+    def put(self, index: int, size: int, block: int, first: int, chain: Sequence[int | None], start: int) -> None:
+        """Write the states of ``chain`` from ``start`` on into a block whose first token is ``first``."""
+        slots = [*self.held(block, index), *(None,) * size][:size]
         for token in range(max(start, first), min(len(chain), first + size)):
             slots[token - first] = chain[token]
         self._slots[block] = index, tuple(slots)
@@ -114,7 +115,7 @@ class PhysicalSlots:
             low, high = max(begin, first), min(end, first + size)
             if position >= len(table):
                 return _no_slot(where, low)
-            held = list(self._held(table[position], index)[low - first : high - first])
+            held = list(self.held(table[position], index)[low - first : high - first])
             if held != chain[low:high]:
                 return self._misread(low, list(chain[low:high]), held, table[position], where)
         return None
@@ -149,7 +150,7 @@ class PhysicalSlots:
         position = (start - 1) // group.block_size_tokens
         if position >= len(table):
             return _no_slot(where, start - 1)
-        held = self._held(table[position], index)
+        held = self.held(table[position], index)
         if held == (chain[start - 1],):
             return None
         return self._misread(start - 1, [chain[start - 1]], held, table[position], where)

@@ -12,20 +12,20 @@ failed, vLLM keeps what the reference gives up. From there on the monitors judge
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import cycle
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from attrs import evolve
 
 from kvgate.adapters.scheduling.arrivals import STOP, new_request
 from kvgate.adapters.scheduling.followed import Interception
 from kvgate.adapters.scheduling.names import name_of, number_in
-from kvgate.adapters.scheduling.stage import new_scheduler
 from kvgate.adapters.scheduling.subjects import SUBJECTS
 from kvgate.adapters.scheduling.told import all_told_by, due_in, ended_in, said_in, told_by
 from kvgate.adapters.scheduling.worker import abort, answer, drafts, grammar_ready, reset_cache
+from kvgate.dialects import reference_for
 from kvgate.difference import Difference, Divergence
 from kvgate.errors import UsageError
 from kvgate.lockstep import Lockstep
@@ -45,14 +45,13 @@ from kvgate.scheduling.operations import Operation as SchedulerOperation
 from kvgate.scheduling.progress import ProgressMonitor
 from kvgate.scheduling.sent import Sent, spoilt_by
 from kvreference.answers import Answer, Done
-from kvreference.manager import Manager
 from kvreference.operations import Abort, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Transferred
 from kvreference.population import Status
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
 
-class Stop(Exception):  # noqa: N818
+class Stop(Exception):  # noqa: N818 (nothing went wrong, so it is no error)
     """Something was found: the scheduler is stopped where it stands, for what it does next means nothing."""
 
     def __init__(self, found: Divergence) -> None:
@@ -67,6 +66,8 @@ class Engine:
         UsageError: vLLM has nothing for this stage.
     """
 
+    memory_type: ClassVar[type[WorkerMemory]] = WorkerMemory
+
     def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
         if stage.connector and settings.geometry.state_block_tokens is not None:
             raise UsageError("the scheduler of vLLM 0.20.2 has no transfers where states are kept in mode align")
@@ -75,19 +76,20 @@ class Engine:
         self.subject = SUBJECTS[subject]
         self.subject.install()
         with self.subject.while_built(settings):
-            self.scheduler: Any = new_scheduler(settings, stage)
+            self.scheduler: Any = self.subject.build(settings, stage)
         self.nodes = OtherNodes(settings.geometry.groups[0].block_size_tokens)
         connector: Any = self.scheduler.connector
         if stage.connector:
             connector.attach(self.nodes, settings.geometry.keeps_states, self._ended)
         self.followed = self.subject.followed(settings, self.scheduler)
-        self.memory = WorkerMemory(settings)
+        self.memory = self.memory_type(settings)
         monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
         if not stage.asynchronous:
             # There, blocks are cached when an output is taken: that is nobody's operation, and so nobody's work.
             monitors.append(WorkMonitor(settings, self.followed.count_work()))
         follows = with_reference and not stage.asynchronous
-        self.lockstep = Lockstep(self.followed, Manager(settings) if follows else None, monitors)
+        reference = reference_for(self.followed)(settings) if follows else None
+        self.lockstep = Lockstep(self.followed, reference, monitors)
         self.interception = Interception(self.followed, self.nodes, self._follow)
         self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)
         self.batch = Batch(settings.chunk_tokens, stage.running_max)
@@ -95,6 +97,8 @@ class Engine:
         self.chunks = Chunks(settings, stage)
         self.in_flight: deque[Sent] = deque()
         """The steps whose output the scheduler does not have yet, in order."""
+        self.scheduled: Mapping[int, int] = {}
+        """Who was scheduled in the last step, and how many tokens of each."""
         self.found: Divergence | None = None
         self.steps = 0
 
@@ -288,6 +292,7 @@ class Engine:
             self._follow(Dispatch(), self.subject.copies(output))
         self.memory.dispatched()
         scheduled = {number_in(name): tokens for name, tokens in output.num_scheduled_tokens.items()}
+        self.scheduled = scheduled
         self._check_grammars(scheduled)
         spoilt = spoilt_by(self.nodes, self.scheduler, scheduled)
         sampled = self._answer([number for number in scheduled if number not in spoilt], replies)
@@ -344,7 +349,7 @@ class Engine:
         self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
         due = due_in(output, self.scheduler, population, sure=not self.stage.asynchronous)
         self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
-        self._judge("batch", self.batch.together(all_told_by(output), self.interception.granted(due)))
+        self._judge("batch", self.batch.together(all_told_by(output, len(self.settings.geometry.groups)), self.interception.granted(due)))
         self._judge("batch", self.batch.remembered(list(population.alive)))
 
     def _is_over(self, number: int) -> bool:

@@ -14,6 +14,8 @@ from kvgate.scheduling.operations import Serve
 from kvreference.scheduler.operations import Submit
 
 Table = tuple[int, ...]
+Tables = Sequence[Sequence[int]]
+"""The blocks of a request, by group."""
 
 
 @define
@@ -68,6 +70,8 @@ class OtherNodes:
         """Requests whose transfer never ends."""
         self.failed: dict[int, int] = {}
         """Loads that failed, until it is told: how many tokens of each request are there."""
+        self.tables: dict[int, tuple[Table, ...]] = {}
+        """Per request of which a transfer is under way, the blocks that the connector was told of."""
         self._sends: set[int] = set()
         self._asked: dict[int, tuple[int, int, bool]] = {}
         """Per request that was just asked about: its hit, what is provided behind it, and whether it waits for it."""
@@ -101,14 +105,16 @@ class OtherNodes:
         """Whether what a request was just told to have comes while it waits."""
         return self._asked.get(number, (0, 0, False))[2]
 
-    def take(self, number: int, table: Sequence[int]) -> None:
+    def take(self, number: int, tables: Tables) -> None:
         """A request was given blocks: the offer is taken, and no other is made."""
         asked, offer = self._asked.pop(number, None), self.offers.pop(number, None)
         if asked is None or offer is None or not asked[1]:
             return
         hit, external, waits = asked
-        load = self._load(hit, hit + external, offer.fails_from_block, table)
+        load = self._load(hit, hit + external, offer.fails_from_block, tables[0])
         (self.loading if waits else self.within_step)[number] = load
+        if waits:
+            self.tables[number] = tuple(map(tuple, tables))
 
     def _load(self, start: int, end: int, fails_from_block: int | None, table: Sequence[int]) -> Load:
         size = self.block_tokens
@@ -122,12 +128,13 @@ class OtherNodes:
         """Whether somebody reads the blocks of a request that ends; nobody reads what was given up."""
         return ended_well and number in self._sends
 
-    def reads(self, number: int, ended_well: bool) -> bool:
+    def reads(self, number: int, ended_well: bool, tables: Tables) -> bool:
         """The same of a request that has just ended: it begins now."""
         self.offers.pop(number, None)
         if not self.would_read(number, ended_well):
             return False
         self.sending.append(number)
+        self.tables[number] = tuple(map(tuple, tables))
         return True
 
     # What happens
@@ -142,6 +149,7 @@ class OtherNodes:
     def end(self, number: int, table: Sequence[int], succeeded: bool) -> int | None:
         """A transfer is over: up to which token it wrote; None if it read. The worker tells it with its next output."""
         load = self.loading.pop(number, None)
+        self.tables.pop(number, None)
         if load is None:
             self.sending.remove(number)
             self.signals.sent.append(number)

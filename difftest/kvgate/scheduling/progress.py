@@ -17,7 +17,7 @@ from kvgate.adapters.scheduling.names import number_in
 from kvgate.difference import Difference
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.nodes import OtherNodes
-from kvgate.scheduling.waiting import Reason, Wait, WaitFor
+from kvgate.scheduling.waiting import Called, Reason, Wait, WaitFor, plainly
 from kvreference.population import Status
 
 Standing = tuple[object, ...]
@@ -36,6 +36,8 @@ class ProgressMonitor:
         self.stage = stage
         self.grammars: set[int] = set()
         """The requests whose grammar is being compiled."""
+        self.called: Called = plainly
+        """What requests are called where somebody waits."""
         self.waiting: WaitFor | None = None
         """Who waited for whom when a hang was found."""
         self._limits: dict[int, int] = {}
@@ -78,7 +80,7 @@ class ProgressMonitor:
         if answered:
             self._seen.clear()
             return None
-        standing = self._standing()
+        standing = self.standing()
         if in_flight or standing not in self._seen:
             self._seen.add(standing)
             return None
@@ -86,7 +88,7 @@ class ProgressMonitor:
         if waiting.is_held_up() if scheduled else not waiting.stuck():
             return None
         self.waiting = waiting
-        return Difference("KV-LIVE-03", "progress", "somebody gets on, or something changes", waiting.told())
+        return Difference("KV-LIVE-03", "progress", "somebody gets on, or something changes", waiting.told(self.called))
 
     def forget(self) -> None:
         """Something happened from outside: whatever stood still may move now."""
@@ -111,7 +113,7 @@ class ProgressMonitor:
             if self._patience[number] < 0:
                 waiting = self.waiting = self.wait_for(scheduled)
                 expected = "a token in as many steps as everybody alive needs to its end"
-                return Difference("KV-LIVE-02", f"request {number}", expected, waiting.told())
+                return Difference("KV-LIVE-02", f"request {number}", expected, waiting.told(self.called))
         return None
 
     def _steps_alone(self, number: int) -> int:
@@ -178,10 +180,9 @@ class ProgressMonitor:
 
     def _in_line(self) -> list[Any]:
         """Whoever waits, in the order in which the scheduler looks at them."""
-        line = [*self.scheduler.skipped_waiting, *self.scheduler.waiting]
-        return sorted(line, key=lambda each: (each.priority, each.arrival_time)) if self.stage.by_priority else line
+        return self.followed.in_line(self.stage.by_priority)
 
-    def _standing(self) -> Standing:
+    def standing(self) -> Standing:
         """Whatever decides what the next step does."""
         return (
             tuple((request.request_id, request.num_computed_tokens) for request in self.scheduler.running),
@@ -194,14 +195,14 @@ class ProgressMonitor:
         """Where everybody stands, and who holds what."""
         for request in self.scheduler.running:
             number = number_in(request.request_id)
-            yield f"request {number} runs, {_tokens(request)}, holds {self._held(number)} blocks"
+            yield f"{self.called(number)} runs, {_tokens(request)}, holds {self._held(number)} blocks"
         for request in self._in_line():
             number = number_in(request.request_id)
-            told = f"request {number} waits ({request.status.name.lower()}), {_tokens(request)}"
+            told = f"{self.called(number)} waits ({request.status.name.lower()}), {_tokens(request)}"
             yield f"{told}, holds {self._held(number)} blocks"
         for number, ours in self.followed.population.alive.items():
             if ours.status is Status.ENDING:
-                yield f"request {number} has ended, holds {self._held(number)} blocks for another node"
+                yield f"{self.called(number)} has ended, holds {self._held(number)} blocks for another node"
 
     def _held(self, number: int) -> int:
         tables = self.scheduler.kv_cache_manager.coordinator.get_blocks(self.followed.name_of(number))

@@ -62,13 +62,13 @@ def _with_smaller_settings(case: EngineCase, still_fails: StillFails, until: flo
 
 
 def _simpler_around(case: EngineCase) -> Iterator[EngineCase]:
-    for stage in _simpler_stages(case.stage):
+    for stage in simpler_stages(case.stage):
         yield evolve(case, stage=stage)
-    for settings in _simpler_settings(case.settings):
+    for settings in simpler_settings(case.settings):
         yield evolve(case, settings=settings)
 
 
-def _simpler_stages(stage: Stage) -> Iterator[Stage]:
+def simpler_stages(stage: Stage) -> Iterator[Stage]:
     for attribute in fields(Stage):
         if attribute.name != "running_max" and getattr(stage, attribute.name) != attribute.default:
             yield _with(stage, attribute.name, attribute.default)
@@ -76,7 +76,7 @@ def _simpler_stages(stage: Stage) -> Iterator[Stage]:
         yield evolve(stage, running_max=number)
 
 
-def _simpler_settings(settings: Settings) -> Iterator[Settings]:
+def simpler_settings(settings: Settings) -> Iterator[Settings]:
     for name, least in (("blocks", 2), ("drafts_max", 0), ("tokens_max", 2), ("requests_max", 1)):
         for number in smaller(getattr(settings, name), least):
             yield from _allowed(settings, name, number)

@@ -6,7 +6,7 @@ grammar is compiled, the worker returns a step. From whom no such wait can be re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 
 from attrs import field, frozen
@@ -25,6 +25,8 @@ class Reason(Enum):
     """The step is full."""
     TRANSFER = "transfer"
     """Another node reads or writes its blocks."""
+    READER = "reader"
+    """Another node has still to read its blocks, and has not begun."""
     GRAMMAR = "grammar"
     """Its grammar is being compiled."""
     ANSWER = "answer"
@@ -35,6 +37,15 @@ class Reason(Enum):
 
 ENDS_BY_ITSELF = frozenset({Reason.TRANSFER, Reason.GRAMMAR, Reason.ANSWER})
 """Waits that somebody outside ends."""
+
+
+Called = Callable[[int], str]
+"""What a request is called, by its number."""
+
+
+def plainly(request: int) -> str:
+    """The name of a request where there is one engine."""
+    return f"request {request}"
 
 
 @frozen
@@ -50,19 +61,21 @@ class Wait:
     lost: bool = False
     """Whether whoever would end it is gone."""
 
-    def told(self) -> str:
+    def told(self, called: Called = plainly) -> str:
         """The edge in words."""
+        holder = "" if self.holder is None else called(self.holder)
         what = {
-            Reason.BLOCKS: f"for blocks: request {self.holder} holds {self.blocks}",
-            Reason.LINE: f"behind request {self.holder}, which comes first",
-            Reason.PLACE: f"for a place among those that run: request {self.holder} has one",
-            Reason.TURN: f"for its turn: request {self.holder} fills the step",
+            Reason.BLOCKS: f"for blocks: {holder} holds {self.blocks}",
+            Reason.LINE: f"behind {holder}, which comes first",
+            Reason.PLACE: f"for a place among those that run: {holder} has one",
+            Reason.TURN: f"for its turn: {holder} fills the step",
             Reason.TRANSFER: "for a transfer that never ends" if self.lost else "for its transfer to end",
+            Reason.READER: f"for its blocks to be read by {holder}",
             Reason.GRAMMAR: "for its grammar",
             Reason.ANSWER: "for what other nodes offer",
             Reason.NOBODY: "for nobody",
         }
-        return f"request {self.request} waits {what[self.reason]}"
+        return f"{called(self.request)} waits {what[self.reason]}"
 
 
 @frozen
@@ -124,17 +137,16 @@ class WaitFor:
                     ways.append((*way, edge.holder))
         return ()
 
-    def told(self) -> str:
+    def told(self, called: Called = plainly) -> str:
         """Who holds what, who waits for whom, and where it closes."""
-        return "; ".join(self._told())
+        return "; ".join((f"{self.blocks_free} blocks are free", *self.standing, *self.who_waits(called)))
 
-    def _told(self) -> Iterator[str]:
-        yield f"{self.blocks_free} blocks are free"
-        yield from self.standing
-        yield from _each_once(edge.told() for edge in self.edges)
+    def who_waits(self, called: Called = plainly) -> Iterator[str]:
+        """Who waits for whom, and where it closes."""
+        yield from _each_once(edge.told(called) for edge in self.edges)
         circle = self.circle()
         if circle:
-            yield "in a circle: " + " → ".join(f"request {number}" for number in (*circle, circle[0]))
+            yield "in a circle: " + " → ".join(map(called, (*circle, circle[0])))
 
 
 def _each_once(sentences: Iterable[str]) -> list[str]:

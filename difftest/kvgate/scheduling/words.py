@@ -51,16 +51,21 @@ def describe_engine(operation: Operation) -> str:
             return f"Take a step; the model answers {told}{more}"
         case Collect():
             return "The worker returns the oldest step in flight"
-        case Abort(request=request):
-            return f"Abort request {request}"
-        case Transferred(request=request, succeeded=succeeded):
-            return f"The transfer of request {request} {'is over' if succeeded else 'fails'}"
+        case Abort() | Transferred():
+            return describe_from_outside(operation)
         case Lost(request=request):
             return f"The other node of request {request} is gone: its transfer never ends"
         case GrammarReady(request=request):
             return f"The grammar of request {request} is compiled"
         case ResetCache(preempts=preempts):
             return f"Reset the prefix cache{', preempting whoever runs' if preempts else ''}"
+
+
+def describe_from_outside(operation: Abort | Transferred) -> str:
+    """What others than the scheduler bring about, of which its block manager hears in the same words."""
+    if isinstance(operation, Abort):
+        return f"Abort request {operation.request}"
+    return f"The transfer of request {operation.request} {'is over' if operation.succeeded else 'fails'}"
 
 
 def _asked(submit: Submit) -> Iterator[str]:

@@ -96,7 +96,7 @@ def is_sound(u: Any) -> Any:
     path = current_path()
     if "sound" not in path.memory:
         heard = Heard()
-        with on(heard):  # type: ignore[arg-type]
+        with on(heard):  # type: ignore[arg-type]  # it stands for a path
             state = before(u)
             holds = sound(state, points_of(state, operands(u), anywhere(u)))
         path.memory["sound"] = holds, heard.facts

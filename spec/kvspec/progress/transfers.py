@@ -100,6 +100,7 @@ class End:
             manager = CountedManager(settings)
             manager.population.alive[0] = _request(u.tokens, u.computed, status)
             manager.prefixes[0] = []
+            # It stands for a table, of which only counts are known.
             manager.tables[0] = [CountedTable(u.entries, u.dead)]  # type: ignore[list-item]
             pool: Any = manager.pool
             pool.blocks_free -= u.entries - u.dead

@@ -60,6 +60,7 @@ def _before_release(u: Any) -> Any:
 
 def _released(u: Any) -> ScratchFirstPositions:
     queue = _queue(u)
+    # What is scratch is asked block by block: it cannot be listed.
     queue.put(_among_others(u, u.first, u.second), Scratch(u.cached))  # type: ignore[arg-type]
     return queue
 
@@ -164,7 +165,8 @@ def _given_up(u: Any) -> Any:
         SimpleNamespace(blocks=_among_others(u, u.earlier, u.later)),
         SimpleNamespace(blocks=_among_others(u, u.elsewhere)),
     ]
-    Holdings.release_all(SimpleNamespace(tables={0: tables}, pool=pool), 0)  # type: ignore[arg-type]
+    holdings: Any = SimpleNamespace(tables={0: tables}, pool=pool)
+    Holdings.release_all(holdings, 0)
     return pool.free
 
 

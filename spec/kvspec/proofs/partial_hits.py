@@ -40,10 +40,10 @@ class SomeFound(hit_lookup._Found):
         self.group = full_of(u)
         self.index = 0
         self.blocks = u.blocks
-        self.begins = u.begins
+        self.begins: int = u.begins
 
     def _beginning(self, _matched_tokens: int) -> int:
-        return self.begins  # type: ignore[no-any-return]
+        return self.begins
 
 
 def partial(u: Any) -> Partial | None:

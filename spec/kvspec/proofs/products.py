@@ -53,7 +53,7 @@ def _said_of_products(u: Any) -> Condition:
     names = ("factor", "less", "more")
     unknown = {name: z3.Int(name) for name in names}
     heard = Heard()
-    met = Products(heard)  # type: ignore[arg-type]
+    met = Products(heard)  # type: ignore[arg-type]  # it stands for a path
     meant = []
     for first, second in (("factor", "less"), ("more", "factor"), ("less", "more")):
         product = met.of(unknown[first], unknown[second])
@@ -126,7 +126,7 @@ def _divided(u: Any) -> Condition:
     """Whatever two pairs are said to be quotient and remainder of one division, they are the same pair."""
     heard = Heard()
     dividend, divisor = z3.Int("dividend"), z3.Int("divisor")
-    quotient, remainder = RealProducts(heard).divided(dividend, divisor)  # type: ignore[arg-type]
+    quotient, remainder = RealProducts(heard).divided(dividend, divisor)  # type: ignore[arg-type]  # it stands for a path
     known = (dividend, _read(u, "dividend")), (divisor, expression_of(u.divisor))
     one, other = (_read(u, "one"), expression_of(u.one_left)), (_read(u, "other"), expression_of(u.other_left))
     said = [
@@ -239,7 +239,7 @@ def _counted_base(changed: UnknownMap, value: Number) -> Term:
 def _said_of_count(u: Any, count: Number) -> Condition:
     """All that is said of how many keys have the value when it is looked at, if there are ``count``."""
     heard = Heard()
-    with on(heard):  # type: ignore[arg-type]
+    with on(heard):  # type: ignore[arg-type]  # it stands for a path
         u.map.sees(u.key, u.value)
         u.map.put(u.key, u.new).count(u.value)
     return so(z3.substitute(z3.And(*heard.facts), (_counted_base(u.map, u.value).z3, expression_of(count))))

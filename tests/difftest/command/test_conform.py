@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -170,10 +171,10 @@ def test_an_interrupt_is_exit_code_130(kvgate: Kvgate, monkeypatch: pytest.Monke
     """While something is driven, and while it is explored; what is done is told."""
     visited = Search._visit
 
-    def interrupted(self: Search[object, object], *arguments: object) -> object:
+    def interrupted(self: Search[object, object], *arguments: Any) -> object:
         if self.edges > 100:
             raise KeyboardInterrupt
-        return visited(self, *arguments)  # type: ignore[arg-type]
+        return visited(self, *arguments)
 
     monkeypatch.setattr(Search, "_visit", interrupted)
     ended = kvgate("conform", "--operations", "50", "--explore")

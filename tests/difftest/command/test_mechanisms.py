@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -210,9 +211,9 @@ def test_bad_usage_is_exit_code_2(kvgate: Kvgate, arguments: tuple[str, ...]) ->
 def test_an_interrupt_ends_with_what_was_driven(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 130, unless something was wrong; the mechanism that was under way is not told."""
 
-    def interrupted(*arguments: object, **named: object) -> Driven:
+    def interrupted(*arguments: Any, **named: Any) -> Driven:
         monkeypatch.setattr(driving, "drive", stopped)
-        return drive(*arguments, **named)  # type: ignore[arg-type]
+        return drive(*arguments, **named)
 
     def stopped(*_arguments: object, **_named: object) -> Driven:
         raise KeyboardInterrupt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -107,6 +108,7 @@ def test_what_was_found_can_be_run_again(order: str, tmp_path: Path) -> None:
     class Broken(_HeadFirst):
         def apply(self, operation: Operation) -> Answer:
             answer = super().apply(operation)
+            # What it returns is no answer at all.
             return TakeEvents() if isinstance(operation, Finish) else answer  # type: ignore[return-value]
 
     has = Capabilities(order="any" if order == "any" else "vllm")
@@ -162,8 +164,8 @@ def test_what_cannot_be_run_has_not_passed(build: Factory | str, message: str, t
         ({"models": ["compressed+partial"], "capabilities": Capabilities(order="any")}, "hits that end inside blocks"),
     ],
 )
-def test_a_mistake_is_told(arguments: dict[str, object], message: str) -> None:
+def test_a_mistake_is_told(arguments: dict[str, Any], message: str) -> None:
     """Goal: whoever asks for what there is not is told. Method: one mistake each."""
-    report = kvgate.conformance.run(Reference, operations=100, **arguments)  # type: ignore[arg-type]
+    report = kvgate.conformance.run(Reference, operations=100, **arguments)
     assert not report.passed
     assert message in (report.error or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from kvgate.fuzzing.plan import FuzzPlan
 from kvgate.fuzzing.results import Record, ShardResult, told
@@ -13,9 +14,9 @@ from kvgate.verdict import Tally
 PLAN = FuzzPlan(sut="reference", models=("full",), shards=6, shard_operations=800, minimise_seconds=5)
 
 
-def record(**changes: object) -> Record:
+def record(**changes: Any) -> Record:
     """Something found, with what a test changes."""
-    plain: dict[str, object] = {
+    plain: dict[str, Any] = {
         "detector": "lockstep",
         "statement": "KV-OP-01",
         "subject": "answer to LookUp",
@@ -27,7 +28,7 @@ def record(**changes: object) -> Record:
         "operations": 4,
         "times": 2,
     }
-    return Record(**{**plain, **changes})  # type: ignore[arg-type]
+    return Record(**{**plain, **changes})
 
 
 def result(shard: int, *records: Record, operations: int = 100) -> ShardResult:

@@ -42,12 +42,17 @@ ALIGNED = Group(Kind.MAMBA, 8, states=StateMode.ALIGN, draft_states=2)
 DRAFTED = Group(Kind.MAMBA, 4, states=StateMode.ALL, draft_states=2)
 
 
+class ReleasesTooEarly(Holdings):
+    """Releases what four more tokens would no longer read."""
+
+    def release_dead(self, request: int, computed: int) -> None:
+        super().release_dead(request, computed + 4)
+
+
 class GivesUpTheRunningState(WithHoldings):
     """Gives up what the next token starts from."""
 
-    class holdings_kind(Holdings):  # noqa: N801
-        def release_dead(self, request: int, computed: int) -> None:
-            super().release_dead(request, computed + 4)
+    holdings_kind = ReleasesTooEarly
 
 
 class ForgetsDrafts(Reference):
@@ -143,9 +148,7 @@ KEEPING = {
 class GivesUpTheChunk(WithHoldings):
     """Gives up an attention chunk a block before it is over."""
 
-    class holdings_kind(Holdings):  # noqa: N801
-        def release_dead(self, request: int, computed: int) -> None:
-            super().release_dead(request, computed + 4)
+    holdings_kind = ReleasesTooEarly
 
 
 CHUNKS = {

@@ -191,18 +191,20 @@ PLACES: dict[str, tuple[object, str]] = {
 }
 
 
-def without(hoard: object) -> object:
+def without(hoard: Any) -> object:
     """The same object with another request's name in the place of the one that is gone."""
+    kind: Any = type(hoard)
     if isinstance(hoard, str):
         return hoard.replace(GONE, "request-9")
     if isinstance(hoard, Mapping) and not isinstance(hoard, Subclassed):
         items = {without(key): without(value) for key, value in hoard.items()}
-        return items if type(hoard) is dict else type(hoard)(items)  # type: ignore[call-arg]
+        return items if kind is dict else kind(items)
     if isinstance(hoard, (list, tuple, set, frozenset, deque)):
-        return type(hoard)(map(without, hoard))
+        return kind(map(without, hoard))
     if isinstance(hoard, _Private):
+        # Its mangled name, which mypy does not know.
         return _Private(without(hoard._Private__value))  # type: ignore[attr-defined]
-    return type(hoard)(without(hoard.value)) if hasattr(hoard, "value") else hoard  # type: ignore[call-arg]
+    return kind(without(hoard.value)) if hasattr(hoard, "value") else hoard
 
 
 @pytest.mark.parametrize(("hoard", "place"), PLACES.values(), ids=PLACES)
@@ -226,7 +228,7 @@ def test_a_place_is_reported_once() -> None:
 def test_what_refers_to_itself_is_walked_once() -> None:
     """Managers and their parts know each other."""
     first, second = Plain(None), Plain(GONE)
-    first.value, second.other = [second], first  # type: ignore[attr-defined]
+    vars(first)["value"], vars(second)["other"] = [second], first
     assert ["hoard.value[0].value"] == [found.subject for found in at_rest(first)]
 
 
@@ -239,7 +241,7 @@ def closure() -> Any:
 def module() -> types.ModuleType:
     """A module that knows a name."""
     found = types.ModuleType("found")
-    found.name = GONE  # type: ignore[attr-defined]
+    vars(found)["name"] = GONE
     return found
 
 

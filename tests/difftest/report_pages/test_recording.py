@@ -7,6 +7,7 @@ the reference as a sound system, and faulty ones; each is recorded and compared 
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.comparison import hit_tokens_of
@@ -19,6 +20,7 @@ from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Run, Schedule
 from kvreference.population import Status
 from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
 
 from .stage import BY_ANOTHER, ENDED, FULL, SETTINGS, TWICE, HitsNothing, KeepsABlock, Raises, ServesOthers
 
@@ -84,10 +86,9 @@ def test_what_only_the_system_knows_has_a_number() -> None:
     class Inventive(Reference):
         """Says that the last block holds something."""
 
-        def snapshot(self):  # type: ignore[no-untyped-def]
+        def snapshot(self) -> Snapshot:
             state = super().snapshot()
-            state.contents[-1] = "something"  # type: ignore[index]
-            return state
+            return evolve(state, contents=[*state.contents[:-1], "something"])
 
     recording, _ = recorded(Inventive, TWICE)
     assert Named(-1, -1, 0) == recording.frames[-1].system.contents[-1]

@@ -7,13 +7,15 @@ that ends inside a block; each against needs worked out by hand.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvgate.adapters.reference import Reference
 from kvgate.reports.page.recording import record
 from kvgate.reports.page.resume import Boundary, Resume, Stretch, resume
 from kvgate.runner import Bench
-from kvreference.answers import Hit
+from kvreference.answers import Answer, Hit
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Admit, Arrive, LookUp, Run
+from kvreference.operations import Admit, Arrive, LookUp, Operation, Run
 from kvreference.population import Request
 from kvreference.prefix_cache import no_hit
 from kvreference.settings import Settings
@@ -23,10 +25,10 @@ from .stage import BY_ANOTHER, ENDED, FULL, PROMPT, TWICE, ForgetsTheWindow, Hit
 from .stage import case_of, recorded  # isort: skip
 
 
-def shown(factory: type[Reference], operations: object, settings: Settings | None = None) -> Resume:
+def shown(factory: type[Reference], operations: Sequence[Operation], settings: Settings | None = None) -> Resume:
     """The table of what a faulty system diverges with."""
     given = (settings,) if settings is not None else ()
-    recording, found = recorded(factory, operations, *given)  # type: ignore[arg-type]
+    recording, found = recorded(factory, operations, *given)
     table = resume(recording, found.divergence)
     assert table is not None
     return table
@@ -73,7 +75,7 @@ def test_what_no_later_request_needs() -> None:
     class ForgetsTheFirst(Reference):
         """The window's first block."""
 
-        def apply(self, operation):  # type: ignore[no-untyped-def]
+        def apply(self, operation: Operation) -> Answer:
             answer = super().apply(operation)
             if isinstance(operation, Admit):
                 self.pool.evict(self.tables[0][1].blocks[0])

@@ -52,8 +52,7 @@ def shown(ended: EngineRun) -> tuple[Violated, list[str]] | None:
     first, engine = ended.divergences[0], ended.engine
     known = [finding for finding, explains in EXPLANATIONS.items() if explains(first, engine)]
     of_manager = explain_manager(first, engine.lockstep)
-    violated = Violated(first.detector, first.difference.statement, first.difference.subject)
-    return violated, [*known, *([of_manager] if of_manager else [])]
+    return Violated.by(first), [*known, *([of_manager] if of_manager else [])]
 
 
 def unwrapped(text: str) -> str:

@@ -39,7 +39,7 @@ from kvgate.scheduling.stored import (
     read_engine,
     write_engine,
 )
-from kvgate.trace import TOKENS_MAX
+from kvgate.trace_lines import TOKENS_MAX
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run

@@ -52,4 +52,4 @@ def unused(name: str) -> MagicMock:
 
 managers.KVCacheManager.__init__ = built(lambda _config: read(os.environ))
 for module in ("v1.kv_cache_interface", "v1.core.kv_cache_utils", "v1.core.single_type_kv_cache_manager"):
-    import_module(f"vllm.{module}").__getattr__ = unused  # type: ignore[method-assign]
+    vars(import_module(f"vllm.{module}"))["__getattr__"] = unused

@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from newer import built, managers, unused  # type: ignore[import-not-found]
+from newer import built, managers, unused  # type: ignore[import-not-found]  # pytest finds it on the path
 
 from swa_retention.config import RETENTION, Configuration, read
 
@@ -27,7 +27,7 @@ class Absent(MetaPathFinder, Loader):
         return ModuleSpec(name, self, is_package=True) if name.startswith("vllm.") else None
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__getattr__ = unused  # type: ignore[method-assign]
+        vars(module)["__getattr__"] = unused
 
 
 def without(made: Callable[..., Any], *unknown: str, **renamed: str) -> Callable[..., Any]:
@@ -51,7 +51,7 @@ hashes: Any = import_module("vllm.v1.core.kv_cache_utils")
 
 
 @dataclass
-class Config(interface.KVCacheConfig):  # type: ignore[misc]
+class Config(interface.KVCacheConfig):  # type: ignore[misc]  # of whatever vLLM is here
     """The configuration of a manager, with the interval."""
 
     prefix_cache_retention_interval: int | None = None
@@ -66,6 +66,6 @@ managers.Request = without(managers.Request, "session_id")
 hashes.get_request_block_hasher = lambda block_size, hash_fn, *_lookahead: hasher(block_size, hash_fn)
 interface.KVCacheConfig = Config
 interface.MLAAttentionSpec = without(interface.MLAAttentionSpec, tokens_per_state="compress_ratio")
-import_module("vllm.distributed.kv_events").__getattr__ = unused  # type: ignore[method-assign]
+vars(import_module("vllm.distributed.kv_events"))["__getattr__"] = unused
 # The last of all finders: what is there is found before.
 sys.meta_path.append(Absent())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -41,9 +42,9 @@ from kvspec.pool.state import FREE, HELD, WAITING
 FULL = Geometry((Group(Kind.FULL, 4),))
 
 
-def manager_of(geometry: Geometry = FULL, **settings: object) -> Followed:
+def manager_of(geometry: Geometry = FULL, **settings: Any) -> Followed:
     """A small manager that is followed."""
-    return Followed(Settings(geometry, **{"blocks": 8, "tokens_max": 32, **settings}))  # type: ignore[arg-type]
+    return Followed(Settings(geometry, **{"blocks": 8, "tokens_max": 32, **settings}))
 
 
 def seen(manager: Followed, *operations: Operation) -> list[Tally]:

@@ -151,6 +151,7 @@ def test_numbered_places_are_the_reference_order(scratch_first: bool) -> None:
         for release in (range(1, 5), range(5, 8), range(8, 13)):
             blocks = random.sample(release, len(release))
             others = Others(random.randint(0, 3), scratch=random.random() < 0.5)
+            # Others stand for any number of blocks.
             pool.release([*blocks[:2], others, *blocks[2:]])  # type: ignore[list-item]
             reference.put(blocks, {block for block in blocks if not cached[block]})
         assert isinstance(pool.free, (PlainPositions, ScratchFirstPositions))

@@ -47,7 +47,7 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         del num_external_tokens
-        self.nodes.take(number_in(request.request_id), blocks.get_block_ids()[0])
+        self.nodes.take(number_in(request.request_id), blocks.get_block_ids())
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
         del scheduler_output
@@ -56,9 +56,8 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
     def request_finished_all_groups(
         self, request: Request, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
-        del block_ids
         number = number_in(request.request_id)
-        reads = self.nodes.reads(number, ended_well(request))
+        reads = self.nodes.reads(number, ended_well(request), block_ids)
         self.ended(number, reads)
         return reads, None
 

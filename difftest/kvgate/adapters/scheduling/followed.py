@@ -11,7 +11,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kvgate.adapters.native import called_meanwhile
 from kvgate.adapters.scheduling.names import number_in
+from kvgate.adapters.scheduling.traits import SchedulerTraits
 from kvgate.adapters.stock import Stock
 from kvgate.adapters.words import event_of, ids_of, in_our_words
 from kvgate.scheduling.batch import All, Due
@@ -54,6 +56,9 @@ class Followed(Stock):
         ValueError: settings for which it has nothing.
     """
 
+    scheduling = SchedulerTraits()
+    """What must be known of the scheduler."""
+
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
         refused = self.refusal(settings)
         if refused is not None:
@@ -65,8 +70,17 @@ class Followed(Stock):
         self.manager = scheduler.kv_cache_manager
         self._requests: dict[int, Request] = {}
         self._answer: Answer | None = None
+        self._performed = 0
+        self.kept: dict[int, int] = {}
+        """By the number of an operation: how many blocks the scheduler wanted left free for others."""
+
+    @property
+    def decides(self) -> tuple[str, ...]:
+        """What the scheduler decides otherwise than the reference; see ``kvgate.scheduling.dialects``."""
+        return self.scheduling.decides
 
     def apply(self, operation: Operation) -> Answer:
+        self._performed += 1
         answer, self._answer = self._answer, None
         if answer is None:
             # What nobody but the gate asks for.
@@ -77,6 +91,19 @@ class Followed(Stock):
     def told(self, answer: Answer) -> None:
         """The next operation was performed, and answered with this."""
         self._answer = answer
+
+    def keeps(self, blocks: int) -> None:
+        """The next operation must leave so many blocks free."""
+        if blocks:
+            self.kept[self._performed] = blocks
+
+    def in_line(self, by_priority: bool) -> list[Request]:
+        """Whoever waits, in the order in which the scheduler looks at them."""
+        queues = [list(getattr(self.scheduler, name)) for name in self.scheduling.queues]
+        if by_priority and self.scheduling.joins_queues:
+            queues = [[request for queue in queues for request in queue]]
+        urgent = [sorted(queue, key=lambda each: (each.priority, each.arrival_time)) for queue in queues]
+        return [request for queue in (urgent if by_priority else queues) for request in queue]
 
     def roots(self) -> Mapping[str, object]:
         # Its configuration is no state, and there is much of it; a connector is somebody else's.
@@ -121,18 +148,21 @@ class Interception:
         """A look-up that no admission has followed yet."""
         manager: Any = followed.manager
         for name in _INTERCEPTED:
-            setattr(manager, name, getattr(self, f"_{name}")(getattr(manager, name)))
+            if hasattr(manager, name):
+                setattr(manager, name, getattr(self, f"_{name}")(getattr(manager, name)))
 
     def begin(self) -> None:
         """A step begins."""
         self.refused.clear()
-        self.preempted.clear()
+        if not self.followed.scheduling.tells_preempted_later:
+            self.preempted.clear()
         self.shared = None
 
     def granted(self, due: Mapping[int, Due]) -> All:
         """What was granted in this step to all together, and what each of them is ``due``."""
         shared = self.shared or (0,) * len(self.followed.settings.geometry.groups)
-        return All(sum(each.tokens for each in due.values()), shared, frozenset(self.preempted))
+        preempted, self.preempted = frozenset(self.preempted), set()
+        return All(sum(each.tokens for each in due.values()), shared, preempted)
 
     def _say(self, operation: Operation, answer: Answer) -> None:
         self._settle_look_up(operation)
@@ -160,11 +190,12 @@ class Interception:
     # The calls
 
     def _get_computed_blocks(self, original: Any) -> Any:
-        def get_computed_blocks(request: Request) -> tuple[KVCacheBlocks, int]:
+        def get_computed_blocks(request: Request, *limits: int | None) -> tuple[Any, ...]:
             self._settle_look_up()
-            blocks, tokens = original(request)
+            found: tuple[Any, ...] = original(request, *limits)
+            blocks, tokens = found[:2]
             self._looked_up = number_of(request), Hit(tokens, ids_of(blocks))
-            return blocks, tokens
+            return found
 
         return get_computed_blocks
 
@@ -197,20 +228,25 @@ class Interception:
             held = self.followed._tables(number)
             had = held if any(held) or new_computed_blocks is None else ids_of(new_computed_blocks)
             start = 0 if runs else request.num_computed_tokens + hit + external
-            granted: KVCacheBlocks | None = original(
-                request,
-                num_new_tokens,
-                num_new_computed_tokens=hit,
-                new_computed_blocks=new_computed_blocks,
-                num_lookahead_tokens=num_lookahead_tokens,
-                num_external_computed_tokens=external,
-                delay_cache_blocks=delay_cache_blocks,
-                **others,
-            )
+            coordinator = self.followed.manager.coordinator
+            with called_meanwhile(coordinator, "remove_skipped_blocks") as released:
+                granted: KVCacheBlocks | None = original(
+                    request,
+                    num_new_tokens,
+                    num_new_computed_tokens=hit,
+                    new_computed_blocks=new_computed_blocks,
+                    num_lookahead_tokens=num_lookahead_tokens,
+                    num_external_computed_tokens=external,
+                    delay_cache_blocks=delay_cache_blocks,
+                    **others,
+                )
             tokens = max(1, num_new_tokens)
             operation = Schedule(number, tokens) if runs else Admit(number, tokens, external, delay_cache_blocks)
+            self._settle_look_up(operation)
+            self.followed.keeps(others.get("reserved_blocks", 0))
             if granted is None:
-                self._say(operation, Refused(hit, gate=False))
+                # A gate refuses before anything is released, and the step after.
+                self._say(operation, Refused(hit, gate=bool(others.get("full_sequence_must_fit")) and not released))
             else:
                 gained = self.followed._gained(number, had, start)
                 self._say(operation, Granted(hit, gained, external, delay_cache_blocks))
@@ -254,9 +290,9 @@ class Interception:
         return cache_blocks
 
     def _remove_skipped_blocks(self, original: Any) -> Any:
-        def remove_skipped_blocks(request_id: str, total_computed_tokens: int) -> None:
+        def remove_skipped_blocks(request_id: str, *computed: int, **named: int) -> None:
             self._settle_look_up()
-            original(request_id, total_computed_tokens)
+            original(request_id, *computed, **named)
             number = number_in(request_id)
             ours = self.followed.population.alive.get(number)
             # Whoever is read by another node gives them up by ending.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import lcm
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.groups import group_specs
@@ -15,6 +18,7 @@ from kvreference.settings import Settings
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 
 CONFIGURATION = {
     "architectures": ["LlamaForCausalLM"],
@@ -39,12 +43,20 @@ def _model_config(tokens_max: int) -> Any:
         return ModelConfig(model=folder, skip_tokenizer_init=True, dtype="float32", max_model_len=tokens_max)
 
 
-def new_scheduler(settings: Settings, stage: Stage) -> Scheduler:
+def new_scheduler(
+    settings: Settings,
+    stage: Stage,
+    groups: Sequence[KVCacheGroupSpec] | None = None,
+    caching: Mapping[str, Any] = MappingProxyType({}),
+    drafting: Mapping[str, Any] = MappingProxyType({}),
+) -> Scheduler:
     """vLLM's scheduler for these settings.
 
-    A step computes at most ``settings.chunk_tokens`` tokens, of one request or of all together.
+    A step computes at most ``settings.chunk_tokens`` tokens, of one request or of all together. ``groups`` are those of
+    vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and
+    ``drafting`` of its speculation.
     """
-    from vllm.config import CacheConfig, KVEventsConfig, SchedulerConfig, VllmConfig
+    from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, SchedulerConfig, VllmConfig
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import init_none_hash
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -52,6 +64,8 @@ def new_scheduler(settings: Settings, stage: Stage) -> Scheduler:
     from vllm.v1.kv_cache_interface import KVCacheConfig
     from vllm.v1.structured_output import StructuredOutputManager
 
+    # Whichever runner a machine would choose, this is the one whose batch is modelled.
+    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
     init_none_hash(sha256)
     geometry = settings.geometry
     modes: list[Any] = [group.states.value for group in geometry.groups if group.states is not None]
@@ -64,6 +78,7 @@ def new_scheduler(settings: Settings, stage: Stage) -> Scheduler:
     cache.num_gpu_blocks = settings.blocks
     config = VllmConfig(
         model_config=_model_config(settings.tokens_max),
+        device_config=DeviceConfig(device="cpu"),
         cache_config=cache,
         scheduler_config=SchedulerConfig(
             max_num_seqs=stage.running_max,
@@ -76,7 +91,7 @@ def new_scheduler(settings: Settings, stage: Stage) -> Scheduler:
             is_encoder_decoder=False,
             scheduler_reserve_full_isl=settings.full_sequence_must_fit,
         ),
-        speculative_config=_speculation(settings) if settings.drafts_max else None,
+        speculative_config=_speculation(settings, drafting) if settings.drafts_max else None,
         kv_events_config=KVEventsConfig(enable_kv_cache_events=settings.tells_events, publisher="null"),
         kv_transfer_config=_transfers(stage) if stage.connector else None,
     )
@@ -85,7 +100,9 @@ def new_scheduler(settings: Settings, stage: Stage) -> Scheduler:
     config.scheduler_config.disable_hybrid_kv_cache_manager = False
     return (AsyncScheduler if stage.asynchronous else Scheduler)(
         vllm_config=config,
-        kv_cache_config=KVCacheConfig(settings.blocks, [], group_specs(geometry)),
+        kv_cache_config=KVCacheConfig(
+            settings.blocks, [], list(groups) if groups is not None else group_specs(geometry), **caching
+        ),
         structured_output_manager=StructuredOutputManager(config),
         block_size=lcm(*(group.block_size_tokens for group in geometry.groups)),
         hash_block_size=geometry.grain_tokens,
@@ -93,11 +110,11 @@ def new_scheduler(settings: Settings, stage: Stage) -> Scheduler:
     )
 
 
-def _speculation(settings: Settings) -> Any:
+def _speculation(settings: Settings, drafting: Mapping[str, Any]) -> Any:
     """Drafts by n-grams, which need no model; where draft layers live, vLLM is told afterwards that these draft."""
     from vllm.config import SpeculativeConfig
 
-    config = SpeculativeConfig(model="ngram", num_speculative_tokens=settings.drafts_max)
+    config = SpeculativeConfig(model="ngram", num_speculative_tokens=settings.drafts_max, **drafting)
     if settings.geometry.lookahead_tokens:
         config.method = "mtp"
     return config

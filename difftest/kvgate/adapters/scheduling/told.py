@@ -47,10 +47,11 @@ def told_by(output: SchedulerOutput) -> Mapping[int, Told]:
     return told
 
 
-def all_told_by(output: SchedulerOutput) -> All:
-    """What a step tells of all requests together."""
+def all_told_by(output: SchedulerOutput, groups: int) -> All:
+    """What a step tells of all requests together; newer releases do not tell what they share in their groups."""
     preempted = frozenset(map(number_in, output.preempted_req_ids or ()))
-    return All(output.total_num_scheduled_tokens, tuple(output.num_common_prefix_blocks), preempted)
+    shared = getattr(output, "num_common_prefix_blocks", (0,) * groups)
+    return All(output.total_num_scheduled_tokens, tuple(shared), preempted)
 
 
 def said_in(outputs: Mapping[int, EngineCoreOutputs]) -> list[tuple[int, int, Said]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvgate.corpus.bug import Bug, Control, Kind, Trial
 from kvgate.corpus.bugs.groups import full, of, states, window
 from kvgate.corpus.scenario import Engines, tokens
@@ -20,8 +22,8 @@ def _steps(count: int) -> tuple[Step, ...]:
     return tuple(Step() for _ in range(count))
 
 
-def _serve(number: int, prompt: int, **more: int | bool) -> Serve:
-    return Serve(Arrive(number, tokens(number * _OTHER, prompt)), **more)  # type: ignore[arg-type]
+def _serve(number: int, prompt: int, **more: Any) -> Serve:
+    return Serve(Arrive(number, tokens(number * _OTHER, prompt)), **more)
 
 
 def _remaining_prefill(pool_blocks: int) -> Engines:

@@ -39,8 +39,9 @@ def _put_back() -> Iterator[None]:
     try:
         yield
     finally:
+        # By name: to mypy a method is nothing that one assigns to.
         setattr(Pool, "size", size)  # noqa: B010
-        setattr(module, "count", counts)  # noqa: B010
+        vars(module)["count"] = counts
         for function in (_larger, size, counts):
             vars(function).pop("__swa_retention__", None)
 

@@ -125,9 +125,9 @@ def _manager() -> Any:
 
     system = Stock(Settings(load("full").geometry, blocks=16, tokens_max=64))
     system.apply(Arrive(0, (Run(0, 32),)))
-    manager = system.manager.coordinator.single_type_managers[0]
-    manager.slot_tokens = SLOT_TOKENS  # type: ignore[attr-defined]
-    manager.request = system._requests[0]  # type: ignore[attr-defined]
+    manager: Any = system.manager.coordinator.single_type_managers[0]
+    manager.slot_tokens = SLOT_TOKENS
+    manager.request = system._requests[0]
     return manager
 
 

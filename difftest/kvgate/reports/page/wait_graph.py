@@ -30,6 +30,7 @@ _HELD_UP_BY = {
     Reason.LINE: "waits behind one that comes first",
     Reason.PLACE: "waits for a place among those that run",
     Reason.TRANSFER: "waits for a transfer",
+    Reason.READER: "waits for another node to read its blocks",
     Reason.GRAMMAR: "waits for its grammar to be compiled",
     Reason.ANSWER: "waits for what other nodes offer",
     Reason.NOBODY: "waits for nobody: only the scheduler could bring it on",

@@ -1,0 +1,85 @@
+"""The settings of a live scheduler of vLLM 0.20.2, in the reference's words; or why the reference has none for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvreference.attention import Kind
+from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
+from kvreference.settings import Settings
+
+
+def settings_of(scheduler: Any) -> Settings:
+    """The settings that ``scheduler`` runs with.
+
+    Raises:
+        ValueError: it has something that the reference cannot follow; says what.
+    """
+    config, manager = scheduler.vllm_config, scheduler.kv_cache_manager
+    refused = _refusal(scheduler)
+    if refused is not None:
+        raise ValueError(refused)
+    settings = Settings(
+        geometry=geometry_of(scheduler.kv_cache_config.kv_cache_groups, manager.use_eagle),
+        blocks=scheduler.kv_cache_config.num_blocks,
+        tokens_max=scheduler.max_model_len,
+        chunk_tokens=config.scheduler_config.max_num_batched_tokens,
+        requests_max=2**31,
+        drafts_max=scheduler.num_spec_tokens,
+        caches=manager.enable_caching,
+        tells_events=False,
+        full_sequence_must_fit=scheduler.scheduler_reserve_full_isl,
+    )
+    hashed_tokens = manager.block_pool.hash_block_size
+    if settings.caches and settings.geometry.grain_tokens != hashed_tokens:
+        raise ValueError(f"blocks are hashed by {hashed_tokens} tokens, not by {settings.geometry.grain_tokens}")
+    return settings
+
+
+def _refusal(scheduler: Any) -> str | None:
+    if scheduler.is_encoder_decoder:
+        return "an encoder-decoder model"
+    if scheduler.dcp_world_size * scheduler.pcp_world_size > 1:
+        return "context parallelism"
+    if not scheduler.kv_cache_config.kv_cache_groups:
+        return "a model without a KV cache"
+    module = type(scheduler.kv_cache_manager).__module__
+    if module != "vllm.v1.core.kv_cache_manager":
+        return f"a block manager of {module}"
+    return None
+
+
+def geometry_of(groups: Any, use_eagle: bool) -> Geometry:
+    """The geometry that vLLM's groups stand for.
+
+    Raises:
+        ValueError: a group of a kind that is not known.
+    """
+    flagged = any(group.is_eagle_group for group in groups)
+    return Geometry(tuple(_group(group.kv_cache_spec, use_eagle, flagged, group.is_eagle_group) for group in groups))
+
+
+def _group(spec: Any, use_eagle: bool, flagged: bool, is_flagged: bool) -> Group:
+    from vllm.v1.kv_cache_interface import (
+        ChunkedLocalAttentionSpec,
+        FullAttentionSpec,
+        MambaSpec,
+        MLAAttentionSpec,
+        SlidingWindowMLASpec,
+        SlidingWindowSpec,
+    )
+
+    # vLLM takes no flag at all for a draft layer in every group but those of states.
+    lookahead = use_eagle and (is_flagged if flagged else True)
+    size = spec.block_size
+    if type(spec) is MambaSpec:
+        mode = StateMode(spec.mamba_cache_mode)
+        return Group(Kind.MAMBA, size, states=mode, draft_states=spec.num_speculative_blocks)
+    if type(spec) in (SlidingWindowSpec, SlidingWindowMLASpec):
+        return Group(Kind.SLIDING_WINDOW, size, spec.sliding_window, lookahead=lookahead)
+    if type(spec) is ChunkedLocalAttentionSpec:
+        return Group(Kind.CHUNKED_LOCAL, size, spec.attention_chunk_size)
+    if type(spec) in (FullAttentionSpec, MLAAttentionSpec):
+        return Group(Kind.FULL, size, lookahead=lookahead, compress_ratio=getattr(spec, "compress_ratio", 1))
+    raise ValueError(f"a group of {type(spec).__name__}")

@@ -1,0 +1,1 @@
+"""vLLM's real scheduler, as an arm of a simulation."""

@@ -1,0 +1,178 @@
+"""``kvgate simulate``: requests against a server that computes nothing: what hits, under which policy."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, Seed, TableFormat
+from kvgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvgate.simulation.policy import Policy, Serving
+    from kvgate.simulation.result import Result
+    from kvgate.simulation.sweep import Job
+    from kvgate.simulation.workload import Workload
+    from kvreference.geometry import Geometry
+
+WORKLOAD = "repeat-rate"
+MODEL = "dsv4-flash-ascend-128"
+BLOCKS = 4000
+
+
+def simulate(
+    workload: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[WORKLOAD]…", help="What is asked: NAME or NAME:key=value,key=value (see --list)."),
+    ] = None,
+    model: Annotated[str, typer.Option("--model", help="A preset (see kvgate check), or a JSON file.")] = MODEL,
+    blocks: Annotated[
+        list[int] | None,
+        typer.Option("--blocks", metavar="N", min=2, help="Blocks in the pool. May be given several times."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="WORDS",
+            help="dense, masked, retention=N, scratch, pinned[=B], partial[=U], min=N, joined by +. May be given "
+            "several times.",
+        ),
+    ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option("--arm", metavar="NAME", help="Who serves (see --list). May be given several times."),
+    ] = None,
+    tokens_max: Annotated[int, typer.Option("--max-model-len", min=2, help="As for vLLM.")] = 135_000,
+    chunk_tokens: Annotated[int, typer.Option("--max-num-batched-tokens", min=1, help="As for vLLM.")] = 8192,
+    running_max: Annotated[int, typer.Option("--max-num-seqs", min=1, help="As for vLLM.")] = 256,
+    drafts: Annotated[int, typer.Option("--drafts", min=0, help="Draft tokens behind each sampled one.")] = 0,
+    acceptance: Annotated[
+        float, typer.Option("--acceptance", min=0.0, max=1.0, help="How probable it is that a draft holds.")
+    ] = 0.6,
+    seed: Seed = 0,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", min=0, help="Simulations side by side; 0: one per core.")
+    ] = 0,
+    plots: Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Write plots (SVG) to DIR.")] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and simulate nothing.")] = False,
+    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+) -> None:
+    """Simulate serving, request by request, and say what hits.
+
+    Every combination of workload, pool, policy and arm is one simulation. The arms reference, ranges, stock and
+    retention must agree on every request; a hit rate counts only if every block that was read held what it should.
+
+    Exit 0 if so, 1 if a read was unsound or arms differ, 130 if interrupted (what is done is printed).
+
+    Examples:
+
+      kvgate simulate repeat-rate:lanes=8,input_tokens=32768 --policy dense --policy masked+scratch
+
+      kvgate simulate replays:others=2 --model dsv4-flash --blocks 71833 --arm ranges --max-model-len 1048576
+
+      kvgate simulate agents --model dsv4-flash --blocks 2000 --blocks 8000 --arm reference --arm retention --plot out
+    """
+    from kvgate.command.progress import progress_line
+    from kvgate.simulation.catalogue import workload_of
+    from kvgate.simulation.policy import Serving, policy_of
+    from kvgate.simulation.report import is_wrong
+    from kvgate.simulation.sweep import run_all
+
+    if list_only:
+        _list()
+        return
+    workloads = [workload_of(each) for each in workload or (WORKLOAD,)]
+    policies = [policy_of(each) for each in policy or ("dense",)]
+    servings = [
+        Serving(model, _geometry(model), each, tokens_max, chunk_tokens, running_max, drafts, acceptance)
+        for each in blocks or (BLOCKS,)
+    ]
+    if plots is not None:
+        _make_folder(plots)
+    jobs = _jobs(list(product(workloads, servings, policies)), arm or ("reference",), seed)
+    results: dict[int, Result] = {}
+    ended = "completed"
+    with progress_line() as line:
+        try:
+            run_all(jobs, processes or os.cpu_count() or 1, results.__setitem__, line.say)
+        except KeyboardInterrupt:
+            ended = "interrupted"
+    told = [results[place] for place in sorted(results)]
+    _publish(told, ended, output, plots)
+    if ended == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(DIVERGENCE if is_wrong(told) else AGREEMENT)
+
+
+def _jobs(combinations: Sequence[tuple[Workload, Serving, Policy]], arms: Sequence[str], seed: int) -> list[Job]:
+    """Every arm on every setting; whatever does not fit is refused before anything is run."""
+    from kvgate.simulation.arm import ARMS, Setting
+    from kvgate.simulation.sweep import Job
+
+    for name in arms:
+        if name not in ARMS:
+            raise UsageError(f"no arm {name!r}: there are {', '.join(ARMS)}")
+    settings = [Setting(*each, seed) for each in combinations]
+    for setting in settings:
+        setting.check()
+    return [Job(name, setting) for setting in settings for name in arms]
+
+
+def _geometry(name: str) -> Geometry:
+    """The groups of a model; what its cache keeps is said with a policy, not with the model's name."""
+    from kvgate.models import load
+    from kvgate.variants import Features
+
+    model = load(name)
+    if model.features != Features():
+        raise UsageError(f"model {name!r}: say with --policy what stays in the cache, not with the model's name")
+    return model.geometry
+
+
+def _list() -> None:
+    """What can be asked, and who can serve."""
+    from kvgate.simulation.arm import ARMS
+    from kvgate.simulation.catalogue import WORKLOADS, options
+
+    typer.echo("Workloads:")
+    for name, (_, about) in WORKLOADS.items():
+        typer.echo(f"  {name}: {about}\n      {options(name)}")
+    typer.echo("Arms:")
+    for name, (_, about) in ARMS.items():
+        typer.echo(f"  {name}: {about}")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written to: {error.strerror}") from error
+
+
+def _publish(results: Sequence[Result], ended: str, output: TableFormat, plots: Path | None) -> None:
+    """Print what was simulated, and draw it."""
+    from kvgate.simulation.document import to_document
+
+    if plots is not None and results:
+        from kvgate.simulation.plots import draw
+
+        for path in draw(results, plots):
+            typer.echo(f"wrote {path}", err=True)
+    if output is TableFormat.JSON:
+        typer.echo(json.dumps(to_document(results, ended)))
+        return
+    from rich.console import Console
+
+    from kvgate.simulation.report import print_table
+
+    if ended == "interrupted":
+        typer.echo(f"interrupted: {len(results)} simulations were done", err=True)
+    if results:
+        print_table(results, Console())

@@ -1,0 +1,114 @@
+"""The handover: what the two halves of a connector know of each request, and when either must be told something.
+
+A request is prefilled, and its blocks stay held on the prefill node. The decode node gets it, and reads the blocks when
+it lets it in; or it gets on without them, because it has the prompt cached, or because the client gave up. Either way
+the prefill node is told afterwards that nobody needs them any more, and gives them up. That is the contract of the
+connectors of vLLM that read from the decode node; it is written down here, and nothing of theirs is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from attrs import define
+
+Tables = tuple[tuple[int, ...], ...]
+
+
+class Stand(Enum):
+    """How far the handover of a request is."""
+
+    PREFILLED = "prefilled"
+    """Its prompt is computed, and the decode node does not read it yet."""
+    READING = "reading"
+    """The decode node reads its blocks."""
+    READ = "read"
+    """Nobody needs its blocks any more, and the prefill node is still to be told."""
+
+
+@define
+class Handover:
+    """The handover of one request."""
+
+    number: int
+    """The request on the prefill node."""
+    tables: Tables
+    """Its blocks there, by group, as the connector was told when the prompt was computed."""
+    stand: Stand = Stand.PREFILLED
+    there: int | None = None
+    """The request on the decode node, once it is there."""
+    lost: bool = False
+    """Whether the next message about it never comes."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether the decode node reads its blocks, or may."""
+        return self.stand is not Stand.READ
+
+
+class Handovers:
+    """Every request that the prefill node still holds blocks of for the decode node."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, Handover] = {}
+        """By the request's number on the prefill node, in the order in which they were prefilled."""
+        self.named: dict[int, int] = {}
+        """Per request of the decode node, its number on the prefill node."""
+
+    def __iter__(self) -> Iterator[Handover]:
+        return iter(tuple(self.open.values()))
+
+    def prefilled(self, number: int, tables: Tables) -> None:
+        """The prompt of a request is computed, and its blocks are held."""
+        self.open[number] = Handover(number, tables)
+
+    def arrived(self, handover: Handover, there: int) -> None:
+        """The decode node has got the request."""
+        handover.there = there
+        self.named[there] = handover.number
+
+    def of_decode(self, there: int) -> Handover | None:
+        """The handover of a request of the decode node, if it is not over."""
+        number = self.named.get(there)
+        return None if number is None else self.open.get(number)
+
+    def begun(self, handover: Handover) -> None:
+        """The decode node has let the request in, and reads its blocks."""
+        handover.stand = Stand.READING
+
+    def got_on_without(self, handover: Handover) -> None:
+        """The decode node has let the request in, and needs nothing of it."""
+        handover.stand = Stand.READ
+
+    def abandoned(self, handover: Handover) -> None:
+        """The request ended before the decode node began to read it."""
+        handover.stand = Stand.READ
+
+    def was_read(self, handover: Handover) -> None:
+        """The decode node has read the blocks, or failed to."""
+        handover.stand = Stand.READ
+
+    def acknowledged(self, handover: Handover) -> None:
+        """The prefill node was told."""
+        del self.open[handover.number]
+
+    # Whose message a number stands for
+
+    def read_named(self, number: int) -> Handover | None:
+        """The read that may end which a number stands for."""
+        return self._named(number, Stand.READING)
+
+    def acknowledgement_named(self, number: int) -> Handover | None:
+        """The acknowledgement that may arrive which a number stands for."""
+        return self._named(number, Stand.READ)
+
+    def message_named(self, number: int) -> Handover | None:
+        """The message of either kind which a number stands for."""
+        return self._named(number, Stand.READING, Stand.READ)
+
+    def _named(self, number: int, *stands: Stand) -> Handover | None:
+        candidates = {each.number: each for each in self if each.stand in stands and not each.lost}
+        if not candidates:
+            return None
+        return candidates.get(number) or list(candidates.values())[number % len(candidates)]

@@ -1,0 +1,54 @@
+"""What engines are asked: prompts that share beginnings, and prompts that nearly do.
+
+Everything that goes wrong with a cache has a prompt here that would show it: whole and broken blocks shared, several
+together, a turn behind an answer, tokens that differ in the last place of a block, a block in another place.
+"""
+
+from __future__ import annotations
+
+import random
+
+from kvgate.equality.job import Ask
+
+LONG_TOKENS = 700
+"""The longest prompt: it crosses a window of 32 tokens more than twenty times."""
+_FIRST_TOKEN, _VOCABULARY = 4, 512
+_BLOCK_TOKENS = 16
+
+
+def rounds(seed: int = 0) -> tuple[tuple[Ask, ...], ...]:
+    """The asks of each round; those of one are computed together."""
+    chance = random.Random(seed)
+
+    def drawn(count: int) -> tuple[int, ...]:
+        return tuple(chance.randrange(_FIRST_TOKEN, _VOCABULARY) for _ in range(count))
+
+    first, long = drawn(200), drawn(LONG_TOKENS)
+    return (
+        (Ask(first), Ask(long)),
+        (
+            Ask((*first[:85], *drawn(60))),
+            Ask((*first[:170], *drawn(3))),
+            Ask((*first[:40], *drawn(30))),
+            Ask((*long[:600], *drawn(20))),
+            Ask(first),
+        ),
+        # The next turns of three conversations.
+        (Ask(drawn(21), after=0), Ask(drawn(5), after=1), Ask(drawn(33), after=4)),
+        (
+            # In the last tokens of blocks that are cached, another one.
+            Ask(_changed(first, 6 * _BLOCK_TOKENS - 1)),
+            Ask(_changed(long, 16 * _BLOCK_TOKENS - 1)),
+            # Blocks that are cached, behind another beginning.
+            Ask((*first[_BLOCK_TOKENS : 8 * _BLOCK_TOKENS], *drawn(9))),
+            Ask((*long[4 * _BLOCK_TOKENS : 20 * _BLOCK_TOKENS], *drawn(9))),
+        ),
+        (Ask(long), Ask(drawn(17), after=7)),
+    )
+
+
+def _changed(tokens: tuple[int, ...], place: int) -> tuple[int, ...]:
+    """The same with another token in one place."""
+    changed = list(tokens)
+    changed[place] = _FIRST_TOKEN + (changed[place] - _FIRST_TOKEN + 1) % (_VOCABULARY - _FIRST_TOKEN)
+    return tuple(changed)

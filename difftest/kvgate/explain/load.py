@@ -1,0 +1,134 @@
+"""From what a user has, a preset, a ``config.json`` or a dump, to the layout of the cache."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from attrs import evolve
+
+from kvgate import models
+from kvgate.errors import UsageError
+from kvgate.explain import config_file, deepseek_v4, dump
+from kvgate.explain.families import layers_of
+from kvgate.explain.layers import Grouping, Layer, Placed, grouped
+from kvgate.explain.layout import Layout
+from kvgate.explain.serving import Serving
+from kvgate.structure import read_bytes
+from kvreference.attention import Kind
+
+_OF_DRAFTS = "the layers of a draft model that is a model of its own are not counted: a dump has them"
+_SCALED = "a preset of the gate: windows are scaled down; give the model's config.json for its true sizes"
+
+
+def load(name: str, serving: Serving) -> Layout:
+    """The layout of what ``name`` names, served with ``serving``.
+
+    Raises:
+        UsageError: it names nothing, or nothing that can be served so.
+    """
+    path = Path(name)
+    try:
+        exists = path.exists()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    if not exists:
+        return _preset(name, serving)
+    if path.is_dir():
+        return _model(config_file.read(path), serving)
+    try:
+        document = json.loads(read_bytes(path, config_file.FILE_BYTES_MAX))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: is no JSON: {error}") from error
+    return of_document(document, path, serving)
+
+
+def of_document(document: object, path: Path, serving: Serving) -> Layout:
+    """The same for a document that is read already."""
+    if dump.is_dump(document):
+        return _dumped(dump.of(document, path), path.stem, serving)
+    if isinstance(document, dict) and "groups" in document:
+        return _geometry(models.load(str(path)), serving)
+    return _model(config_file.of(document, path), serving)
+
+
+def _preset(name: str, serving: Serving) -> Layout:
+    if "/" in name or name.endswith(".json"):
+        raise UsageError(
+            f"{name}: no such file or folder, and nothing is downloaded: give the config.json of the model, a folder "
+            f"with one, a dump of its KVCacheConfig, or one of {', '.join(models.MODELS)}"
+        )
+    return _geometry(models.load(name), serving)
+
+
+def _geometry(model: models.Model, serving: Serving) -> Layout:
+    if serving.block_size is not None or serving.disable_hybrid_kv_cache_manager:
+        raise UsageError(
+            f"--block-size and --disable-hybrid-kv-cache-manager: the groups of {model.name} are given; give the "
+            "config.json of a model, of which groups are made"
+        )
+    placed = tuple(Placed(group, 1) for group in model.geometry.groups)
+    already = any(group.lookahead for group in model.geometry.groups)
+    groups = placed if already else dump.with_drafts(placed, serving.looks_ahead)
+    note = (_SCALED,) if model.name.partition("+")[0] in models.MODELS and "scaled to" in model.source else ()
+    return _layout(model.name, model.source, Grouping(groups, 0), serving, notes=note)
+
+
+def _dumped(found: dump.Dump, name: str, serving: Serving) -> Layout:
+    if serving.block_size is not None:
+        raise UsageError("--block-size: a dump has its block sizes; leave it out, or give the config.json")
+    flagged = any(each.lookahead for each in found.groups)
+    groups = dump.with_drafts(found.placed(), serving.looks_ahead or (flagged and serving.speculation is None))
+    layout = _layout(name, "a dump of its KVCacheConfig", Grouping(groups, found.block_bytes or 0), serving)
+    return layout if layout.blocks else evolve(layout, blocks=found.num_blocks)
+
+
+def _model(config: config_file.Config, serving: Serving) -> Layout:
+    limit = config.optional("max_position_embeddings")
+    notes: tuple[str, ...] = ()
+    if config.model_type == deepseek_v4.MODEL_TYPE:
+        found = deepseek_v4.grouping(config, serving)
+    else:
+        layers = layers_of(config, serving)
+        if serving.looks_ahead:
+            layers, notes = _with_draft_layers(layers, config, serving)
+        found = grouped(layers, hybrid_manager=not serving.disable_hybrid_kv_cache_manager)
+        found = evolve(found, groups=dump.with_drafts(found.groups, serving.looks_ahead))
+    return _layout(config.model_type, f"read from {config.path.name}", found, serving, limit, notes)
+
+
+def _with_draft_layers(
+    layers: list[Layer], config: config_file.Config, serving: Serving
+) -> tuple[list[Layer], tuple[str, ...]]:
+    """The layers, and those that the model's own draft head adds: full attention like its own."""
+    full = next((layer for layer in reversed(layers) if layer.kind is Kind.FULL), None)
+    own = config.optional("num_nextn_predict_layers") or config.optional("mtp_num_hidden_layers")
+    assert serving.speculation is not None
+    if "mtp" in serving.speculation.method and full is not None:
+        return [*layers, *[full] * (own or 1)], ()
+    return layers, (_OF_DRAFTS,)
+
+
+def _layout(
+    name: str,
+    source: str,
+    found: Grouping,
+    serving: Serving,
+    limit: int | None = None,
+    notes: tuple[str, ...] = (),
+) -> Layout:
+    has_states = any(placed.group.keeps_states for placed in found.groups)
+    serves = all(placed.group.attention.serves_hits for placed in found.groups)
+    block_bytes = found.block_bytes or None
+    blocks = serving.num_gpu_blocks_override
+    if blocks is None and serving.kv_cache_memory_bytes is not None:
+        if block_bytes is None:
+            raise UsageError(
+                "--kv-cache-memory-bytes: how many bytes a block takes is not known here: give "
+                "--num-gpu-blocks-override, as vLLM's log says it"
+            )
+        blocks = serving.kv_cache_memory_bytes // block_bytes
+        if blocks < 2:
+            raise UsageError(f"--kv-cache-memory-bytes: not enough for two blocks of {block_bytes} bytes")
+    caches = serving.caches(has_states) and serves
+    return Layout(name, source, found.groups, caches, block_bytes, blocks, serving.max_model_len or limit, notes)

@@ -1,0 +1,124 @@
+"""What a prompt costs the pool: what it holds, what passes through its hands, and what stays cached of it.
+
+From these follows how many prompts of a length are retained: computed one after the other, each can still be hit as far
+as it ever could. The numbers are guaranteed, and may be one short of what happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvgate.explain.chunks import chunk_ends
+from kvreference.admission import blocks_at_peak
+from kvreference.geometry import Group
+from kvreference.prefix_cache import PrefixCache, new_cache
+from kvreference.retention import Dense, Retention
+from kvreference.scheduler.room import blocks_to_run
+from kvreference.settings import Settings
+
+
+def blocks_held(settings: Settings, tokens: int) -> list[int]:
+    """Per group, the most blocks that a request of ``tokens`` tokens holds at once."""
+    return [blocks_at_peak(settings, group, tokens, 0) for group in settings.geometry.groups]
+
+
+def blocks_taken(settings: Settings, tokens: int) -> int:
+    """How many blocks a prompt of ``tokens`` tokens takes out of the free queue in all, over all groups."""
+    return sum(_taken(settings, group, tokens) for group in settings.geometry.groups)
+
+
+def _taken(settings: Settings, group: Group, tokens: int) -> int:
+    if group.attention.stops_at_block_ends:
+        return len(chunk_ends(settings, tokens)) + group.draft_states
+    return group.entries(tokens, tokens)
+
+
+def blocks_kept(settings: Settings, tokens: int) -> list[int]:
+    """Per group, how many blocks of a prompt of ``tokens`` tokens are cached."""
+    cache = new_cache(settings)
+    if not isinstance(cache, PrefixCache):
+        return [0] * len(settings.geometry.groups)
+    return [_kept(settings, group, cache.retention, tokens) for group in settings.geometry.groups]
+
+
+def _kept(settings: Settings, group: Group, retention: Retention, tokens: int) -> int:
+    if group.attention.stops_at_block_ends:
+        return sum(end % group.block_size_tokens == 0 for end in chunk_ends(settings, tokens))
+    full = tokens // group.block_size_tokens
+    if isinstance(retention, Dense):
+        return full
+    boundaries = retention if group.slides else Dense(settings.geometry)
+    return _union(group, boundaries.boundaries(0, tokens, tokens), full)
+
+
+def _union(group: Group, boundaries: Iterator[int], full: int) -> int:
+    """How many of the ``full`` blocks some hit at one of the boundaries reads; the boundaries ascend."""
+    count = seen = 0
+    for boundary in boundaries:
+        first, end = group.blocks_needed(boundary)
+        first, end = max(first, seen), min(end, full)
+        if first < end:
+            count += end - first
+            seen = end
+    return count
+
+
+def prefixes_retained(settings: Settings, tokens: int) -> int:
+    """How many prompts of ``tokens`` tokens, computed one after the other, can all be hit afterwards.
+
+    Where nothing is told apart in the free queue, whatever a prompt takes pushes out what was cached before. Where
+    scratch goes first, or what is worth keeping is pinned, only what stays cached does, once the rest found room.
+    """
+    free = settings.blocks - 1
+    groups = settings.geometry.groups
+    held = blocks_held(settings, tokens)
+    if not settings.caches or sum(held) > free:
+        return 0
+    if settings.scratch_first or settings.pin_drop_blocks_min is not None:
+        kept = blocks_kept(settings, tokens) if settings.pin_drop_blocks_min is None else _pinned(settings, tokens)
+        beside = sum(count for group, count in zip(groups, kept, strict=True) if not group.keeps_all)
+        return 1 + max(0, free - sum(held) - beside) // max(1, sum(kept))
+    left = free - sum(held) - sum(_left_behind(settings, group, tokens) for group in groups)
+    return 1 + max(0, left) // max(1, blocks_taken(settings, tokens))
+
+
+def _left_behind(settings: Settings, group: Group, tokens: int) -> int:
+    """How many blocks a window may give up between the last boundary that a replay hits and the end of the prompt."""
+    if not group.slides:
+        return 0
+    alignment = settings.geometry.alignment_tokens + settings.geometry.lookahead_tokens
+    return min(group.blocks_occupied(alignment + settings.chunk_tokens), group.entries(tokens, tokens))
+
+
+def _pinned(settings: Settings, tokens: int) -> list[int]:
+    """Per group, how many blocks of a prompt are pinned: at each long drop its anchor, and at the end all that is held.
+
+    A drop of a chunk is long enough if it has as many blocks as the settings ask for.
+    """
+    geometry = settings.geometry
+    kept = []
+    for group in geometry.groups:
+        last = min(blocks_at_peak(settings, group, tokens, 0), tokens // group.block_size_tokens)
+        if group.slides:
+            ends = [group.blocks_dead(end) for end in chunk_ends(settings, tokens)]
+            drops = [(before, after) for before, after in zip([0, *ends], ends, strict=False)]
+            anchors = (
+                geometry.anchor(group, after)
+                for before, after in drops
+                if after - before >= (settings.pin_drop_blocks_min or 1)
+            )
+            last += sum(end - first for first, end in anchors)
+        kept.append(last)
+    return kept
+
+
+def largest_request(settings: Settings) -> int:
+    """The longest a request may become and still be let in and run to its end in an empty pool; 0 if none may."""
+    low, high = 0, settings.tokens_max
+    while low < high:
+        middle = (low + high + 1) // 2
+        if blocks_to_run(settings, middle) <= settings.blocks - 1:
+            low = middle
+        else:
+            high = middle - 1
+    return low

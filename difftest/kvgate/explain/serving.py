@@ -1,0 +1,177 @@
+"""The serving flags, with vLLM's own names, and what they stand for where nothing is given.
+
+Only what decides about the prefix cache is here. Whatever else ``vllm serve`` is told does not change the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Any
+
+from attrs import Attribute, field, frozen
+from attrs.validators import and_, ge, instance_of, optional
+
+from kvgate.errors import UsageError
+from kvgate.explain.version import Span, Version, version_of
+from kvreference.mamba import StateMode
+from kvreference.retention import interval_of
+
+VERSION = "0.20.2"
+"""Whose behaviour is explained unless another is named."""
+RETENTION_VARIABLE = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
+DENSE = "none"
+"""What is written for a retention interval to have every block cached."""
+_LOOKING_AHEAD = ("eagle", "mtp", "dflash", "dspark", "extract_hidden_states")
+"""What the names of the methods contain whose draft layers read the cache, and so ask for a look-ahead block."""
+_NUMBER_MAX = 2**40
+_MASKS = Span("0.22.0")
+"""Since vllm-project/vllm#42258 blocks that no hit can read are left out of the cache."""
+RETAINS = Span("0.23.0")
+"""Since vllm-project/vllm#43447 there is a retention interval."""
+RETAINS_LEAST = Span("0.29.0")
+"""Since vllm-project/vllm#52216 the interval is 0 unless another is given."""
+CACHES_HYBRIDS = Span("0.27.0")
+"""From here on prefix caching is on by default for models with state-space layers too."""
+
+
+class Platform(str, Enum):
+    """Whose block sizes and groups there are."""
+
+    GPU = "gpu"
+    ASCEND = "ascend"
+
+
+_number = optional(and_(instance_of(int), ge(1)))
+
+
+@frozen
+class Speculation:
+    """``--speculative-config``, as far as the cache is concerned."""
+
+    method: str
+    drafts: int = field(default=1, validator=[instance_of(int), ge(1)])
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether draft layers read the cache: a hit must then match a block more than it serves."""
+        return any(word in self.method for word in _LOOKING_AHEAD)
+
+
+@frozen
+class Serving:
+    """What a server is started with.
+
+    Raises:
+        UsageError: a number that is none, or a version that is none.
+    """
+
+    platform: Platform = field(default=Platform.GPU, converter=Platform)
+    version: str = VERSION
+    """Of vLLM, or of vLLM-Ascend on that platform."""
+    block_size: int | None = field(default=None, validator=_number)
+    speculation: Speculation | None = None
+    retention: str | None = None
+    """The retention interval as it was written; None if nothing was."""
+    num_gpu_blocks_override: int | None = field(default=None, validator=_number)
+    kv_cache_memory_bytes: int | None = field(default=None, validator=_number)
+    max_model_len: int | None = field(default=None, validator=_number)
+    max_num_batched_tokens: int = field(default=8192, validator=[instance_of(int), ge(1)])
+    max_num_seqs: int = field(default=256, validator=[instance_of(int), ge(1)])
+    long_prefill_token_threshold: int = field(default=0, validator=[instance_of(int), ge(0)])
+    enable_prefix_caching: bool | None = None
+    """None: vLLM's default for the model."""
+    disable_hybrid_kv_cache_manager: bool = False
+    mamba_cache_mode: StateMode | None = None
+    tensor_parallel_size: int = field(default=1, validator=[instance_of(int), ge(1)])
+    dtype_bytes: int = 2
+    """How many bytes an element of the model has: two for bfloat16 and float16."""
+    kv_cache_dtype: str = "auto"
+    prefers_scratch: bool = False
+    """Whether scratch goes first in the free queue: the plug-in does so with a retention interval."""
+    pins: bool = False
+    """Whether the plug-in pins what leaves a window."""
+
+    @version.validator
+    def _is_version(self, _attribute: Attribute[str], version: str) -> None:
+        version_of(version)
+
+    @property
+    def release(self) -> Version:
+        """The version, to be compared."""
+        return version_of(self.version)
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether hits must match a look-ahead block."""
+        return self.speculation is not None and self.speculation.looks_ahead
+
+    @property
+    def drafts(self) -> int:
+        """How many tokens are drafted at most."""
+        return self.speculation.drafts if self.speculation else 0
+
+    @property
+    def cache_element_bytes(self) -> int:
+        """How many bytes an element of the cache has."""
+        return 1 if self.kv_cache_dtype.startswith("fp8") else self.dtype_bytes
+
+    @property
+    def chunk_tokens(self) -> int:
+        """The most tokens of one request that a step computes."""
+        limit = self.long_prefill_token_threshold
+        return min(self.max_num_batched_tokens, limit) if limit else self.max_num_batched_tokens
+
+    @property
+    def on_stock(self) -> bool:
+        """Whether the plug-in alone could retain anything."""
+        return self.release not in RETAINS
+
+    def caches(self, has_states: bool) -> bool:
+        """Whether prefix caching is on."""
+        if self.enable_prefix_caching is not None:
+            return self.enable_prefix_caching
+        return not has_states or self.release in CACHES_HYBRIDS
+
+    def interval_tokens(self, alignment_tokens: int, has_states: bool) -> int | None:
+        """The retention interval in effect; None where every block is cached.
+
+        Leaving out what no hit can read is an interval of one alignment.
+
+        Raises:
+            UsageError: what was written is no interval.
+        """
+        if self.retention is not None:
+            if self.retention.strip().lower() == DENSE:
+                return None
+            try:
+                return interval_of(self.retention)
+            except ValueError as error:
+                raise UsageError(f"--prefix-cache-retention-interval: {error}, and {DENSE} for none") from error
+        if self.release in RETAINS_LEAST:
+            # vllm-project/vllm#55760: dense again where states are kept and draft layers look ahead.
+            return None if has_states and self.looks_ahead else 0
+        return alignment_tokens if self.release in _MASKS else None
+
+
+def speculation_of(text: str | None, mtp: int | None = None) -> Speculation | None:
+    """What ``--speculative-config`` says, as vLLM takes it: a JSON object; or ``--mtp N`` for short.
+
+    Raises:
+        UsageError: it is no such object, or both are given.
+    """
+    if text is None:
+        return None if mtp is None else Speculation("mtp", mtp)
+    if mtp is not None:
+        raise UsageError("--mtp is short for --speculative-config: give one of them")
+    try:
+        document: Any = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--speculative-config is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise UsageError('--speculative-config must be an object, like {"method": "mtp", "num_speculative_tokens": 1}')
+    method = document.get("method", "eagle" if "model" in document else None)
+    drafts = document.get("num_speculative_tokens", 1)
+    if not isinstance(method, str) or type(drafts) is not int or not 1 <= drafts <= _NUMBER_MAX:
+        raise UsageError('--speculative-config needs a "method", and "num_speculative_tokens" of at least 1')
+    return Speculation(method, drafts)

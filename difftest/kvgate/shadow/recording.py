@@ -1,0 +1,218 @@
+"""Recordings: what a live block manager did, in a file that survives whoever writes it.
+
+A file begins with eight bytes that name the format and its version. Then come frames, each with its length, the CRC-32
+of its payload, and the payload: the header as JSON, then the calls of one step each, in msgpack. A frame is written with
+one call; whoever is killed leaves all frames but maybe the last. The first calls are a checkpoint, so that a file can be
+judged without those before it. Files are untrusted: every limit is checked before memory is spent, and nothing is
+unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from attrs import define, field, frozen
+
+from kvgate.errors import UsageError
+from kvgate.shadow.calls import ENCODER, STORED, Stored
+from kvgate.structure import DOCUMENT_ERRORS, explain, strict_converter
+from kvgate.trace import check_size
+from kvreference.settings import Settings
+
+MAGIC = b"KVGATER1"
+"""The format and its version."""
+SUFFIX = ".kvrec"
+FRAME_BYTES_MAX = 256 * 2**20
+HEADER_BYTES_MAX = 2**20
+FILE_BYTES_MAX = 16 * 2**30
+FRAMES_MAX = 50_000_000
+_FRAME = struct.Struct("<II")
+_CONVERTER = strict_converter()
+
+
+@frozen
+class Header:
+    """The first frame."""
+
+    settings: Settings
+    system: str
+    system_version: str
+    scheduler: str
+    """The name of the scheduler's class: whether its steps are asynchronous."""
+    segment: int
+    """Which part of an engine's recording this is, from 0."""
+    engine: str
+    """What all parts of one recording share."""
+
+
+class Writer:
+    """Appends frames to a new file.
+
+    Raises:
+        OSError: the disk is full, or anything else that a disk does. What was written before can be read.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        self.bytes = 0
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        try:
+            document = msgspec.json.encode(_CONVERTER.unstructure(header))
+            self._write(MAGIC + framed(document))
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, payload: bytes) -> None:
+        """Write the encoded calls of one step."""
+        self._write(framed(payload))
+
+    def _write(self, data: bytes) -> None:
+        done = 0
+        try:
+            while done < len(data):
+                done += os.write(self._file, data[done:])
+        except OSError:
+            # Half a frame helps nobody.
+            os.ftruncate(self._file, self.bytes)
+            raise
+        self.bytes += len(data)
+
+    def close(self) -> None:
+        """Nothing follows."""
+        os.close(self._file)
+
+
+def framed(payload: bytes) -> bytes:
+    """A payload as it stands in a file."""
+    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def encoded(records: Sequence[Stored]) -> bytes:
+    """The payload of one frame of calls."""
+    return ENCODER.encode(list(records))
+
+
+@define
+class Recording:
+    """A file that is read from its beginning."""
+
+    path: Path
+    header: Header
+    frames: int = 0
+    """How many frames of calls were read so far."""
+    ended: str = ""
+    """How the file ends, once it was read: empty where nothing is missing."""
+    _file: BinaryIO | None = field(default=None, repr=False)
+    _size: int = 0
+
+    def records(self) -> Iterator[Stored]:
+        """The calls, in order. A frame that is cut off at the end of the file is left out, and told in ``ended``.
+
+        Raises:
+            UsageError: a frame is corrupted, too long, or holds no calls; says which one, and where.
+        """
+        file = self._file
+        assert file is not None, "a recording is read once"
+        self._file, last = None, None
+        with file:
+            while (payload := self._next(file)) is not None:
+                try:
+                    records = STORED.decode(payload)
+                except (msgspec.DecodeError, RecursionError) as error:
+                    raise UsageError(f"{self.path}: record {self.frames}: {error}") from error
+                self.frames += 1
+                if self.frames > FRAMES_MAX:
+                    raise UsageError(f"{self.path}: more than {FRAMES_MAX} records")
+                yield from records
+                last = records[-1] if records else last
+        if not self.ended and type(last).__name__ != "End":
+            self.ended = "it was not closed: whoever wrote it ended first"
+
+    def _next(self, file: BinaryIO) -> bytes | None:
+        start = file.tell()
+        head = file.read(_FRAME.size)
+        if not head:
+            return None
+        if len(head) < _FRAME.size:
+            return self._cut(start)
+        length, crc = _FRAME.unpack(head)
+        if length > FRAME_BYTES_MAX:
+            raise UsageError(
+                f"{self.path}: record {self.frames}, at byte {start}: announces {length} bytes, at most "
+                f"{FRAME_BYTES_MAX} are read: the file is corrupted there"
+            )
+        if start + _FRAME.size + length > self._size:
+            return self._cut(start)
+        payload = file.read(length)
+        if len(payload) < length:
+            return self._cut(start)
+        if zlib.crc32(payload) != crc:
+            if file.tell() == self._size:
+                return self._cut(start)
+            raise UsageError(
+                f"{self.path}: record {self.frames}, at byte {start}: its checksum is wrong: the file is corrupted "
+                f"there; the {self.frames} records before it are sound"
+            )
+        return payload
+
+    def _cut(self, start: int) -> None:
+        self.ended = f"its last record is cut off, at byte {start}: all but that one were read"
+
+
+def is_recording(path: Path) -> bool:
+    """Whether ``path`` is a file that begins as a recording does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC))[:-1] == MAGIC[:-1]
+    except OSError:
+        return False
+
+
+def open_recording(path: Path) -> Recording:
+    """Open a recording, and read its header.
+
+    Raises:
+        UsageError: no such file, too large, or no recording of a version that is understood.
+    """
+    try:
+        size = path.stat().st_size
+        file = path.open("rb")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        return _opened(path, file, size)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _opened(path: Path, file: BinaryIO, size: int) -> Recording:
+    if size > FILE_BYTES_MAX:
+        raise UsageError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
+    magic = file.read(len(MAGIC))
+    if magic[:-1] != MAGIC[:-1]:
+        raise UsageError(f"{path}: no recording: it does not begin with {MAGIC[:-1].decode()}")
+    if magic != MAGIC:
+        raise UsageError(f"{path}: a recording of version {magic[-1:]!r}; this kvgate reads {MAGIC[-1:]!r}")
+    head = file.read(_FRAME.size)
+    if len(head) < _FRAME.size:
+        raise UsageError(f"{path}: cut off before its header")
+    length, crc = _FRAME.unpack(head)
+    if length > HEADER_BYTES_MAX:
+        raise UsageError(f"{path}: announces a header of {length} bytes, at most {HEADER_BYTES_MAX} are read")
+    document = file.read(length)
+    if len(document) < length or zlib.crc32(document) != crc:
+        raise UsageError(f"{path}: its header is cut off or corrupted")
+    try:
+        header: Header = _CONVERTER.structure(msgspec.json.decode(document), Header)
+    except (msgspec.DecodeError, *DOCUMENT_ERRORS) as error:
+        raise UsageError(f"{path}: header: {explain(error)}") from error
+    check_size(path, header.settings)
+    return Recording(path, header, file=file, size=size)

@@ -1,0 +1,103 @@
+"""Rotation: a recording as several files, of which the oldest go when there is too much.
+
+Each file begins with a checkpoint, so what is left can be judged. Where the disk is full, or does not answer as it
+should, writing ends until the next checkpoint; the engine never knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import evolve
+
+from kvgate.shadow.calls import Checkpoint, End, Stored
+from kvgate.shadow.recording import SUFFIX, Header, Writer, encoded
+
+SEGMENTS = 8
+"""Into how many files the allowed size is divided."""
+
+
+class Rotation:
+    """Writes one engine's recording into a folder, within a number of bytes."""
+
+    def __init__(self, folder: Path, header: Header, bytes_max: int, say: Callable[[str], None]) -> None:
+        self.folder = folder
+        self.header = header
+        self.bytes_max = bytes_max
+        self.say = say
+        self.written: list[Path] = []
+        self.bytes_written = 0
+        self.lost = 0
+        """Records that were not written."""
+        self._writer: Writer | None = None
+        self._sizes: dict[Path, int] = {}
+        self._segment = 0
+        self._was_told = False
+
+    def append(self, records: Sequence[Stored]) -> None:
+        """Write the calls of a step, if that is possible."""
+        for start, end in _parts(records):
+            self._append(records[start:end])
+
+    def _append(self, records: Sequence[Stored]) -> None:
+        if not records:
+            return
+        begins = isinstance(records[0], Checkpoint)
+        if begins and (self._writer is None or self._writer.bytes > self.bytes_max // SEGMENTS):
+            self._open()
+        writer = self._writer
+        if writer is None:
+            self.lost += len(records)
+            return
+        payload = encoded(records)
+        if writer.bytes + len(payload) > self.bytes_max:
+            self._give_up(f"a part would be larger than {self.bytes_max} bytes before its next checkpoint")
+            self.lost += len(records)
+            return
+        try:
+            writer.append(payload)
+            self.bytes_written += len(payload)
+        except OSError as error:
+            self._give_up(f"{writer.path}: {error.strerror}")
+            self.lost += len(records)
+        self._make_room()
+
+    def _open(self) -> None:
+        self.close()
+        path = self.folder / f"recording-{self.header.engine}-{self._segment:06d}{SUFFIX}"
+        try:
+            self._writer = Writer(path, evolve(self.header, segment=self._segment))
+        except OSError as error:
+            self._give_up(f"{path}: {error.strerror}")
+            return
+        self._was_told = False
+        self._segment += 1
+        self.written.append(path)
+
+    def _give_up(self, why: str) -> None:
+        self.close()
+        if not self._was_told:
+            self._was_told = True
+            self.say(f"nothing is recorded up to the next checkpoint: {why}")
+
+    def _make_room(self) -> None:
+        """Delete the oldest parts for as long as all together are too large."""
+        current = 0 if self._writer is None else self._writer.bytes
+        while self._sizes and current + sum(self._sizes.values()) > self.bytes_max:
+            oldest = next(iter(self._sizes))
+            del self._sizes[oldest]
+            oldest.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Nothing is written to the current part any more."""
+        if self._writer is not None:
+            self._sizes[self._writer.path] = self._writer.bytes
+            self._writer.close()
+            self._writer = None
+
+
+def _parts(records: Sequence[Stored]) -> list[tuple[int, int]]:
+    """Where frames begin and end: at every checkpoint a new one, for a file may begin there."""
+    starts = [0, *(index for index, record in enumerate(records) if index and isinstance(record, (Checkpoint, End)))]
+    return list(zip(starts, [*starts[1:], len(records)], strict=True))

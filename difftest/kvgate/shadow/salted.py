@@ -1,0 +1,170 @@
+"""Salting: what a recording says of tokens, without saying the tokens.
+
+Per grain of a request there is one digest, of the salt, of the digest before it, and of the grain's tokens and items.
+The salt is drawn once for a recording and stored nowhere. Digests are chained because one per token, or per grain,
+would be a cipher that keeps frequencies: here equal digests mean equal prefixes and nothing else. What remains visible
+is the shape: lengths, times, and who shares how long a prefix with whom.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+
+import msgspec
+from attrs import define, field
+
+from kvgate.shadow.calls import (
+    Allocated,
+    Appended,
+    Arrived,
+    Arriving,
+    Cached,
+    Checkpoint,
+    Freed,
+    Grew,
+    Media,
+    Raw,
+    Registered,
+    Reset,
+    Restart,
+    Stored,
+)
+
+DIGEST_BYTES = 16
+SALT_BYTES = 32
+TOKEN = "I"
+"""How token ids are passed: as array('I'), four bytes each."""
+
+
+def new_salt() -> bytes:
+    """A salt nobody knows."""
+    return secrets.token_bytes(SALT_BYTES)
+
+
+@define
+class _Request:
+    parent: bytes
+    """The digest of the last complete grain, or of what applies to all."""
+    media: list[Media]
+    tokens: int = 0
+    begun: list[int] = field(factory=list)
+    """The tokens behind the last complete grain."""
+    digests: list[bytes] = field(factory=list)
+    prompt_tokens: int = 0
+    reads_cache: bool = True
+
+
+class Salting:
+    """Turns what the engine tells into what may be stored. Remembers of requests the digests alone.
+
+    It follows which digest each block holds, as the engine says what it caches, so that a checkpoint can tell.
+    """
+
+    def __init__(self, grain_tokens: int, block_sizes_tokens: Sequence[int], salt: bytes | None = None) -> None:
+        self.grain_tokens = grain_tokens
+        self._grains = [size // grain_tokens for size in block_sizes_tokens]
+        self._key = salt or new_salt()
+        self._requests: dict[int, _Request] = {}
+        self._contents: dict[int, tuple[int, bytes]] = {}
+        self._known: dict[bytes, tuple[int, bytes]] = {}
+        """By what a block was known at the last checkpoint, its content."""
+
+    def salted(self, records: Sequence[Raw]) -> list[Stored]:
+        """The records as they may be stored."""
+        return list(self._each(records))
+
+    def _each(self, records: Sequence[Raw]) -> Iterator[Stored]:
+        for record in records:
+            if isinstance(record, Arriving):
+                yield self._arrived(record)
+            elif isinstance(record, Appended):
+                yield self._grew(record)
+            elif isinstance(record, Checkpoint):
+                yield self._checkpoint(record)
+            else:
+                self._follow(record)
+                yield record
+
+    def _arrived(self, record: Arriving) -> Arrived:
+        about = msgspec.json.encode([record.salt, record.lora])
+        request = _Request(
+            self._digest(b"", about), record.media, prompt_tokens=record.prompt_tokens, reads_cache=record.reads_cache
+        )
+        self._requests[record.number] = request
+        self._append(request, array(TOKEN, record.tokens))
+        return _as_arrival(record.number, request)
+
+    def _grew(self, record: Appended) -> Grew:
+        request = self._requests[record.number]
+        before = len(request.digests)
+        self._append(request, record.tokens)
+        return Grew(record.number, request.tokens, request.digests[before:])
+
+    def _append(self, request: _Request, tokens: Sequence[int]) -> None:
+        grain = self.grain_tokens
+        pending = [*request.begun, *tokens]
+        start_tokens = request.tokens - len(request.begun)
+        whole = len(pending) // grain * grain
+        for first in range(0, whole, grain):
+            piece = struct.pack(f"<{grain}q", *pending[first : first + grain])
+            items = _within(request.media, start_tokens + first, grain)
+            request.parent = self._digest(request.parent, piece + items)
+            request.digests.append(request.parent)
+        request.begun = pending[whole:]
+        request.tokens += len(tokens)
+
+    def _digest(self, parent: bytes, piece: bytes) -> bytes:
+        return blake2b(parent + piece, key=self._key, digest_size=DIGEST_BYTES).digest()
+
+    # Which block holds what
+
+    def _follow(self, record: Stored) -> None:
+        # What is forgotten need not be followed: at a checkpoint such a block is not known by anything.
+        if isinstance(record, (Allocated, Cached)):
+            self._register(record.number, record.registered)
+        elif isinstance(record, Freed) and record.is_over:
+            self._requests.pop(record.number, None)
+        elif isinstance(record, Reset) and record.succeeded:
+            self._contents.clear()
+        elif isinstance(record, Restart):
+            self._requests.clear()
+            self._contents.clear()
+
+    def _register(self, number: int, registered: Sequence[Registered]) -> None:
+        request = self._requests[number]
+        for run in registered:
+            grains = self._grains[run.group]
+            for position, block in enumerate(run.blocks, start=run.first):
+                if block:
+                    self._contents[block] = run.group, request.digests[(position + 1) * grains - 1]
+
+    def _checkpoint(self, record: Checkpoint) -> Checkpoint:
+        identities = {block: self._digest(b"identity", known) for block, known in record.identities.items()}
+        contents = {}
+        for block, known in identities.items():
+            content = self._contents.get(block) or self._known.get(known)
+            if content is not None:
+                contents[block] = content
+        self._contents = dict(contents)
+        self._known = {identities[block]: content for block, content in contents.items()}
+        arrivals = [_as_arrival(number, request) for number, request in self._requests.items()]
+        return msgspec.structs.replace(record, identities=identities, contents=contents, arrivals=arrivals)
+
+
+def _as_arrival(number: int, request: _Request) -> Arrived:
+    return Arrived(number, request.tokens, request.prompt_tokens, request.reads_cache, list(request.digests))
+
+
+def _within(media: Sequence[Media], start_tokens: int, length_tokens: int) -> bytes:
+    """What items reach into a grain, and where they start there."""
+    inside = [
+        (item.identifier, item.offset_tokens - start_tokens)
+        for item in media
+        if item.offset_tokens < start_tokens + length_tokens
+        and start_tokens < item.offset_tokens + item.length_tokens
+    ]
+    return msgspec.json.encode(inside) if inside else b""

@@ -1,0 +1,29 @@
+"""Who takes what is observed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kvgate.shadow.calls import Raw
+
+
+class DifferenceError(AssertionError):
+    """The engine did something else than the reference. Raised in the engine in the mode strict, and in no other."""
+
+
+class Sink(Protocol):
+    """Takes records, and never blocks."""
+
+    lost: int
+    """Records that were not taken since somebody looked last."""
+    is_immediate: bool
+    """Whether it wants each record at once, and not with all others of its step."""
+
+    def ready(self) -> bool:
+        """Whether records are taken now; if not, a checkpoint is needed once they are again."""
+        ...
+
+    def tell(self, records: Sequence[Raw]) -> None:
+        """Take records."""
+        ...

@@ -1,0 +1,1 @@
+"""Simulation of serving, request by request: what hits, what is evicted, what is computed again."""

@@ -1,0 +1,94 @@
+"""An arm: who serves a workload. All arms serve the same requests in the same order, and are told apart by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol, TypeAlias, cast
+
+from attrs import frozen
+
+from kvgate.errors import UsageError
+from kvgate.simulation.policy import Policy, Serving
+from kvgate.simulation.result import Result
+from kvgate.simulation.workload import Workload
+from kvreference.scheduler.room import blocks_to_run
+from kvreference.settings import Settings
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Told now and then how many of how many requests have ended."""
+
+
+@frozen
+class Setting:
+    """One simulation: who asks, who serves, what is kept. Equal settings have equal results."""
+
+    workload: Workload
+    serving: Serving
+    policy: Policy
+    seed: int = 0
+    """What decides which drafts hold."""
+
+    @property
+    def settings(self) -> Settings:
+        """What the block manager is built with."""
+        return self.policy.settings(self.serving, self.workload.lanes)
+
+    def check(self) -> None:
+        """Refuse what no arm can serve.
+
+        Raises:
+            UsageError: the policy does not fit the server, or a request does not fit into the context or the pool.
+        """
+        settings, tokens = self.settings, self.workload.tokens_longest
+        name = f"workload {self.workload.name!r}"
+        if tokens > settings.tokens_max:
+            raise UsageError(f"{name}: a request of {tokens:,} tokens, and the context is {settings.tokens_max:,}")
+        needed = blocks_to_run(settings, tokens - 1)
+        if needed > settings.blocks - 1:
+            raise UsageError(
+                f"{name}: a request needs up to {needed:,} blocks, and the pool has {settings.blocks - 1:,}"
+            )
+
+
+class Arm(Protocol):
+    """Who serves."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    def run(self, setting: Setting, progress: Progress | None = None) -> Result:
+        """Serve the whole workload.
+
+        Raises:
+            UsageError: this arm has nothing for the setting.
+            SystemUnavailableError: what it serves with is not installed.
+        """
+        ...
+
+
+ARMS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "reference": ("kvgate.simulation.reference:arm", "the reference's own scheduler and block manager"),
+        "ranges": ("kvgate.simulation.ranges.arm:arm", "the same in ranges of equal blocks: for prompts of millions"),
+        "infinite": ("kvgate.simulation.infinite:arm", "a cache that never evicts: what could hit at best"),
+        "stock": ("kvgate.adapters.simulation.real:stock", "vLLM 0.20.2's real scheduler, as published"),
+        "retention": ("kvgate.adapters.simulation.real:retention", "vLLM 0.20.2's real scheduler, with the plug-in"),
+    }
+)
+"""Per name, the factory of the arm (a function without arguments), and who serves."""
+
+
+def arm_of(name: str) -> Arm:
+    """The arm called ``name``; it is imported now.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in ARMS:
+        raise UsageError(f"no arm {name!r}: there are {', '.join(ARMS)}")
+    module, _, factory = ARMS[name][0].partition(":")
+    return cast(Arm, getattr(importlib.import_module(module), factory)())

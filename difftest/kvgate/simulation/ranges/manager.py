@@ -1,0 +1,219 @@
+"""The block manager in ranges: admission, allocation, caching and release, as ``kvreference.manager`` specifies them.
+
+What the integers are is asked of the reference's own functions: what a group needs, what is dead, what a request holds
+at its peak, when a block is due. What is left here is to do with ranges what is done there block by block.
+
+It serves requests that look up, compute and answer. It has no drafts, no transfers, no copies and no kept states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvgate.simulation.ranges.due import Dense, Sparse
+from kvgate.simulation.ranges.lines import Lines, Path
+from kvgate.simulation.ranges.lookup import longest_hit
+from kvgate.simulation.ranges.pool import Pool, Span
+from kvgate.simulation.ranges.rows import Row
+from kvgate.simulation.ranges.serving import Serving
+from kvgate.simulation.ranges.witness import Witness
+from kvreference.admission import blocks_to_come
+from kvreference.answers import Statistics
+from kvreference.operations import Run
+from kvreference.retention import replay_boundary
+from kvreference.settings import Settings
+
+
+class Table:
+    """One request's blocks in one group: those of its hit, and behind them a row of its own."""
+
+    __slots__ = ("dead", "end", "hit", "own", "own_first", "registered")
+
+    def __init__(self, hit: list[Span], hit_blocks: int, dead: int, own: Row) -> None:
+        self.hit = hit
+        self.own = own
+        self.own_first = hit_blocks
+        self.end = hit_blocks
+        """How many entries the table has."""
+        self.dead = dead
+        """How many of them were given up."""
+        self.registered = hit_blocks
+        """Up to where it was looked at what is cached."""
+
+    def spans(self, first: int, end: int) -> list[Span]:
+        """What stands in the entries ``[first, end)``, none of which was given up."""
+        spans = [
+            (row, max(first, start), min(end, stop)) for row, start, stop in self.hit if start < end and first < stop
+        ]
+        if end > self.own_first:
+            spans.append((self.own, max(first, self.own_first), end))
+        return spans
+
+
+class Request:
+    """One request. All counts are in tokens."""
+
+    __slots__ = ("computed", "hit", "number", "path", "preemptions", "quiet_tokens", "replay", "tables", "tokens")
+
+    def __init__(self, number: int, path: Path, prompt_tokens: int, replay: int) -> None:
+        self.number = number
+        self.path = path
+        """Its prompt and, since that is known here, all that it will be answered."""
+        self.tokens = prompt_tokens
+        """How many tokens it has so far."""
+        self.replay = replay
+        """The longest hit that a replay of it can have."""
+        self.computed = 0
+        self.hit = 0
+        """What it hit when it was let in last."""
+        self.tables: list[Table] = []
+        self.preemptions = 0
+        self.quiet_tokens = 0
+        """Up to how many computed tokens nothing happens to its blocks."""
+
+
+class Manager:
+    """The block manager, with the requests it serves; ``settings`` must be such that ranges can follow them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.geometry = settings.geometry
+        self.groups = settings.geometry.groups
+        self.pool = Pool(settings)
+        self.lines = Lines([Serving] * len(self.groups))
+        self.statistics = Statistics()
+        self.witness = Witness(settings)
+        interval = settings.retention_interval_tokens
+        self._due: list[Dense | Sparse] = [
+            Dense(group) if interval is None else Sparse(self.geometry, group, interval) for group in self.groups
+        ]
+
+    def arrive(self, number: int, prompt: Iterable[Run], answers: Run) -> Request:
+        """A request with that prompt, which will be answered ``answers``."""
+        path, prompt_tokens = self.lines.path(), 0
+        for run in prompt:
+            self.lines.extend(path, run)
+            prompt_tokens += run.length
+        self.lines.extend(path, answers)
+        return Request(number, path, prompt_tokens, replay_boundary(self.geometry, prompt_tokens))
+
+    # Allocation
+
+    def admit(self, request: Request, budget_tokens: int) -> tuple[int, int] | None:
+        """Let a waiting request in: its hit, and how many tokens are computed now; None if it is refused."""
+        settings, tokens = self.settings, request.tokens
+        hit_tokens, spans = longest_hit(self.geometry, request.path, tokens)
+        self.statistics = self.statistics.counted(tokens, hit_tokens, request.preemptions > 0)
+        held = [span for group in spans for span in group]
+        free = self.pool.count_free(held)
+        if settings.full_sequence_must_fit:
+            live = [sum(end - first for _, first, end in group) for group in spans]
+            needed = blocks_to_come(settings, tokens, hit_tokens, live)
+            if not self.pool.make_room(needed + free, held):
+                return None
+            free = self.pool.count_free(held)
+        chunk = min(tokens - hit_tokens, budget_tokens, settings.chunk_tokens)
+        tables = [
+            Table(hit, hit_tokens // group.block_size_tokens, group.blocks_unread(hit_tokens), Row(index, request.path))
+            for index, (group, hit) in enumerate(zip(self.groups, spans, strict=True))
+        ]
+        wanted = self._wanted(tables, hit_tokens + chunk)
+        if not self.pool.make_room(sum(wanted) + free, held):
+            return None
+        self.witness.judge(request.path, spans)
+        request.tables = tables
+        self.pool.hold(held)
+        self._fill(tables, wanted)
+        self._register(request, hit_tokens + chunk)
+        request.computed = hit_tokens + chunk
+        request.hit = hit_tokens
+        request.quiet_tokens = 0
+        return hit_tokens, chunk
+
+    def schedule(self, request: Request, budget_tokens: int) -> int | None:
+        """Allocate for the next tokens of a running request: how many are computed now; None if it is refused."""
+        computed = request.computed
+        pending = request.tokens - computed
+        limit = self.settings.tokens_max - 1 - computed
+        chunk = min(pending, budget_tokens, self.settings.chunk_tokens, limit)
+        self.release_dead(request)
+        wanted = self._wanted(request.tables, computed + chunk)
+        if not self.pool.make_room(sum(wanted), []):
+            return None
+        self._fill(request.tables, wanted)
+        self._register(request, computed + chunk)
+        request.computed += chunk
+        request.quiet_tokens = self._quiet(request)
+        return chunk
+
+    def _wanted(self, tables: list[Table], tokens: int) -> list[int]:
+        """Per group, how many blocks more it takes to have slots for ``tokens`` tokens."""
+        slots = min(tokens, self.settings.tokens_max)
+        return [
+            max(0, group.entries(tokens, slots) - table.end) for group, table in zip(self.groups, tables, strict=True)
+        ]
+
+    def _fill(self, tables: list[Table], wanted: list[int]) -> None:
+        for table, blocks in zip(tables, wanted, strict=True):
+            if blocks:
+                self.pool.take(blocks)
+                table.end += blocks
+
+    def _register(self, request: Request, tokens: int) -> None:
+        """Cache what the first ``tokens`` tokens make due."""
+        if not self.settings.caches:
+            return
+        for group, table, due in zip(self.groups, request.tables, self._due, strict=True):
+            ranges, table.registered = due.take(table.registered, tokens, request.replay)
+            for start, end in ranges:
+                # What was given up before it was due holds nothing.
+                first = max(start, table.dead)
+                if first >= end:
+                    continue
+                table.own.cache(first, end)
+                size = group.block_size_tokens
+                for line, begin, stop in request.path.segments(size, first, end):
+                    line.serving[table.own.group].register(begin, stop, table.own)
+
+    def _quiet(self, request: Request) -> int:
+        """Up to how many computed tokens no block is taken, given up or cached: where each group's blocks are as full.
+
+        A block more is dead only once the tokens computed before, one fewer, say so.
+        """
+        quiet = request.computed
+        until = min(table.end * group.block_size_tokens for group, table in zip(self.groups, request.tables)) - 1
+        until = min(until, request.computed + min(group.block_size_tokens for group in self.groups))
+        while quiet < until and self._nothing_dies(request, quiet):
+            quiet += 1
+        return quiet
+
+    def _nothing_dies(self, request: Request, computed: int) -> bool:
+        return all(
+            min(group.blocks_dead(computed), table.end) <= table.dead
+            for group, table in zip(self.groups, request.tables)
+        )
+
+    # Release
+
+    def release_dead(self, request: Request) -> None:
+        """Release the blocks that no token after those computed reads, the later ones first."""
+        for group, table in zip(self.groups, request.tables, strict=True):
+            dead = min(group.blocks_dead(request.computed), table.end)
+            if dead > table.dead:
+                first, end = self.geometry.anchor(group, dead)
+                anchor = table.spans(max(first, table.dead), end) if end > max(first, table.dead) else []
+                self.pool.slide(table.spans(table.dead, dead), anchor)
+                table.dead = dead
+
+    def release_all(self, request: Request) -> None:
+        """Release all blocks of a request that ends or is preempted, group by group, tail first."""
+        for table in request.tables:
+            if table.end > table.dead:
+                self.pool.end(table.spans(table.dead, table.end))
+        request.tables = []
+
+    def preempt(self, request: Request) -> None:
+        """A running request loses its blocks, and waits again with all its tokens."""
+        self.release_all(request)
+        request.computed = 0
+        request.preemptions += 1

@@ -1,0 +1,147 @@
+"""What a simulation tells: per request, as the server counts it, and over time. All of it is data.
+
+Two hit rates, because they differ: ``hit_rate`` adds up what every request hit when it was let in, each once;
+``server.hit_rate`` is what vLLM's own counters say, which count a request again at every step in which it is looked up
+and not let in. Requests of the warm-up are in neither.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+FORMAT = "kvgate-simulation"
+VERSION = 1
+
+
+@frozen
+class Served:
+    """One request that was served to its end. Counts are in tokens unless said otherwise."""
+
+    number: int
+    """In the order in which requests were sent, over all lanes."""
+    session: int
+    turn: int
+    counted: bool
+    """Not sent to warm up."""
+    prompt_tokens: int
+    answer_tokens: int
+    hit_tokens: int
+    """What it hit when it was let in the first time."""
+    computed_tokens: int
+    """All that was computed for it, prompt and answers, rejected drafts and what preemption threw away among them."""
+    copied_tokens: int = 0
+    """What was copied for hits that end inside blocks."""
+    preemptions: int = 0
+    look_ups: int = 1
+    """How often it was looked up: more than once if it was not let in at once, or lost its blocks."""
+
+
+@frozen
+class Counters:
+    """Prefix-cache counters as vLLM keeps them: requests that were preempted before are not among them."""
+
+    look_ups: int = 0
+    queries_tokens: int = 0
+    hits_tokens: int = 0
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits by queries, as a server tells it."""
+        return self.hits_tokens / self.queries_tokens if self.queries_tokens else 0.0
+
+    def since(self, before: Counters) -> Counters:
+        """What was counted since ``before``."""
+        return Counters(
+            self.look_ups - before.look_ups,
+            self.queries_tokens - before.queries_tokens,
+            self.hits_tokens - before.hits_tokens,
+        )
+
+
+@frozen
+class Usage:
+    """The pool at the end of one step. Few steps are kept, evenly spread."""
+
+    step: int
+    ended: int
+    """How many requests have ended."""
+    blocks_held: int
+    """Blocks that some request holds."""
+    running: int
+
+
+@frozen
+class Soundness:
+    """What a monitor that knows nothing of hashes found in the blocks that were read."""
+
+    reads: int = 0
+    """How many blocks were judged when a token's attention read them."""
+    hits: int = 0
+    """How many requests began behind a hit, each block of which was judged."""
+    unsound: str | None = None
+    """The first read that was not what the request's own tokens had written; None: all were."""
+    judged: bool = True
+    """Whether anybody judged at all."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether hit rates may be believed."""
+        return self.judged and self.unsound is None
+
+
+@frozen
+class Result:
+    """One simulation."""
+
+    arm: str
+    workload: str
+    model: str
+    policy: str
+    blocks: int
+    seed: int
+    served: tuple[Served, ...]
+    """In the order of ``number``."""
+    server: Counters
+    """Of the counted part: since the warm-up ended."""
+    soundness: Soundness
+    steps: int
+    evictions: int
+    """Cached blocks that were taken for something else, from the first request on."""
+    usage: tuple[Usage, ...] = ()
+    seconds: float = 0.0
+    """Process time of the simulation, building apart."""
+
+    @property
+    def counted(self) -> tuple[Served, ...]:
+        """The requests that were not sent to warm up."""
+        return tuple(each for each in self.served if each.counted)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The tokens of all counted prompts."""
+        return sum(each.prompt_tokens for each in self.counted)
+
+    @property
+    def hit_tokens(self) -> int:
+        """What counted requests hit, each when it was let in the first time."""
+        return sum(each.hit_tokens for each in self.counted)
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits by prompt tokens, each request once."""
+        return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @property
+    def computed_tokens(self) -> int:
+        """What was computed for counted requests."""
+        return sum(each.computed_tokens for each in self.counted)
+
+    @property
+    def copied_tokens(self) -> int:
+        """What was copied for counted requests."""
+        return sum(each.copied_tokens for each in self.counted)
+
+    @property
+    def preemptions(self) -> int:
+        """How often counted requests lost their blocks."""
+        return sum(each.preemptions for each in self.counted)

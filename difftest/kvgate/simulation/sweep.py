@@ -1,0 +1,117 @@
+"""Many simulations side by side, each in a process of its own; whoever interrupts keeps those that are done."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from attrs import frozen
+
+from kvgate.simulation.arm import Setting, arm_of
+from kvgate.simulation.result import Result
+
+POLL_SECONDS = 0.2
+TELL_PARTS = 200
+"""How often a simulation tells how far it is, from its beginning to its end."""
+
+
+@frozen
+class Job:
+    """One simulation that is to be run."""
+
+    arm: str
+    setting: Setting
+
+
+Tell: TypeAlias = Callable[[str], None]
+Take: TypeAlias = Callable[[int, Result], None]
+"""Called with the place of a job, and its result."""
+
+
+def run_all(jobs: Sequence[Job], processes: int, take: Take, tell: Tell = lambda _text: None) -> None:
+    """Run all ``jobs``, at most ``processes`` at a time; results are taken as they come.
+
+    Raises:
+        UsageError: a job's arm has nothing for its setting.
+        KeyboardInterrupt: somebody interrupted; what is done has been taken.
+    """
+    if processes <= 1 or len(jobs) <= 1:
+        for place, job in enumerate(jobs):
+            take(place, arm_of(job.arm).run(job.setting, _teller(tell, jobs, place)))
+        return
+    context = multiprocessing.get_context("spawn")
+    news: Any = context.SimpleQueue()
+    pool = ProcessPoolExecutor(min(processes, len(jobs)), context, initializer=_begin, initargs=(news,))
+    with _ended(pool):
+        futures = {pool.submit(_run, place, job): place for place, job in enumerate(jobs)}
+        _follow(futures, jobs, news, take, tell)
+
+
+@contextmanager
+def _ended(pool: ProcessPoolExecutor) -> Iterator[None]:
+    """Nothing goes on when this is left: what was not begun is cancelled, what runs is ended if something went wrong."""
+    try:
+        yield
+    except BaseException:
+        processes = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
+        raise
+    pool.shutdown()
+
+
+def _follow(futures: dict[Future[Result], int], jobs: Sequence[Job], news: Any, take: Take, tell: Tell) -> None:
+    waiting = set(futures)
+    done = 0
+    standing: dict[int, float] = {}
+    while waiting:
+        ready, waiting = wait(waiting, POLL_SECONDS, FIRST_COMPLETED)
+        while not news.empty():
+            place, part = news.get()
+            standing[place] = part
+        for future in ready:
+            take(futures[future], future.result())
+            standing.pop(futures[future], None)
+            done += 1
+        running = ", ".join(f"{_name(jobs[place])} {part:.0%}" for place, part in sorted(standing.items()))
+        tell(f"{done} of {len(jobs)} simulations done; {running or 'starting'}")
+
+
+def _name(job: Job) -> str:
+    return f"{job.arm} {job.setting.policy.name}"
+
+
+def _teller(tell: Tell, jobs: Sequence[Job], place: int) -> Callable[[int, int], None]:
+    name = _name(jobs[place])
+    return lambda ended, of: tell(f"{place} of {len(jobs)} simulations done; {name}: {ended:,} of {of:,} requests")
+
+
+# In a process of its own
+
+_NEWS: list[Any] = []
+
+
+def _begin(news: Any) -> None:
+    import signal
+
+    # Who is interrupted is the one who asked; it ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    _NEWS.append(news)
+
+
+def _run(place: int, job: Job) -> Result:
+    told = [0]
+
+    def progress(ended: int, of: int) -> None:
+        part = ended * TELL_PARTS // of
+        if part > told[0]:
+            told[0] = part
+            _NEWS[0].put((place, ended / of))
+
+    return arm_of(job.arm).run(job.setting, progress)
