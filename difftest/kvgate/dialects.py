@@ -199,7 +199,7 @@ def reference_for(system: System) -> type[Manager]:
     dialect = getattr(system, "dialect", None)
     own = Manager if dialect is None else DIALECTS[dialect]
     # Where a scheduler drives it, that asks for things in its own way too.
-    return scheduled(own, getattr(system, "decides", ()), getattr(system, "kept", {}))
+    return scheduled(own, system)
 
 
 def reference_named(system: str) -> type[Manager]:

@@ -26,6 +26,13 @@ NOT_TESTED: Mapping[Level, tuple[str, ...]] = {
         "Where steps are asynchronous, the work that a step costs; and of how much it computes, drafts, and who comes "
         "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
     ),
+    Level.PAIR: (
+        "Requests with adapters and multimodal items, pipeline and context parallelism; models that keep states.",
+        "Messages that never come: they leave blocks held on both nodes for good (finding 025).",
+        "The router and the connector are the gate's own: they do what a connector that reads from the decode node has "
+        "to do, and no product's is run.",
+        "Where steps are asynchronous, the work that a step costs.",
+    ),
 }
 """What a level leaves out, beside what all leave out."""
 _ALWAYS = (

@@ -18,6 +18,7 @@ from kvgate.runner import Bench
 from kvgate.systems import Loaded
 
 if TYPE_CHECKING:
+    from kvgate.disaggregation.trials import PairBench
     from kvgate.scheduling.trials import EngineBench
 
 ENGINE_OPERATIONS: Mapping[str, int] = {"precommit": 6_000, "quick": 20_000, "ci": 150_000, "deep": 2_000_000}
@@ -63,12 +64,16 @@ def prepare(
     chosen = (Level.BLOCKS, Level.SCHEDULER) if level is Level.BOTH else (level,)
     share = None if seconds is None else seconds / len(chosen)
     planned = plan(profile, models, seed=seed, seconds=share)
-    return tuple(
-        _on_blocks(system, planned, monitors_only)
-        if each is Level.BLOCKS
-        else _on_scheduler(system, _of_engines(planned, profile), monitors_only)
-        for each in chosen
-    )
+    if planned.minimise_seconds is not None:
+        planned = evolve(planned, minimise_seconds=planned.minimise_seconds / len(chosen))
+    return tuple(_prepared(each, system, planned, profile, monitors_only) for each in chosen)
+
+
+def _prepared(level: Level, system: Loaded, planned: Plan, profile: str, monitors_only: bool) -> Preparation:
+    if level is Level.BLOCKS:
+        return _on_blocks(system, planned, monitors_only)
+    on_engines = _on_pair if level is Level.PAIR else _on_scheduler
+    return on_engines(system, _of_engines(planned, profile), monitors_only)
 
 
 def _of_engines(planned: Plan, profile: str) -> Plan:
@@ -90,7 +95,26 @@ def _on_scheduler(system: Loaded, planned: Plan, monitors_only: bool) -> Prepara
     return Preparation(Level.SCHEDULER, EngineTrials(bench), planned, bench.detectors)
 
 
-def engine_bench(system: str, detectors: tuple[str, ...]) -> EngineBench:
+def _on_pair(system: Loaded, planned: Plan, monitors_only: bool) -> Preparation:
+    from kvgate.disaggregation.detectors import GATE, MONITORS
+    from kvgate.disaggregation.trials import PairTrials
+
+    bench = pair_bench(system.name, MONITORS if monitors_only else GATE)
+    return Preparation(Level.PAIR, PairTrials(bench), planned, bench.detectors)
+
+
+def pair_bench(system: str, detectors: tuple[str, ...]) -> PairBench:
+    """A bench for two nodes with a system that is loaded.
+
+    Raises:
+        UsageError: no scheduler comes with it.
+    """
+    from kvgate.disaggregation.trials import PairBench
+
+    return PairBench(engine_bench(system, detectors, Level.PAIR).subject, detectors)
+
+
+def engine_bench(system: str, detectors: tuple[str, ...], level: Level = Level.SCHEDULER) -> EngineBench:
     """A bench for the scheduler on a system that is loaded.
 
     Raises:
@@ -101,7 +125,7 @@ def engine_bench(system: str, detectors: tuple[str, ...]) -> EngineBench:
 
     if system not in SUBJECTS:
         raise UsageError(
-            f"no scheduler comes with the system {system!r}: --level scheduler is for {', '.join(SUBJECTS)}"
+            f"no scheduler comes with the system {system!r}: --level {level.value} is for {', '.join(SUBJECTS)}"
         )
     # The gate provokes failed loads, which vLLM's scheduler tells as errors.
     logging.getLogger("vllm.v1.core.sched.scheduler").setLevel(logging.CRITICAL)

@@ -17,10 +17,12 @@ class Profile:
 
     operations: int
     what_for: str
+    minimise_seconds: float | None = None
+    """How long the cases that show something are made smaller, all together; None for as long as it takes."""
 
 
 PROFILES: Mapping[str, Profile] = {
-    "precommit": Profile(15_000, "before a commit: half a minute, of both levels"),
+    "precommit": Profile(15_000, "before a commit: half a minute, of both levels", minimise_seconds=12),
     "quick": Profile(40_000, "the gate as a test run: under a minute"),
     "ci": Profile(1_500_000, "in front of a merge: some minutes"),
     "deep": Profile(20_000_000, "over night"),
@@ -39,4 +41,12 @@ def plan(
 ) -> Plan:
     """Every model with every generator preset, as much as the profile says."""
     lanes = tuple(Lane(model, preset) for model in models for preset in PRESETS)
-    return Plan(lanes, PROFILES[profile].operations, seed=seed, seconds=seconds, kinds_max=kinds_max)
+    chosen = PROFILES[profile]
+    return Plan(
+        lanes,
+        chosen.operations,
+        seed=seed,
+        seconds=seconds,
+        kinds_max=kinds_max,
+        minimise_seconds=chosen.minimise_seconds,
+    )

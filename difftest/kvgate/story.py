@@ -13,9 +13,11 @@ from pathlib import Path
 from kvgate.case import Case
 from kvgate.dialects import reference_named
 from kvgate.difference import Divergence
+from kvgate.disaggregation.case import PairCase
+from kvgate.disaggregation.words import done_to, whose, whose_block_manager
 from kvgate.reports.contrast import contrast
 from kvgate.reports.wording import consecutive, counted, printable, quoted, spans
-from kvgate.scheduling.words import describe_engine, describe_from_outside, describe_stage
+from kvgate.scheduling.words import describe_from_outside
 from kvgate.systems import is_built_in
 from kvgate.verdict import Found
 from kvreference.answers import (
@@ -70,6 +72,7 @@ _WITHOUT_OPERATION = {
     "line": "it is judged who is let in, left out or preempted",
     "scheduler": "the scheduler's books are compared with what was done",
     "ghost": "it is judged what the worker reads and writes",
+    "handover": "it is judged whether the prefill node holds what the decode node is to read",
 }
 """What is judged where no single operation is, by who judges."""
 _NOT_FOLLOWED = ("not legal here, so not performed", "the reference does not follow")
@@ -151,14 +154,14 @@ def _done_to_engine(found: Found, operations_max: int) -> Iterator[str]:
     engine = found.engine
     if engine is None:
         return
-    yield f"a scheduler: {describe_stage(engine.stage)}"
-    yield "what was done to it:"
+    yield whose(engine)
+    yield f"what was done to {'them' if isinstance(engine, PairCase) else 'it'}:"
     left_out = max(0, len(engine.operations) - operations_max)
     if left_out:
         yield f"  ... {counted(left_out, 'operation')} before these left out"
-    for index, operation in enumerate(engine.operations[left_out:], start=left_out):
-        yield f"  {index:4}  {printable(describe_engine(operation), LINE_CHARACTERS_MAX)}"
-    yield "what it asked of its block manager by that:"
+    for index, told in enumerate(done_to(engine)[left_out:], start=left_out):
+        yield f"  {index:4}  {printable(told, LINE_CHARACTERS_MAX)}"
+    yield whose_block_manager(engine)
 
 
 def _answered(case: Case, reference: type[Manager]) -> Iterator[tuple[Operation, Answer | None]]:
@@ -190,6 +193,8 @@ def _circumstances(found: Found, system: str, version: str) -> Iterator[str]:
     yield f"model {printable(case.model)}, preset {printable(case.preset)}, seed {case.seed}"
     yield f"system {printable(system)}, version {printable(version)}"
     seen = f"found by {printable(found.divergence.detector)}, seen {counted(found.times, 'time')}"
+    if found.out_of_time:
+        yield "the case may get smaller, there was no more time for it: --profile quick and the same --seed"
     yield seen if found.finding is None else f"{seen}, declared as {printable(found.finding)}"
 
 

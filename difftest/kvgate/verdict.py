@@ -24,6 +24,8 @@ class Found:
     """The reference's answers in words, where the case alone does not say them: it followed the system's choices."""
     again: str | None = None
     """How to see it again, where ``kvgate replay`` is not how."""
+    out_of_time: bool = False
+    """Whether there was no more time to make the case smaller."""
     engine: EngineCase | PairCase | None = None
     """At the scheduler's level, what was done to the engine, and at that of two nodes, what was done to both; ``case``
     is then what it asked of its block manager, or the node on which it was found."""

@@ -7,18 +7,21 @@ planted fault.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import cache
 
 import pytest
+from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.campaign import Campaign, Lane, Outcome, Plan, Progress
+from kvgate.campaign import Campaign, Lane, Outcome, Plan, Progress, Trial
 from kvgate.difference import Divergence
 from kvgate.lockstep import Lockstep
 from kvgate.models import MODELS
 from kvgate.runner import Bench, run
 from kvgate.system import Factory
+from kvgate.verdict import Found
 from kvreference.answers import Answer
 from kvreference.operations import Admit, Arrive, Evict, Finish, Operation
 from kvreference.settings import Settings
@@ -56,10 +59,19 @@ def campaign(
     seconds: float | None = None,
     kinds_max: int = 5,
     minimises: bool = True,
+    minimise_seconds: float | None = None,
     report: Callable[[Progress], None] = lambda _progress: None,
 ) -> Outcome:
     """A campaign over small lanes."""
-    plan = Plan(lanes, operations, seed=seed, seconds=seconds, kinds_max=kinds_max, minimises=minimises)
+    plan = Plan(
+        lanes,
+        operations,
+        seed=seed,
+        seconds=seconds,
+        kinds_max=kinds_max,
+        minimises=minimises,
+        minimise_seconds=minimise_seconds,
+    )
     return Campaign(Bench(system), plan).run(report)
 
 
@@ -148,6 +160,38 @@ def test_a_case_need_not_be_shortened() -> None:
     """For whoever only wants to know that there is something: it ends where it diverges all the same."""
     (found,) = campaign(HeadFirst, minimises=False).found
     assert len(found.case.operations) - 1 == found.divergence.step > 10
+
+
+def test_to_make_cases_smaller_may_be_bounded() -> None:
+    """Where there is no time, the case is as it was drawn, and it is said; with time enough it is as without a bound."""
+    (bare,) = campaign(HeadFirst, minimises=False).found
+    (none,) = campaign(HeadFirst, minimise_seconds=0.0).found
+    (ample,) = campaign(HeadFirst, minimise_seconds=600.0).found
+    assert (bare.case, True) == (none.case, none.out_of_time)
+    assert (found_head_first().found, False) == ((ample,), ample.out_of_time)
+
+
+def test_each_defect_leaves_time_for_the_next() -> None:
+    """A half of what is left, each time."""
+    asked = []
+
+    class Asks:
+        """Finds something new in every case, and takes all the time that it is given."""
+
+        def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
+            (found,) = campaign(HeadFirst, minimises=False).found
+            number = "x" * len(asked)
+            difference = evolve(found.divergence.difference, subject=f"free queue {number}")
+            return Trial(10, (evolve(found, divergence=evolve(found.divergence, difference=difference)),))
+
+        def smallest(self, found: Found, until: float) -> Found:
+            asked.append(until - time.monotonic())
+            time.sleep(max(0.0, until - time.monotonic()))
+            return found
+
+    outcome = Campaign(Asks(), Plan(LANES, 30, minimise_seconds=0.4)).run()
+    assert [True] * 3 == [found.out_of_time for found in outcome.found]
+    assert asked[0] > asked[1] > asked[2] > 0
 
 
 def test_enough_is_enough() -> None:

@@ -135,6 +135,14 @@ def test_an_unknown_release_is_refused(name: str) -> None:
         release_named(name)
 
 
+@pytest.mark.parametrize(("name", "also"), [("native@0.1", False), ("vllm-ascend@1", True)])
+def test_who_asks_for_a_vllm_is_told_of_no_other_system(name: str, also: bool) -> None:
+    """What it would not take is not offered; whoever names neither is told of all."""
+    with pytest.raises(UsageError) as error:
+        release_named(name)
+    assert also == ("ascend@0.20.2rc1" in str(error.value))
+
+
 def native() -> list[Release]:
     return [release for release in RELEASES.values() if release.system == "native"]
 

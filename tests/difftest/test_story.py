@@ -290,6 +290,14 @@ def test_a_page_is_named() -> None:
     assert r"step by step, in a browser: out/a\n.html" == lines[lines.index("to see it again:") + 2]
 
 
+def test_a_case_that_may_get_smaller_is_told_as_such() -> None:
+    """With what to do for it."""
+    lines = tell(evolve(FOUND, out_of_time=True), system="s", version="v").splitlines()
+    expected = "the case may get smaller, there was no more time for it: --profile quick and the same --seed"
+    assert expected == lines[-2]
+    assert expected not in tell(FOUND, system="s", version="v")
+
+
 def test_an_operation_that_the_reference_cannot_perform_is_told_as_such() -> None:
     """Where monitors judge alone, the system may stand where the reference does not."""
     found = evolve(FOUND, case=evolve(FOUND.case, operations=(Finish(0),)))

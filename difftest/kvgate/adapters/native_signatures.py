@@ -51,6 +51,11 @@ def _write(names: Sequence[str]) -> None:
         path = f"import sys; sys.path.insert(0, {str(fetch(release))!r}); {code}"
         told = subprocess.run([sys.executable, "-c", path], check=True, capture_output=True, text=True).stdout
         document[release.version] = json.loads(told.splitlines()[-1])
+    FILE.write_text(in_lines(document), encoding="utf-8")
+
+
+def in_lines(document: Mapping[str, Mapping[str, Sequence[str] | None]]) -> str:
+    """Pins by version as a JSON document, a line for each symbol, oldest version first."""
     ordered = sorted(document.items(), key=lambda item: tuple(map(int, item[0].split("."))))
     versions = (
         json.dumps(version)
@@ -59,7 +64,7 @@ def _write(names: Sequence[str]) -> None:
         + "\n}"
         for version, pins in ordered
     )
-    FILE.write_text("{\n" + ",\n".join(versions) + "\n}\n", encoding="utf-8")
+    return "{\n" + ",\n".join(versions) + "\n}\n"
 
 
 def seen() -> Mapping[str, tuple[str, ...] | None]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from kvgate.command import check, conform, corpus, explore, fetch, fuzz, mechanisms, mutants, prove, replay, simulate
 from kvgate.errors import SystemUnavailableError, UsageError
@@ -14,8 +15,21 @@ from kvgate.reports.wording import printable
 MESSAGE_CHARACTERS_MAX = 2000
 """How long the message may be that a command ends with."""
 
+
+class Commands(TyperGroup):
+    """Says what is wrong with an option, and nothing of how it was found: some releases of typer begin with that."""
+
+    def invoke(self, ctx: typer.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 app = typer.Typer(
     name="kvgate",
+    cls=Commands,
     help=(
         "Run a KV-cache block manager in lockstep with an executable specification.\n\n"
         "kvgate check drives vLLM's real block manager and the reference through the same operations, and says "

@@ -45,8 +45,9 @@ def check(
         Level | None,
         typer.Option(
             "--level",
-            help="What is run: the block manager alone, a scheduler that drives it, or one after the other. Default: "
-            "blocks; with --profile precommit both, where a scheduler comes with the system.",
+            help="What is run: the block manager alone, a scheduler that drives it, or one after the other; or a pair, "
+            "a scheduler on a prefill node and one on a decode node. Default: blocks; with --profile precommit both, "
+            "where a scheduler comes with the system.",
         ),
     ] = None,
     profile: Annotated[ProfileName, typer.Option("--profile", help="How much is run.")] = ProfileName.QUICK,
@@ -69,6 +70,8 @@ def check(
       kvgate check --model gemma-hybrid+eagle --profile ci
 
       kvgate check --level scheduler --model gpt-oss-hybrid+eagle
+
+      kvgate check --level pair --time-budget 60s
 
       kvgate check --preload my_patch.py --time-budget 60s
 
@@ -196,14 +199,21 @@ def _complain(message: str) -> None:
 
 
 def store(found: Found, verdict: Verdict, path: Path) -> None:
-    """Write the trace of what was found, of the block manager or of the engine."""
+    """Write the trace of what was found, of the block manager, of the engine, or of two of them."""
     from kvgate import trace
+    from kvgate.disaggregation import detectors as of_pairs
+    from kvgate.disaggregation.case import PairCase
+    from kvgate.disaggregation.stored import pair_trace_of, write_pair
     from kvgate.runner import DETECTORS
     from kvgate.scheduling import detectors, stored
 
     if found.engine is None:
         judges = tuple(each for each in verdict.detectors if each in DETECTORS)
         trace.write(trace.trace_of(found.case, found.divergence, verdict.system, verdict.version, judges), path)
+        return
+    if isinstance(found.engine, PairCase):
+        judges = tuple(each for each in verdict.detectors if each in of_pairs.GATE)
+        write_pair(pair_trace_of(found.engine, found.divergence, verdict.system, verdict.version, judges), path)
         return
     judges = tuple(each for each in verdict.detectors if each in detectors.GATE)
     stored.write_engine(

@@ -119,6 +119,8 @@ def fuzz(
     seconds = None if time_budget is None else parse_duration(time_budget)
     shard_seconds_max = parse_duration(shard_timeout, "--shard-timeout")
     folder = RunFolder(resume or out)
+    if level is Level.PAIR:
+        raise UsageError("two nodes are run in one process: kvgate check --level pair --time-budget 8h")
     if resume is None:
         plan = FuzzPlan(
             sut=sut,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A trace that kvgate wrote, of either level.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A trace that kvgate wrote, of any level.")],
     sut: Annotated[
         str | None, typer.Option("--sut", metavar="NAME", help="Another system under test than the trace names.")
     ] = None,
@@ -45,10 +45,13 @@ def replay(
 
       kvgate replay divergence-1.jsonl --html divergence-1.html --chrome divergence-1.json
     """
+    from kvgate.disaggregation.stored import is_pair_trace
     from kvgate.reports import formats
     from kvgate.scheduling.stored import is_engine_trace
 
-    if is_engine_trace(file):
+    if is_pair_trace(file):
+        verdict = _replay_pair(file, sut, preload or (), as_pytest)
+    elif is_engine_trace(file):
         verdict = _replay_engine(file, sut, preload or (), as_pytest)
     else:
         verdict = _replay_blocks(file, sut, preload or (), as_pytest)
@@ -168,6 +171,39 @@ def _replay_engine(file: Path, sut: str | None, preloads: Sequence[Path], as_pyt
         detectors=header.detectors,
         tallies=(Tally(header.model, f"scheduler/{header.preset}", 1, len(run.engine.lockstep.performed)),),
         found=tuple(found),
+        preloads=tuple(map(str, preloads)),
+    )
+
+
+def _replay_pair(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+    """Run the stored case of two nodes; or print it as a test, then there is no verdict."""
+    from kvgate.command.progress import progress_line
+    from kvgate.disaggregation.stored import read_pair
+    from kvgate.disaggregation.trials import found_in, run_case
+    from kvgate.levels import pair_bench
+    from kvgate.systems import load_system
+    from kvgate.verdict import Tally, Verdict
+
+    trace = read_pair(file)
+    header = trace.header
+    name = _named(file, sut, header.system)
+    if as_pytest:
+        from kvgate.regression_test import pair_regression_test
+
+        typer.echo(pair_regression_test(trace, name, preloads), nl=False)
+        return None
+    with progress_line() as line:
+        line.say(f"loading {name} …")
+        system = load_system(name, preloads, line.say)
+        run = run_case(pair_bench(name, header.detectors), trace.case)
+    return Verdict(
+        system=name,
+        version=system.version,
+        profile="replay",
+        seed=0,
+        detectors=header.detectors,
+        tallies=(Tally(header.model, f"pair/{header.preset}", 1, run.operations),),
+        found=tuple(found_in(run, trace.case, 0)),
         preloads=tuple(map(str, preloads)),
     )
 

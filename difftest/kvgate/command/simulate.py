@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 WORKLOAD = "repeat-rate"
 MODEL = "dsv4-flash-ascend-128"
 BLOCKS = 4000
+WIDTH_PIPED = 160
 
 
 def simulate(
@@ -175,4 +176,6 @@ def _publish(results: Sequence[Result], ended: str, output: TableFormat, plots: 
     if ended == "interrupted":
         typer.echo(f"interrupted: {len(results)} simulations were done", err=True)
     if results:
-        print_table(results, Console())
+        console = Console()
+        # A table that is piped is as wide as it is.
+        print_table(results, console if console.is_terminal else Console(width=WIDTH_PIPED))

@@ -35,7 +35,9 @@ def remains(nodes: tuple[NodeEngine, NodeEngine], handovers: Handovers) -> Itera
     prefill, decode = nodes
     for number in prefill.nodes.under_way():
         handover = handovers.open.get(number)
-        why = "nobody tells it that nobody reads them" if handover is None or not handover.lost else "the message is lost"
+        why = (
+            "nobody tells it that nobody reads them" if handover is None or not handover.lost else "the message is lost"
+        )
         got = f"request {number} holds {_held(prefill, number)} for the decode node, and {why}"
         yield Difference("KV-LEAK-01", "blocks held on the prefill node", "none", got)
     for there in decode.nodes.under_way():

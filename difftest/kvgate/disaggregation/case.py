@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.validators import ge, instance_of
 
 from kvgate.disaggregation.operations import Operation
@@ -24,6 +24,10 @@ class PairStage:
     """The most tokens that a step of the prefill node computes."""
     prefill: Stage = field(factory=_connected)
     decode: Stage = field(factory=_connected)
+
+    def of_prefill(self, settings: Settings) -> Settings:
+        """The prefill node's settings, where ``settings`` are those of the decode node."""
+        return evolve(settings, blocks=self.prefill_blocks, chunk_tokens=self.prefill_chunk_tokens)
 
 
 @frozen

@@ -32,8 +32,8 @@ def draw_pair_case(model: Model, preset: str, seed: str) -> PairCase:
     """The case that a seed stands for.
 
     What vLLM 0.20.2 is known not to serve is left out, and has cases of its own: requests that could never fit on
-    either node, messages that never come, reads that fail where there are several groups; asynchronous steps where blocks
-    are given up on the way, or drafts come from nowhere.
+    either node, messages that never come, reads that fail where there are several groups; asynchronous steps where
+    blocks are given up on the way, or drafts come from nowhere.
     """
     draw = Seeded(f"{seed}/{model.name}/{preset}/pair")
     generator = Generator(PRESETS[preset], model.geometry, model.features)
@@ -99,7 +99,7 @@ def fits(settings: Settings, stage: PairStage, ask: Ask) -> bool:
     """Whether a request could run to its end alone on either node: vLLM takes in others, and never gets on."""
     prompt = min(ask.prompt_tokens, settings.tokens_max - 1)
     answered = min(prompt + ask.answers_max, settings.tokens_max)
-    prefill = evolve(settings, blocks=stage.prefill_blocks, chunk_tokens=stage.prefill_chunk_tokens)
+    prefill = stage.of_prefill(settings)
     on_prefill = blocks_to_run(prefill, prompt) <= prefill.blocks - 1
     return on_prefill and blocks_to_run(settings, answered - 1) <= settings.blocks - 1
 

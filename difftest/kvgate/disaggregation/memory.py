@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
+from kvgate.monitors.ghost import Work
 from kvgate.monitors.slots import PhysicalSlots
 from kvgate.monitors.states import States
 from kvgate.scheduling.flight import WorkerMemory
-from kvgate.monitors.ghost import Work
 from kvreference.block_pool import NULL
 
 

@@ -1,4 +1,4 @@
-"""What can happen to two nodes, as values: clients come and give up, either node takes steps, messages arrive or do not.
+"""What can happen to two nodes, as values: clients come and give up, nodes take steps, messages arrive or do not.
 
 Requests are named as the prefill node numbers them. An operation that means nothing when its turn comes is left out,
 so every part of a list of operations is a legal one.

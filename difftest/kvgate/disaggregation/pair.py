@@ -1,9 +1,9 @@
 """Two nodes: a prefill node and a decode node, each with vLLM's scheduler, and a connector between them.
 
 Each node is an engine with everybody who judges one. Between them, a router sends a request first to the one and then
-to the other, and a connector moves blocks: what arrives in the decode node's slots is what the prefill node's slots hold
-when the read ends. Neither is anybody's product; both do what the handover says and no more, so whatever is found is
-the schedulers' doing, or that of whoever broke the handover.
+to the other, and a connector moves blocks: what arrives in the decode node's slots is what is in the prefill node's
+slots when the read ends. Neither is anybody's product; both do what the handover says and no more, so whatever is found
+is the schedulers' doing, or that of whoever broke the handover.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ class Pair:
     ) -> None:
         if settings.geometry.keeps_states:
             raise UsageError("no states are handed over between two nodes: give a model of attention alone")
-        sizes = {"blocks": stage.prefill_blocks, "chunk_tokens": stage.prefill_chunk_tokens}
-        self.prefill = NodeEngine(Node.PREFILL, evolve(settings, **sizes), stage.prefill, subject, with_reference)
+        self.prefill = NodeEngine(Node.PREFILL, stage.of_prefill(settings), stage.prefill, subject, with_reference)
         self.decode = NodeEngine(Node.DECODE, settings, stage.decode, subject, with_reference)
         self.handovers = Handovers()
         self.progress = ProgressAcross(self.prefill, self.decode, self.handovers)
@@ -197,7 +196,10 @@ class Pair:
             ask = self._asked.pop(handover.number)
             # There it has a number of its own: whoever comes first is not always prefilled first.
             there, found = self.decode.submit(
-                evolve(ask.arrival, request=0), answers_max=ask.answers_max, external_tokens=ask.prompt_tokens, loads=True
+                evolve(ask.arrival, request=0),
+                answers_max=ask.answers_max,
+                external_tokens=ask.prompt_tokens,
+                loads=True,
             )
             if there is not None:
                 self.handovers.arrived(handover, there)

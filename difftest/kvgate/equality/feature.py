@@ -108,9 +108,12 @@ def lacking(feature: Feature, told: Told, with_hits: Told) -> tuple[str, ...]:
     return tuple(name for name in feature.needs if not seen[name])
 
 
-def with_feature(feature: Feature, plain: Job, blocks_short: int) -> Job:
-    """The job without a cache, asked of an engine that has the feature."""
+def with_feature(feature: Feature, plain: Job, blocks_short: tuple[int, int]) -> Job:
+    """The job without a cache, asked of an engine that has the feature.
+
+    ``blocks_short`` are as many blocks as the longest request takes, without a draft model and with one.
+    """
     options = {**plain.options, "enable_prefix_caching": True, **feature.options}
     if feature.short_of_blocks:
-        options["num_gpu_blocks_override"] = blocks_short
+        options["num_gpu_blocks_override"] = blocks_short["speculative_config" in feature.options]
     return evolve(plain, name=feature.name, options=options, environment=dict(feature.environment))

@@ -69,7 +69,7 @@ class GroupDump:
 class Dump:
     """The document."""
 
-    format: Literal["kvgate-kv-cache-config"]  # noqa: A003
+    format: Literal["kvgate-kv-cache-config"]
     version: int
     groups: list[GroupDump]
     vllm: str | None = None

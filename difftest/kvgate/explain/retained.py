@@ -6,7 +6,7 @@ as it ever could. The numbers are guaranteed, and may be one short of what happe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from kvgate.explain.chunks import chunk_ends
 from kvreference.admission import blocks_at_peak
@@ -41,6 +41,11 @@ def blocks_kept(settings: Settings, tokens: int) -> list[int]:
     return [_kept(settings, group, cache.retention, tokens) for group in settings.geometry.groups]
 
 
+def blocks_protected(settings: Settings, tokens: int) -> list[int]:
+    """Per group, how many blocks of a prompt the policy means to keep: those that are pinned, or else all cached."""
+    return blocks_kept(settings, tokens) if settings.pin_drop_blocks_min is None else _pinned(settings, tokens)
+
+
 def _kept(settings: Settings, group: Group, retention: Retention, tokens: int) -> int:
     if group.attention.stops_at_block_ends:
         return sum(end % group.block_size_tokens == 0 for end in chunk_ends(settings, tokens))
@@ -48,15 +53,15 @@ def _kept(settings: Settings, group: Group, retention: Retention, tokens: int) -
     if isinstance(retention, Dense):
         return full
     boundaries = retention if group.slides else Dense(settings.geometry)
-    return _union(group, boundaries.boundaries(0, tokens, tokens), full)
+    admitted = boundaries.boundaries(0, tokens, tokens)
+    return _covered((group.blocks_needed(boundary) for boundary in admitted), full)
 
 
-def _union(group: Group, boundaries: Iterator[int], full: int) -> int:
-    """How many of the ``full`` blocks some hit at one of the boundaries reads; the boundaries ascend."""
+def _covered(ranges: Iterable[tuple[int, int]], full: int) -> int:
+    """How many of the first ``full`` blocks are in one of the half-open ranges; they ascend."""
     count = seen = 0
-    for boundary in boundaries:
-        first, end = group.blocks_needed(boundary)
-        first, end = max(first, seen), min(end, full)
+    for start, stop in ranges:
+        first, end = max(start, seen), min(stop, full)
         if first < end:
             count += end - first
             seen = end
@@ -75,7 +80,7 @@ def prefixes_retained(settings: Settings, tokens: int) -> int:
     if not settings.caches or sum(held) > free:
         return 0
     if settings.scratch_first or settings.pin_drop_blocks_min is not None:
-        kept = blocks_kept(settings, tokens) if settings.pin_drop_blocks_min is None else _pinned(settings, tokens)
+        kept = blocks_protected(settings, tokens)
         beside = sum(count for group, count in zip(groups, kept, strict=True) if not group.keeps_all)
         return 1 + max(0, free - sum(held) - beside) // max(1, sum(kept))
     left = free - sum(held) - sum(_left_behind(settings, group, tokens) for group in groups)
@@ -95,20 +100,15 @@ def _pinned(settings: Settings, tokens: int) -> list[int]:
 
     A drop of a chunk is long enough if it has as many blocks as the settings ask for.
     """
-    geometry = settings.geometry
+    geometry, least = settings.geometry, settings.pin_drop_blocks_min or 1
     kept = []
     for group in geometry.groups:
-        last = min(blocks_at_peak(settings, group, tokens, 0), tokens // group.block_size_tokens)
-        if group.slides:
-            ends = [group.blocks_dead(end) for end in chunk_ends(settings, tokens)]
-            drops = [(before, after) for before, after in zip([0, *ends], ends, strict=False)]
-            anchors = (
-                geometry.anchor(group, after)
-                for before, after in drops
-                if after - before >= (settings.pin_drop_blocks_min or 1)
-            )
-            last += sum(end - first for first, end in anchors)
-        kept.append(last)
+        full = tokens // group.block_size_tokens
+        # A window gives up blocks at the next allocation: what the last chunk leaves behind is held to the end.
+        ends = [group.blocks_dead(end) for end in chunk_ends(settings, tokens)[:-1]]
+        drops = zip([0, *ends], ends, strict=False) if group.slides else ()
+        anchors = [geometry.anchor(group, after) for before, after in drops if after - before >= least]
+        kept.append(_covered([*anchors, (ends[-1] if ends else 0, full)], full))
     return kept
 
 

@@ -67,7 +67,7 @@ class Serving:
     """
 
     platform: Platform = field(default=Platform.GPU, converter=Platform)
-    version: str = VERSION
+    version: str = field(default=VERSION)
     """Of vLLM, or of vLLM-Ascend on that platform."""
     block_size: int | None = field(default=None, validator=_number)
     speculation: Speculation | None = None

@@ -31,7 +31,7 @@ class State:
     recurrent_bytes: int
 
     @property
-    def bytes(self) -> int:  # noqa: A003
+    def bytes(self) -> int:
         """All of it."""
         return self.convolution_bytes + self.recurrent_bytes
 

@@ -20,6 +20,7 @@ from kvgate.level import Level
 from kvgate.levels import Preparation, prepare, together
 from kvgate.profiles import models_named
 from kvgate.runner import DETECTORS
+from kvgate.scheduling.case import EngineCase
 from kvgate.systems import Loaded, load_system
 from kvgate.verdict import Found
 
@@ -109,6 +110,7 @@ class Shards:
         from kvgate.scheduling.detectors import GATE
         from kvgate.scheduling.stored import engine_trace_of, write_engine
 
+        assert isinstance(found.engine, EngineCase), "two nodes are run by no shard"
         judges, system = self._judges(GATE), self.system
         stored = engine_trace_of(found.engine, found.divergence, system.name, system.version, judges)
         return _written(lambda path: write_engine(stored, path))

@@ -10,10 +10,10 @@ What a mutant breaks while a system is built stays broken in that system, so bui
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from attrs import field, frozen
@@ -115,6 +115,11 @@ class Mutant:
             return self.broken(original, *arguments, **named)
 
         return replacement
+
+
+def mutants_in(areas: Iterable[ModuleType]) -> tuple[Mutant, ...]:
+    """All mutants of these files, in their order."""
+    return tuple(mutant for area in areas for mutant in vars(area).values() if isinstance(mutant, Mutant))
 
 
 def locate(target: str) -> tuple[object, str]:

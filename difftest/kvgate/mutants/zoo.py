@@ -17,7 +17,7 @@ from kvgate.mutants import (
     sliding_window,
     work,
 )
-from kvgate.mutants.mutant import Mutant
+from kvgate.mutants.mutant import mutants_in
 
 _AREAS = (
     free_queue,
@@ -35,7 +35,5 @@ _AREAS = (
     work,
 )
 
-ZOO: tuple[Mutant, ...] = tuple(
-    mutant for area in _AREAS for mutant in vars(area).values() if isinstance(mutant, Mutant)
-)
+ZOO = mutants_in(_AREAS)
 """Every mutant; no two have the same name."""

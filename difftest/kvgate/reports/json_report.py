@@ -86,6 +86,7 @@ def _found(found: Found) -> dict[str, Any]:
         "got": _cut(difference.got),
         "times": found.times,
         "finding": found.finding,
+        "may_get_smaller": found.out_of_time,
     }
 
 

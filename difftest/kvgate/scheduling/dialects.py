@@ -16,6 +16,9 @@ from kvreference.operations import Admit, LookUp, Operation, Sample
 from kvreference.population import Request, Status
 from kvreference.settings import Settings
 
+PADDING = -1
+"""A draft that nobody proposed: it makes a request compute as many tokens as the others, and never holds."""
+
 
 class LookAheadAtOnce(Manager):
     """Whoever is let in gets look-ahead slots with its first tokens, but for a load."""
@@ -73,6 +76,28 @@ def _leaving(holdings: Holdings, count: int) -> Holdings:
     return leaving
 
 
+class PadsDrafts(Manager):
+    """Whoever is let in with one token to compute gets drafts beside it that nobody proposed, and that never hold."""
+
+    padded: Mapping[int, int] = {}
+    """By the number of an operation: how many; set by whoever follows a scheduler."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._count = 0
+
+    def apply(self, operation: Operation) -> Answer:
+        drafts = self.padded.get(self._count)
+        self._count += 1
+        if drafts is None or not isinstance(operation, Admit):
+            return super().apply(operation)
+        self.population[operation.request].drafts = [PADDING] * drafts
+        answer = super().apply(operation)
+        if not isinstance(answer, Granted):
+            self.population[operation.request].drafts = []
+        return answer
+
+
 class CountsAdmitted(Manager):
     """A look-up counts if its request is let in behind it."""
 
@@ -99,14 +124,17 @@ class CachesAnswers(Manager):
 SCHEDULED: Mapping[str, type[Manager]] = {
     "look-ahead-at-once": LookAheadAtOnce,
     "keeps-room": KeepsRoom,
+    "pads-drafts": PadsDrafts,
     "counts-admitted": CountsAdmitted,
     "caches-answers": CachesAnswers,
 }
 """By the name that the traits of a scheduler give."""
 
 
-def scheduled(base: type[Manager], decides: tuple[str, ...], kept: Mapping[int, int]) -> type[Manager]:
-    """The reference ``base`` as a scheduler asks it."""
+def scheduled(base: type[Manager], system: object) -> type[Manager]:
+    """The reference ``base`` as the scheduler of a system asks it, if one drives it and asks otherwise."""
+    decides: tuple[str, ...] = getattr(system, "decides", ())
     if not decides:
         return base
-    return type("Scheduled", (*map(SCHEDULED.__getitem__, decides), base), {"kept": kept})
+    told = {"kept": getattr(system, "kept", {}), "padded": getattr(system, "padded", {})}
+    return type("Scheduled", (*map(SCHEDULED.__getitem__, decides), base), told)

@@ -37,6 +37,7 @@ from kvgate.scheduling.batch import Batch
 from kvgate.scheduling.blame import is_ours
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.chunks import Chunks
+from kvgate.scheduling.dialects import PADDING
 from kvgate.scheduling.flight import WorkerMemory
 from kvgate.scheduling.line import Line
 from kvgate.scheduling.nodes import OtherNodes
@@ -44,8 +45,8 @@ from kvgate.scheduling.operations import Collect, GrammarReady, Lost, ResetCache
 from kvgate.scheduling.operations import Operation as SchedulerOperation
 from kvgate.scheduling.progress import ProgressMonitor
 from kvgate.scheduling.sent import Sent, spoilt_by
-from kvreference.answers import Answer, Done
-from kvreference.operations import Abort, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Transferred
+from kvreference.answers import Answer, Done, Granted
+from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Transferred
 from kvreference.population import Status
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
@@ -161,6 +162,9 @@ class Engine:
         population = self.followed.population
         if population.resolve(operation) != operation:
             self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", f"{operation}"))
+        padded = self.followed.padded_next()
+        if padded and isinstance(operation, Admit):
+            self.chunks.offered(operation.request, padded if isinstance(answered, Granted) else 0)
         self._judge("chunks", self.chunks.observe(operation, answered, population))
         self.followed.told(answered)
         divergence = self.lockstep.perform(operation)
@@ -349,7 +353,8 @@ class Engine:
         self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
         due = due_in(output, self.scheduler, population, sure=not self.stage.asynchronous)
         self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
-        self._judge("batch", self.batch.together(all_told_by(output, len(self.settings.geometry.groups)), self.interception.granted(due)))
+        told = all_told_by(output, len(self.settings.geometry.groups))
+        self._judge("batch", self.batch.together(told, self.interception.granted(due)))
         self._judge("batch", self.batch.remembered(list(population.alive)))
 
     def _is_over(self, number: int) -> bool:
@@ -372,13 +377,24 @@ class Engine:
         ready = [number for number in scheduled if number in population.alive and population[number].answers_next]
         for number, reply in zip(ready, cycle(replies), strict=False):
             request = population[number]
-            accepted = min(reply.accepted, request.drafts_in_flight)
+            accepted = 0 if PADDING in request.drafts else min(reply.accepted, request.drafts_in_flight)
             token = STOP if reply.ends else reply.token
             # Where steps are asynchronous, the scheduler counts on as many drafts as there can be.
             proposed = self.settings.drafts_max if self.stage.asynchronous else reply.drafts
             sampled[number] = [*request.drafts[:accepted], token]
-            self._follow(Sample(number, accepted, token, min(proposed, self.settings.drafts_max)), Done())
+            answered = Sample(number, accepted, token, min(proposed, self.settings.drafts_max))
+            if self.followed.scheduling.caches_answers and not self.stage.asynchronous:
+                self.interception.answers[number] = self._as_taken(answered, sampled[number])
+            else:
+                self._follow(answered, Done())
         return sampled
+
+    def _as_taken(self, answer: Sample, sampled: list[int]) -> Sample:
+        """An answer without what the scheduler will leave out behind the last token that the request may have."""
+        books = self._books(self.scheduler.requests[name_of(answer.request)])
+        tokens, _ = ends.due(books, sampled, STOP)
+        last = tokens - books.tokens - 1
+        return evolve(answer, accepted=last, token=sampled[last]) if last < answer.accepted else answer
 
     def _check_grammars(self, scheduled: Iterable[int]) -> None:
         """Nobody computes whose grammar is not there: its answer would follow nothing."""

@@ -6,6 +6,7 @@ the settings, the stage, where the run came from, and what it violates. Every fu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -14,7 +15,7 @@ from kvgate.difference import Divergence
 from kvgate.errors import UsageError
 from kvgate.scheduling.case import EngineCase, Stage
 from kvgate.scheduling.detectors import GATE
-from kvgate.scheduling.operations import OPERATIONS, Operation, Step, Submit
+from kvgate.scheduling.operations import OPERATIONS, Operation, Reply, Step, Submit
 from kvgate.trace import Violated
 from kvgate.trace_lines import TOKENS_MAX, TraceFormat, read_document, read_lines
 from kvreference.settings import Settings
@@ -107,7 +108,7 @@ def read_engine(path: Path) -> EngineTrace:
     """
     lines = read_lines(path)
     header = _FILES.read_header(path, lines[0])
-    _check_stage(path, header.stage)
+    check_stage(path, header.stage)
     operations: list[Operation] = []
     tokens = 0
     for number, text in enumerate(lines[1:], start=2):
@@ -117,12 +118,13 @@ def read_engine(path: Path) -> EngineTrace:
             if max(tokens, operation.answers_max, operation.external_tokens) > TOKENS_MAX:
                 raise UsageError(f"{path}: line {number}: more than {TOKENS_MAX} tokens in all prompts, or in answers")
         if isinstance(operation, Step):
-            _check_replies(path, number, operation)
+            check_replies(path, number, operation.replies)
         operations.append(operation)
     return EngineTrace(header, tuple(operations))
 
 
-def _check_stage(path: Path, stage: Stage) -> None:
+def check_stage(path: Path, stage: Stage) -> None:
+    """Refuse a stage that nobody should build a scheduler for."""
     if max(stage.running_max, stage.in_flight_max, stage.long_prefill_tokens or 0) > PLACES_MAX:
         raise UsageError(
             f"{path}: line 1: at most {PLACES_MAX} requests run, steps are in flight and tokens of one prompt are "
@@ -130,8 +132,9 @@ def _check_stage(path: Path, stage: Stage) -> None:
         )
 
 
-def _check_replies(path: Path, number: int, step: Step) -> None:
-    if len(step.replies) > REPLIES_MAX:
+def check_replies(path: Path, number: int, replies: Sequence[Reply]) -> None:
+    """Refuse replies that nobody should give."""
+    if len(replies) > REPLIES_MAX:
         raise UsageError(f"{path}: line {number}: more than {REPLIES_MAX} replies")
-    if max(max(reply.token, reply.accepted, reply.drafts) for reply in step.replies) > TOKEN_MAX:
+    if max(max(reply.token, reply.accepted, reply.drafts) for reply in replies) > TOKEN_MAX:
         raise UsageError(f"{path}: line {number}: a number above {TOKEN_MAX} in a reply")

@@ -87,7 +87,9 @@ class Judge:
             found = list(self._follow(record))
         except (ValueError, LookupError, AttributeError, AssertionError, TypeError) as error:
             # What cannot be followed is a difference too: the engine did what the reference cannot do there.
-            found = [(Difference("KV-SYS-02", _subject(record), "a legal call", f"{type(error).__name__}: {error}"), None)]
+            found = [
+                (Difference("KV-SYS-02", _subject(record), "a legal call", f"{type(error).__name__}: {error}"), None)
+            ]
             self._stop("behind a difference in the state")
         return [Finding(number, self._step, record, difference, declared) for difference, declared in found]
 
@@ -113,6 +115,8 @@ class Judge:
             self._stop(record.because)
             return ()
         if isinstance(record, calls.End):
+            return ()
+        if self.following is None and isinstance(record, (calls.Arrived, calls.Grew)):
             return ()
         if self.following is None:
             self.tally.unjudged[self._why_not] = self.tally.unjudged.get(self._why_not, 0) + 1
@@ -192,7 +196,11 @@ class Judge:
             theirs = _table(record.given)
             if ours != theirs:
                 statement = "KV-OP-24" if record.external_tokens else "KV-OP-05"
-                return Difference(statement, f"blocks given to request {record.number}", str(ours), str(theirs)), None, False
+                return (
+                    Difference(statement, f"blocks given to request {record.number}", str(ours), str(theirs)),
+                    None,
+                    False,
+                )
         return self._behind(following, record.number, record.registered, record.after, "KV-OP-05")
 
     def _cached(self, following: Following, record: calls.Cached) -> _Found:
@@ -222,9 +230,7 @@ class Judge:
             return Difference("KV-OP-11", "answer to Reset", str(ours), str(record.succeeded)), None, False
         if ours:
             self._unknown.clear()
-            following.cache.statistics = Statistics(
-                **{**_fields(following.cache.statistics), "reset": True}
-            )
+            following.cache.statistics = Statistics(**{**_fields(following.cache.statistics), "reset": True})
         return self._behind(following, -1, (), record.after, "KV-OP-11")
 
     def _shared(self, following: Following, record: calls.Shared) -> _Found:

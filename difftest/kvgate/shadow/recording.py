@@ -1,10 +1,10 @@
 """Recordings: what a live block manager did, in a file that survives whoever writes it.
 
-A file begins with eight bytes that name the format and its version. Then come frames, each with its length, the CRC-32
-of its payload, and the payload: the header as JSON, then the calls of one step each, in msgpack. A frame is written with
-one call; whoever is killed leaves all frames but maybe the last. The first calls are a checkpoint, so that a file can be
-judged without those before it. Files are untrusted: every limit is checked before memory is spent, and nothing is
-unpickled.
+A file begins with eight bytes that name the format and its version. Then come frames, each with its length, the
+CRC-32 of its payload, and the payload: the header as JSON, then the calls of one step each, in msgpack. A frame is
+written with one call; whoever is killed leaves all frames but maybe the last. The first calls are a checkpoint, so that
+a file can be judged without those before it. Files are untrusted: every limit is checked before memory is spent, and
+nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attrs import define, field, frozen
 from kvgate.errors import UsageError
 from kvgate.shadow.calls import ENCODER, STORED, Stored
 from kvgate.structure import DOCUMENT_ERRORS, explain, strict_converter
-from kvgate.trace import check_size
+from kvgate.trace_lines import BLOCKS_MAX, TOKENS_MAX
 from kvreference.settings import Settings
 
 MAGIC = b"KVGATER1"
@@ -141,7 +141,8 @@ class Recording:
         if not head:
             return None
         if len(head) < _FRAME.size:
-            return self._cut(start)
+            self._cut(start)
+            return None
         length, crc = _FRAME.unpack(head)
         if length > FRAME_BYTES_MAX:
             raise UsageError(
@@ -149,13 +150,16 @@ class Recording:
                 f"{FRAME_BYTES_MAX} are read: the file is corrupted there"
             )
         if start + _FRAME.size + length > self._size:
-            return self._cut(start)
+            self._cut(start)
+            return None
         payload = file.read(length)
         if len(payload) < length:
-            return self._cut(start)
+            self._cut(start)
+            return None
         if zlib.crc32(payload) != crc:
             if file.tell() == self._size:
-                return self._cut(start)
+                self._cut(start)
+            return None
             raise UsageError(
                 f"{self.path}: record {self.frames}, at byte {start}: its checksum is wrong: the file is corrupted "
                 f"there; the {self.frames} records before it are sound"
@@ -214,5 +218,11 @@ def _opened(path: Path, file: BinaryIO, size: int) -> Recording:
         header: Header = _CONVERTER.structure(msgspec.json.decode(document), Header)
     except (msgspec.DecodeError, *DOCUMENT_ERRORS) as error:
         raise UsageError(f"{path}: header: {explain(error)}") from error
-    check_size(path, header.settings)
+    _check_size(path, header.settings)
     return Recording(path, header, file=file, size=size)
+
+
+def _check_size(path: Path, settings: Settings) -> None:
+    largest = max(max(group.block_size_tokens, group.draft_states) for group in settings.geometry.groups)
+    if settings.blocks > BLOCKS_MAX or max(settings.tokens_max, settings.drafts_max, largest) > TOKENS_MAX:
+        raise UsageError(f"{path}: header: at most {BLOCKS_MAX} blocks, and numbers of {TOKENS_MAX} tokens, are judged")

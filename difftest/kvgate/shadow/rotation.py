@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attrs import evolve
 
-from kvgate.shadow.calls import Checkpoint, End, Stored
+from kvgate.shadow.calls import Arrived, Checkpoint, End, Restart, Step, Stored
 from kvgate.shadow.recording import SUFFIX, Header, Writer, encoded
 
 SEGMENTS = 8
@@ -28,6 +28,7 @@ class Rotation:
         self.say = say
         self.written: list[Path] = []
         self.bytes_written = 0
+        self.steps = 0
         self.lost = 0
         """Records that were not written."""
         self._writer: Writer | None = None
@@ -48,9 +49,11 @@ class Rotation:
             self._open()
         writer = self._writer
         if writer is None:
-            self.lost += len(records)
+            # Who is alive stands in the checkpoint that follows, too.
+            self.lost += sum(not isinstance(record, (Restart, Arrived)) for record in records)
             return
         payload = encoded(records)
+        self.steps += sum(isinstance(record, Step) for record in records)
         if writer.bytes + len(payload) > self.bytes_max:
             self._give_up(f"a part would be larger than {self.bytes_max} bytes before its next checkpoint")
             self.lost += len(records)

@@ -164,7 +164,6 @@ def _within(media: Sequence[Media], start_tokens: int, length_tokens: int) -> by
     inside = [
         (item.identifier, item.offset_tokens - start_tokens)
         for item in media
-        if item.offset_tokens < start_tokens + length_tokens
-        and start_tokens < item.offset_tokens + item.length_tokens
+        if item.offset_tokens < start_tokens + length_tokens and start_tokens < item.offset_tokens + item.length_tokens
     ]
     return msgspec.json.encode(inside) if inside else b""

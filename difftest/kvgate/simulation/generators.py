@@ -66,7 +66,8 @@ def repeat_rate(
         single(*turns),
         lanes,
         single(*(turn(prefix, 0, 1) for prefix in shared)) if warm else (),
-        f"{count} prompts of {input_tokens} tokens, {lanes} at once, {rate:.0%} of each shared; {answer_tokens} answered"
+        f"{count} prompts of {input_tokens} tokens, {lanes} at once, {rate:.0%} of each shared; {answer_tokens} "
+        + "answered"
         + ("; the shared prefix was sent before" if warm else "; the cache is empty at first"),
     )
 

@@ -53,7 +53,7 @@ def run_all(jobs: Sequence[Job], processes: int, take: Take, tell: Tell = lambda
 
 @contextmanager
 def _ended(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """Nothing goes on when this is left: what was not begun is cancelled, what runs is ended if something went wrong."""
+    """Nothing goes on when this is left: if something went wrong, what runs is ended and the rest not begun."""
     try:
         yield
     except BaseException:

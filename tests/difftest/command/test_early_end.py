@@ -177,6 +177,12 @@ def test_a_command_line_that_is_none_is_exit_code_2(arguments: tuple[str, ...], 
     assert "Usage: " in ended.err or "Error: " in ended.err
 
 
+def test_a_word_that_is_none_of_a_few_is_told_with_these(kvgate: Kvgate) -> None:
+    """And with nothing of how the command line is read."""
+    told = kvgate("check", "--format", "xml").err.splitlines()[-1]
+    assert told.endswith("Invalid value for '--format': 'xml' is not one of 'text', 'json', 'junit', 'github'.")
+
+
 @pytest.mark.parametrize("arguments", [(), ("check",), ("replay",), ("mutants",)], ids=str)
 def test_help_is_exit_code_0(arguments: tuple[str, ...], kvgate: Kvgate) -> None:
     """Of the command and of every subcommand."""

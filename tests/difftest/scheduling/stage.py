@@ -54,3 +54,13 @@ def found(settings: Settings, stage: Stage, operations: Iterable[Operation], **m
     """Who found what first in a run of vLLM's scheduler, what is declared apart; None if nobody found anything."""
     divergences = undeclared(Engine(settings, stage, **more), operations)
     return (divergences[0].detector, divergences[0].difference.statement) if divergences else None
+
+
+def keeps_rejected(original: Any, scheduler: Any, output: Any, answer: Any) -> Any:
+    """Drafts that were rejected count as computed."""
+    computed = {name: scheduler.requests[name].num_computed_tokens for name in output.num_scheduled_tokens}
+    replied = original(scheduler, output, answer)
+    for name, tokens in computed.items():
+        if name in scheduler.requests:
+            scheduler.requests[name].num_computed_tokens = tokens
+    return replied

@@ -20,7 +20,7 @@ from kvgate.scheduling.operations import Abort, Collect, Operation, Reply, Step,
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
-from .stage import HYBRID, found, full, run, serve, steps, undeclared
+from .stage import HYBRID, found, full, keeps_rejected, run, serve, steps, undeclared
 
 ASYNCHRONOUS = Stage(asynchronous=True)
 CONNECTED = Stage(asynchronous=True, connector=True)
@@ -111,16 +111,6 @@ def test_a_window_is_not_left_before_the_drafts_are_verified() -> None:
     operations: tuple[Operation, ...] = (serve(0, 60, 60), *DRAFTS)
     assert ("ghost", "KV-MEM-01") == found(SLIDING, ASYNCHRONOUS, operations)
     assert found(SLIDING, Stage(), operations) is None
-
-
-def keeps_rejected(original: Any, scheduler: Any, output: Any, answer: Any) -> Any:
-    """Drafts that were rejected count as computed."""
-    computed = {name: scheduler.requests[name].num_computed_tokens for name in output.num_scheduled_tokens}
-    replied = original(scheduler, output, answer)
-    for name, tokens in computed.items():
-        if name in scheduler.requests:
-            scheduler.requests[name].num_computed_tokens = tokens
-    return replied
 
 
 def schedules_twice(original: Any, scheduler: Any, output: Any) -> None:

@@ -27,7 +27,7 @@ from kvreference.operations import Abort, Arrive, Run
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
-from .stage import run, undeclared
+from .stage import keeps_rejected, run, undeclared
 
 AGREED = (
     "full",
@@ -174,15 +174,6 @@ def test_broken_it_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_drafts_that_were_rejected_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that lets them stand is found."""
-
-    def keeps(original: Any, scheduler: Any, output: Any, answer: Any) -> Any:
-        computed = {name: scheduler.requests[name].num_computed_tokens for name in output.num_scheduled_tokens}
-        replied = original(scheduler, output, answer)
-        for name, tokens in computed.items():
-            if name in scheduler.requests:
-                scheduler.requests[name].num_computed_tokens = tokens
-        return replied
-
     geometry = Geometry((Group("full", 16, lookahead=True),))
     settings = Settings(geometry, blocks=40, tokens_max=160, chunk_tokens=64, drafts_max=2)
     steps: tuple[Operation, ...] = (
@@ -190,7 +181,7 @@ def test_drafts_that_were_rejected_are_taken_back(monkeypatch: pytest.MonkeyPatc
         *(Step((Reply(accepted=step % 2, token=5000 + 10 * step, drafts=2),)) for step in range(8)),
     )
     assert [] == undeclared(Engine(settings, Stage(8)), steps)
-    found = run(broken(monkeypatch, "update_from_output", keeps, settings), steps)
+    found = run(broken(monkeypatch, "update_from_output", keeps_rejected, settings), steps)
     assert {"KV-SYS-02"} == {each.difference.statement for each in found}
 
 

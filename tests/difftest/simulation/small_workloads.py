@@ -88,7 +88,10 @@ def draw(rng: Random) -> Setting:
 
 
 def draw_for_vllm(rng: Random) -> Setting:
-    """A setting that vLLM's real scheduler serves, as published or with the plug-in."""
+    """A setting that vLLM's real scheduler serves, as published or with the plug-in.
+
+    The pool holds all lanes at once: what vLLM's admission gate does wrong (finding 002) then decides nothing.
+    """
     geometry = rng.choice(SERVED_BY_VLLM)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
     policies = ["dense"]
@@ -96,16 +99,17 @@ def draw_for_vllm(rng: Random) -> Setting:
         policies += ["masked+scratch", "retention=0+scratch", f"retention={interval}+scratch"]
         policies += [f"{policies[-1]}+pinned=2", "dense+pinned=2"]
     serving = Serving("drawn", geometry, 2, chunk_tokens=rng.choice([32, 64, 256]))
-    return _with_pool(rng, Drawn(rng, 6).workload(), serving, rng.choice(policies))
+    return _with_pool(rng, Drawn(rng, 6).workload(), serving, rng.choice(policies), all_lanes=True)
 
 
 def _slides(geometry: Geometry) -> bool:
     return any(group.slides for group in geometry.groups)
 
 
-def _with_pool(rng: Random, workload: Workload, serving: Serving, policy: str) -> Setting:
-    """The longest request just fits, or a little more does."""
+def _with_pool(rng: Random, workload: Workload, serving: Serving, policy: str, all_lanes: bool = False) -> Setting:
+    """The longest request just fits, once or on all lanes, or a little more does."""
     longest = workload.tokens_longest
     serving = evolve(serving, tokens_max=longest + rng.choice([1, 5, 50]), running_max=rng.choice([1, 2, 8]))
     needed = blocks_to_run(policy_of(policy).settings(serving, workload.lanes), longest) + 1
+    needed *= workload.lanes if all_lanes else 1
     return Setting(workload, evolve(serving, blocks=needed + rng.choice([0, 1, 3, 8, 20, 100])), policy_of(policy))

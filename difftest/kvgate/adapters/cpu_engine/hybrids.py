@@ -46,6 +46,8 @@ class Hybrid:
     window_tokens: int
     block_sizes_tokens: tuple[int, ...]
     """Of its KV-cache groups, in vLLM's order."""
+    blocks_short: tuple[int, int]
+    """Blocks for the longest request of the table of token equality, and few more: without a draft model, and with one."""
     norms_around: float = 1.0
     """What a norm's weight is drawn around: some add one to it themselves."""
     scales: Mapping[str, float] = MappingProxyType({})
@@ -76,6 +78,7 @@ GEMMA_3 = Hybrid(
     },
     window_tokens=32,
     block_sizes_tokens=(16, 16, 16),
+    blocks_short=(104, 104),
     scales=MappingProxyType({"embed": 0.1, "q_norm": 1.5, "k_norm": 1.5}),
     norms_around=0.0,
 )
@@ -107,6 +110,7 @@ GPT_OSS = Hybrid(
     },
     window_tokens=32,
     block_sizes_tokens=(16, 16),
+    blocks_short=(84, 140),
 )
 GEMMA_4 = Hybrid(
     "gemma-4",
@@ -132,6 +136,7 @@ GEMMA_4 = Hybrid(
     },
     window_tokens=32,
     block_sizes_tokens=(16, 64),
+    blocks_short=(42, 56),
 )
 HYBRIDS: Mapping[str, Hybrid] = MappingProxyType({each.name: each for each in (GEMMA_3, GPT_OSS, GEMMA_4)})
 """Every tiny model, by its name."""

@@ -17,6 +17,7 @@ from kvgate.adapters.scheduling.traits import SchedulerTraits
 from kvgate.adapters.stock import Stock
 from kvgate.adapters.words import event_of, ids_of, in_our_words
 from kvgate.scheduling.batch import All, Due
+from kvgate.scheduling.dialects import PADDING
 from kvgate.scheduling.nodes import OtherNodes
 from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Success
 from kvreference.operations import (
@@ -30,6 +31,7 @@ from kvreference.operations import (
     Preempt,
     ReleaseSkipped,
     Reset,
+    Sample,
     Schedule,
     TakeEvents,
     TakeStatistics,
@@ -73,6 +75,8 @@ class Followed(Stock):
         self._performed = 0
         self.kept: dict[int, int] = {}
         """By the number of an operation: how many blocks the scheduler wanted left free for others."""
+        self.padded: dict[int, int] = {}
+        """By the number of an operation: how many drafts stand beside the one token that it computes."""
 
     @property
     def decides(self) -> tuple[str, ...]:
@@ -86,6 +90,8 @@ class Followed(Stock):
             # What nobody but the gate asks for.
             return super().apply(operation)
         self.population.settle(operation, answer)
+        if isinstance(answer, Refused) and isinstance(operation, Admit):
+            self.population[operation.request].drafts = []
         return answer
 
     def told(self, answer: Answer) -> None:
@@ -96,6 +102,15 @@ class Followed(Stock):
         """The next operation must leave so many blocks free."""
         if blocks:
             self.kept[self._performed] = blocks
+
+    def pads(self, number: int, drafts: int) -> None:
+        """With the next operation so many drafts stand beside the one token that it computes for a request."""
+        self.padded[self._performed] = drafts
+        self.population[number].drafts = [PADDING] * drafts
+
+    def padded_next(self) -> int:
+        """How many drafts stand beside the one token that the next operation computes."""
+        return self.padded.get(self._performed, 0)
 
     def in_line(self, by_priority: bool) -> list[Request]:
         """Whoever waits, in the order in which the scheduler looks at them."""
@@ -144,6 +159,8 @@ class Interception:
         """What was answered when somebody asked what all that run share, in this step."""
         self.preempted: set[int] = set()
         """Who was preempted in this step."""
+        self.answers: dict[int, Sample] = {}
+        """What the model answered, and the scheduler has not taken yet, where it is told when that does."""
         self._looked_up: tuple[int, Hit] | None = None
         """A look-up that no admission has followed yet."""
         manager: Any = followed.manager
@@ -184,8 +201,16 @@ class Interception:
             self.tell(LookUp(number), hit)
 
     def flush(self) -> None:
-        """Whatever was asked so far is told."""
+        """Whatever was asked, and taken, so far is told."""
         self._settle_look_up()
+        for number in [*self.answers]:
+            self._settle_answer(number)
+
+    def _settle_answer(self, number: int) -> None:
+        """The scheduler takes the answer to a request, if there is one."""
+        answer = self.answers.pop(number, None)
+        if answer is not None:
+            self.tell(answer, Done())
 
     # The calls
 
@@ -243,6 +268,9 @@ class Interception:
             tokens = max(1, num_new_tokens)
             operation = Schedule(number, tokens) if runs else Admit(number, tokens, external, delay_cache_blocks)
             self._settle_look_up(operation)
+            pads = num_new_tokens - (request.num_tokens - start)
+            if self.followed.scheduling.pads_drafts and not (runs or delay_cache_blocks) and pads > 0:
+                self.followed.pads(number, pads)
             self.followed.keeps(others.get("reserved_blocks", 0))
             if granted is None:
                 # A gate refuses before anything is released, and the step after.
@@ -258,6 +286,7 @@ class Interception:
         def free(request: Request) -> None:
             number = number_of(request)
             self._settle_look_up()
+            self._settle_answer(number)
             operation = self._end_of(number, request)
             original(request)
             if request.is_finished():
@@ -265,6 +294,20 @@ class Interception:
             self._say(operation, Done())
 
         return free
+
+    def _pop_blocks_for_free(self, original: Any) -> Any:
+        def pop_blocks_for_free(request: Request) -> list[Any]:
+            # Its blocks are given up, though the pool gets them when the steps in flight are over.
+            number = number_of(request)
+            self._settle_look_up()
+            operation = self._end_of(number, request)
+            popped: list[Any] = original(request)
+            if request.is_finished():
+                self.followed.leave(number)
+            self._say(operation, Done())
+            return popped
+
+        return pop_blocks_for_free
 
     def _end_of(self, number: int, request: Request) -> Operation:
         """Why a request gives up its blocks."""
@@ -283,6 +326,7 @@ class Interception:
             self._settle_look_up()
             original(request, num_computed_tokens)
             number = number_of(request)
+            self._settle_answer(number)
             ours = self.followed.population.alive.get(number)
             if ours is not None and ours.status is Status.LOADING:
                 self._say(Transferred(number), Done())
@@ -291,9 +335,10 @@ class Interception:
 
     def _remove_skipped_blocks(self, original: Any) -> Any:
         def remove_skipped_blocks(request_id: str, *computed: int, **named: int) -> None:
-            self._settle_look_up()
-            original(request_id, *computed, **named)
             number = number_in(request_id)
+            self._settle_look_up()
+            self._settle_answer(number)
+            original(request_id, *computed, **named)
             ours = self.followed.population.alive.get(number)
             # Whoever is read by another node gives them up by ending.
             read = self.nodes.would_read(number, ended_well(self.followed.request(number)))
@@ -351,6 +396,7 @@ _INTERCEPTED = (
     "can_fit_full_sequence",
     "allocate_slots",
     "free",
+    "pop_blocks_for_free",
     "cache_blocks",
     "remove_skipped_blocks",
     "get_num_common_prefix_blocks",

@@ -31,7 +31,7 @@ class SchedulerTraits:
 
 _23: dict[str, Any] = {"decides": ("look-ahead-at-once", "keeps-room")}
 _27: dict[str, Any] = {
-    "decides": (*_23["decides"], "counts-admitted"),
+    "decides": (*_23["decides"], "counts-admitted", "pads-drafts"),
     "tells_preempted_later": True,
     "pads_drafts": True,
 }

@@ -39,10 +39,7 @@ class RequestBook:
             not request.skip_reading_prefix_cache,
             request.cache_salt,
             request.lora_request.name if request.lora_request else None,
-            [
-                Media(item.identifier, item.mm_position.offset, item.mm_position.length)
-                for item in request.mm_features
-            ],
+            [Media(item.identifier, item.mm_position.offset, item.mm_position.length) for item in request.mm_features],
         )
 
     def more_of(self, request: Any) -> Appended | None:
@@ -65,9 +62,7 @@ def checkpoint_of(scheduler: Any, book: RequestBook) -> Checkpoint:
     """All of the block manager's state. It takes time in proportion to the pool."""
     manager = scheduler.kv_cache_manager
     pool = manager.block_pool
-    several = [
-        list(blocks) for blocks in pool.cached_block_hash_to_block._cache.values() if isinstance(blocks, dict)
-    ]
+    several = [list(blocks) for blocks in pool.cached_block_hash_to_block._cache.values() if isinstance(blocks, dict)]
     return Checkpoint(
         [block.ref_cnt for block in pool.blocks],
         _free_queue(pool),
@@ -90,7 +85,8 @@ def _standing(manager: Any, name: str, number: int) -> Standing:
 def _free_queue(pool: Any) -> list[int]:
     queue = pool.free_block_queue
     follow, end = following(queue.fake_free_list_head), queue.fake_free_list_tail
-    block, found = follow(queue.fake_free_list_head), []
+    block: Any = follow(queue.fake_free_list_head)
+    found: list[int] = []
     while block is not None and block is not end and len(found) <= pool.num_gpu_blocks:
         found.append(block.block_id)
         block = follow(block)

@@ -6,7 +6,6 @@ what each of its steps sends to the worker, its counters from what it tells the 
 
 from __future__ import annotations
 
-
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -22,7 +21,6 @@ from kvgate.simulation.memory import BlockMemory, Work
 from kvgate.simulation.result import Counters, Result, Usage
 from kvreference.operations import Arrive
 from kvreference.scheduler.operations import Submit
-from kvreference.settings import Settings
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput

@@ -26,38 +26,24 @@ def _serve(number: int, prompt: int, **more: Any) -> Serve:
     return Serve(Arrive(number, tokens(number * _OTHER, prompt)), **more)
 
 
+def _both_loaded(settings: Settings, first: Serve, second: Serve) -> Engines:
+    """Two requests of which both loads end before either takes a step."""
+    loaded = Transferred(0), Transferred(1)
+    return Engines(settings, _CONNECTED, (first, second, *_steps(2), *loaded, *_steps(12)))
+
+
 def _remaining_prefill(pool_blocks: int) -> Engines:
     """Two loads that leave too little room for what either has still to compute."""
     settings = Settings(of(full()), pool_blocks, tokens_max=1024, chunk_tokens=256)
-    return Engines(
-        settings,
-        _CONNECTED,
-        (
-            _serve(0, 800, external_tokens=368, loads=True),
-            _serve(1, 592, external_tokens=368, loads=True),
-            *_steps(2),
-            Transferred(0),
-            Transferred(1),
-            *_steps(12),
-        ),
-    )
+    first = _serve(0, 800, external_tokens=368, loads=True)
+    return _both_loaded(settings, first, _serve(1, 592, external_tokens=368, loads=True))
 
 
 def _lookahead_block(pool_blocks: int) -> Engines:
     """Two loads that fill the pool to its last block, and a draft layer that needs one more for each."""
     settings = Settings(of(full(eagle=True)), pool_blocks, tokens_max=256, chunk_tokens=64, drafts_max=1)
-    return Engines(
-        settings,
-        _CONNECTED,
-        (
-            _serve(0, 64, external_tokens=64, loads=True, answers_max=2),
-            _serve(1, 48, external_tokens=48, loads=True, answers_max=2),
-            *_steps(2),
-            Transferred(0),
-            Transferred(1),
-            *_steps(12),
-        ),
-    )
+    first = _serve(0, 64, external_tokens=64, loads=True, answers_max=2)
+    return _both_loaded(settings, first, _serve(1, 48, external_tokens=48, loads=True, answers_max=2))
 
 
 def _parked() -> Engines:

@@ -9,13 +9,20 @@ from kvgate.corpus.bugs.groups import full, of, window
 from kvgate.corpus.scenario import Blocks, ended, tokens
 from kvgate.mutants.corpus import hits
 from kvgate.mutants.plugin import reachable
-from kvreference.operations import Arrive, LookUp
+from kvreference.operations import Arrive, LookUp, Operation
 from kvreference.settings import Settings
 
 _A = 0
 """The first token of the request that fills the cache."""
 _OTHER = 1_000_000
 """The first token of what differs from it."""
+
+
+def _the_same_again(prompt_tokens: int, chunk_tokens: int) -> tuple[Operation, ...]:
+    """A request ends, and another one with its prompt is looked up."""
+    prompt = tokens(_A, prompt_tokens)
+    return (*ended(0, prompt, chunk_tokens), Arrive(1, prompt), LookUp(1))
+
 
 _SPIRAL = Blocks(
     Settings(
@@ -63,11 +70,7 @@ _REPLAY = Blocks(
         retention_interval_tokens=0,
         scratch_first=True,
     ),
-    (
-        *ended(0, tokens(_A, 8 * 64 + 5), 64),
-        Arrive(1, tokens(_A, 8 * 64 + 5)),
-        LookUp(1),
-    ),
+    _the_same_again(8 * 64 + 5, 64),
 )
 
 _UNIQUE_TAIL = (
@@ -90,11 +93,7 @@ _ALL_FLAGGED = Blocks(
         # Its events are wrong in a way of their own.
         tells_events=False,
     ),
-    (
-        *ended(0, tokens(_A, 20000), 8192),
-        Arrive(1, tokens(_A, 20000)),
-        LookUp(1),
-    ),
+    _the_same_again(20000, 8192),
 )
 
 _UNITS = Blocks(
@@ -106,11 +105,7 @@ _UNITS = Blocks(
         retention_interval_tokens=128,
         scratch_first=True,
     ),
-    (
-        *ended(0, tokens(_A, 400), 96),
-        Arrive(1, tokens(_A, 400)),
-        LookUp(1),
-    ),
+    _the_same_again(400, 96),
 )
 
 _STATE_UNIT = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvgate.mutants.mutant import Mutant
+from kvgate.mutants.mutant import mutants_in
 from kvgate.mutants.plugin import (
     caching,
     compressed,
@@ -17,7 +17,5 @@ from kvgate.mutants.plugin import (
 
 _AREAS = (reachable, caching, free_queue, pinned_tier, partial_hits, dispatch, compressed, newer_keywords, installing)
 
-ZOO: tuple[Mutant, ...] = tuple(
-    mutant for area in _AREAS for mutant in vars(area).values() if isinstance(mutant, Mutant)
-)
+ZOO = mutants_in(_AREAS)
 """Every mutant of the plug-in; no two have the same name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvgate.mutants.mutant import Mutant
+from kvgate.mutants.mutant import mutants_in
 from kvgate.mutants.scheduler import (
     admission,
     answers,
@@ -33,7 +33,5 @@ _AREAS = (
     asynchronous,
 )
 
-ZOO: tuple[Mutant, ...] = tuple(
-    mutant for area in _AREAS for mutant in vars(area).values() if isinstance(mutant, Mutant)
-)
+ZOO = mutants_in(_AREAS)
 """Every mutant of the scheduler; no two have the same name."""

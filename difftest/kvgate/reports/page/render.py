@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from kvgate.difference import Divergence
+from kvgate.disaggregation.case import PairCase
+from kvgate.disaggregation.words import configured, done_to
 from kvgate.reports.contents import Contents
 from kvgate.reports.contrast import contrast
 from kvgate.reports.page.headlines import headline_of
@@ -30,7 +32,6 @@ from kvgate.reports.page.views import Views, answered
 from kvgate.reports.page.wait_graph import WIDTH, drawing
 from kvgate.reports.wording import printable
 from kvgate.scheduling.case import EngineCase
-from kvgate.scheduling.words import describe_engine, describe_stage
 from kvgate.story import describe, judged
 from kvgate.verdict import Found
 
@@ -96,11 +97,11 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
     )
 
 
-def _engine(case: EngineCase) -> dict[str, Any]:
-    """What was done to a scheduler, in words."""
+def _engine(case: EngineCase | PairCase) -> dict[str, Any]:
+    """What was done to a scheduler, or to two, in words."""
     left_out = max(0, len(case.operations) - OPERATIONS_MAX)
-    done = [printable(describe_engine(operation), 300) for operation in case.operations[left_out:]]
-    return {"stage": describe_stage(case.stage), "operations": done, "left_out": left_out}
+    done = [printable(told, 300) for told in done_to(case)[left_out:]]
+    return {"stage": configured(case), "operations": done, "left_out": left_out}
 
 
 def index_page(contents: Contents, links: Mapping[int, object], files: Sequence[str]) -> str:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from kvgate import trace as traces
 from kvgate.case import Case
+from kvgate.disaggregation.case import PairCase
+from kvgate.disaggregation.stored import is_pair_trace, read_pair
 from kvgate.reports.contents import contents_of
 from kvgate.reports.page.again import perform
 from kvgate.reports.page.pages import write_page
@@ -43,12 +45,14 @@ def draw(verdict: Verdict, file: Path, html: Path | None, chrome: Path | None) -
     write_page(perform(system, verdict.detectors, case), found, about, html=html, chrome=chrome)
 
 
-def stored_case(file: Path) -> Case | EngineCase:
-    """The case that a trace holds, of either level.
+def stored_case(file: Path) -> Case | EngineCase | PairCase:
+    """The case that a trace holds, of any level.
 
     Raises:
         UsageError: it is none.
     """
+    if is_pair_trace(file):
+        return read_pair(file).case
     if is_engine_trace(file):
         return read_engine(file).case
     trace = traces.read(file)

@@ -1,0 +1,79 @@
+"""From vLLM's KVCacheConfig to a dump that ``kvgate explain`` reads.
+
+It is told by attributes, not by classes, so that it takes the specs of other releases and of vLLM-Ascend as well.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kvgate.explain.dump import FORMAT, FORMAT_VERSION
+
+_KINDS = (
+    ("Mamba", "mamba"),
+    ("SlidingWindow", "sliding_window"),
+    ("ChunkedLocal", "chunked_local"),
+    ("Full", "full"),
+    ("MLA", "full"),
+)
+"""What the names of spec classes contain, the more special first."""
+
+
+def document_of(kv_cache_config: Any) -> dict[str, Any]:
+    """The dump of a ``vllm.v1.kv_cache_interface.KVCacheConfig``.
+
+    Raises:
+        ValueError: a group of a kind that the reference does not know.
+    """
+    import vllm
+
+    groups = list(kv_cache_config.kv_cache_groups)
+    size = sum(tensor.size for tensor in kv_cache_config.kv_cache_tensors)
+    blocks = kv_cache_config.num_blocks
+    return {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "vllm": vllm.__version__,
+        "num_blocks": blocks,
+        "block_bytes": size // blocks if size >= blocks > 0 else None,
+        "groups": [_group(group) for group in groups],
+    }
+
+
+def write(kv_cache_config: Any, path: str | Path) -> None:
+    """Write the dump of ``kv_cache_config`` to ``path``."""
+    Path(path).write_text(json.dumps(document_of(kv_cache_config), indent=1) + "\n", encoding="utf-8")
+
+
+def _group(group: Any) -> dict[str, Any]:
+    spec = group.kv_cache_spec
+    # One spec for each layer, where layers differ in size alone: all of them count as one of a kind.
+    inner = list(getattr(spec, "kv_cache_specs", {}).values())
+    one = inner[0] if inner else spec
+    kind = _kind(type(one).__name__)
+    found: dict[str, Any] = {
+        "kind": kind,
+        "block_size_tokens": one.block_size,
+        "layers": max(1, len(group.layer_names)),
+        "lookahead": bool(getattr(group, "is_eagle_group", False)),
+    }
+    ratios = [getattr(each, "compress_ratio", getattr(each, "tokens_per_state", 1)) or 1 for each in inner or [spec]]
+    if kind == "full" and max(ratios) > 1:
+        found["compress_ratio"] = max(ratios)
+    if kind == "sliding_window":
+        found["window_tokens"] = one.sliding_window
+    if kind == "chunked_local":
+        found["window_tokens"] = one.attention_chunk_size
+    if kind == "mamba":
+        found["states"] = one.mamba_cache_mode
+        found["draft_states"] = one.num_speculative_blocks
+    return found
+
+
+def _kind(name: str) -> str:
+    for part, kind in _KINDS:
+        if part in name:
+            return kind
+    raise ValueError(f"a group of {name}: kvgate knows full, sliding-window, chunked local and state-space layers")

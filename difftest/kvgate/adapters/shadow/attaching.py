@@ -1,0 +1,122 @@
+"""Attaching a shadow to the schedulers of a process, when they are built, and to nothing else."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from kvgate.adapters.shadow.log import note, warn
+from kvgate.shadow.switch import Mode, Switch, read
+
+SCHEDULER = "vllm.v1.core.sched.scheduler"
+_MARK = "_kvgate_shadow"
+
+
+def put_in_place() -> None:
+    """Read the switch, and wait for vLLM's scheduler to be imported: in most processes that never happens.
+
+    Raises:
+        UsageError: a variable has a value that it cannot have.
+    """
+    switch = read()
+    if switch is None:
+        return
+    from kvgate.adapters.shadow.counters import expose
+
+    expose(switch.dir)
+    if SCHEDULER in sys.modules:
+        watch_schedulers(sys.modules[SCHEDULER], switch)
+    else:
+        sys.meta_path.insert(0, _WhenImported(SCHEDULER, lambda module: watch_schedulers(module, switch)))
+
+
+class _WhenImported(importlib.abc.MetaPathFinder):
+    """Calls back when a module was imported, once."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._then = then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self._then(module)
+
+            loader.exec_module = exec_module
+        return spec
+
+
+def watch_schedulers(module: ModuleType, switch: Switch) -> None:
+    """Every scheduler that is built from now on has a shadow."""
+    scheduler: Any = vars(module)["Scheduler"]
+    original = scheduler.__init__
+    if hasattr(original, _MARK):
+        return
+
+    @functools.wraps(original)
+    def with_shadow(self: Any, *args: Any, **others: Any) -> None:
+        original(self, *args, **others)
+        attach(self, switch)
+
+    setattr(with_shadow, _MARK, True)
+    scheduler.__init__ = with_shadow
+
+
+def attach(scheduler: Any, switch: Switch) -> Any:
+    """Give one scheduler a shadow; None, and a line in the log, where that is not possible. Never raises."""
+    from kvgate.adapters.shadow.geometry import settings_of
+    from kvgate.adapters.shadow.observing import Observer
+    from kvgate.adapters.shadow.sinks import sink_for
+    from kvgate.shadow.sampling import Sampling
+
+    try:
+        settings = settings_of(scheduler)
+        sink = sink_for(switch, settings, type(scheduler).__name__)
+        observer = Observer(
+            scheduler,
+            sink,
+            lambda error: _end(switch, sink, error),
+            checkpoint_calls=switch.checkpoint_calls,
+            sampling=Sampling(switch.sample, switch.period_steps),
+        )
+    except Exception as error:
+        warn(f"is off for this engine, which goes on without it: {_in_words(error)}")
+        return None
+    atexit.register(_leave, observer, sink)
+    note(f"{switch.mode.value}: {sink.describe()}")
+    return observer
+
+
+def _leave(observer: Any, sink: Any) -> None:
+    try:
+        observer.end()
+        sink.close()
+    except Exception as error:
+        warn(f"ended with {_in_words(error)}")
+
+
+def _end(switch: Switch, sink: Any, error: BaseException) -> None:
+    """Something went wrong in the shadow itself: it is off, and the engine as it was."""
+    warn(f"ended, and the engine goes on without it: {sink.why_closed(error)}")
+    if switch.mode is not Mode.STRICT:
+        sink.close()
+
+
+def _in_words(error: BaseException) -> str:
+    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"

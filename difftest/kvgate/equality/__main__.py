@@ -1,0 +1,70 @@
+"""``python -m kvgate.equality``: fill the table of token equality with real engines on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+from kvgate.errors import SystemUnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from kvgate.equality.table import Cell
+
+
+def equality(
+    models: Annotated[list[str] | None, typer.Option("--model", metavar="NAME", help="Only this model.")] = None,
+    features: Annotated[list[str] | None, typer.Option("--feature", metavar="NAME", help="Only this feature.")] = None,
+    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+) -> None:
+    """Compare what engines answer with each feature of the cache with what they answer without a cache.
+
+    Tiny hybrid models with random weights, vLLM 0.20.2 on this machine's CPU, greedy; each engine in a process of its
+    own. Then faults are planted that serve blocks with other tokens in them: these must make a difference.
+
+    Exit 0 if all is equal and every planted fault is seen, 1 if something differs that should not, or a planted fault
+    does not, 4 if something was not shown.
+
+    Examples:
+
+      python -m kvgate.equality
+
+      python -m kvgate.equality --model gpt-oss --feature hits --feature "eagle, preemption"
+    """
+    from kvgate.command.progress import progress_line
+    from kvgate.equality.report import document, page
+    from kvgate.equality.running import engines
+    from kvgate.equality.table import chosen, fill
+
+    named, wanted = chosen(models or (), features or ())
+    cells: list[Cell] = []
+    interrupted = False
+    with progress_line() as line:
+        try:
+            line.say("importing vLLM …")
+            with engines() as started:
+                cells += fill(started, named, wanted, say=line.say)
+        except KeyboardInterrupt:
+            interrupted = True
+    typer.echo(json.dumps(document(cells), indent=1) if output is TableFormat.JSON else page(cells))
+    raise typer.Exit(INTERRUPTED if interrupted else _code(cells))
+
+
+def _code(cells: list[Cell]) -> int:
+    from kvgate.equality.table import State
+
+    wrong = {cell.state for cell in cells if not cell.is_as_it_should_be}
+    if wrong - {State.NOT_SHOWN, State.FAILED}:
+        return DIVERGENCE
+    return NOT_EXHAUSTIVE if wrong else AGREEMENT
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(equality)
+    except (UsageError, SystemUnavailableError) as error:
+        print(f"kvgate.equality: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UsageError) else 3)

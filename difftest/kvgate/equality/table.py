@@ -1,0 +1,150 @@
+"""The table of token equality: models by features, each cell with what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+
+from attrs import evolve, frozen
+
+from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, Hybrid
+from kvgate.equality.asks import rounds
+from kvgate.equality.feature import ANSWER_TOKENS, FEATURE, Feature, lacking, with_feature
+from kvgate.equality.job import Job, Told
+from kvgate.equality.running import Engines
+from kvgate.errors import UsageError
+
+TOLERANCE = 1e-4
+"""How much the log-probability of a first token may differ: sums of 32-bit numbers in another order stay far below."""
+MODEL_TOKENS_MAX = 832
+"""The longest request: the longest prompt, an answer, another turn and its answer."""
+PLANTED = ("last-token-ignored", "parent-ignored")
+"""Mutants that serve blocks with other tokens in them."""
+
+
+class State(str, Enum):
+    """What is said of one model with one feature."""
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    NOT_SHOWN = "not shown"
+    """Equal, and what the feature is about was not seen."""
+    NOT_THERE = "not there"
+    """The model has nothing for this feature."""
+    FAILED = "failed"
+    """The engine did not answer."""
+
+
+@frozen
+class Cell:
+    """One model with one feature, or with one fault planted."""
+
+    model: str
+    feature: str
+    state: State
+    why: str = ""
+    answers: int = 0
+    differ: int = 0
+    """Answers with another token, or another log-probability of the first."""
+    logprob_distance: float = 0.0
+    """The largest of the first tokens' log-probabilities."""
+    gap: float = 0.0
+    """By how much the chosen token was ahead of the next, where that was least, without a cache."""
+    told: Told | None = None
+
+    @property
+    def planted(self) -> bool:
+        """Whether a fault was planted, so that it should differ."""
+        return self.feature in PLANTED
+
+    @property
+    def is_as_it_should_be(self) -> bool:
+        """Equal, or unequal if a fault was planted."""
+        return self.state in ((State.DIFFERS,) if self.planted else (State.EQUAL, State.NOT_THERE))
+
+
+def plain_job(model: str) -> Job:
+    """An engine without prefix caching, with blocks for everybody."""
+    options = {"enable_prefix_caching": False, "max_model_len": MODEL_TOKENS_MAX}
+    return Job("without caching", model, rounds(), ANSWER_TOKENS, options)
+
+
+def fill(
+    engines: Engines,
+    models: Sequence[str],
+    features: Sequence[Feature],
+    planted: Sequence[str] = PLANTED,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Iterator[Cell]:
+    """The cells, one after the other; ``say`` is told what is running.
+
+    Raises:
+        SystemUnavailableError: the engines' process ended, or an engine without caching did not answer.
+    """
+    for model in models:
+        hybrid, plain = HYBRIDS[model], plain_job(model)
+        say(f"{model}: without caching")
+        expected = engines.tell(plain)
+        with_hits: Told | None = None
+        for feature in features:
+            say(f"{model}: {feature.name}")
+            if feature.larger_blocks and not hybrid.has_larger_blocks:
+                yield Cell(model, feature.name, State.NOT_THERE, "blocks of one size")
+                continue
+            told = engines.tell(with_feature(feature, plain, hybrid.blocks_short))
+            with_hits = with_hits or _with_hits(engines, feature, told, plain, hybrid)
+            yield judged(model, feature.name, expected, told, lacking(feature, told, with_hits))
+        for name in planted:
+            say(f"{model}: planted {name}")
+            broken = evolve(with_feature(FEATURE["hits"], plain, hybrid.blocks_short), name=name, mutants=(name,))
+            yield judged(model, name, expected, engines.tell(broken))
+
+
+def _with_hits(engines: Engines, feature: Feature, told: Told, plain: Job, hybrid: Hybrid) -> Told:
+    """What the engine with prefix caching alone says, to which the others are compared."""
+    hits = FEATURE["hits"]
+    return told if feature is hits else engines.tell(with_feature(hits, plain, hybrid.blocks_short))
+
+
+def judged(model: str, feature: str, expected: Told, told: Told, unseen: Sequence[str] = ()) -> Cell:
+    """The cell for what two engines said of the same asks."""
+    error = expected.error or told.error
+    if error is not None or len(expected.answers) != len(told.answers):
+        return Cell(model, feature, State.FAILED, error or "not all asks were answered", told=told)
+    pairs = list(zip(expected.answers, told.answers, strict=True))
+    distances = [abs(plain.first_logprob - other.first_logprob) for plain, other in pairs]
+    unlike = [
+        plain.tokens != other.tokens or distance > TOLERANCE
+        for (plain, other), distance in zip(pairs, distances, strict=True)
+    ]
+    state = State.DIFFERS if any(unlike) else State.NOT_SHOWN if unseen else State.EQUAL
+    return Cell(
+        model,
+        feature,
+        state,
+        why="" if state is not State.NOT_SHOWN else f"not seen: {', '.join(unseen)}",
+        answers=len(pairs),
+        differ=sum(unlike),
+        logprob_distance=max(distances),
+        gap=min(plain.gap for plain, _ in pairs),
+        told=told,
+    )
+
+
+def chosen(models: Sequence[str], features: Sequence[str]) -> tuple[tuple[str, ...], tuple[Feature, ...]]:
+    """Those that are named, or all.
+
+    Raises:
+        UsageError: one is not there.
+    """
+    return (
+        tuple(HYBRIDS[name].name for name in _known(models, HYBRIDS, "model")) or tuple(HYBRIDS),
+        tuple(FEATURE[name] for name in _known(features, FEATURE, "feature")) or tuple(FEATURE.values()),
+    )
+
+
+def _known(names: Sequence[str], there: Mapping[str, object], word: str) -> Sequence[str]:
+    for name in names:
+        if name not in there:
+            raise UsageError(f"no {word} is called {name!r}; there are {', '.join(there)}")
+    return names

@@ -1,0 +1,142 @@
+"""The figures that an explanation is made of, all by the reference's own formulas."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from kvgate.explain.alignment import derivation, dominant
+from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
+from kvgate.explain.cause import Case
+from kvgate.explain.policies import policies
+from kvgate.explain.retained import blocks_held, blocks_protected, blocks_taken, largest_request, prefixes_retained
+from kvgate.explain.rules.geometry import without_look_ahead
+from kvreference.scheduler.room import blocks_to_run
+
+CURVE_POINTS = 160
+"""At how many prompt lengths the curve of best hits is drawn."""
+_CURVE_BOUNDARIES = 8
+"""How many alignments the curve spans."""
+_CURVE_TOKENS_MIN = 2048
+
+
+@frozen
+class GroupFigures:
+    """One group, as it is told."""
+
+    kind: str
+    label: str
+    layers: int
+    block_tokens: int
+    block_slots: int
+    window_tokens: int | None
+    lookahead: bool
+    blocks_held: int
+    """How many blocks a request of the length in question holds at most."""
+
+
+@frozen
+class PolicyFigures:
+    """What a policy keeps of a prompt."""
+
+    name: str
+    flags: str
+    blocks_kept: int
+    prefixes_retained: int | None
+    """How many prompts of the length in question the pool retains; None if the pool is not known."""
+
+
+@frozen
+class Point:
+    """How much of a prompt that is sent again can hit."""
+
+    tokens: int
+    hit: int
+
+
+@frozen
+class Figures:
+    """All of them."""
+
+    groups: tuple[GroupFigures, ...]
+    alignment_tokens: int
+    derivation: str
+    dominant: int
+    """The index of the group that decides the alignment."""
+    shortest_prompt: int
+    """The length from which on a prompt that is sent again can hit at all."""
+    shortest_prompt_without_drafts: int
+    lookahead_tokens: int
+    tokens: int
+    """The length in question: of a prompt that is told, or as long as one may be."""
+    blocks_held: int
+    blocks_taken: int
+    blocks_to_run: int
+    """With drafts and look-ahead."""
+    blocks: int | None
+    largest_request: int | None
+    """The longest request that an empty pool lets in and brings to its end; None if the pool is not known."""
+    max_model_len: int
+    policies: tuple[PolicyFigures, ...]
+    curve: tuple[Point, ...]
+    hit: int | None
+    """How much of the prompts that are told can hit; None if none are."""
+
+
+def figures_of(case: Case) -> Figures:
+    """The figures of a case."""
+    settings, layout = case.settings, case.layout
+    geometry = settings.geometry
+    tokens = case.prompts.first_tokens if case.prompts else settings.tokens_max
+    held = blocks_held(settings, tokens)
+    return Figures(
+        tuple(
+            GroupFigures(
+                placed.group.kind.value,
+                placed.label,
+                placed.layers,
+                placed.group.block_size_tokens,
+                placed.group.block_size_tokens // placed.group.compress_ratio,
+                placed.group.window_tokens,
+                placed.group.lookahead,
+                count,
+            )
+            for placed, count in zip(layout.groups, held, strict=True)
+        ),
+        geometry.alignment_tokens,
+        derivation(geometry),
+        dominant(geometry),
+        shortest_prompt(settings),
+        shortest_prompt(without_look_ahead(settings)),
+        geometry.lookahead_tokens,
+        tokens,
+        sum(held),
+        blocks_taken(settings, tokens),
+        blocks_to_run(settings, tokens),
+        layout.blocks,
+        None if layout.blocks is None else largest_request(settings),
+        settings.tokens_max,
+        tuple(
+            PolicyFigures(
+                policy.name,
+                policy.flags,
+                sum(blocks_protected(policy.settings, tokens)),
+                None if layout.blocks is None else prefixes_retained(policy.settings, tokens),
+            )
+            for policy in policies(layout, case.serving)
+        ),
+        curve(case),
+        None if case.prompts is None else best_hit(settings, case.prompts),
+    )
+
+
+def curve(case: Case) -> tuple[Point, ...]:
+    """How much of a prompt of each length can hit when it is sent again, over some boundaries."""
+    settings = case.settings
+    if not settings.caches:
+        return ()
+    longest = max(_CURVE_BOUNDARIES * settings.geometry.alignment_tokens, _CURVE_TOKENS_MIN)
+    if case.prompts is not None:
+        longest = max(longest, case.prompts.first_tokens)
+    longest = min(longest, settings.tokens_max)
+    lengths = sorted({max(1, longest * step // CURVE_POINTS) for step in range(1, CURVE_POINTS + 1)})
+    return tuple(Point(tokens, best_hit(settings, Prompts.replay(tokens))) for tokens in lengths)

@@ -1,0 +1,136 @@
+"""Settings that are known to hang, to be refused, or to answer from the wrong blocks; and those that cost hits."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvgate.explain.cause import Case, Cause, Effect, Rule
+from kvgate.explain.chunks import stands_still
+from kvgate.explain.policies import interval_in_effect
+from kvgate.explain.retained import largest_request
+from kvgate.explain.serving import Platform
+from kvgate.explain.version import Span
+
+_KNOWN_BY_SLOTS = Span("0.20.0", "0.21.0")
+_FORGETS_THE_DROP = Span("0.20.2")
+
+
+def never_fits(case: Case) -> Cause | None:
+    """A request that is accepted can be waited for in vain."""
+    settings, layout = case.settings, case.layout
+    if layout.blocks is None or layout.max_model_len is None:
+        return None
+    largest = largest_request(settings)
+    if largest >= settings.tokens_max:
+        return None
+    return Cause(
+        "never-fits",
+        Effect.FAILS,
+        "KV-LIVE-01",
+        ("vllm-project/vllm#35541", "vllm-project/vllm#39734", "finding 027"),
+        f"a request of more than {largest} tokens does not fit the pool of {settings.blocks} blocks though "
+        f"--max-model-len allows {settings.tokens_max}: it is waited for, for ever, and everybody behind it",
+        remedy=f"--max-model-len {largest or 1}, or more blocks",
+    )
+
+
+def chunk_below_state_block(case: Case) -> Cause | None:
+    """A chunk that is shorter than a block of states is cut to nothing."""
+    settings = case.settings
+    block = settings.geometry.state_block_tokens
+    if block is None or settings.chunk_tokens >= block or not stands_still(settings, 3 * block):
+        return None
+    return Cause(
+        "chunk-below-state-block",
+        Effect.FAILS,
+        "KV-LIVE-03",
+        ("vllm-project/vllm#40707", "vllm-project/vllm#40757", "finding 029"),
+        f"a step computes {settings.chunk_tokens} tokens of a prompt at most, less than the {block} of a block of states: "
+        "the chunk is rounded down to nothing, in every step",
+        remedy=f"--max-num-batched-tokens and --long-prefill-token-threshold of at least {block}",
+    )
+
+
+def interval_is_refused(case: Case) -> Cause | None:
+    """A retention interval with which the engine does not start."""
+    geometry = case.layout.geometry
+    interval = interval_in_effect(case.layout, case.serving)
+    if case.serving.retention is None or interval is None or not case.layout.caches:
+        return None
+    slides = any(group.slides for group in geometry.groups)
+    if slides and interval % geometry.alignment_tokens == 0:
+        return None
+    if not slides and geometry.state_block_tokens is not None and interval % geometry.alignment_tokens == 0:
+        return None
+    aligned = -(-interval // geometry.alignment_tokens) * geometry.alignment_tokens
+    return Cause(
+        "interval-is-refused",
+        Effect.FAILS,
+        "KV-OP-15",
+        ("vllm-project/vllm#43447",),
+        f"a retention interval of {interval} tokens is no multiple of the alignment, {geometry.alignment_tokens}: the "
+        "engine does not start"
+        if slides
+        else "a retention interval needs a sliding window, and there is none: the engine does not start",
+        remedy=f"an interval of {aligned}" if slides else "leave it out",
+    )
+
+
+def retention_needs_the_plugin(case: Case) -> Cause | None:
+    """An interval that vLLM does not know of."""
+    serving = case.serving
+    if serving.retention is None or not serving.on_stock or serving.platform is Platform.ASCEND:
+        return None
+    return Cause(
+        "retention-needs-the-plug-in",
+        Effect.LESS,
+        "KV-OP-15",
+        ("vllm-project/vllm#43447",),
+        f"vLLM {serving.version} knows no retention interval: without the plug-in swa_retention it changes nothing",
+        remedy="python -m swa_retention doctor says whether the plug-in is there",
+    )
+
+
+def known_by_slots(case: Case) -> Cause | None:
+    """Compressed blocks that are known by a part of what they hold."""
+    compressed = any(group.compress_ratio > 1 for group in case.layout.geometry.groups)
+    on_ascend = case.serving.platform is Platform.ASCEND and case.serving.release in _KNOWN_BY_SLOTS
+    if not (compressed and on_ascend and case.layout.caches):
+        return None
+    return Cause(
+        "known-by-slots",
+        Effect.FAILS,
+        "KV-MEM-01",
+        ("finding 013",),
+        f"vLLM-Ascend {case.serving.version} knows a compressed block by as many tokens as it has slots: prompts that "
+        "begin alike and part later can be served each other's blocks",
+        remedy="no prefix caching, or the plug-in for vLLM-Ascend",
+    )
+
+
+def equal_groups_drop_too(case: Case) -> Cause | None:
+    """One group's draft layer makes all groups like it ask for a look-ahead block."""
+    groups = case.layout.geometry.groups
+    flagged = {evolve(group, lookahead=False) for group in groups if group.lookahead}
+    spread = [group for group in groups if not group.lookahead and group in flagged]
+    if not spread or case.serving.release not in _FORGETS_THE_DROP or not case.layout.caches:
+        return None
+    return Cause(
+        "equal-groups-drop-too",
+        Effect.LESS,
+        "KV-OP-01",
+        ("finding 010", "vllm-project/vllm#49069"),
+        f"one group holds the draft layer, and {len(spread)} like it are looked up as if they did: each of their hits "
+        f"must match {spread[0].block_size_tokens} tokens more",
+        remedy="nothing: it costs a block of that size at most",
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    never_fits,
+    chunk_below_state_block,
+    interval_is_refused,
+    known_by_slots,
+    retention_needs_the_plugin,
+    equal_groups_drop_too,
+)

@@ -1,0 +1,84 @@
+"""What is not kept long enough, or not for everybody."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvgate.explain.best_hit import Prompts, best_hit
+from kvgate.explain.cause import Case, Cause, Effect, Rule
+from kvgate.explain.policies import UNKNOWN_BLOCKS, settings_of
+from kvgate.explain.retained import blocks_held, blocks_taken, prefixes_retained
+from kvgate.explain.serving import RETAINS
+from kvreference.settings import Settings
+
+CHURN = 8
+"""Where the pool is not known: a prompt that takes this many times the blocks that it ever holds is likely to turn the
+free queue of any pool that is worth having."""
+
+
+def parts_before_what_is_kept(case: Case) -> Cause | None:
+    """With retention, a prompt that parts from a cached one below what is kept hits nothing."""
+    settings = case.settings
+    interval, alignment = settings.retention_interval_tokens, settings.geometry.alignment_tokens
+    # Masked caching loses nothing: every boundary keeps its tail.
+    if not settings.caches or interval is None or interval == alignment:
+        return None
+    tried = _parting(case) if case.prompts is None else (case.prompts,)
+    if not any(not best_hit(settings, prompts) and best_hit(case.dense, prompts) for prompts in tried):
+        return None
+    kept = "the last boundary of the first prompt" if interval == 0 else f"multiples of {interval} tokens, and the last"
+    return Cause(
+        "parts-before-what-is-kept",
+        Effect.ZERO_IF,
+        "KV-OP-15",
+        ("vllm-project/vllm#57610", "vllm-project/vllm#57613"),
+        f"with a retention interval of {interval} a window keeps what a hit at {kept} reads, and hits end at multiples of "
+        f"{alignment}",
+        f"they part from the first prompt before that boundary: in its last {alignment} tokens, say",
+        f"a shorter interval: VLLM_PREFIX_CACHE_RETENTION_INTERVAL={_shorter(settings)} keeps a boundary where yours part",
+    )
+
+
+def _parting(case: Case) -> tuple[Prompts, ...]:
+    """Prompts of which the second parts from the first right before its last boundary."""
+    first = case.beyond_windows + 8 * case.settings.geometry.alignment_tokens + 1
+    return (Prompts(first, first, first - case.settings.geometry.lookahead_tokens - 2),)
+
+
+def _shorter(settings: Settings) -> int:
+    """An interval of a few thousand tokens."""
+    alignment = settings.geometry.alignment_tokens
+    return max(1, 2048 // alignment) * alignment
+
+
+def windows_flush_the_pool(case: Case) -> Cause | None:
+    """Blocks pass through a window and push out of the free queue what is cached."""
+    settings = case.settings
+    slides = any(group.slides for group in settings.geometry.groups)
+    if not settings.caches or settings.scratch_first or settings.pin_drop_blocks_min is not None or not slides:
+        return None
+    tokens = settings.tokens_max if case.prompts is None else max(case.prompts.first_tokens, 1)
+    taken, held = blocks_taken(settings, tokens), sum(blocks_held(settings, tokens))
+    known = case.layout.blocks is not None
+    if (prefixes_retained(settings, tokens) > 1 or taken == held) if known else taken < CHURN * held:
+        return None
+    if case.prompts is not None and not known:
+        return None
+    newer = evolve(case.serving, retention="auto", version=max(case.serving.version, RETAINS.first))
+    retained = prefixes_retained(settings_of(case.layout, newer), tokens)
+    pool = "" if settings.blocks == UNKNOWN_BLOCKS else (
+        f"; of such prompts the pool retains {prefixes_retained(settings, tokens)}, and with retention {retained}"
+    )
+    return Cause(
+        "windows-flush-the-pool",
+        Effect.ZERO_IF,
+        "KV-OP-17",
+        ("vllm-project/vllm#42948", "vllm-project/vllm#43447"),
+        f"a prompt of {tokens} tokens holds {held} blocks at most, and takes {taken} from the free queue: what leaves a "
+        f"window goes behind what is cached, and the queue turns{pool}",
+        f"between a prompt and its replay more blocks are taken than the pool has, {taken} for one of {tokens} tokens",
+        "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=auto: vLLM 0.23.0 or newer, or the plug-in for 0.20.2",
+    )
+
+
+RULES: tuple[Rule, ...] = (parts_before_what_is_kept, windows_flush_the_pool)

@@ -1,0 +1,206 @@
+"""The process beside an engine: takes what the engine tells, and records or checks it.
+
+It has the salt, so token ids end here. It is started by the engine's plug-in with a socket as its standard input, and
+ends when the engine does. Nothing that happens here reaches the engine: if it ends, or stands still, the engine goes
+on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+from attrs import define
+
+from kvgate.shadow.calls import RAW, Restart, Stored
+from kvgate.shadow.channel import LENGTH
+from kvgate.shadow.judging import Finding, Judge
+from kvgate.shadow.recording import FRAME_BYTES_MAX, SUFFIX, Header
+from kvgate.shadow.ring import Ring
+from kvgate.shadow.rotation import Rotation
+from kvgate.shadow.salted import Salting
+from kvgate.shadow.status import Status, write
+from kvgate.shadow.story import headline, told
+from kvgate.shadow.switch import Mode
+from kvgate.structure import strict_converter
+
+_STATUS_EVERY_SECONDS = 0.5
+_READ_BYTES = 2**20
+_CONVERTER = strict_converter()
+
+
+@define
+class Order:
+    """What the engine's plug-in wants, the first frame on the socket."""
+
+    mode: str
+    folder: str
+    max_bytes: int
+    ring_bytes: int
+    dumps: int
+    header: Header
+
+
+def order_frame(order: Order) -> bytes:
+    """An order as it is sent."""
+    return msgspec.json.encode(_CONVERTER.unstructure(order))
+
+
+def say(text: str) -> None:
+    """One line for the engine's log."""
+    with contextlib.suppress(OSError):
+        print(f"kvgate shadow: {text}", file=sys.stderr, flush=True)
+
+
+class Beside:
+    """One engine's recorder or checker."""
+
+    def __init__(self, order: Order) -> None:
+        header = order.header
+        groups = header.settings.geometry.groups
+        self.folder = Path(order.folder)
+        self.header = header
+        self.order = order
+        self.salting = Salting(header.settings.geometry.grain_tokens, [group.block_size_tokens for group in groups])
+        self.rotation: Rotation | None = None
+        self.judge: Judge | None = None
+        self.ring = Ring(order.ring_bytes)
+        if order.mode == Mode.RECORD.value:
+            self.rotation = Rotation(self.folder, header, order.max_bytes, say)
+        else:
+            self.judge = Judge(header.settings)
+        self.status = Status(header.engine, order.mode, os.getpid())
+        self._recent: list[Stored] = []
+        self._written = 0.0
+        self._could_write = True
+
+    def take(self, payload: bytes) -> None:
+        """The calls of a step."""
+        records = self.salting.salted(RAW.decode(payload))
+        self.status.calls += len(records)
+        self.status.lost += sum(record.lost for record in records if isinstance(record, Restart))
+        if self.rotation is not None:
+            self.rotation.append(records)
+        if self.judge is not None:
+            self.ring.append(records)
+            for record in records:
+                for finding in self.judge.follow(record):
+                    self._found(finding)
+                self._recent = [*self._recent[-11:], record]
+
+    def _found(self, finding: Finding) -> None:
+        if finding.declared is not None:
+            self.status.declared[finding.declared] = self.status.declared.get(finding.declared, 0) + 1
+            return
+        self.status.differences += 1
+        line = headline(finding)
+        self.status.first = self.status.first or line
+        if self.status.differences > self.order.dumps:
+            if self.status.differences == self.order.dumps + 1:
+                say("more differences are counted, and not written")
+            return
+        name = f"difference-{self.header.engine}-{self.status.differences}"
+        story = told(finding, self._recent, f"kvgate replay {name}{SUFFIX}")
+        try:
+            self.ring.dump(self.folder / f"{name}{SUFFIX}", self.header)
+            (self.folder / f"{name}.txt").write_text(story, encoding="utf-8")
+            self.status.dumps.append(f"{name}{SUFFIX}")
+            say(f"{line}; the engine goes on. See {self.folder / name}.txt")
+        except OSError as error:
+            say(f"{line}; the engine goes on. It could not be written to {self.folder}: {error.strerror}")
+        self.report()
+
+    def report(self, state: str = "watching") -> None:
+        """Write the status, if that is possible."""
+        judge, status = self.judge, self.status
+        status.state = state
+        if judge is not None:
+            if state == "watching" and not judge.is_following:
+                status.state = "waiting"
+            tally = judge.tally
+            status.steps, status.judged, status.checkpoints = tally.steps, tally.judged, tally.checkpoints
+            status.unjudged = dict(tally.unjudged)
+        if self.rotation is not None:
+            rotation = self.rotation
+            status.steps, status.bytes_written, status.unwritten = rotation.steps, rotation.bytes_written, rotation.lost
+        try:
+            write(self.folder, status)
+        except OSError as error:
+            if self._could_write:
+                say(f"the status cannot be written to {self.folder}: {error.strerror}")
+            self._could_write = False
+
+    def close(self) -> None:
+        """The engine has ended."""
+        if self.rotation is not None:
+            self.rotation.close()
+        self.report("ended")
+
+
+def _serve(beside: Beside, source: int, buffered: bytearray) -> None:
+    """Take frames until the engine has ended."""
+    next_report = 0.0
+    while True:
+        while (payload := _frame(buffered)) is not None:
+            beside.take(payload)
+            if time.monotonic() >= next_report:
+                beside.report()
+                next_report = time.monotonic() + _STATUS_EVERY_SECONDS
+        readable, _, _ = select.select([source], [], [], _STATUS_EVERY_SECONDS)
+        if not readable:
+            beside.report()
+            continue
+        data = os.read(source, _READ_BYTES)
+        if not data:
+            return
+        buffered += data
+
+
+def _frame(buffered: bytearray) -> bytes | None:
+    """The first whole frame, taken out."""
+    if len(buffered) < LENGTH.size:
+        return None
+    (length,) = LENGTH.unpack_from(buffered)
+    if length > FRAME_BYTES_MAX:
+        raise ValueError(f"a frame of {length} bytes")
+    end = LENGTH.size + length
+    if len(buffered) < end:
+        return None
+    payload = bytes(buffered[LENGTH.size : end])
+    del buffered[:end]
+    return payload
+
+
+def main() -> None:
+    """Serve the engine at the other end of standard input."""
+    # Whoever interrupts the engine interrupts what is around it, too: this ends when the engine has.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with contextlib.suppress(OSError):
+        os.nice(10)
+    source = sys.stdin.fileno()
+    buffered = bytearray()
+    while (first := _frame(buffered)) is None:
+        data = os.read(source, _READ_BYTES)
+        if not data:
+            return
+        buffered += data
+    beside = Beside(_CONVERTER.structure(msgspec.json.decode(first), Order))
+    try:
+        beside.report()
+        _serve(beside, source, buffered)
+    except Exception as error:
+        say(f"ends, and the engine goes on without it: {type(error).__name__}: {error}")
+        raise SystemExit(1) from error
+    finally:
+        beside.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The channel from an engine to the process beside it: it never blocks, and holds a bounded number of bytes.
+
+What the socket does not take at once waits here, and is sent later: with what comes next, or by a thread that is awake
+only while something waits. What is more than may wait is left out. So a process that falls behind, or is stopped, costs
+the engine memory up to that bound, and no time.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections import deque
+
+LENGTH = struct.Struct("<I")
+SEND_BUFFER_BYTES = 4 * 2**20
+_AGAIN_SECONDS = 0.05
+
+
+class ClosedError(Exception):
+    """Nobody is at the other end any more."""
+
+
+class Channel:
+    """The engine's end."""
+
+    def __init__(self, end: socket.socket, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._socket = end
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        self._waiting: deque[memoryview] = deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._wake = threading.Event()
+        threading.Thread(target=self._send_later, name="kvgate-shadow", daemon=True).start()
+
+    @property
+    def bytes_waiting(self) -> int:
+        """How much waits to be sent."""
+        return self._bytes
+
+    def send(self, payload: bytes) -> bool:
+        """Send ``payload``, now or later; whether that is possible.
+
+        Raises:
+            ClosedError: nobody is there.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError
+            if self._bytes + len(payload) > self.bytes_max:
+                self._flush()
+                if self._bytes + len(payload) > self.bytes_max:
+                    return False
+            self._waiting.append(memoryview(LENGTH.pack(len(payload)) + payload))
+            self._bytes += LENGTH.size + len(payload)
+            self._flush()
+        if self._bytes:
+            self._wake.set()
+        return True
+
+    def flush(self) -> bool:
+        """Send what waits, as far as possible; whether nothing waits any more.
+
+        Raises:
+            ClosedError: nobody is there.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError
+            self._flush()
+        return not self._bytes
+
+    def _flush(self) -> None:
+        try:
+            while self._waiting:
+                view = self._waiting[0]
+                sent = self._socket.send(view)
+                self._bytes -= sent
+                if sent == len(view):
+                    self._waiting.popleft()
+                else:
+                    self._waiting[0] = view[sent:]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end()
+            raise ClosedError(str(error)) from error
+
+    def _send_later(self) -> None:
+        while not self._is_closed:
+            self._wake.wait()
+            self._wake.clear()
+            try:
+                while not self._is_closed and not self.flush():
+                    time.sleep(_AGAIN_SECONDS)
+            except ClosedError:
+                return
+
+    def _end(self) -> None:
+        self._is_closed = True
+        self._waiting.clear()
+        self._bytes = 0
+        self._socket.close()
+        self._wake.set()
+
+    def close(self, wait_seconds: float = 0.0) -> None:
+        """Nothing is sent any more; what waits is, within so many seconds."""
+        end = time.monotonic() + wait_seconds
+        try:
+            while not self.flush() and time.monotonic() < end:
+                time.sleep(0.01)
+        except ClosedError:
+            return
+        with self._lock:
+            self._end()

@@ -1,0 +1,83 @@
+"""The status of a shadow: a small file that says what was seen so far, replaced as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from attrs import asdict, define, field
+
+from kvgate.structure import DOCUMENT_ERRORS, strict_converter
+
+FORMAT = "kvgate-shadow-status"
+VERSION = 1
+FILE_BYTES_MAX = 2**20
+FILES_MAX = 256
+_CONVERTER = strict_converter()
+
+
+@define
+class Status:
+    """What a shadow has seen. Counts go up only."""
+
+    engine: str
+    """Which engine: when it started, and its process id."""
+    mode: str
+    pid: int
+    """The process beside the engine. If it is ended, the engine goes on without a shadow."""
+    format: str = FORMAT
+    version: int = VERSION
+    state: str = "watching"
+    """``watching``, ``waiting`` for a checkpoint, or ``ended``."""
+    steps: int = 0
+    calls: int = 0
+    judged: int = 0
+    checkpoints: int = 0
+    lost: int = 0
+    """Calls that were not taken, because this process fell behind."""
+    unwritten: int = 0
+    """Calls that could not be written to disk."""
+    bytes_written: int = 0
+    differences: int = 0
+    """Differences that no finding explains."""
+    declared: dict[str, int] = field(factory=dict)
+    """Differences by the finding of vLLM that explains them."""
+    unjudged: dict[str, int] = field(factory=dict)
+    """Calls that were not judged, by why."""
+    first: str = ""
+    """The first difference, in a line."""
+    dumps: list[str] = field(factory=list)
+    """The files that tell differences."""
+
+
+def path_of(folder: Path, engine: str) -> Path:
+    """Where the status of an engine is."""
+    return folder / f"status-{engine}.json"
+
+
+def write(folder: Path, status: Status) -> None:
+    """Replace the file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = path_of(folder, status.engine)
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(msgspec.json.encode(asdict(status)) + b"\n")
+    fresh.replace(path)
+
+
+def read_all(folder: Path) -> Iterator[Status]:
+    """The status of every engine in a folder, oldest first; what is none is passed over."""
+    for path in sorted(folder.glob("status-*.json"))[-FILES_MAX:]:
+        try:
+            if path.stat().st_size > FILE_BYTES_MAX:
+                continue
+            document: Any = msgspec.json.decode(path.read_bytes())
+            status: Status = _CONVERTER.structure(document, Status)
+        except (OSError, msgspec.DecodeError, *DOCUMENT_ERRORS):
+            continue
+        if status.format == FORMAT and status.version == VERSION:
+            yield status
