@@ -38,6 +38,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--time-budget", default=None, help="stop after, for example, 60s")
     group.addoption("--monitors-only", action="store_true", help="judge without the reference")
     group.addoption("--report", default=None, type=Path, help="write reports and reproducers to this directory")
+    live = parser.getgroup("kvgate-live", "a live worker: with any of these, nothing else is run")
+    live.addoption("--live", metavar="URL", help="a running OpenAI-compatible server to drive, http://HOST:PORT")
+    live.addoption(
+        "--live-spawn",
+        metavar="MODEL",
+        nargs="?",
+        const="gemma-3",
+        help="start vLLM on this machine's CPU with a tiny model (gemma-3, gemma-4 or gpt-oss), and drive that",
+    )
+    live.addoption(
+        "--live-tolerance",
+        metavar="X",
+        type=float,
+        default=None,
+        help="how much log-probabilities may differ; 0.001 if not given, and about 0.1 for bfloat16",
+    )
+    live.addoption("--npu", action="store_true", help="run the device tests on this machine's NPU")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -50,9 +67,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("model", models, ids=lambda model: model.name)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What says most in the least time comes first: with ``-x`` a fault is told in seconds."""
+    wanted = wanted_files(config)
+    # Tests of other folders may be in the same run; this file speaks for its own folder.
+    ours = [item for item in items if Path(__file__).parent in item.path.parents]
+    left_out = [item for item in ours if item.path.name not in wanted and (wanted or item.path.name in LIVE)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: next((rank for rank, name in enumerate(_FIRST) if item.name.startswith(name)), 99))
+
+
+LIVE = ("test_live.py", "test_npu.py")
+"""What needs a worker or a device, and is run when one is named."""
+
+
+def wanted_files(config: pytest.Config) -> tuple[str, ...]:
+    """Of the files in ``LIVE``, those that the options ask for; if any, nothing else is run."""
+    if config.getoption("--live") and config.getoption("--live-spawn"):
+        raise pytest.UsageError("--live and --live-spawn: give one of them")
+    if config.getoption("--npu"):
+        return LIVE
+    return LIVE[:1] if config.getoption("--live") or config.getoption("--live-spawn") else ()
 
 
 _FIRST = (

@@ -208,6 +208,7 @@ def test_each_contract_can_be_broken(contract: str, file: str, line: str, tmp_pa
     house |= dict.fromkeys(("kvreference/manager.py", "kvreference/hit_lookup.py", "kvgate/monitors/ghost.py"), "")
     house |= {"kvgate/runner.py": "import kvreference.manager", "kvgate/adapters/stock.py": "import vllm\nimport torch"}
     house |= {"kvgate/adapters/retention.py": "import swa_retention.config", "swa_retention/config.py": ""}
+    house |= {"kvgate/adapters/device/__init__.py": "", "kvgate/adapters/device/copies.py": "import swa_retention.config"}
     # Those that the contract names because they look at vLLM beside the adapters.
     house |= {f"kvgate/mutants/plugin/checks_{name}.py": "import vllm\nimport torch" for name in ("groups", "newer")}
     house |= {"kvgate/mutants/plugin/zoo.py": "import swa_retention.config", "kvgate/digests.py": "import vllm"}

@@ -57,10 +57,8 @@ def _row_5() -> Figure:
         Accepts.BRACKET,
         (
             at(4340, False, True, "reference", "retention"),
-            at(4384, False, True, "reference"),
             at(4600, False, True, "reference"),
             at(4340, True, False, "reference"),
-            at(4600, True, False, "reference"),
         ),
         ("the pool, whether the cache was warm, and how many drafts held were not published", PROMPTS),
     )
@@ -73,10 +71,7 @@ def _row_6() -> Figure:
         "49.67 %",
         REPORT,
         Accepts.BRACKET,
-        (
-            _case("160 prompts, cold, large pool", 8192, 32, _server(32, 12_000), warm=False, prompts=160),
-            _case("128 prompts, cold, large pool", 8192, 32, _server(32, 12_000), warm=False, arms=("reference",)),
-        ),
+        (_case("160 prompts, cold, large pool", 8192, 32, _server(32, 12_000), warm=False, prompts=160),),
         ("how many prompts were sent, and the pool, were not published",),
     )
 
@@ -146,6 +141,6 @@ FIGURES = (
     ),
     _row_5(),
     _row_6(),
-    _partial("7", 8192, "81.54 %", ((128, BLOCKS, True), (128, BLOCKS, False), (32, BLOCKS, True))),
-    _partial("8", 32768, "77.70 %", ((128, 4340, True), (128, 4600, False), (32, 4600, True))),
+    _partial("7", 8192, "81.54 %", ((128, BLOCKS, True), (32, BLOCKS, True))),
+    _partial("8", 32768, "77.70 %", ((128, 4340, True), (32, 4600, True))),
 )

@@ -267,6 +267,11 @@ def _of(
     return explains_there
 
 
+def _either(*several: Callable[[Divergence, Lockstep], bool]) -> Callable[[Divergence, Lockstep], bool]:
+    """Whether one of ``several`` explains it."""
+    return lambda divergence, lockstep: any(explains(divergence, lockstep) for explains in several)
+
+
 def _or_beside_tails(
     explains: Callable[[Divergence, Lockstep], bool], fault: type[Manager], without: type[Manager] | None = None
 ) -> Callable[[Divergence, Lockstep], bool]:
@@ -289,10 +294,11 @@ def _or_beside_tails(
 def _slots_for_tokens(divergence: Divergence, lockstep: Lockstep) -> bool:
     """013, which shares the look-up with 005, 006 and 014: what one of those does alone is that one's.
 
-    One event may tell null blocks as well (007), and the gate let in too many (002), in the same step.
+    One event may tell null blocks as well (007), the gate let in too many (002), and a load forget its last token
+    (009), in the same step.
     """
     explains = (
-        _explained_beside(KnownBySlots, GateSubtractsSkippedBlocks),
+        _explained_beside(KnownBySlots, GateSubtractsSkippedBlocks, LoadForgetsItsLastToken),
         _explained_by(KnownBySlotsAndSpanning, without=EventsSpanNullBlocks),
     )
     others = SecondGroupUncut, LookAheadVerifiedOnce, AlignedBeforeTheDrop
@@ -318,16 +324,20 @@ EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
         _or_beside_tails(_explained_by(LookAheadVerifiedOnce), LookAheadVerifiedOnce)
     ),
     "006-aligned-before-the-drop": _where_it_looks_up(
-        _or_beside_tails(
-            _explained_beside(
+        _either(
+            _or_beside_tails(
+                _explained_beside(
+                    AlignedBeforeTheDrop,
+                    GateSubtractsSkippedBlocks,
+                    ExternalTokensTakeOtherHits,
+                    LoadForgetsItsLastToken,
+                    without=LookAheadVerifiedOnce,
+                ),
                 AlignedBeforeTheDrop,
-                GateSubtractsSkippedBlocks,
-                ExternalTokensTakeOtherHits,
-                LoadForgetsItsLastToken,
-                without=LookAheadVerifiedOnce,
+                LookAheadVerifiedOnce,
             ),
-            AlignedBeforeTheDrop,
-            LookAheadVerifiedOnce,
+            # What is let in with the shorter hit leaves out what that release leaves out, in the same step.
+            _of(("0.22.1",), _explained_beside(AlignedBeforeTheDrop, MaskOmitsLookAhead, without=LookAheadVerifiedOnce)),
         )
     ),
     "007-events-span-null-blocks": _explained_by(EventsSpanNullBlocks),

@@ -6,6 +6,7 @@ needs. It is never installed. First on the path of a process, its folder stands 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -13,19 +14,23 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO
 
 from attrs import frozen
 
 from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.published import WHEELS
 
 CACHE_VARIABLE = "KVGATE_CACHE"
 """The variable with the folder to keep wheels in; without it ``kvgate`` in the user's cache."""
 FETCH_SECONDS_MAX = 1800
 SAID_CHARACTERS_MAX = 500
 _POLL_SECONDS = 0.2
+_READ_BYTES = 2**20
 
 
 @frozen
@@ -47,6 +52,12 @@ class Release:
     @property
     def name(self) -> str:
         return f"{self.system}@{self.version}"
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """The sha256 of its wheels, of which there is one for each kind of machine."""
+        begins = f"{self.distribution.replace('-', '_')}-{self.version}-"
+        return tuple(sha256 for name, sha256 in WHEELS.items() if name.startswith(begins))
 
     @property
     def folder(self) -> Path:
@@ -118,7 +129,7 @@ def fetch(release: Release, say: Callable[[str], None] = lambda _text: None) -> 
     Whoever else fetches it at the same time does no harm; who is interrupted leaves nothing behind.
 
     Raises:
-        SystemUnavailableError: it cannot be fetched, or not be kept.
+        SystemUnavailableError: it cannot be fetched, is not what was published, or cannot be kept.
     """
     if release.is_here:
         return release.folder
@@ -127,7 +138,8 @@ def fetch(release: Release, say: Callable[[str], None] = lambda _text: None) -> 
         kept.parent.mkdir(parents=True, exist_ok=True)
         # Beside its place, so that it can be moved there at once.
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetching-") as scratch:
-            wheel = _download(release, Path(scratch), say)
+            wheel = _wheel(release, Path(scratch), say)
+            _check(wheel, release)
             say(f"{release.name}: unpacking …")
             _move(_unpacked(wheel), release)
     except OSError as error:
@@ -157,18 +169,33 @@ def _move(unpacked: Path, release: Release) -> None:
             raise
 
 
-def _download(release: Release, scratch: Path, say: Callable[[str], None]) -> Path:
+def _wheel(release: Release, scratch: Path, say: Callable[[str], None]) -> Path:
     """Have pip fetch the wheel into ``scratch``."""
+    requirement = f"{release.distribution}=={release.version}"
+    options = ("--only-binary", ":all:", "--no-cache-dir", *release.options, requirement)
+    said = download(requirement, options, scratch, lambda text: say(f"{release.name}: {text}"))
+    wheel = next(scratch.glob("*.whl"), None)
+    if wheel is None:
+        raise SystemUnavailableError(
+            f"{requirement} cannot be fetched; is the package registry within reach? pip says: {said}"
+        )
+    return wheel
+
+
+def download(what: str, options: Sequence[str], scratch: Path, say: Callable[[str], None] = lambda _text: None) -> str:
+    """Have pip fetch something alone into ``scratch``; returns the end of what pip said, or that it took too long.
+
+    Raises:
+        SystemUnavailableError: there is no pip.
+    """
     if find_spec("pip") is None:
         raise SystemUnavailableError(
-            f"{release.name} is not fetched yet, and there is no pip here to fetch it with: python -m ensurepip, or "
-            f"uv pip install pip"
+            f"{what} is not fetched yet, and there is no pip here to fetch it with: python -m ensurepip, or uv pip "
+            "install pip"
         )
-    requirement = f"{release.distribution}=={release.version}"
     command = [
-        *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"),
-        *("--disable-pip-version-check", "--no-input", "--progress-bar", "off", *release.options),
-        *("--dest", str(scratch), requirement),
+        *(sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--no-input"),
+        *("--progress-bar", "off", "--dest", str(scratch), *options),
     ]
     started, said = time.monotonic(), scratch / "said"
     with said.open("wb") as out:
@@ -176,27 +203,41 @@ def _download(release: Release, scratch: Path, say: Callable[[str], None]) -> Pa
         try:
             while pip.poll() is None and time.monotonic() - started < FETCH_SECONDS_MAX:
                 time.sleep(_POLL_SECONDS)
-                say(f"{release.name}: {requirement}, {_megabytes(scratch)} MB …")
+                say(f"{what}, {_megabytes(scratch)} MB …")
         finally:
             in_time = pip.poll() is not None
             pip.kill()
             pip.wait()
-    wheel = next(scratch.glob("*.whl"), None)
-    if wheel is None:
-        ended = " ".join(said.read_text(encoding="utf-8", errors="replace").split())[-SAID_CHARACTERS_MAX:]
-        why = ended if in_time else f"not complete after {FETCH_SECONDS_MAX} s"
+    ended = " ".join(said.read_text(encoding="utf-8", errors="replace").split())[-SAID_CHARACTERS_MAX:]
+    return ended if in_time else f"not complete after {FETCH_SECONDS_MAX} s"
+
+
+def _sha256(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    # Some wheels have hundreds of megabytes: never all of one at once.
+    while part := file.read(_READ_BYTES):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _check(wheel: Path, release: Release) -> None:
+    """Refuse a wheel that is not what was published."""
+    with wheel.open("rb") as file:
+        found = _sha256(file)
+    if found not in release.hashes:
         raise SystemUnavailableError(
-            f"{requirement} cannot be fetched; is the package registry within reach? pip says: {why}"
+            f"{release.name}: {wheel.name} is not the wheel that was published: its sha256 is {found}, and not "
+            f"{' or '.join(release.hashes)}. Nothing of it was kept: fetch it again, and if it stays so, ask whoever "
+            "serves this package registry"
         )
-    return wheel
 
 
 def _megabytes(folder: Path) -> int:
     """What has arrived in ``folder`` so far."""
     sizes = 0
-    for path in folder.rglob("*"):
-        try:
-            sizes += path.stat().st_size
-        except OSError:
-            continue
+    # Folders come and go meanwhile: a walk passes over those that are gone.
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                sizes += Path(where, name).stat().st_size
     return sizes // 10**6

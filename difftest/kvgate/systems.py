@@ -93,7 +93,7 @@ def load_system(name: str, preloads: Sequence[Path] = (), say: Callable[[str], N
             f"unknown system {name!r}: give one of {', '.join(BUILT_IN)}, or module:factory for one of your own"
         )
     for index, path in enumerate(preloads):
-        _preload(path, index)
+        run_preload(path, index)
     return loaded
 
 
@@ -209,7 +209,7 @@ def _load_foreign(name: str) -> Loaded:
     return Loaded(name, str(getattr(module, "__version__", "unknown")), factory)
 
 
-def _preload(path: Path, index: int) -> None:
+def run_preload(path: Path, index: int) -> None:
     """Run a file as a module that stays imported, so that whatever it patches keeps its globals."""
     try:
         is_file = path.is_file()

@@ -17,7 +17,7 @@ from attrs import evolve
 from kvgate.declared import explain
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.runner import Bench, run
-from kvgate.scheduling.stored import is_engine_trace, read_engine
+from kvgate.scheduling.stored import EngineTrace, is_engine_trace, read_engine
 from kvgate.system import Factory
 from kvgate.systems import load_system
 from kvgate.trace import Trace, Violated, read
@@ -71,21 +71,33 @@ def _all(folder: Path, system: str) -> dict[str, str]:
 
 def _of_engines(folder: Path, system: str) -> dict[str, str]:
     """The same of traces of a scheduler, where one comes with the system."""
+    return {
+        f"{path.parent.name[:3]} {path.stem}": _of_engine(system, read_engine(path), path.parent.name)
+        for path in sorted(folder.glob("*/*.jsonl"))
+        if is_engine_trace(path)
+    }
+
+
+def _of_engine(system: str, trace: EngineTrace, finding: str) -> str:
+    """What a scheduler does with a trace, as ``outcome``."""
     from kvgate.levels import engine_bench
     from kvgate.scheduling.trials import found_in, run_case
 
-    told = {}
-    for path in filter(is_engine_trace, sorted(folder.glob("*/*.jsonl"))):
-        trace = read_engine(path)
+    try:
+        bench = engine_bench(system, trace.header.detectors)
+    except UsageError as error:
+        return f"{REFUSED}: {error}"
+    refused = ""
+    for settings in _variants(trace.header.settings):
+        case = evolve(trace.case, settings=settings)
         try:
-            run = run_case(engine_bench(system, trace.header.detectors), trace.case)
+            run = run_case(bench, case)
         except UsageError as error:
-            what = f"{REFUSED}: {error}"
-        else:
-            found = next(iter(found_in(run, trace.case, 0)), None)
-            what = NOT_SHOWN if found is None else _named(found, trace.header.violates, path.parent.name)
-        told[f"{path.parent.name[:3]} {path.stem}"] = what
-    return told
+            refused = refused or str(error)
+            continue
+        found = next(iter(found_in(run, case, 0)), None)
+        return NOT_SHOWN if found is None else _named(found, trace.header.violates, finding)
+    return f"{REFUSED}: {refused.partition(': ')[2]}"
 
 
 def _named(found: Found, violated: Violated | None, finding: str) -> str:

@@ -163,7 +163,7 @@ def test_a_case_need_not_be_shortened() -> None:
 
 
 def test_to_make_cases_smaller_may_be_bounded() -> None:
-    """Where there is no time, the case is as it was drawn, and it is said; with time enough it is as without a bound."""
+    """Without time the case is as it was drawn, and that is said; with time enough it is as without a bound."""
     (bare,) = campaign(HeadFirst, minimises=False).found
     (none,) = campaign(HeadFirst, minimise_seconds=0.0).found
     (ample,) = campaign(HeadFirst, minimise_seconds=600.0).found
@@ -173,15 +173,14 @@ def test_to_make_cases_smaller_may_be_bounded() -> None:
 
 def test_each_defect_leaves_time_for_the_next() -> None:
     """A half of what is left, each time."""
-    asked = []
+    asked: list[float] = []
 
     class Asks:
         """Finds something new in every case, and takes all the time that it is given."""
 
-        def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
+        def trial(self, *_case: object) -> Trial:
             (found,) = campaign(HeadFirst, minimises=False).found
-            number = "x" * len(asked)
-            difference = evolve(found.divergence.difference, subject=f"free queue {number}")
+            difference = evolve(found.divergence.difference, subject="x" * len(asked))
             return Trial(10, (evolve(found, divergence=evolve(found.divergence, difference=difference)),))
 
         def smallest(self, found: Found, until: float) -> Found:

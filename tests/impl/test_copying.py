@@ -7,22 +7,19 @@ by slot; every byte of the memory below is compared, padding too.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from attrs import evolve
 
+from kvgate.adapters.device.reference_copy import drawn, shaped, slot_by_slot
 from swa_retention.copying.batch import copy_in, index_of
 from swa_retention.copying.layout import Layout, LayoutError, axes_of, keeps_slots_apart
 from swa_retention.copying.views import copy_views
 from swa_retention.partial.copies import BlockCopy
 
 pytest.importorskip("vllm")
-
-if TYPE_CHECKING:
-    import torch
 
 BLOCKS, HEADS, HEAD_SIZE = 12, 2, 32
 DTYPES = ("float32", "bfloat16", "float16", "uint8", "float8_e4m3fn", "float8_e8m0fnu")
@@ -59,55 +56,6 @@ def spec_of(heads: int, block_size: int = 16, compress_ratio: int = 1) -> Any:
     return MLAAttentionSpec(block_size=block_size, compress_ratio=compress_ratio, **shape)
 
 
-def memory(size_bytes: int, seed: int) -> torch.Tensor:
-    """Random bytes, among which are all kinds of numbers that are none."""
-    import torch
-
-    return torch.randint(256, (size_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
-
-
-def shaped(shape: Sequence[int], dtype: str, seed: int, padding: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """A tensor over random bytes, and these; with ``padding`` elements behind each index of its first axis."""
-    import torch
-
-    kind: torch.dtype = getattr(torch, dtype)
-    strides = list(torch.empty(tuple(shape)).stride())
-    strides[0] += padding
-    raw = memory(strides[0] * shape[0] * kind.itemsize, seed)
-    return torch.as_strided(raw.view(kind), tuple(shape), tuple(strides)), raw
-
-
-def slot_by_slot(tensor: torch.Tensor, layout: Layout, copies: Sequence[BlockCopy]) -> None:
-    """What a copy means, one slot after the other."""
-    import torch
-
-    plain = tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
-    slots_per_block = layout.rows_per_block * layout.slots_per_row
-    for copy in copies:
-        slots = copy.tokens // layout.tokens_per_slot if layout.is_slotted else slots_per_block
-        for slot in range(slots):
-            row, inside = divmod(slot, layout.slots_per_row)
-            there, here = (
-                [block * layout.rows_per_block + row if axis == layout.block_axis else slice(None) for axis in range(5)]
-                for block in (copy.destination, copy.source)
-            )
-            for index in (there, here):
-                index[layout.slot_axis] = inside
-            plain[tuple(there[: plain.ndim])] = plain[tuple(here[: plain.ndim])]
-
-
-def drawn(seed: int, layout: Layout, count: int) -> list[BlockCopy]:
-    """Copies between blocks of which none is both; two may have one source."""
-    draw = random.Random(seed)
-    blocks = list(range(BLOCKS))
-    draw.shuffle(blocks)
-    slots_max = layout.rows_per_block * layout.slots_per_row
-    return [
-        BlockCopy(0, draw.choice(blocks[count:]), blocks[index], draw.randint(1, slots_max) * layout.tokens_per_slot)
-        for index in range(count)
-    ]
-
-
 def layouts() -> Iterator[tuple[str, tuple[int, ...], Layout]]:
     """The shapes of real backends, with rows that are blocks and rows that are a part of one."""
     for name, (_, heads, axes, is_slotted) in BACKENDS.items():
@@ -133,7 +81,7 @@ def test_exactly_the_slots_before_the_boundary(how: str, dtype: str, padding: in
     """In every layout, for one copy and for several."""
     for seed, (name, shape, layout) in enumerate(layouts()):
         for count in (1, 5):
-            copies = drawn(seed, layout, count)
+            copies = drawn(seed, layout, count, BLOCKS)
             tensor, raw = shaped(shape, dtype, seed, padding)
             expected, below = shaped(shape, dtype, seed, padding)
             slot_by_slot(expected, layout, copies)

@@ -6,6 +6,7 @@ It is told by attributes, not by classes, so that it takes the specs of other re
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ def document_of(kv_cache_config: Any) -> dict[str, Any]:
     """
     import vllm
 
-    groups = list(kv_cache_config.kv_cache_groups)
     size = sum(tensor.size for tensor in kv_cache_config.kv_cache_tensors)
     blocks = kv_cache_config.num_blocks
     return {
@@ -38,8 +38,13 @@ def document_of(kv_cache_config: Any) -> dict[str, Any]:
         "vllm": vllm.__version__,
         "num_blocks": blocks,
         "block_bytes": size // blocks if size >= blocks > 0 else None,
-        "groups": [_group(group) for group in groups],
+        "groups": groups_of(kv_cache_config.kv_cache_groups),
     }
+
+
+def groups_of(kv_cache_groups: Sequence[Any]) -> list[dict[str, Any]]:
+    """The groups as a dump has them."""
+    return [_group(group) for group in kv_cache_groups]
 
 
 def write(kv_cache_config: Any, path: str | Path) -> None:

@@ -8,7 +8,22 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from kvgate.command import check, conform, corpus, explore, fetch, fuzz, mechanisms, mutants, prove, replay, simulate
+from kvgate.command import (
+    check,
+    conform,
+    corpus,
+    diff,
+    explain,
+    explore,
+    fetch,
+    fuzz,
+    mechanisms,
+    mutants,
+    prove,
+    record,
+    replay,
+    simulate,
+)
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.reports.wording import printable
 
@@ -19,7 +34,7 @@ MESSAGE_CHARACTERS_MAX = 2000
 class Commands(TyperGroup):
     """Says what is wrong with an option, and nothing of how it was found: some releases of typer begin with that."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -33,8 +48,9 @@ app = typer.Typer(
     help=(
         "Run a KV-cache block manager in lockstep with an executable specification.\n\n"
         "kvgate check drives vLLM's real block manager and the reference through the same operations, and says "
-        "whether they agree. kvgate replay runs what was found again. kvgate mutants plants known faults, and shows "
-        "that they are found. kvgate corpus runs defects that people reported. kvgate fuzz runs campaigns for hours, "
+        "whether they agree. kvgate replay runs what was found again, and judges what kvgate record wrote of a live "
+        "engine; kvgate diff compares two of those. kvgate mutants plants known faults, and shows that they are found. "
+        "kvgate corpus runs defects that people reported. kvgate fuzz runs campaigns for hours, "
         "and kvgate fetch gets other releases. kvgate explore visits every reachable state of tiny models. kvgate "
         "mechanisms drives and explores the reference alone, mechanism by mechanism. kvgate prove proves its formulas "
         "and its invariants, and kvgate conform shows that the reference is what these proofs are about."
@@ -50,8 +66,11 @@ app = typer.Typer(
 )
 app.command("check")(check.check)
 app.command("replay")(replay.replay)
+app.command("record")(record.record)
+app.command("diff")(diff.diff)
 app.command("mutants")(mutants.mutants)
 app.command("corpus")(corpus.corpus)
+app.command("explain")(explain.explain)
 app.command("explore")(explore.explore)
 app.command("fetch")(fetch.fetch)
 app.command("fuzz")(fuzz.fuzz)

@@ -72,11 +72,11 @@ def explain(
     kv_cache_dtype: Annotated[str, typer.Option("--kv-cache-dtype", metavar="TYPE", help="As vLLM's.")] = "auto",
     prompt_tokens: Annotated[
         int | None,
-        typer.Option("--prompt-tokens", metavar="N", min=1, help="How long your prompts are: says which cause is yours."),
+        typer.Option("--prompt-tokens", metavar="N", min=1, help="How long prompts are: tells which cause is yours."),
     ] = None,
     shared_tokens: Annotated[
         int | None,
-        typer.Option("--shared-tokens", metavar="N", min=1, help="How many leading tokens they share; all, by default."),
+        typer.Option("--shared-tokens", metavar="N", min=1, help="How many leading tokens they share; else all."),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.svg|png", help="Draw how much of a prompt can hit.")

@@ -37,11 +37,16 @@ Zoo = tuple[Planted, Level]
 ZOOS: tuple[Zoo, ...] = (
     (Planted.STOCK, Level.BLOCKS),
     (Planted.STOCK, Level.SCHEDULER),
+    (Planted.STOCK, Level.PAIR),
     # The plug-in stays in a process that has it: it comes last.
     (Planted.RETENTION, Level.BLOCKS),
 )
 _AS_IT_IS = dict(
-    zip(ZOOS, ("vLLM as it is", "vLLM's scheduler as it is", "vLLM with the plug-in as it is"), strict=True)
+    zip(
+        ZOOS,
+        ("vLLM as it is", "vLLM's scheduler as it is", "two nodes as they are", "vLLM with the plug-in as it is"),
+        strict=True,
+    )
 )
 
 
@@ -51,7 +56,10 @@ def mutants(
         Planted, typer.Option("--sut", help="What they are planted in: vLLM alone, or the plug-in, retention.")
     ] = Planted.STOCK,
     level: Annotated[
-        Level, typer.Option("--level", help="Of vLLM: its block manager, its scheduler, or one after the other.")
+        Level,
+        typer.Option(
+            "--level", help="Of vLLM: its block manager, its scheduler, or one after the other; or two nodes."
+        ),
     ] = Level.BLOCKS,
     everywhere: Annotated[
         bool, typer.Option("--all", help="All there are: in vLLM at both levels, and in the plug-in.")
@@ -86,6 +94,8 @@ def mutants(
 
       kvgate mutants --level scheduler --minimise
 
+      kvgate mutants --level pair
+
       kvgate mutants --sut retention
 
       kvgate mutants --all --minimise --write mutants.md
@@ -113,8 +123,8 @@ def _zoos(sut: Planted, level: Level, everywhere: bool) -> tuple[Zoo, ...]:
     if everywhere:
         return ZOOS
     levels = (Level.BLOCKS, Level.SCHEDULER) if level is Level.BOTH else (level,)
-    if sut is Planted.RETENTION and Level.SCHEDULER in levels:
-        raise UsageError("the mutants of the scheduler are vLLM's own: kvgate mutants --level scheduler")
+    if sut is Planted.RETENTION and levels != (Level.BLOCKS,):
+        raise UsageError(f"the mutants of schedulers are vLLM's own: kvgate mutants --level {level.value}")
     return tuple((sut, each) for each in levels)
 
 
@@ -170,12 +180,23 @@ def _bench(
     if level is Level.BLOCKS:
         bench = Bench(system.factory)
         return bench, each_alone(bench) if each_detector else {}
+    if level is Level.PAIR:
+        return _pair_bench(system.name, each_detector)
     from kvgate.levels import engine_bench
     from kvgate.scheduling.detectors import GATE, MONITORS
     from kvgate.scheduling.trials import EngineTrials
 
     alone: dict[str, Bench | Trials] = {"monitors": EngineTrials(engine_bench(system.name, MONITORS))}
     return EngineTrials(engine_bench(system.name, GATE)), alone if each_detector else {}
+
+
+def _pair_bench(system: str, each_detector: bool) -> tuple[Trials, dict[str, Bench | Trials]]:
+    from kvgate.disaggregation.detectors import GATE, MONITORS
+    from kvgate.disaggregation.trials import PairTrials
+    from kvgate.levels import pair_bench
+
+    alone: dict[str, Bench | Trials] = {"monitors": PairTrials(pair_bench(system, MONITORS))}
+    return PairTrials(pair_bench(system, GATE)), alone if each_detector else {}
 
 
 def _chosen(zoos: Sequence[Zoo], names: Sequence[str]) -> dict[Zoo, list[Mutant]]:
@@ -207,6 +228,10 @@ def _zoo(zoo: Zoo) -> Sequence[Mutant]:
         from kvgate.mutants.scheduler import zoo as of_the_scheduler
 
         return of_the_scheduler.ZOO
+    if zoo[1] is Level.PAIR:
+        from kvgate.mutants.pair import zoo as of_two_nodes
+
+        return of_two_nodes.ZOO
     from kvgate.mutants import zoo as of_the_block_manager
 
     return of_the_block_manager.ZOO
@@ -218,7 +243,7 @@ def _models(zoo: Zoo) -> list[Model]:
     if zoo[0] is Planted.RETENTION:
         # Each mutant names the few on which it shows soon.
         return models_named(tuple(dict.fromkeys(name for mutant in _zoo(zoo) for name in mutant.models or ())))
-    if zoo[1] is Level.SCHEDULER:
+    if zoo[1] is not Level.BLOCKS:
         return models_named(SCHEDULED)
     return models_named(()) + models_named(("two-windows+eagle",))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A trace that kvgate wrote, of any level.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A trace that kvgate wrote, of any level; or a recording, or a folder with some."
+        ),
+    ],
     sut: Annotated[
         str | None, typer.Option("--sut", metavar="NAME", help="Another system under test than the trace names.")
     ] = None,
@@ -44,9 +49,17 @@ def replay(
       kvgate replay divergence-1.jsonl --as-pytest > test_regression.py
 
       kvgate replay divergence-1.jsonl --html divergence-1.html --chrome divergence-1.json
+
+      kvgate replay kvgate-shadow
     """
     from kvgate.disaggregation.stored import is_pair_trace
     from kvgate.reports import formats
+    from kvgate.shadow.rejudging import is_recorded
+
+    if is_recorded(file):
+        if sut or preload or as_pytest or html or chrome:
+            raise UsageError(f"{file}: a recording is judged as it is: it takes no option but --format")
+        _judge_recording(file, output)
     from kvgate.scheduling.stored import is_engine_trace
 
     if is_pair_trace(file):
@@ -74,6 +87,20 @@ def replay(
         # A divergence counts for more than a file.
         typer.echo(f"kvgate: {message}", err=True)
     raise typer.Exit(DIVERGENCE if verdict.found else AGREEMENT)
+
+
+def _judge_recording(file: Path, output: Format) -> NoReturn:
+    """Let the reference follow what a live engine did, and say whether it agrees."""
+    from kvgate.command.progress import progress_line
+    from kvgate.shadow.rejudging import judge
+    from kvgate.shadow.report import as_json, text
+
+    if output not in (Format.TEXT, Format.JSON):
+        raise UsageError(f"a recording is told as text or json, not as {output.value}")
+    with progress_line() as line:
+        rejudged = judge(file, line.say)
+    typer.echo(as_json(rejudged) if output is Format.JSON else text(rejudged))
+    raise typer.Exit(DIVERGENCE if any(each.differences for each in rejudged) else AGREEMENT)
 
 
 def _named(file: Path, sut: str | None, system: str) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 
 from attrs import frozen
 
-from kvgate.corpus.scenario import Blocks, Direct, Engines, Scenario
+from kvgate.corpus.scenario import Blocks, Direct, Engines, Pairs, Scenario
 from kvgate.declared import explain
 from kvgate.difference import Difference, Divergence
 from kvgate.errors import UsageError
@@ -49,8 +49,7 @@ class Played:
 
 def play(scenario: Scenario, loaded: Loaded) -> Played:
     """Build a system, let everything happen to it, end all requests, and judge."""
-    built = _engine(scenario, loaded.name) if isinstance(scenario, Engines) else _blocks(scenario, loaded)
-    explains, actions, close = built
+    explains, actions, close = _built(scenario, loaded)
     started = time.monotonic()
     divergences: Iterable[Divergence] = ()
     performed = 0
@@ -69,6 +68,12 @@ def play(scenario: Scenario, loaded: Loaded) -> Played:
 Perform = Callable[[], Divergence | None]
 Built = tuple[Callable[[Divergence], str | None], Iterable[Perform], Callable[[], Iterable[Divergence]]]
 """What tells findings, what is to be performed, and how it ends."""
+
+
+def _built(scenario: Scenario, loaded: Loaded) -> Built:
+    if isinstance(scenario, Pairs):
+        return _pair(scenario, loaded.name)
+    return _engine(scenario, loaded.name) if isinstance(scenario, Engines) else _blocks(scenario, loaded)
 
 
 def _blocks(scenario: Blocks, loaded: Loaded) -> Built:
@@ -96,11 +101,25 @@ def _engine(scenario: Engines, name: str) -> Built:
     from kvgate.scheduling import known
     from kvgate.scheduling.engine import Engine
 
-    if name not in SUBJECTS:
-        raise UsageError(f"no engine is built around {name!r}: give one of {', '.join(SUBJECTS)}")
+    _check_subject(name)
     engine = Engine(scenario.settings, scenario.stage, name, scenario.with_reference)
     explains = partial(known.explain, engine=engine)
     return explains, [partial(engine.perform, each) for each in scenario.operations], engine.close
+
+
+def _pair(scenario: Pairs, name: str) -> Built:
+    from kvgate.disaggregation import known
+    from kvgate.disaggregation.pair import Pair
+
+    _check_subject(name)
+    pair = Pair(scenario.settings, scenario.stage, name, scenario.with_reference)
+    explains = partial(known.explain, pair=pair)
+    return explains, [partial(pair.perform, each) for each in scenario.operations], pair.close
+
+
+def _check_subject(name: str) -> None:
+    if name not in SUBJECTS:
+        raise UsageError(f"no engine is built around {name!r}: give one of {', '.join(SUBJECTS)}")
 
 
 def first_news(played: Played) -> Iterator[str]:

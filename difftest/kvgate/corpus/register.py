@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kvgate.corpus.bug import Bug
-from kvgate.corpus.bugs import counted, double_free, engine_hang, events, hang, wrong_hit, zero_hit
+from kvgate.corpus.bugs import counted, double_free, engine_hang, events, hang, pair_hang, wrong_hit, zero_hit
 from kvgate.errors import UsageError
 
-_FILES = (zero_hit, wrong_hit, double_free, hang, engine_hang, counted, events)
+_FILES = (zero_hit, wrong_hit, double_free, hang, engine_hang, counted, events, pair_hang)
 
 BUGS: Mapping[str, Bug] = {
     bug.id: bug for bug in sorted((bug for file in _FILES for bug in file.BUGS), key=lambda bug: bug.number)

@@ -1,4 +1,4 @@
-"""What happens to a system in a trial: operations on a block manager, or on an engine around one.
+"""What happens to a system in a trial: operations on a block manager, on an engine around one, or on two engines.
 
 Everything is spelled out, so a trial is the same everywhere and always; nothing is drawn.
 """
@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 from attrs import field, frozen
 from attrs.validators import min_len
 
+from kvgate.disaggregation.case import PairStage
+from kvgate.disaggregation.operations import Operation as PairOperation
 from kvgate.runner import GATE
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.operations import Operation as EngineOperation
@@ -50,7 +52,17 @@ class Engines:
     with_reference: bool = True
 
 
-Scenario: TypeAlias = Blocks | Engines
+@frozen
+class Pairs:
+    """Operations on two nodes: a prefill node and a decode node, each an engine."""
+
+    settings: Settings
+    stage: PairStage
+    operations: tuple[PairOperation, ...] = field(repr=False, validator=min_len(1))
+    with_reference: bool = True
+
+
+Scenario: TypeAlias = Blocks | Engines | Pairs
 
 
 # What most scenarios consist of

@@ -8,7 +8,7 @@ connectors of vLLM that read from the decode node; it is written down here, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 from attrs import define
@@ -24,7 +24,7 @@ class Stand(Enum):
     READING = "reading"
     """The decode node reads its blocks."""
     READ = "read"
-    """Nobody needs its blocks any more, and the prefill node is still to be told."""
+    """Nobody needs its blocks any more."""
 
 
 @define
@@ -38,6 +38,8 @@ class Handover:
     stand: Stand = Stand.PREFILLED
     there: int | None = None
     """The request on the decode node, once it is there."""
+    told: bool = False
+    """Whether the prefill node was told that nobody needs its blocks any more."""
     lost: bool = False
     """Whether the next message about it never comes."""
 
@@ -85,30 +87,41 @@ class Handovers:
         """The request ended before the decode node began to read it."""
         handover.stand = Stand.READ
 
-    def was_read(self, handover: Handover) -> None:
-        """The decode node has read the blocks, or failed to."""
+    def was_read(self, handover: Handover, succeeded: bool) -> None:
+        """The decode node has read the blocks, or failed to: then it computes what is missing."""
+        del succeeded
         handover.stand = Stand.READ
+        self._close(handover)
 
     def acknowledged(self, handover: Handover) -> None:
         """The prefill node was told."""
-        del self.open[handover.number]
+        handover.told = True
+        self._close(handover)
+
+    def _close(self, handover: Handover) -> None:
+        if handover.told and not handover.needed:
+            del self.open[handover.number]
 
     # Whose message a number stands for
 
     def read_named(self, number: int) -> Handover | None:
         """The read that may end which a number stands for."""
-        return self._named(number, Stand.READING)
+        return self._named(number, lambda each: each.stand is Stand.READING)
 
     def acknowledgement_named(self, number: int) -> Handover | None:
         """The acknowledgement that may arrive which a number stands for."""
-        return self._named(number, Stand.READ)
+        return self._named(number, _awaits_acknowledgement)
 
     def message_named(self, number: int) -> Handover | None:
         """The message of either kind which a number stands for."""
-        return self._named(number, Stand.READING, Stand.READ)
+        return self._named(number, lambda each: each.stand is Stand.READING or _awaits_acknowledgement(each))
 
-    def _named(self, number: int, *stands: Stand) -> Handover | None:
-        candidates = {each.number: each for each in self if each.stand in stands and not each.lost}
+    def _named(self, number: int, may: Callable[[Handover], bool]) -> Handover | None:
+        candidates = {each.number: each for each in self if may(each) and not each.lost}
         if not candidates:
             return None
         return candidates.get(number) or list(candidates.values())[number % len(candidates)]
+
+
+def _awaits_acknowledgement(handover: Handover) -> bool:
+    return handover.stand is Stand.READ and not handover.told

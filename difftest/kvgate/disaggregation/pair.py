@@ -151,7 +151,7 @@ class Pair:
             return
         self._on(self.decode, evolve(operation, request=handover.there))
         self._written.pop(handover.there, None)
-        self.handovers.was_read(handover)
+        self.handovers.was_read(handover, operation.succeeded)
         self.prefill.moved()
 
     def _acknowledged(self, operation: Acknowledged) -> None:
@@ -213,7 +213,7 @@ class Pair:
         if there in self.decode.nodes.loading:
             self._written[there] = self.decode.nodes.tables[there]
             self.handovers.begun(handover)
-        elif there in {number for number, _ in self.decode.ends}:
+        elif not self.decode.is_open(there):
             self.handovers.abandoned(handover)
         elif there not in self.decode.nodes.offers:
             self.handovers.got_on_without(handover)

@@ -46,7 +46,8 @@ def equality(
         try:
             line.say("importing vLLM …")
             with engines() as started:
-                cells += fill(started, named, wanted, say=line.say)
+                for cell in fill(started, named, wanted, say=line.say):
+                    cells.append(cell)
         except KeyboardInterrupt:
             interrupted = True
     typer.echo(json.dumps(document(cells), indent=1) if output is TableFormat.JSON else page(cells))

@@ -12,6 +12,8 @@ from kvgate.equality.job import Ask
 
 LONG_TOKENS = 700
 """The longest prompt: it crosses a window of 32 tokens more than twenty times."""
+CROWD = 16
+"""How many prompts are asked together, at most."""
 _FIRST_TOKEN, _VOCABULARY = 4, 512
 _BLOCK_TOKENS = 16
 
@@ -44,6 +46,8 @@ def rounds(seed: int = 0) -> tuple[tuple[Ask, ...], ...]:
             Ask((*long[4 * _BLOCK_TOKENS : 20 * _BLOCK_TOKENS], *drawn(9))),
         ),
         (Ask(long), Ask(drawn(17), after=7)),
+        # Short prompts whose answers are several blocks: where blocks are few, all are let in and not all can go on.
+        tuple(Ask(drawn(_BLOCK_TOKENS - 1)) for _ in range(CROWD)),
     )
 
 

@@ -57,7 +57,7 @@ def page(cells: Sequence[Cell]) -> str:
     lines = [f"| | {' | '.join(models)} |", f"|---|{'---|' * len(models)}"]
     for name in [row for row in rows if row not in PLANTED] + [row for row in rows if row in PLANTED]:
         title = f"planted: {name}" if name in PLANTED else f"{name}: {FEATURE[name].sentence}"
-        said = [_words(there[model, name]) if (model, name) in there else "–" for model in models]
+        said = [_words(there[model, name]) if (model, name) in there else "" for model in models]
         lines.append(f"| {title} | {' | '.join(said)} |")
     return "\n".join([*lines, "", *_footer(cells)])
 
@@ -83,8 +83,8 @@ def _footer(cells: Sequence[Cell]) -> list[str]:
         distance, gap = max(cell.logprob_distance for cell in judged), min(cell.gap for cell in judged)
         lines.append(
             f"{sum(cell.answers for cell in judged)} answers next to those without a cache. First tokens' "
-            f"log-probabilities differ by at most {distance:.2g} (allowed: {TOLERANCE:g}); no chosen token was less than "
-            f"{gap:.2g} ahead of the next."
+            f"log-probabilities differ by at most {distance:.2g} (allowed: {TOLERANCE:g}); no chosen token was "
+            f"less than {gap:.2g} ahead of the next."
         )
     wrong = [cell for cell in cells if not cell.is_as_it_should_be]
     lines += [f"NOT AS IT SHOULD BE: {cell.model}, {cell.feature}: {_words(cell)}" for cell in wrong]

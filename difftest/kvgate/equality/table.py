@@ -8,7 +8,7 @@ from enum import Enum
 from attrs import evolve, frozen
 
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, Hybrid
-from kvgate.equality.asks import rounds
+from kvgate.equality.asks import CROWD, rounds
 from kvgate.equality.feature import ANSWER_TOKENS, FEATURE, Feature, lacking, with_feature
 from kvgate.equality.job import Job, Told
 from kvgate.equality.running import Engines
@@ -65,7 +65,7 @@ class Cell:
 
 def plain_job(model: str) -> Job:
     """An engine without prefix caching, with blocks for everybody."""
-    options = {"enable_prefix_caching": False, "max_model_len": MODEL_TOKENS_MAX}
+    options = {"enable_prefix_caching": False, "max_model_len": MODEL_TOKENS_MAX, "max_num_seqs": CROWD}
     return Job("without caching", model, rounds(), ANSWER_TOKENS, options)
 
 

@@ -79,6 +79,17 @@ class Case:
         )
 
     @cached_property
+    def short_replays(self) -> tuple[Prompts, ...]:
+        """The same from the first boundary on, and closer together."""
+        geometry = self.settings.geometry
+        alignment, ahead = geometry.alignment_tokens, geometry.lookahead_tokens
+        return tuple(
+            Prompts.replay(alignment * whole + ahead + 1 + alignment * part // 8)
+            for whole in range(1, 7)
+            for part in (0, 1, 3, 5, 7)
+        )
+
+    @cached_property
     def beyond_windows(self) -> int:
         """As many tokens, in whole alignments and the look-ahead, as the longest window spans."""
         geometry = self.settings.geometry

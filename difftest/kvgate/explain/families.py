@@ -21,6 +21,9 @@ BLOCK_TOKENS = {Platform.GPU: 16, Platform.ASCEND: 128}
 _LATENT_BLOCK_TOKENS = 64
 """The same for latent attention on a GPU (FlashMLA)."""
 
+_MISTRAL_WINDOW_TOKENS = 4096
+"""What a file of Mistral's that does not speak of a window means."""
+
 Family: TypeAlias = Callable[[Config, Serving], list[Layer]]
 
 
@@ -64,8 +67,10 @@ def _attention(
 
 
 def _alike(config: Config, serving: Serving) -> list[Layer]:
-    """All layers slide if there is a window, and none if there is not."""
-    window = config.optional("sliding_window")
+    """All layers slide if there is a window, and none if there is not; Mistral has one unless its file says null."""
+    usual = _MISTRAL_WINDOW_TOKENS if config.model_type == "mistral" else 0
+    said = "sliding_window" in config.values
+    window = config.optional("sliding_window") if said else usual or None
     kind = Kind.SLIDING_WINDOW if window else Kind.FULL
     return [_attention(serving, config.kv_heads, config.head_size, kind, window)] * config.layers
 
@@ -102,7 +107,9 @@ def _typed(pattern: int) -> Family:
 
 def _gpt_oss(config: Config, serving: Serving) -> list[Layer]:
     """Every other layer slides, the first among them, whatever the file's types say: so vLLM has it."""
-    slides = _attention(serving, config.kv_heads, config.head_size, Kind.SLIDING_WINDOW, config.number("sliding_window"))
+    slides = _attention(
+        serving, config.kv_heads, config.head_size, Kind.SLIDING_WINDOW, config.number("sliding_window")
+    )
     full = _attention(serving, config.kv_heads, config.head_size)
     return [full if index % 2 else slides for index in range(config.layers)]
 
@@ -122,9 +129,7 @@ def _llama4(config: Config, serving: Serving) -> list[Layer]:
     """Attention in chunks, and full attention where no position is encoded."""
     chunk = config.optional("attention_chunk_size")
     full = _attention(serving, config.kv_heads, config.head_size)
-    local = full if chunk is None else _attention(
-        serving, config.kv_heads, config.head_size, Kind.CHUNKED_LOCAL, chunk
-    )
+    local = full if chunk is None else _attention(serving, config.kv_heads, config.head_size, Kind.CHUNKED_LOCAL, chunk)
     said = config.numbers("no_rope_layers", config.layers)
     every = config.optional("no_rope_layer_interval") or 4
     encoded = said or [int(bool((index + 1) % every)) for index in range(config.layers)]

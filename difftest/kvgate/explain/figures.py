@@ -138,5 +138,9 @@ def curve(case: Case) -> tuple[Point, ...]:
     if case.prompts is not None:
         longest = max(longest, case.prompts.first_tokens)
     longest = min(longest, settings.tokens_max)
-    lengths = sorted({max(1, longest * step // CURVE_POINTS) for step in range(1, CURVE_POINTS + 1)})
-    return tuple(Point(tokens, best_hit(settings, Prompts.replay(tokens))) for tokens in lengths)
+    lengths = {max(1, longest * step // CURVE_POINTS) for step in range(1, CURVE_POINTS + 1)}
+    alignment, shortest = settings.geometry.alignment_tokens, shortest_prompt(settings)
+    steps = range(shortest, longest + 1, alignment)
+    if len(steps) <= CURVE_POINTS:
+        lengths.update(length for step in steps for length in (step - 1, step))
+    return tuple(Point(tokens, best_hit(settings, Prompts.replay(tokens))) for tokens in sorted(lengths))

@@ -38,9 +38,7 @@ class Layer:
 
     def stretched(self, times: int) -> Layer:
         """The same with blocks of ``times`` as many tokens, and bytes."""
-        return evolve(
-            self, block_size_tokens=self.block_size_tokens * times, block_bytes=self.block_bytes * times
-        )
+        return evolve(self, block_size_tokens=self.block_size_tokens * times, block_bytes=self.block_bytes * times)
 
     @property
     def group(self) -> Group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import StringIO
+from textwrap import wrap
 
 from rich.console import Console
 from rich.table import Table
@@ -33,9 +34,11 @@ def text_report(explanation: Explanation) -> str:
     console.print()
     for line in verdict(explanation):
         console.print(line)
+    told: set[str] = set()
     for cause in explanation.causes:
-        for line in _cause(cause):
+        for line in _cause(cause, with_sentence=cause.statement not in told):
             console.print(line)
+        told.add(cause.statement)
     console.print("\nGroups\n")
     console.print(_groups(figures))
     for line in _numbers(figures, case.layout):
@@ -76,13 +79,18 @@ def verdict(explanation: Explanation) -> Iterator[str]:
         yield "Nothing in these flags makes the hit rate zero."
 
 
-def _cause(cause: Cause) -> Iterator[str]:
+def _cause(cause: Cause, with_sentence: bool) -> Iterator[str]:
+    """A cause; the guarantee's sentence is told once."""
     yield ""
     yield f"{cause.id}: {cause.effect.value}{' ' + cause.condition if cause.condition else ''}"
-    yield f"  {cause.says}"
-    yield f"  {cause.statement}: {STATEMENTS[cause.statement]}"
-    yield f"  seen in: {', '.join(map(short, cause.upstream))}"
-    yield f"  what to do: {cause.remedy}"
+    sentence = f": {STATEMENTS[cause.statement]}" if with_sentence else ""
+    for text in (
+        cause.says,
+        f"{cause.statement}{sentence}",
+        f"seen in: {', '.join(map(short, cause.upstream))}",
+        f"what to do: {cause.remedy}",
+    ):
+        yield from wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
 def short(thread: str) -> str:
@@ -123,7 +131,8 @@ def _groups(figures: Figures) -> Table:
 
 
 def _numbers(figures: Figures, layout: Layout) -> Iterator[str]:
-    yield f"\nHits end at multiples of {figures.alignment_tokens:,} tokens: {figures.derivation}, decided by group {figures.dominant}."
+    aligned = f"Hits end at multiples of {figures.alignment_tokens:,} tokens"
+    yield f"\n{aligned}: {figures.derivation}, decided by group {figures.dominant}."
     yield f"The shortest prompt that can hit when it is sent again has {figures.shortest_prompt:,} tokens."
     if figures.lookahead_tokens:
         yield (
@@ -137,7 +146,8 @@ def _numbers(figures: Figures, layout: Layout) -> Iterator[str]:
     if layout.blocks is None:
         yield "How many blocks the pool has is not known: --num-gpu-blocks-override says it."
     elif figures.largest_request is not None and figures.largest_request < figures.max_model_len:
-        yield f"Of {layout.blocks:,} blocks a request of more than {figures.largest_request:,} tokens is refused for ever."
+        largest = figures.largest_request
+        yield f"Of {layout.blocks:,} blocks a request of more than {largest:,} tokens is refused for ever."
     else:
         yield f"Of {layout.blocks:,} blocks no request of up to {figures.max_model_len:,} tokens is refused for ever."
 

@@ -157,7 +157,9 @@ class WorkMonitor:
         computed, tokens = self._computed.get(request.number, (0, 0))
         if isinstance(step.operation, Sample):
             grain = self.settings.geometry.grain_tokens
-            return "answer", len(request.tokens) // grain - tokens // grain
+            # Newer releases cache what an answer fills when they take it.
+            cached = len(_changed(self._before.contents, step.snapshot.contents))
+            return "answer", len(request.tokens) // grain - tokens // grain, cached
         if not (isinstance(step.operation, Schedule) and isinstance(step.answer, Granted)):
             return None
         if computed < request.prompt_tokens:

@@ -24,11 +24,14 @@ STATEMENT = "KV-SYS-06"
 class Chunks:
     """The chunks of one scheduler."""
 
-    def __init__(self, settings: Settings, stage: Stage) -> None:
+    def __init__(self, settings: Settings, stage: Stage, spares_the_only_one: bool = False) -> None:
         self.settings = settings
         self.asynchronous = stage.asynchronous
-        self.most_tokens = min(settings.chunk_tokens, stage.long_prefill_tokens or settings.chunk_tokens)
-        """How many tokens of one request a step computes at most."""
+        self._long_prefill_tokens = min(settings.chunk_tokens, stage.long_prefill_tokens or settings.chunk_tokens)
+        self._spares_the_only_one = spares_the_only_one
+        """Whether a prompt may have all of a step if there is no other request."""
+        self.most_tokens = self._long_prefill_tokens
+        """How many tokens of one request this step computes at most."""
         aligned = settings.geometry.state_block_tokens is not None
         self.judges = not (aligned or (stage.asynchronous and settings.drafts_max))
         self._drafts: dict[int, int] = {}
@@ -39,8 +42,11 @@ class Chunks:
         """How many tokens were asked for, for whom, in vain."""
         self._preempted = False
 
-    def begin(self) -> None:
+    def begin(self, population: Population) -> None:
         """A step begins."""
+        others = sum(request.status is not Status.ENDING for request in population.alive.values()) > 1
+        alone = self._spares_the_only_one and not others
+        self.most_tokens = self.settings.chunk_tokens if alone else self._long_prefill_tokens
         self._tokens, self._refused, self._preempted = {}, {}, False
 
     def offered(self, number: int, drafts: int) -> None:

@@ -94,8 +94,9 @@ class Engine:
         self.interception = Interception(self.followed, self.nodes, self._follow)
         self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)
         self.batch = Batch(settings.chunk_tokens, stage.running_max)
-        self.line = Line(stage, settings.chunk_tokens, may_split=settings.geometry.state_block_tokens is None)
-        self.chunks = Chunks(settings, stage)
+        traits, may_split = self.followed.scheduling, settings.geometry.state_block_tokens is None
+        self.line = Line(stage, settings.chunk_tokens, may_split, holders_first=not traits.joins_queues)
+        self.chunks = Chunks(settings, stage, traits.spares_the_only_one)
         self.in_flight: deque[Sent] = deque()
         """The steps whose output the scheduler does not have yet, in order."""
         self.scheduled: Mapping[int, int] = {}
@@ -187,7 +188,7 @@ class Engine:
 
     def _ended(self, number: int, is_read: bool) -> None:
         """A request ended, and the connector was told: its blocks may stay held."""
-        self.interception.flush()
+        self.interception.settle_look_up()
         request = self.followed.population.alive.get(number)
         if is_read:
             assert request is not None, "who is read has ended just now"
@@ -288,7 +289,7 @@ class Engine:
             self._collect()
         self.interception.begin()
         self.line.begin()
-        self.chunks.begin()
+        self.chunks.begin(self.followed.population)
         output = self.scheduler.schedule()
         self.interception.flush()
         self._check_batch(output)

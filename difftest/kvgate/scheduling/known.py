@@ -1,4 +1,4 @@
-"""What vLLM 0.20.2's scheduler is known to do wrong, told by its mechanism: ``difftest/findings``, 020 to 024.
+"""What vLLM 0.20.2's scheduler is known to do wrong, told by its mechanism: ``difftest/findings``, 020 to 024 and 030.
 
 vLLM caches blocks when it schedules the step that is to write them. If the step then leaves them out, they stay cached,
 and whoever hits them reads what was never written. And it gives up blocks that a step in flight still writes, which
@@ -17,18 +17,22 @@ from kvgate.difference import Divergence
 from kvgate.scheduling.case import Stage
 from kvgate.scheduling.engine import Engine
 from kvgate.scheduling.flight import FAILED, LATE, PREEMPTED
+from kvgate.scheduling.known_by_slots import FINDING as KNOWN_BY_SLOTS
+from kvgate.scheduling.known_by_slots import known_by_slots
 from kvgate.scheduling.waiting import Reason
 from kvreference.population import Status
 from kvreference.scheduler.room import blocks_to_run
 
 _READ = re.compile(r"token \d+ in block (\d+): ", re.DOTALL)
+_END_FOR_READER = re.compile(r"Finish\(request=(\d+), sends=True\)")
 Explains = Callable[[Divergence, Engine], bool]
 
 
 def explain(divergence: Divergence, engine: Engine) -> str | None:
     """The id of the finding that explains ``divergence``, or None. ``engine`` stands where it diverged."""
     known = next((finding for finding, explains in EXPLANATIONS.items() if explains(divergence, engine)), None)
-    return known or explain_manager(divergence, engine.lockstep)
+    known = known or explain_manager(divergence, engine.lockstep)
+    return known or (KNOWN_BY_SLOTS if known_by_slots(divergence, engine) else None)
 
 
 # What was read
@@ -95,6 +99,24 @@ def _refused_before_whoever_loaded(divergence: Divergence, engine: Engine) -> bo
     return any(_fits(engine, number) for number in _parked(divergence, engine))
 
 
+# Who is over without its blocks
+
+
+def _ends_without_its_blocks(divergence: Divergence, engine: Engine) -> bool:
+    """Somebody who was preempted with its last answer in flight ends by that, and another node is to read its blocks."""
+    found = divergence.difference
+    end = _END_FOR_READER.fullmatch(found.got)
+    if (divergence.detector, found.statement) != ("scheduler", "KV-SYS-02") or end is None:
+        return False
+    request = engine.followed.population.alive.get(int(end[1]))
+    gone = request is not None and request.status is Status.WAITING and request.preemptions > 0
+    return gone and engine.stage.asynchronous and engine.stage.connector and not _held_by(engine, int(end[1]))
+
+
+def _held_by(engine: Engine, number: int) -> int:
+    return sum(block != 0 for table in engine.followed.snapshot().tables.get(number, ()) for block in table)
+
+
 EXPLANATIONS: Mapping[str, Explains] = {
     # By priority, whoever was scheduled in a step may be preempted in the same step.
     "020-preempted-in-its-step-stays-cached": _marked(PREEMPTED, lambda stage: stage.by_priority),
@@ -106,5 +128,7 @@ EXPLANATIONS: Mapping[str, Explains] = {
     "022-given-up-while-in-flight": _marked(LATE, lambda stage: stage.asynchronous and stage.connector),
     "023-parked-loads-leave-no-room": _parked_leave_no_room,
     "024-refused-before-whoever-loaded": _refused_before_whoever_loaded,
+    # What is in flight may be all that somebody waits for.
+    "030-ends-without-its-blocks": _ends_without_its_blocks,
 }
 """Finding id to the question whether it explains a divergence of an engine."""

@@ -33,16 +33,20 @@ class _Waits:
     """Whether it was set aside since it came, or came back."""
     undecided: bool = False
     """Whether its connector may say that it cannot tell yet what it offers."""
+    holds: bool = False
+    """Whether it holds blocks: it loads, or has loaded."""
 
 
 class Line:
     """The line before one scheduler."""
 
-    def __init__(self, stage: Stage, budget_tokens: int, may_split: bool) -> None:
+    def __init__(self, stage: Stage, budget_tokens: int, may_split: bool, holders_first: bool = False) -> None:
         self.stage = stage
         self.budget_tokens = budget_tokens
         self.may_split = may_split
         """Whether a chunk may end anywhere: where not, a request may be passed over because nothing of it fits."""
+        self.holders_first = holders_first
+        """Whether whoever waits and holds blocks is let in before all others, however urgent these are."""
         self.resets = False
         """Whether all that run are preempted at once, whoever comes last."""
         self._waiting: list[_Waits] = []
@@ -95,10 +99,12 @@ class Line:
         if came is None:
             return Difference("KV-LIVE-01", "the line", "somebody who waits", f"request {number} is let in")
         passed = [each for each in self._waiting[: self._waiting.index(came)] if not (each.aside or came.aside)]
-        if self.stage.by_priority:
+        if self.holders_first and came.holds:
+            passed = []
+        elif self.stage.by_priority:
             passed = [each for each in self._waiting if each.rank < came.rank and not each.aside]
         if loads:
-            came.aside = True
+            came.aside = came.holds = True
         else:
             self._waiting.remove(came)
             self._running.append(came)
@@ -112,7 +118,7 @@ class Line:
             return Difference("KV-LIVE-02", "the line", "somebody who runs", f"request {number} is preempted")
         last = max(self._running, key=lambda each: each.rank) if self.stage.by_priority else self._running[-1]
         self._running.remove(went)
-        went.aside = went.grammar = went.undecided = False
+        went.aside = went.grammar = went.undecided = went.holds = False
         self._waiting.insert(0, went)
         if last is went or self.resets:
             return None

@@ -105,6 +105,11 @@ class OtherNodes:
         """Whether what a request was just told to have comes while it waits."""
         return self._asked.get(number, (0, 0, False))[2]
 
+    def decline(self, number: int) -> None:
+        """A request was given blocks, and takes nothing that was offered; no other offer is made."""
+        self._asked.pop(number, None)
+        self.offers.pop(number, None)
+
     def take(self, number: int, tables: Tables) -> None:
         """A request was given blocks: the offer is taken, and no other is made."""
         asked, offer = self._asked.pop(number, None), self.offers.pop(number, None)

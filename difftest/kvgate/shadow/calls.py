@@ -119,6 +119,8 @@ class Allocated(msgspec.Struct, array_like=True, frozen=True, tag="allocated"):
     given: Blocks | None
     """What the tables gained; the whole tables if ``is_whole``; None if it was refused."""
     is_whole: bool
+    nulls: tuple[int, ...]
+    """How many leading entries are given up, in each group with a window."""
     registered: list[Registered]
     after: After
 
@@ -137,6 +139,7 @@ class Skipped(msgspec.Struct, array_like=True, frozen=True, tag="skipped"):
 
     number: int
     computed: int
+    nulls: tuple[int, ...]
     after: After
 
 

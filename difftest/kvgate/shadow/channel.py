@@ -29,7 +29,7 @@ class Channel:
         self.bytes_max = bytes_max
         self._socket = end
         self._socket.setblocking(False)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, min(SEND_BUFFER_BYTES, bytes_max))
         self._waiting: deque[memoryview] = deque()
         self._bytes = 0
         self._lock = threading.Lock()

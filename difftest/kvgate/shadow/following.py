@@ -134,6 +134,14 @@ class Following(Manager):
         if number in self.tables:
             self.holdings.release_dead(number, computed)
 
+    def given_up(self, number: int) -> tuple[int, ...]:
+        """How many leading entries of a request's tables are given up, in each group with a window."""
+        tables = self.tables.get(number)
+        if tables is None:
+            return ()
+        windowed = (table for group, table in zip(self.geometry.groups, tables, strict=True) if group.window_tokens)
+        return tuple(min(table.dead, len(table.blocks)) for table in windowed)
+
     def free(self, number: int) -> None:
         """A request gives up its blocks."""
         self.holdings.release_all(number)

@@ -201,7 +201,11 @@ class Judge:
                     None,
                     False,
                 )
-        return self._behind(following, record.number, record.registered, record.after, "KV-OP-05")
+        if ours is not None and record.nulls != following.given_up(record.number):
+            return _given_up(following, record), None, False
+        # What a request that runs was given is the same: then what it gave back is not.
+        statement = "KV-OP-05" if record.is_first else "KV-OP-06"
+        return self._behind(following, record.number, record.registered, record.after, statement)
 
     def _cached(self, following: Following, record: calls.Cached) -> _Found:
         following.register(record.number, record.tokens, now=False)
@@ -209,6 +213,8 @@ class Judge:
 
     def _skipped(self, following: Following, record: calls.Skipped) -> _Found:
         following.skip(record.number, record.computed)
+        if record.nulls != following.given_up(record.number):
+            return _given_up(following, record), None, False
         return self._behind(following, record.number, (), record.after, "KV-OP-06")
 
     def _freed(self, following: Following, record: calls.Freed) -> _Found:
@@ -334,6 +340,11 @@ def _by_digest(snapshot: Snapshot) -> Snapshot:
 
     entries = {bare(content): blocks for content, blocks in snapshot.entries.items()}
     return evolve(snapshot, contents=[bare(content) for content in snapshot.contents], read_entries=lambda: entries)
+
+
+def _given_up(following: Following, record: calls.Allocated | calls.Skipped) -> Difference:
+    told = f"blocks of request {record.number} that left the window, by group with one"
+    return Difference("KV-OP-06", told, str(following.given_up(record.number)), str(record.nulls))
 
 
 def _table(blocks: Blocks) -> BlockTable:

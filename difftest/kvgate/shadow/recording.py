@@ -64,16 +64,18 @@ class Writer:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         try:
             document = msgspec.json.encode(_CONVERTER.unstructure(header))
-            self._write(MAGIC + framed(document))
+            self.write(MAGIC + framed(document))
         except BaseException:
             self.close()
+            path.unlink(missing_ok=True)
             raise
 
     def append(self, payload: bytes) -> None:
         """Write the encoded calls of one step."""
-        self._write(framed(payload))
+        self.write(framed(payload))
 
-    def _write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
+        """Write whole frames, or nothing."""
         done = 0
         try:
             while done < len(data):
@@ -159,7 +161,7 @@ class Recording:
         if zlib.crc32(payload) != crc:
             if file.tell() == self._size:
                 self._cut(start)
-            return None
+                return None
             raise UsageError(
                 f"{self.path}: record {self.frames}, at byte {start}: its checksum is wrong: the file is corrupted "
                 f"there; the {self.frames} records before it are sound"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from attrs import evolve
 
-from kvgate.shadow.calls import Arrived, Checkpoint, End, Restart, Step, Stored
-from kvgate.shadow.recording import SUFFIX, Header, Writer, encoded
+from kvgate.shadow.calls import Checkpoint, End, Step, Stored
+from kvgate.shadow.recording import SUFFIX, Header, Writer, encoded, framed
 
 SEGMENTS = 8
 """Into how many files the allowed size is divided."""
@@ -49,17 +49,17 @@ class Rotation:
             self._open()
         writer = self._writer
         if writer is None:
-            # Who is alive stands in the checkpoint that follows, too.
-            self.lost += sum(not isinstance(record, (Restart, Arrived)) for record in records)
+            # Before the first checkpoint come those that it tells of, too.
+            self.lost += len(records) if self._segment else 0
             return
-        payload = encoded(records)
+        payload = framed(encoded(records))
         self.steps += sum(isinstance(record, Step) for record in records)
         if writer.bytes + len(payload) > self.bytes_max:
             self._give_up(f"a part would be larger than {self.bytes_max} bytes before its next checkpoint")
             self.lost += len(records)
             return
         try:
-            writer.append(payload)
+            writer.write(payload)
             self.bytes_written += len(payload)
         except OSError as error:
             self._give_up(f"{writer.path}: {error.strerror}")

@@ -78,8 +78,8 @@ def below(results: Sequence[Result]) -> list[str]:
         "hit rate: tokens hit by prompt tokens, each request once. server says: vLLM's counters, which count a request",
         "again whenever it is looked up and not let in. work: tokens computed, and copied ones at a weight of "
         f"{COPIED_WEIGHT:g},",
-        "by what an empty cache would compute. again: tokens computed once more after a preemption. judged: blocks that",
-        "were read, and held what they should. Nothing here is a time.",
+        "by what an empty cache would compute. again: tokens computed once more after a preemption. judged: blocks",
+        "that were read, and held what they should. Nothing here is a time.",
     ]
     for result in results:
         if result.soundness.unsound:

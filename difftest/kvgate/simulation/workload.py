@@ -10,6 +10,8 @@ fixed-concurrency benchmark, whose sessions have one turn each, and the number o
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from attrs import field, frozen
 from attrs.validators import ge, instance_of, min_len
 
@@ -63,17 +65,17 @@ class Workload:
     about: str = ""
     """In one sentence, for readers."""
 
-    @property
+    @cached_property
     def requests(self) -> int:
         """How many requests are sent, those of the warm-up among them."""
         return sum(len(session.turns) for session in (*self.warm_up, *self.sessions))
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """How many tokens all prompts and answers have together: what is *simulated*."""
         return sum(turn.tokens for session in (*self.warm_up, *self.sessions) for turn in session.turns)
 
-    @property
+    @cached_property
     def tokens_longest(self) -> int:
         """How long the longest request becomes."""
         return max(turn.tokens for session in (*self.warm_up, *self.sessions) for turn in session.turns)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 
+from kvgate.corpus.bug import Sort
 from kvgate.traceability.judged import STATEMENT
 from kvgate.traceability.sources import Sources
 from kvspec.chapters import BUGS, items
@@ -32,8 +33,8 @@ class Links:
     mutants: tuple[str, ...]
     """Mutants of vLLM that violate it, those that nobody can tell from vLLM apart."""
     findings: tuple[str, ...]
-    corpus: tuple[str, ...]
-    """Reported defects that the gate catches by it."""
+    corpus: tuple[tuple[str, Sort], ...]
+    """Reported defects that are shown to the gate and violate it, each with what is run."""
     bugs: tuple[tuple[str, Anchor], ...]
     """The chapter and the public thread."""
 
@@ -69,7 +70,7 @@ def _links(sources: Sources, statement: str) -> Links:
         tests=naming(sources.tests),
         mutants=tuple(each.name for each in sources.mutants if each.statement == statement and not each.equivalent),
         findings=tuple(each.slug for each in sources.findings if statement in each.statements),
-        corpus=naming(sources.corpus),
+        corpus=tuple((bug, named[statement]) for bug, named in sources.corpus.items() if statement in named),
         bugs=tuple((chapter, thread) for chapter, thread, named in bugs_in(sources) if statement in named),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from kvgate.corpus.bug import Sort
 from kvgate.reports.wording import counted
 from kvgate.traceability.exemptions import KINDS
 from kvgate.traceability.links import Links, links
@@ -20,10 +21,13 @@ is missing or leads nowhere, and when an exemption is not needed any more.
 From each guarantee to what names it: the chapter that states it; the proofs, with how far they reach (**P** for all
 sizes, **B** within a bound); the tiny models in which the explorer judges it in every state, and the designs that break
 it and that the explorer refutes; the detectors of the gate; the tests that name it; the mutants of vLLM that violate
-it, each of which `kvgate mutants` must kill; findings, reported defects that `kvgate corpus` catches by it, and public
-bugs. A link does not say that all of a guarantee is
-covered: how much the proofs leave over is told in the chapters.
+it, each of which `kvgate mutants` must kill; findings; reported defects that `kvgate corpus` catches by it, in
+published code or by a mutant that re-introduces them, and apart from these those of which it has an analogue only, or
+a contract that is violated by hand; and public bugs. A link does not say that all of a guarantee is covered: how much
+the proofs leave over is told in the chapters.
 """
+_CAUGHT = Sort.PUBLISHED, Sort.REINTRODUCED
+_SHOWN = Sort.ANALOGUE, Sort.BY_HAND
 
 
 def page(sources: Sources) -> str:
@@ -91,7 +95,11 @@ def _lines(sources: Sources, each: Links) -> Iterator[tuple[str, Sequence[str]]]
     yield "tests", [f"[{_short(file)}](../{file}): {', '.join(_code(p[2] for p in parts))}" for file, parts in by_file]
     yield "mutants", [f"`{mutant}`" for mutant in each.mutants]
     yield "findings", [f"[{slug[:3]}](../difftest/findings/{slug}/README.md)" for slug in each.findings]
-    yield "caught in the corpus", [f"[{bug}](../difftest/corpus/README.md#{bug})" for bug in each.corpus]
+    for kind, sorts in (("caught in the corpus", _CAUGHT), ("shown in the corpus, and not as it was reported", _SHOWN)):
+        yield (
+            kind,
+            [f"[{bug}](../difftest/corpus/README.md#{bug}) ({it.value})" for bug, it in each.corpus if it in sorts],
+        )
     yield (
         "known bugs",
         [f"[{thread.text}]({thread.target}) ([{file[:2]}]({file}#known-bugs))" for file, thread in each.bugs],

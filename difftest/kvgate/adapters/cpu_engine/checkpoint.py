@@ -7,9 +7,11 @@ then a draft is right now and then although nobody trained anybody.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, POSITIONS_MAX, SPECIAL, VOCABULARY, Hybrid
 from kvgate.live.words import words
@@ -30,11 +32,12 @@ def write_model(hybrid: Hybrid, folder: Path, seed: int = 1) -> Path:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    models: Any = AutoModelForCausalLM
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(folder, hybrid.config)
     _write_tokenizer(folder)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+        model = models.from_config(AutoConfig.from_pretrained(folder))
     shapes = {name: tuple(weight.shape) for name, weight in sorted(model.state_dict().items())}
     _write_weights(folder, _drawn(shapes, seed, hybrid.norms_around, hybrid.scales))
     return folder
@@ -111,14 +114,14 @@ def _write_weights(folder: Path, weights: dict[str, torch.Tensor]) -> None:
 
 def _write_tokenizer(folder: Path) -> None:
     """A word is a token, and one that is not known is the last special one."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
+    # Neither has types.
+    tokenizers, transformers = (cast("Any", import_module(name)) for name in ("tokenizers", "transformers"))
 
     pad, bos, eos, unknown = SPECIAL
     vocabulary = {word: index for index, word in enumerate([*SPECIAL, *words(VOCABULARY - len(SPECIAL))])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=unknown))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token=pad, bos_token=bos, eos_token=eos, unk_token=unknown
     ).save_pretrained(folder)
 
@@ -136,3 +139,9 @@ def draft_in(folder: Path, name: str) -> Path:
 def _made(folder: Path, write: Callable[[Path], Path]) -> Path:
     # The weights are written last, so a folder that has them is whole.
     return folder if (folder / "model.safetensors").exists() else write(folder)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] not in HYBRIDS:
+        sys.exit(f"usage: python -m kvgate.adapters.cpu_engine.checkpoint {'|'.join(HYBRIDS)} FOLDER")
+    write_model(HYBRIDS[sys.argv[1]], Path(sys.argv[2]))

@@ -47,7 +47,7 @@ class Hybrid:
     block_sizes_tokens: tuple[int, ...]
     """Of its KV-cache groups, in vLLM's order."""
     blocks_short: tuple[int, int]
-    """Blocks for the longest request of the table of token equality, and few more: without a draft model, and with one."""
+    """Blocks for the longest request of the table, and few more: without a draft model, and with one."""
     norms_around: float = 1.0
     """What a norm's weight is drawn around: some add one to it themselves."""
     scales: Mapping[str, float] = MappingProxyType({})

@@ -14,9 +14,10 @@ def repair() -> None:
     import vllm.utils.cpu_triton_utils as kernels
     from vllm.model_executor.models import gpt_oss
 
-    if not getattr(gpt_oss.OAIAttention, "kvgate_repaired", False):
-        gpt_oss.OAIAttention.kvgate_repaired = True
-        _sinks_in_bfloat16(gpt_oss.OAIAttention)
+    attention: Any = gpt_oss.OAIAttention
+    if not getattr(attention, "kvgate_repaired", False):
+        attention.kvgate_repaired = True
+        _sinks_in_bfloat16(attention)
         _without_synthetic_rates(kernels.rejection_greedy_sample_kernel, rates=2)
         _without_synthetic_rates(kernels.rejection_random_sample_kernel, rates=1)
 

@@ -46,7 +46,10 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
         return self.nodes.provided(number, request.num_tokens, num_computed_tokens, self.keeps_states)
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
-        del num_external_tokens
+        if not num_external_tokens:
+            # Newer releases do not take what is offered to whoever may not read the cache.
+            self.nodes.decline(number_in(request.request_id))
+            return
         self.nodes.take(number_in(request.request_id), blocks.get_block_ids())
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:

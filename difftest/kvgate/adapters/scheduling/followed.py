@@ -182,7 +182,7 @@ class Interception:
         return All(sum(each.tokens for each in due.values()), shared, preempted)
 
     def _say(self, operation: Operation, answer: Answer) -> None:
-        self._settle_look_up(operation)
+        self.settle_look_up(operation)
         if isinstance(operation, Preempt):
             self.preempted.add(operation.request)
         if isinstance(answer, Shared):
@@ -191,7 +191,12 @@ class Interception:
             self.refused[operation.request] = answer
         self.tell(operation, answer)
 
-    def _settle_look_up(self, operation: Operation | None = None) -> None:
+    def _settle_others(self, number: int) -> None:
+        """A request is about to be asked for: a look-up of another one was one for itself."""
+        if self._looked_up is not None and self._looked_up[0] != number:
+            self.settle_look_up()
+
+    def settle_look_up(self, operation: Operation | None = None) -> None:
         """A look-up is part of the admission behind it; if there is none, it was one for itself."""
         if self._looked_up is None:
             return
@@ -202,7 +207,7 @@ class Interception:
 
     def flush(self) -> None:
         """Whatever was asked, and taken, so far is told."""
-        self._settle_look_up()
+        self.settle_look_up()
         for number in [*self.answers]:
             self._settle_answer(number)
 
@@ -216,7 +221,7 @@ class Interception:
 
     def _get_computed_blocks(self, original: Any) -> Any:
         def get_computed_blocks(request: Request, *limits: int | None) -> tuple[Any, ...]:
-            self._settle_look_up()
+            self.settle_look_up()
             found: tuple[Any, ...] = original(request, *limits)
             blocks, tokens = found[:2]
             self._looked_up = number_of(request), Hit(tokens, ids_of(blocks))
@@ -226,6 +231,7 @@ class Interception:
 
     def _can_fit_full_sequence(self, original: Any) -> Any:
         def can_fit_full_sequence(request: Request, num_new_computed_tokens: int = 0, **others: Any) -> bool:
+            self._settle_others(number_of(request))
             fits = bool(original(request, num_new_computed_tokens=num_new_computed_tokens, **others))
             if not fits:
                 number = number_of(request)
@@ -249,6 +255,7 @@ class Interception:
             **others: Any,
         ) -> KVCacheBlocks | None:
             number, hit, external = number_of(request), num_new_computed_tokens, num_external_computed_tokens
+            self._settle_others(number)
             runs = request.status.name == "RUNNING"
             held = self.followed._tables(number)
             had = held if any(held) or new_computed_blocks is None else ids_of(new_computed_blocks)
@@ -267,7 +274,7 @@ class Interception:
                 )
             tokens = max(1, num_new_tokens)
             operation = Schedule(number, tokens) if runs else Admit(number, tokens, external, delay_cache_blocks)
-            self._settle_look_up(operation)
+            self.settle_look_up(operation)
             pads = num_new_tokens - (request.num_tokens - start)
             if self.followed.scheduling.pads_drafts and not (runs or delay_cache_blocks) and pads > 0:
                 self.followed.pads(number, pads)
@@ -285,7 +292,7 @@ class Interception:
     def _free(self, original: Any) -> Any:
         def free(request: Request) -> None:
             number = number_of(request)
-            self._settle_look_up()
+            self.settle_look_up()
             self._settle_answer(number)
             operation = self._end_of(number, request)
             original(request)
@@ -299,7 +306,7 @@ class Interception:
         def pop_blocks_for_free(request: Request) -> list[Any]:
             # Its blocks are given up, though the pool gets them when the steps in flight are over.
             number = number_of(request)
-            self._settle_look_up()
+            self.settle_look_up()
             operation = self._end_of(number, request)
             popped: list[Any] = original(request)
             if request.is_finished():
@@ -323,7 +330,7 @@ class Interception:
 
     def _cache_blocks(self, original: Any) -> Any:
         def cache_blocks(request: Request, num_computed_tokens: int) -> None:
-            self._settle_look_up()
+            self.settle_look_up()
             original(request, num_computed_tokens)
             number = number_of(request)
             self._settle_answer(number)
@@ -336,7 +343,7 @@ class Interception:
     def _remove_skipped_blocks(self, original: Any) -> Any:
         def remove_skipped_blocks(request_id: str, *computed: int, **named: int) -> None:
             number = number_in(request_id)
-            self._settle_look_up()
+            self.settle_look_up()
             self._settle_answer(number)
             original(request_id, *computed, **named)
             ours = self.followed.population.alive.get(number)
@@ -357,7 +364,7 @@ class Interception:
 
     def _evict_blocks(self, original: Any) -> Any:
         def evict_blocks(block_ids: set[int]) -> None:
-            self._settle_look_up()
+            self.settle_look_up()
             for block in sorted(block_ids):
                 original({block})
                 self._say(Evict(block), Done())
@@ -366,7 +373,7 @@ class Interception:
 
     def _reset_prefix_cache(self, original: Any) -> Any:
         def reset_prefix_cache() -> bool:
-            self._settle_look_up()
+            self.settle_look_up()
             succeeded = bool(original())
             self._say(Reset(), Success(succeeded))
             return succeeded

@@ -26,6 +26,7 @@ def told_by(output: SchedulerOutput) -> Mapping[int, Told]:
             _table(data.block_ids),
             whole=True,
             new=True,
+            drafts=tuple(drafts.get(data.req_id, ())),
             prompt=tuple(data.prompt_token_ids or ()),
         )
     known = output.scheduled_cached_reqs
@@ -50,8 +51,8 @@ def told_by(output: SchedulerOutput) -> Mapping[int, Told]:
 def all_told_by(output: SchedulerOutput, groups: int) -> All:
     """What a step tells of all requests together; newer releases do not tell what they share in their groups."""
     preempted = frozenset(map(number_in, output.preempted_req_ids or ()))
-    shared = getattr(output, "num_common_prefix_blocks", (0,) * groups)
-    return All(output.total_num_scheduled_tokens, tuple(shared), preempted)
+    shared = tuple(output.num_common_prefix_blocks) or (0,) * groups
+    return All(output.total_num_scheduled_tokens, shared, preempted)
 
 
 def said_in(outputs: Mapping[int, EngineCoreOutputs]) -> list[tuple[int, int, Said]]:

@@ -18,11 +18,14 @@ class SchedulerTraits:
     queues: tuple[str, ...] = ("skipped_waiting", "waiting")
     """Whoever waits, in the order in which it is looked at."""
     joins_queues: bool = True
-    """Whether by priority the more urgent of the queues' heads is looked at; else one queue after the other."""
+    """Whether by priority the more urgent of the queues' heads is looked at; else one queue after the other, the first
+    of which has whoever holds blocks."""
     tells_preempted_later: bool = False
     """Whether a step tells everybody who was preempted since the step before, and not in the step alone."""
     drafting: Mapping[str, Any] = field(default=MappingProxyType({}))
     """What its speculation must be told besides."""
+    spares_the_only_one: bool = False
+    """Whether the only request may have all of a step, whatever is the most that a step computes of one prompt."""
     caches_answers: bool = False
     """Whether blocks that an answer fills are cached when it is taken, and not with the next step."""
     pads_drafts: bool = False
@@ -37,6 +40,7 @@ _27: dict[str, Any] = {
 }
 _33: dict[str, Any] = {
     "decides": (*_27["decides"], "caches-answers"),
+    "spares_the_only_one": True,
     "queues": ("kv_holding_waiting", "waiting"),
     "joins_queues": False,
     "tells_preempted_later": True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from kvgate.adapters.shadow.standing import RequestBook, checkpoint_of
@@ -19,6 +20,7 @@ from kvgate.shadow.sink import DifferenceError, Sink
 
 TAIL = 4
 """How many of the last free blocks are looked at behind each call."""
+_WINDOWED = ("SlidingWindowSpec", "SlidingWindowMLASpec", "ChunkedLocalAttentionSpec")
 SHARE_OF_TIME = 200
 """A checkpoint may take this part of the time since the one before, and no more."""
 SHARED_EVERY_STEPS = 16
@@ -38,6 +40,7 @@ class Observer:
         on_failure: Callable[[BaseException], None],
         *,
         checkpoint_calls: int = 20_000,
+        share_of_time: int = SHARE_OF_TIME,
         sampling: Sampling | None = None,
     ) -> None:
         from vllm.v1.request import RequestStatus
@@ -48,6 +51,7 @@ class Observer:
         self.sink = sink
         self.on_failure = on_failure
         self.checkpoint_calls = checkpoint_calls
+        self.share_of_time = share_of_time
         self.sampling = sampling or Sampling()
         self.steps = 0
         self.is_watching = False
@@ -59,6 +63,12 @@ class Observer:
         self._registered: list[Registered] = []
         specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
         self._has_states = any(type(spec).__name__ == "MambaSpec" for spec in specs)
+        managers = self.manager.coordinator.single_type_managers
+        self._windowed = [
+            each.req_to_blocks for each, spec in zip(managers, specs, strict=True) if type(spec).__name__ in _WINDOWED
+        ]
+        self._nulls: dict[str, list[int]] = {}
+        """Per request that holds blocks, how many leading entries are known to be given up."""
         self._started = self._checkpoint_at = time.monotonic()
         self._checkpoint_seconds = 0.0
         self._originals: list[tuple[object, str]] = []
@@ -107,7 +117,11 @@ class Observer:
         """The call, and behind it a look at its answer and its arguments."""
 
         def call(*args: Any, **others: Any) -> Any:
-            answer = original(*args, **others)
+            try:
+                answer = original(*args, **others)
+            except Exception:
+                self._last_words()
+                raise
             if self.is_watching:
                 try:
                     look(answer, *args, **others)
@@ -142,7 +156,11 @@ class Observer:
             is_first = request.status is not self._running
             computed = request.num_computed_tokens
             self._registered = []
-            answer = original(request, *args, **others)
+            try:
+                answer = original(request, *args, **others)
+            except Exception:
+                self._last_words()
+                raise
             try:
                 self._allocated(answer, is_first, computed, request, *args, **others)
             except DifferenceError:
@@ -152,6 +170,11 @@ class Observer:
             return answer
 
         return allocate_slots
+
+    def _last_words(self) -> None:
+        """The engine's own call raised: whatever was seen until then is told while there is time."""
+        with suppress(Exception):
+            self.flush()
 
     # Steps
 
@@ -174,13 +197,14 @@ class Observer:
             self._say(calls.Step(self.steps, int((time.monotonic() - self._started) * 1000)))
 
     def _may_take_time(self) -> bool:
-        return time.monotonic() - self._checkpoint_at >= SHARE_OF_TIME * self._checkpoint_seconds
+        return time.monotonic() - self._checkpoint_at >= self.share_of_time * self._checkpoint_seconds
 
     def _start(self, because: str) -> None:
         """Begin, or begin again, with all that is alive."""
         self._records = [calls.Restart(self.sink.lost, because)]
         self.sink.lost = 0
         self.book.clear()
+        self._nulls.clear()
         for request in self.scheduler.requests.values():
             self._records.append(self.book.arrival_of(request))
         self._say_checkpoint()
@@ -227,6 +251,20 @@ class Observer:
             tail.append(block.block_id)
             block = block.prev_free_block
         return After(queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache), tuple(tail))
+
+    def _given_up(self, name: str) -> tuple[int, ...]:
+        """How many leading entries are given up now, found from where the last look ended."""
+        known = self._nulls.get(name)
+        if known is None:
+            known = self._nulls[name] = [0] * len(self._windowed)
+        for index, tables in enumerate(self._windowed):
+            table = tables.get(name)
+            if table:
+                end, count = len(table), known[index]
+                while count < end and table[count].is_null:
+                    count += 1
+                known[index] = count
+        return tuple(known)
 
     def _take_registered(self) -> list[Registered]:
         registered, self._registered = self._registered, []
@@ -299,6 +337,7 @@ class Observer:
                 is_first,
                 given,
                 is_whole,
+                () if given is None else self._given_up(request.request_id),
                 self._take_registered(),
                 self._after(),
             )
@@ -324,10 +363,12 @@ class Observer:
 
     def _skipped(self, _answer: None, request_id: str, total_computed_tokens: int) -> None:
         number = self.book.numbers[request_id]
-        self._say(calls.Skipped(number, total_computed_tokens, self._after()))
+        nulls = self._given_up(request_id)
+        self._say(calls.Skipped(number, total_computed_tokens, nulls, self._after()))
 
     def _freed(self, _answer: None, request: Any) -> None:
         is_over = request.is_finished()
+        self._nulls.pop(request.request_id, None)
         number = self.book.numbers[request.request_id]
         if is_over:
             self.book.forget(request.request_id)

@@ -33,7 +33,6 @@ class RealRun:
     """One simulation."""
 
     def __init__(self, setting: Setting, subject_name: str) -> None:
-        from kvgate.adapters.scheduling.stage import new_scheduler
         from kvgate.adapters.scheduling.subjects import SUBJECTS
 
         self.setting = setting
@@ -43,9 +42,7 @@ class RealRun:
         self.subject.install()
         try:
             with self.subject.while_built(self.settings):
-                self.scheduler: Any = new_scheduler(self.settings, Stage(running_max=setting.serving.running_max))
-            # Whatever the block manager under it has nothing for is refused as everywhere.
-            self.subject.followed(self.settings, self.scheduler)
+                self.scheduler: Any = self.subject.build(self.settings, Stage(running_max=setting.serving.running_max))
         except ValueError as error:
             raise UsageError(f"{subject_name} cannot serve policy {setting.policy.name!r}: {error}") from error
         self.clients = Clients(setting.workload)

@@ -45,8 +45,8 @@ def chunk_below_state_block(case: Case) -> Cause | None:
         Effect.FAILS,
         "KV-LIVE-03",
         ("vllm-project/vllm#40707", "vllm-project/vllm#40757", "finding 029"),
-        f"a step computes {settings.chunk_tokens} tokens of a prompt at most, less than the {block} of a block of states: "
-        "the chunk is rounded down to nothing, in every step",
+        f"a step computes {settings.chunk_tokens} tokens of a prompt at most, less than the {block} of a block of "
+        "states: the chunk is rounded down to nothing, in every step",
         remedy=f"--max-num-batched-tokens and --long-prefill-token-threshold of at least {block}",
     )
 

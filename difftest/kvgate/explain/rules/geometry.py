@@ -28,7 +28,9 @@ def coarse_alignment(case: Case) -> Cause | None:
     index = dominant(geometry)
     group = geometry.groups[index]
     slots = f" ({group.block_size_tokens // group.compress_ratio} slots)" if group.compress_ratio > 1 else ""
-    ahead = f", and {geometry.lookahead_tokens} more must match for the draft layers" if geometry.lookahead_tokens else ""
+    ahead = (
+        f", and {geometry.lookahead_tokens} more must match for the draft layers" if geometry.lookahead_tokens else ""
+    )
     compressed = any(each.compress_ratio > 1 for each in geometry.groups)
     threads = _COMPRESSED if compressed else _STATES if geometry.keeps_states else _PLAIN
     return Cause(
@@ -47,8 +49,7 @@ def _is_reached(case: Case, geometry: Geometry) -> bool:
     """Whether the prompts that are told share enough for the first boundary."""
     if case.prompts is None:
         return False
-    limit = min(case.prompts.shared_tokens, case.prompts.second_tokens - 1)
-    return limit >= geometry.alignment_tokens + geometry.lookahead_tokens
+    return min(case.prompts.shared_tokens, case.prompts.second_tokens - 1) >= geometry.alignment_tokens
 
 
 def _finer(case: Case) -> str:
@@ -61,21 +62,24 @@ def _finer(case: Case) -> str:
 
 
 def look_ahead_on_coarse_blocks(case: Case) -> Cause | None:
-    """Of long blocks a whole one is dropped for the draft layers."""
+    """What must match for the draft layers is not shared: of long blocks, a whole one."""
     settings = case.settings
     ahead = settings.geometry.lookahead_tokens
-    if not settings.caches or not ahead or ahead < settings.geometry.alignment_tokens or ahead <= COARSE_TOKENS // 2:
+    if not settings.caches or not ahead:
         return None
     without = without_look_ahead(settings)
-    if case.prompts is not None and (case.hits(case.prompts) or not best_hit(without, case.prompts)):
+    if case.prompts is None:
+        if ahead < settings.geometry.alignment_tokens or ahead <= COARSE_TOKENS // 2:
+            return None
+    elif case.hits(case.prompts) or not best_hit(without, case.prompts):
         return None
     return Cause(
         "look-ahead-on-coarse-blocks",
         Effect.ZERO_IF,
         "KV-OP-01",
         ("vllm-project/vllm-ascend#10710", "vllm-project/vllm-ascend#16449"),
-        f"with a draft layer a hit must match {ahead} tokens more than it serves, a whole block: the shortest prompt that "
-        f"can hit has {shortest_prompt(settings)} tokens instead of {shortest_prompt(without)}",
+        f"with a draft layer a hit must match {ahead} tokens more than it serves: the shortest prompt "
+        f"that can hit has {shortest_prompt(settings)} tokens instead of {shortest_prompt(without)}",
         f"they share less than {shortest_prompt(settings) - 1} tokens",
         "prompts that long, smaller blocks, or no draft model",
     )
@@ -91,25 +95,26 @@ def no_group_flagged(case: Case) -> Cause | None:
     """Where DeepSeek-V4's draft group is not flagged, a whole compressed block is dropped."""
     settings = case.settings
     flagged = [group.lookahead for group in settings.geometry.groups]
-    compressed = max((group.block_size_tokens for group in settings.geometry.groups if group.compress_ratio > 1), default=0)
+    compressed = max(
+        (group.block_size_tokens for group in settings.geometry.groups if group.compress_ratio > 1), default=0
+    )
     if not settings.caches or not any(flagged) or all(flagged) or not compressed:
         return None
     groups = tuple(evolve(group, lookahead=True) for group in settings.geometry.groups)
     unflagged = evolve(settings, geometry=Geometry(groups))
     shortest = shortest_prompt(unflagged)
-    if shortest <= COARSE_TOKENS * 2:
+    if shortest <= COARSE_TOKENS * 2 or case.serving.platform is not Platform.ASCEND:
         return None
-    if case.prompts is not None and (best_hit(unflagged, case.prompts) or not case.hits(case.prompts)):
+    if case.prompts is not None and best_hit(unflagged, case.prompts):
         return None
     return Cause(
         "no-group-is-flagged",
-        Effect.ZERO_IF,
+        Effect.LESS,
         "KV-OP-01",
         ("vllm-project/vllm-ascend#10710", "vllm-project/vllm-ascend#9326"),
-        "where a build does not flag the group of the draft layer, it takes all groups for such, and drops a whole block "
-        f"of {compressed} tokens: the shortest prompt that can hit then has {shortest} tokens",
-        f"the build flags no group, and they share less than {shortest - 1} tokens",
-        "a build whose groups say is_eagle_group of one of them alone: the dump shows it",
+        "where a build does not flag the group of the draft layer, it takes all groups for such, and drops a whole "
+        f"block of {compressed} tokens: the shortest prompt that can hit then has {shortest} tokens",
+        remedy="a build whose groups say is_eagle_group of one of them alone: a dump shows it",
     )
 
 
@@ -126,8 +131,8 @@ def state_in_unique_tail(case: Case) -> Cause | None:
         Effect.ZERO_IF,
         "KV-OP-16",
         ("vllm-project/vllm#45238", "vllm-project/vllm#43587", "vllm-project/vllm#37898"),
-        f"states are kept where chunks end alone, and a step computes up to {settings.chunk_tokens} tokens: of a prompt "
-        f"that fits into one step there is one state, at its last multiple of {block}",
+        f"states are kept where chunks end alone, and a step computes up to {settings.chunk_tokens} tokens: of a "
+        f"prompt that fits into one step there is one state, at its last multiple of {block}",
         "they part before the last whole block of the first prompt, or it is as long as whole blocks",
         f"--max-num-batched-tokens {block} keeps a state at every block, at the price of smaller steps; or "
         "--mamba-cache-mode all where the model supports it",

@@ -109,8 +109,8 @@ def state_kept_above(case: Case) -> Cause | None:
         Effect.ALWAYS_ZERO,
         "KV-OP-15",
         ("vllm-project/vllm#53504", "vllm-project/vllm#52216", "vllm-project/vllm#53945"),
-        f"with an interval of 0 the one state that is kept is at the last boundary of the prompt, and with draft layers "
-        f"a look-up asks for one {block} tokens before it at most",
+        f"with an interval of 0 the one state that is kept is at the last boundary of the prompt, and with draft "
+        f"layers a look-up asks for one {block} tokens before it at most",
         remedy="no --prefix-cache-retention-interval of 0: leave it out on 0.29 (dense for such models), or 0.30",
     )
 
@@ -141,7 +141,7 @@ def split_at_another_block(case: Case) -> Cause | None:
     smallest = min(group.block_size_tokens for group in settings.geometry.groups)
     if block is None or smallest == block or case.serving.release not in _SPLITS_AT_SMALLEST or not settings.caches:
         return None
-    tried = case.replays if case.prompts is None else (case.prompts,)
+    tried = case.short_replays if case.prompts is None else (case.prompts,)
     lost = [
         prompts
         for prompts in tried

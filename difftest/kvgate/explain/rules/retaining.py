@@ -32,10 +32,10 @@ def parts_before_what_is_kept(case: Case) -> Cause | None:
         Effect.ZERO_IF,
         "KV-OP-15",
         ("vllm-project/vllm#57610", "vllm-project/vllm#57613"),
-        f"with a retention interval of {interval} a window keeps what a hit at {kept} reads, and hits end at multiples of "
-        f"{alignment}",
+        f"with a retention interval of {interval} a window keeps what a hit at {kept} reads, and hits end at "
+        f"multiples of {alignment}",
         f"they part from the first prompt before that boundary: in its last {alignment} tokens, say",
-        f"a shorter interval: VLLM_PREFIX_CACHE_RETENTION_INTERVAL={_shorter(settings)} keeps a boundary where yours part",
+        f"a shorter interval, VLLM_PREFIX_CACHE_RETENTION_INTERVAL={_shorter(settings)}: a boundary where yours part",
     )
 
 
@@ -66,16 +66,20 @@ def windows_flush_the_pool(case: Case) -> Cause | None:
         return None
     newer = evolve(case.serving, retention="auto", version=max(case.serving.version, RETAINS.first))
     retained = prefixes_retained(settings_of(case.layout, newer), tokens)
-    pool = "" if settings.blocks == UNKNOWN_BLOCKS else (
-        f"; of such prompts the pool retains {prefixes_retained(settings, tokens)}, and with retention {retained}"
+    pool = (
+        ""
+        if settings.blocks == UNKNOWN_BLOCKS
+        else (
+            f"; of such prompts the pool retains {prefixes_retained(settings, tokens)}, and with retention {retained}"
+        )
     )
     return Cause(
         "windows-flush-the-pool",
         Effect.ZERO_IF,
         "KV-OP-17",
         ("vllm-project/vllm#42948", "vllm-project/vllm#43447"),
-        f"a prompt of {tokens} tokens holds {held} blocks at most, and takes {taken} from the free queue: what leaves a "
-        f"window goes behind what is cached, and the queue turns{pool}",
+        f"a prompt of {tokens} tokens holds {held} blocks at most, and takes {taken} from the free queue: what leaves "
+        f"a window goes behind what is cached, and the queue turns{pool}",
         f"between a prompt and its replay more blocks are taken than the pool has, {taken} for one of {tokens} tokens",
         "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=auto: vLLM 0.23.0 or newer, or the plug-in for 0.20.2",
     )

@@ -1,4 +1,4 @@
-"""Reported defects of schedulers, put back into vLLM 0.20.2's."""
+"""Reported defects of schedulers, put back into vLLM 0.20.2's; and repairs of what it has."""
 
 from __future__ import annotations
 
@@ -32,3 +32,18 @@ def set_aside_counts_as_running(original: Any, self: Any, *arguments: Any) -> An
 def ten_tokens_a_step(original: Any, self: Any, request: Any, num_new_tokens: int, *more: int) -> Any:
     """A chunk of a prompt has ten tokens at most, as where the next item does not fit the encoder's cache."""
     return original(self, request, min(num_new_tokens, 10), *more)
+
+
+# Repairs
+
+
+@breaks("vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots", violates="KV-LIVE-03")
+def loads_leave_room_for_a_step(original: Any, self: Any, request: Any, *arguments: Any, **named: Any) -> Any:
+    """A repair: a load is let in only beside one speculative step of everybody who holds blocks, and of its own."""
+    managers = self.coordinator.single_type_managers
+    holders = {name for each in managers for name, blocks in each.req_to_blocks.items() if blocks}
+    if named.get("delay_cache_blocks") and holders:
+        loaded = sum(-(-request.num_tokens // each.block_size) for each in managers)
+        if loaded + len(managers) * (len(holders) + 1) > self.block_pool.get_num_free_blocks():
+            return None
+    return original(self, request, *arguments, **named)

@@ -9,6 +9,7 @@ It serves requests that look up, compute and answer. It has no drafts, no transf
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 
 from kvgate.simulation.ranges.due import Dense, Sparse
 from kvgate.simulation.ranges.lines import Lines, Path
@@ -19,6 +20,7 @@ from kvgate.simulation.ranges.serving import Serving
 from kvgate.simulation.ranges.witness import Witness
 from kvreference.admission import blocks_to_come
 from kvreference.answers import Statistics
+from kvreference.geometry import Group
 from kvreference.operations import Run
 from kvreference.retention import replay_boundary
 from kvreference.settings import Settings
@@ -27,7 +29,7 @@ from kvreference.settings import Settings
 class Table:
     """One request's blocks in one group: those of its hit, and behind them a row of its own."""
 
-    __slots__ = ("dead", "end", "hit", "own", "own_first", "registered")
+    __slots__ = ("dead", "end", "hit", "own", "own_first", "quiet", "registered")
 
     def __init__(self, hit: list[Span], hit_blocks: int, dead: int, own: Row) -> None:
         self.hit = hit
@@ -39,6 +41,8 @@ class Table:
         """How many of them were given up."""
         self.registered = hit_blocks
         """Up to where it was looked at what is cached."""
+        self.quiet = 0
+        """A token computed behind fewer than this many changes nothing here."""
 
     def spans(self, first: int, end: int) -> list[Span]:
         """What stands in the entries ``[first, end)``, none of which was given up."""
@@ -69,7 +73,19 @@ class Request:
         self.tables: list[Table] = []
         self.preemptions = 0
         self.quiet_tokens = 0
-        """Up to how many computed tokens nothing happens to its blocks."""
+        """A token computed behind fewer than this many changes none of its tables."""
+
+
+def _first_dead(group: Group) -> int | None:
+    """Behind how many computed tokens the first block is dead; each further one is a block later. None: never.
+
+    Attention chunks give up several blocks at once: there, every token may be the one.
+    """
+    if group.keeps_all:
+        return None
+    if not group.slides:
+        return 0
+    return next(tokens for tokens in count() if group.blocks_dead(tokens) > 0)
 
 
 class Manager:
@@ -87,6 +103,8 @@ class Manager:
         self._due: list[Dense | Sparse] = [
             Dense(group) if interval is None else Sparse(self.geometry, group, interval) for group in self.groups
         ]
+
+        self._first_dead = [_first_dead(group) for group in self.groups]
 
     def arrive(self, number: int, prompt: Iterable[Run], answers: Run) -> Request:
         """A request with that prompt, which will be answered ``answers``."""
@@ -124,7 +142,8 @@ class Manager:
         request.tables = tables
         self.pool.hold(held)
         self._fill(tables, wanted)
-        self._register(request, hit_tokens + chunk)
+        for place in range(len(tables)):
+            self._register(request, place, hit_tokens + chunk)
         request.computed = hit_tokens + chunk
         request.hit = hit_tokens
         request.quiet_tokens = 0
@@ -136,15 +155,34 @@ class Manager:
         pending = request.tokens - computed
         limit = self.settings.tokens_max - 1 - computed
         chunk = min(pending, budget_tokens, self.settings.chunk_tokens, limit)
-        self.release_dead(request)
-        wanted = self._wanted(request.tables, computed + chunk)
-        if not self.pool.make_room(sum(wanted), []):
+        if (chunk > 1 or computed >= request.quiet_tokens) and not self._allocate(request, computed, chunk):
             return None
-        self._fill(request.tables, wanted)
-        self._register(request, computed + chunk)
         request.computed += chunk
-        request.quiet_tokens = self._quiet(request)
         return chunk
+
+    def _allocate(self, request: Request, computed: int, chunk: int) -> bool:
+        """Release, take and cache what ``chunk`` tokens behind those computed ask for; whether there were blocks."""
+        tables = request.tables
+        busy = [place for place, table in enumerate(tables) if chunk > 1 or table.quiet <= computed]
+        for place in busy:
+            self._release_dead(self.groups[place], tables[place], computed)
+        tokens = computed + chunk
+        slots = min(tokens, self.settings.tokens_max)
+        wanted = [max(0, self.groups[place].entries(tokens, slots) - tables[place].end) for place in busy]
+        if not self.pool.make_room(sum(wanted), []):
+            return False
+        self._fill([tables[place] for place in busy], wanted)
+        for place in busy:
+            self._register(request, place, tokens)
+            tables[place].quiet = max(tokens, self._quiet(place, tables[place]))
+        request.quiet_tokens = min(table.quiet for table in tables)
+        return True
+
+    def _quiet(self, place: int, table: Table) -> int:
+        """Behind how many tokens the next one changes a table: it fills the last block, or one more is dead by then."""
+        fills = table.end * self.groups[place].block_size_tokens - 1
+        first_dead = self._first_dead[place]
+        return fills if first_dead is None else min(fills, first_dead + table.dead * self.groups[place].block_size_tokens)
 
     def _wanted(self, tables: list[Table], tokens: int) -> list[int]:
         """Per group, how many blocks more it takes to have slots for ``tokens`` tokens."""
@@ -159,51 +197,31 @@ class Manager:
                 self.pool.take(blocks)
                 table.end += blocks
 
-    def _register(self, request: Request, tokens: int) -> None:
-        """Cache what the first ``tokens`` tokens make due."""
+    def _register(self, request: Request, place: int, tokens: int) -> None:
+        """Cache what the first ``tokens`` tokens make due in one group."""
         if not self.settings.caches:
             return
-        for group, table, due in zip(self.groups, request.tables, self._due, strict=True):
-            ranges, table.registered = due.take(table.registered, tokens, request.replay)
-            for start, end in ranges:
-                # What was given up before it was due holds nothing.
-                first = max(start, table.dead)
-                if first >= end:
-                    continue
-                table.own.cache(first, end)
-                size = group.block_size_tokens
-                for line, begin, stop in request.path.segments(size, first, end):
-                    line.serving[table.own.group].register(begin, stop, table.own)
-
-    def _quiet(self, request: Request) -> int:
-        """Up to how many computed tokens no block is taken, given up or cached: where each group's blocks are as full.
-
-        A block more is dead only once the tokens computed before, one fewer, say so.
-        """
-        quiet = request.computed
-        until = min(table.end * group.block_size_tokens for group, table in zip(self.groups, request.tables)) - 1
-        until = min(until, request.computed + min(group.block_size_tokens for group in self.groups))
-        while quiet < until and self._nothing_dies(request, quiet):
-            quiet += 1
-        return quiet
-
-    def _nothing_dies(self, request: Request, computed: int) -> bool:
-        return all(
-            min(group.blocks_dead(computed), table.end) <= table.dead
-            for group, table in zip(self.groups, request.tables)
-        )
+        table, size = request.tables[place], self.groups[place].block_size_tokens
+        ranges, table.registered = self._due[place].take(table.registered, tokens, request.replay)
+        for start, end in ranges:
+            # What was given up before it was due holds nothing.
+            first = max(start, table.dead)
+            if first >= end:
+                continue
+            table.own.cache(first, end)
+            for line, begin, stop in request.path.segments(size, first, end):
+                line.serving[place].register(begin, stop, table.own)
 
     # Release
 
-    def release_dead(self, request: Request) -> None:
+    def _release_dead(self, group: Group, table: Table, computed: int) -> None:
         """Release the blocks that no token after those computed reads, the later ones first."""
-        for group, table in zip(self.groups, request.tables, strict=True):
-            dead = min(group.blocks_dead(request.computed), table.end)
-            if dead > table.dead:
-                first, end = self.geometry.anchor(group, dead)
-                anchor = table.spans(max(first, table.dead), end) if end > max(first, table.dead) else []
-                self.pool.slide(table.spans(table.dead, dead), anchor)
-                table.dead = dead
+        dead = min(group.blocks_dead(computed), table.end)
+        if dead > table.dead:
+            first, end = self.geometry.anchor(group, dead) if self.pool.drop_blocks_min is not None else (0, 0)
+            anchor = table.spans(max(first, table.dead), end) if end > max(first, table.dead) else []
+            self.pool.slide(table.spans(table.dead, dead), anchor)
+            table.dead = dead
 
     def release_all(self, request: Request) -> None:
         """Release all blocks of a request that ends or is preempted, group by group, tail first."""

@@ -1,0 +1,52 @@
+"""``python -m kvgate.adapters.cpu_engine``: ``vllm serve`` with a tiny model on this machine's CPU, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvgate.errors import SystemUnavailableError, UsageError
+
+
+def serve(
+    model: Annotated[str, typer.Argument(help="gemma-3, gemma-4 or gpt-oss, in small.")] = "gemma-3",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where it listens.")] = 8000,
+    mutants: Annotated[list[str] | None, typer.Option("--mutant", metavar="NAME", help="Plant this fault.")] = None,
+    preloads: Annotated[
+        list[Path] | None, typer.Option("--preload", metavar="FILE.py", help="Run this file in every process.")
+    ] = None,
+) -> None:
+    """Serve a tiny hybrid model with random weights, as ``vllm serve`` does, to try kvgate's live checks on.
+
+    Variables that begin with KVGATE_SHADOW or VLLM_ are handed on: the shadow's, and those of the plug-in.
+
+    Examples:
+
+      KVGATE_SHADOW=check python -m kvgate.adapters.cpu_engine gemma-3
+
+      python -m kvgate.adapters.cpu_engine gemma-4 --mutant last-token-ignored
+    """
+    from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
+    from kvgate.adapters.cpu_engine.serving import Serving, served
+    from kvgate.command.progress import progress_line
+
+    if model not in HYBRIDS:
+        raise UsageError(f"no model is called {model!r}; there are {', '.join(HYBRIDS)}")
+    handed = {name: value for name, value in os.environ.items() if name.startswith("VLLM_")}
+    serving = Serving(model, handed, mutants=tuple(mutants or ()), preloads=tuple(preloads or ()), port=port)
+    with progress_line() as line, served(serving, line.say) as server:
+        typer.echo(f"{model} is served at {server.url}; Ctrl-C ends it. Its log: {server.folder / 'log'}")
+        code = server.process.wait()
+    raise SystemUnavailableError(f"vllm serve ended with {code}")
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(serve)
+    except (UsageError, SystemUnavailableError) as error:
+        print(f"kvgate.adapters.cpu_engine: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UsageError) else 3)

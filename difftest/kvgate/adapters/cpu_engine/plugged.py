@@ -1,0 +1,73 @@
+"""A vLLM plug-in that is made on the fly: what must be done in every process of a server, before its engine is built.
+
+vLLM looks for plug-ins among the installed packages, so a folder with a package's metadata, in front of the others on
+the path, is one. It repairs what the CPU build lacks, plants mutants, and runs files, as ``--preload`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from kvgate.adapters.signatures import VLLM_VERSION
+
+NAME = "kvgate_plugged"
+_MODULE = '''"""Written by kvgate for one server."""
+
+MUTANTS = {mutants!r}
+FILES = {files!r}
+_planted = []
+
+
+def register():
+    from kvgate.adapters.cpu_engine.plugged import put_in_place
+
+    if not _planted:
+        _planted.append(put_in_place(MUTANTS, FILES))
+'''
+
+
+def write_plug_in(folder: Path, mutants: Sequence[str] = (), files: Sequence[Path] = ()) -> Path:
+    """Write the plug-in into ``folder``, which goes on ``PYTHONPATH``; ``VLLM_PLUGINS`` must name it: ``NAME``."""
+    if _is_unknown("vllm"):
+        # The CPU build is installed under another name, and its command looks for this one; CPUs are known by its end.
+        _write_metadata(folder, "vllm", f"{VLLM_VERSION}+cpu")
+    metadata = _write_metadata(folder, NAME, "1")
+    (metadata / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{NAME} = {NAME}:register\n")
+    module = _MODULE.format(mutants=tuple(mutants), files=tuple(str(file.resolve()) for file in files))
+    (folder / f"{NAME}.py").write_text(module)
+    return folder
+
+
+def _is_unknown(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return True
+    return False
+
+
+def _write_metadata(folder: Path, name: str, number: str) -> Path:
+    metadata = folder / f"{name}-{number}.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    return metadata
+
+
+def put_in_place(mutants: Sequence[str], files: Sequence[str]) -> object:
+    """Repair this process's vLLM, plant ``mutants`` in it for good, and run ``files``; keep what is returned."""
+    from contextlib import ExitStack
+
+    from kvgate.adapters.cpu_engine.repairs import repair
+    from kvgate.mutants.zoo import ZOO
+    from kvgate.systems import run_preload
+
+    repair()
+    planted = ExitStack()
+    zoo = {mutant.name: mutant for mutant in ZOO}
+    for name in mutants:
+        planted.enter_context(zoo[name].applied())
+    for index, file in enumerate(files):
+        run_preload(Path(file), index)
+    return planted

@@ -1,0 +1,103 @@
+"""``kvgate record``: a command whose engines have a shadow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvgate.command.options import INTERRUPTED
+from kvgate.errors import UsageError
+
+
+def record(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND…", help="The command to run.", show_default=False)
+    ],
+    folder: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="Where recordings, what was found and the status go.")
+    ] = Path("kvgate-shadow"),
+    checks: Annotated[
+        bool, typer.Option("--check", help="Do not write what happens to disk: let the reference follow at once.")
+    ] = False,
+    max_mib: Annotated[int, typer.Option("--max-mib", min=1, help="How much recordings take on disk.")] = 1024,
+    sample: Annotated[float, typer.Option("--sample", help="The share of the engine's steps that is observed.")] = 1.0,
+) -> None:
+    """Run a command, and record what the block managers of its vLLM engines do.
+
+    The same as setting KVGATE_SHADOW and KVGATE_SHADOW_* in the command's environment; see difftest/LIVE.md. The exit
+    code is the command's own. Token ids are not stored.
+
+    Examples:
+
+      kvgate record -- vllm serve my-model
+
+      kvgate record --check --dir shadow -- python my_offline_script.py
+
+      kvgate replay shadow
+    """
+    import os
+    import signal
+    import subprocess
+
+    from kvgate.shadow.switch import VARIABLE, Mode, read
+
+    wanted = {
+        VARIABLE: (Mode.CHECK if checks else Mode.RECORD).value,
+        f"{VARIABLE}_DIR": str(folder.resolve()),
+        f"{VARIABLE}_MAX_BYTES": str(max_mib * 2**20),
+        f"{VARIABLE}_SAMPLE": str(sample),
+    }
+    read(wanted)
+    before = _engines(folder)
+    try:
+        process = subprocess.Popen(command, env={**os.environ, **wanted})
+    except OSError as error:
+        raise UsageError(f"{command[0]}: cannot be run: {error.strerror}") from error
+    was_interrupted = False
+    while True:
+        try:
+            code = process.wait()
+            break
+        except KeyboardInterrupt:
+            # It was interrupted as well, and ends in its own time; who insists ends it.
+            if was_interrupted:
+                process.send_signal(signal.SIGTERM)
+            was_interrupted = True
+    _tell(folder, before)
+    raise typer.Exit(INTERRUPTED if was_interrupted else code if code >= 0 else 128 - code)
+
+
+def _engines(folder: Path) -> set[str]:
+    from kvgate.shadow.status import read_all
+
+    return {status.engine for status in read_all(folder)}
+
+
+def _tell(folder: Path, before: set[str]) -> None:
+    """What the shadows of the command saw, on standard error: standard output is the command's."""
+    import time
+
+    from kvgate.reports.wording import counted, printable
+    from kvgate.shadow.status import read_all
+
+    end = time.monotonic() + 5.0
+    while any(each.state != "ended" for each in read_all(folder) if each.engine not in before):
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    found = [status for status in read_all(folder) if status.engine not in before]
+    if not found:
+        typer.echo(
+            "kvgate: no engine of vLLM had a shadow: is kvgate installed where the command's vLLM is, and does "
+            "VLLM_PLUGINS, if it is set, name kvgate_shadow?",
+            err=True,
+        )
+    for status in found:
+        seen = f"{counted(status.calls, 'call')}, {counted(status.bytes_written, 'byte')} written"
+        if status.mode == "check":
+            seen = f"{counted(status.judged, 'call')} judged, {counted(status.differences, 'difference')}"
+        lost = f", {counted(status.lost + status.unwritten, 'call')} left out" if status.lost + status.unwritten else ""
+        first = f"; the first: {status.first}" if status.first else ""
+        typer.echo(printable(f"kvgate: engine {status.engine}: {seen}{lost}{first}", 2000), err=True)

@@ -1,0 +1,68 @@
+"""``python -m kvgate.live``: a thousand requests with a shadow beside real engines, and planted faults."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvgate.command.options import AGREEMENT, DIVERGENCE
+from kvgate.errors import SystemUnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from kvgate.live.shadowed import Outcome
+
+
+def shadowed(
+    count: Annotated[int, typer.Option("--requests", min=3, max=100_000, help="How many, over all models.")] = 1000,
+) -> None:
+    """Serve requests with shared prefixes on tiny models on this machine's CPU, with a shadow in check.
+
+    Then three faults are planted in the engine. When each first does something wrong is known from two recordings, one
+    without it and one with it; the shadow must report it in that step, and the engine must answer everybody.
+
+    Exit 0 if the shadow saw no difference without a fault, and each fault in time; 1 if not.
+
+    Example:
+
+      python -m kvgate.live --requests 1000
+    """
+    from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
+    from kvgate.command.progress import progress_line
+    from kvgate.equality.running import engines
+    from kvgate.live.shadowed import run
+
+    with progress_line() as line, tempfile.TemporaryDirectory(prefix="kvgate-shadowed-") as folder:
+        line.say("importing vLLM …")
+        with engines() as started:
+            outcome = run(started, tuple(HYBRIDS), count, Path(folder), line.say)
+    _print(outcome)
+    raise typer.Exit(AGREEMENT if outcome.is_as_it_should_be else DIVERGENCE)
+
+
+def _print(outcome: Outcome) -> None:
+    for each in outcome.watched:
+        status = each.status
+        declared = f", declared {status.declared}" if status.declared else ""
+        typer.echo(
+            f"{each.model}: {len(each.told.answers)} of {each.requests} requests answered, {each.told.cached_tokens} "
+            f"tokens cached, {each.told.preemptions} preemptions; shadow: {status.judged} calls judged in "
+            f"{status.steps} steps, {status.differences} differences, {status.lost} lost{declared}"
+        )
+    for fault in outcome.reported:
+        verdict = "in time" if fault.is_in_time else "NOT IN TIME"
+        typer.echo(
+            f"planted {fault.name} on {fault.model}: wrong first in step {fault.first_wrong_step}, reported in step "
+            f"{fault.reported_step}: {verdict}; {fault.answered} of {fault.requests} answered. {fault.headline}"
+        )
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(shadowed)
+    except (UsageError, SystemUnavailableError) as error:
+        print(f"kvgate.live: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UsageError) else 3)

@@ -1,0 +1,120 @@
+"""What a live server is put through: prompts of words that share beginnings, asked in several ways.
+
+Every exercise asks its prompts under one salt of this run, so that they find each other's blocks and nobody else's, and
+then each under a salt of its own, twice, so that they find none.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from attrs import define, field
+
+from kvgate.live.judging import TOLERANCE, Tally, tally
+from kvgate.live.server import Asked, Reply, Server
+from kvgate.live.words import WORDS_MAX, words
+
+ANSWER_TOKENS = 32
+_WORDS = words(min(WORDS_MAX, 480))
+_PROBE_WORDS = 64
+_LONG_WORDS_MAX = 8192
+"""The longest prompt, in words, however long a request the server takes."""
+
+
+@define(eq=False)
+class Exercises:
+    """The exercises on one server, with one seed."""
+
+    server: Server
+    seed: int = 0
+    tolerance: float = TOLERANCE
+    answer_tokens: int = ANSWER_TOKENS
+    run: str = field(factory=lambda: uuid.uuid4().hex)
+    """Part of every salt: what an earlier run left in the cache is not found."""
+    _salts: int = 0
+
+    def shared_prefixes(self) -> Tally:
+        """A prompt, then others that leave it after more and more words, one after the other."""
+        first = self._drawn("shared", 200)
+        prompts = [
+            first,
+            *(f"{self._begun(first, count)} {self._drawn(str(count), 9)}" for count in range(10, 200, 27)),
+        ]
+        salt = self._salt()
+        return self._compared(prompts, [self.server.complete(self._asked(prompt, salt)) for prompt in prompts])
+
+    def burst(self) -> Tally:
+        """Many at once: some the same, some with a common beginning, behind one that made it known."""
+        first, salt = self._drawn("burst", 150), self._salt()
+        self.server.complete(self._asked(first, salt))
+        prompts = [
+            f"{self._begun(first, 40 * (number % 4))} {self._drawn(f'b{number % 6}', 12)}" for number in range(16)
+        ]
+        return self._compared(prompts, self.server.together([self._asked(prompt, salt) for prompt in prompts]))
+
+    def aborts(self) -> Tally:
+        """Requests that are given up after their first token, and others that find what these left."""
+        first, salt = self._drawn("aborts", 180), self._salt()
+        prompts = [f"{self._begun(first, count)} {self._drawn(f'a{count}', 5)}" for count in (30, 90, 150, 180)]
+        for prompt in prompts:
+            self.server.give_up(self._asked(prompt, salt, answer_tokens=4 * self.answer_tokens))
+        return self._compared(prompts, self.server.together([self._asked(prompt, salt) for prompt in prompts]))
+
+    def long_contexts(self) -> Tally:
+        """Prompts near the longest that the server takes, each a turn longer than the one before."""
+        salt, room = self._salt(), self._words_that_fit()
+        whole = self._drawn("long", room)
+        prompts = [self._begun(whole, room * part // 4) for part in (2, 3, 4)] + [whole]
+        return self._compared(prompts, [self.server.complete(self._asked(prompt, salt)) for prompt in prompts])
+
+    def near_twins(self) -> Tally:
+        """Prompts that differ in one word, whose beginnings alone are the same."""
+        salt, base = self._salt(), self._drawn("twins", 160).split()
+        prompts = [" ".join(base)]
+        for place in (15, 16, 31, 63, 64, 127, 150):
+            twin = [*base]
+            twin[place] = next(word for word in _WORDS if word != base[place])
+            prompts.append(" ".join(twin))
+        return self._compared(prompts, [self.server.complete(self._asked(prompt, salt)) for prompt in prompts])
+
+    def _compared(self, prompts: list[str], cached: list[Reply]) -> Tally:
+        """The answers next to those without the cache, which are asked one by one, and then all together."""
+        without = [self.server.complete(self._asked(prompt, self._salt())) for prompt in prompts]
+        again = self.server.together([self._asked(prompt, self._salt()) for prompt in prompts])
+        return tally(cached, without, again, self.tolerance)
+
+    def _asked(self, prompt: str, salt: str, answer_tokens: int | None = None) -> Asked:
+        return Asked(prompt, salt, answer_tokens or self.answer_tokens)
+
+    def _salt(self) -> str:
+        self._salts += 1
+        return f"kvgate-{self.run}-{self._salts}"
+
+    def _drawn(self, what: str, count: int) -> str:
+        chance = random.Random(f"{self.seed} {what}")
+        return " ".join(chance.choice(_WORDS) for _ in range(count))
+
+    @staticmethod
+    def _begun(prompt: str, count: int) -> str:
+        return " ".join(prompt.split()[:count])
+
+    def _words_that_fit(self) -> int:
+        """How many words fill most of the longest request."""
+        probe = self.server.complete(self._asked(self._drawn("probe", _PROBE_WORDS), self._salt(), answer_tokens=1))
+        tokens = self.server.tokens_max - 2 * self.answer_tokens
+        return max(1, min(_LONG_WORDS_MAX, int(0.9 * tokens * _PROBE_WORDS / probe.prompt_tokens)))
+
+
+EXERCISES: Mapping[str, Callable[[Exercises], Tally]] = MappingProxyType(
+    {
+        "shared-prefixes": Exercises.shared_prefixes,
+        "near-twins": Exercises.near_twins,
+        "burst": Exercises.burst,
+        "aborts": Exercises.aborts,
+        "long-contexts": Exercises.long_contexts,
+    }
+)
+"""Every exercise, by its name."""

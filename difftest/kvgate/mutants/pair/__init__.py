@@ -1,0 +1,1 @@
+"""Mutants of two nodes: of their schedulers, and of the connector between them."""

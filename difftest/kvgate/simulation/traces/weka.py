@@ -1,0 +1,106 @@
+"""Sessions of coding agents, recorded by WEKA's kv-cache-tester: one session a line, its blocks run-length encoded.
+
+An id stands for the content of one block, within its session. A prompt is its ids' blocks, and what is left of it, which
+has no id, is text of its own. What sub-agents asked is left out.
+
+Not simulated: think times, and when a session began. A lane sends the turns of a session one after the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kvgate.errors import UsageError
+from kvgate.simulation.traces.lines import TOKENS_MAX, read_lines, whole_number
+from kvgate.simulation.workload import Session, Turn, Workload
+from kvreference.operations import Run
+
+IDS_MAX = 1 << 24
+"""Ids in one session stay below this."""
+SESSIONS_MAX = 10_000
+
+
+def weka(file: str, sessions: int = 0, turns: int = 0, lanes: int = 16, skip: int = 0) -> Workload:
+    """``sessions`` sessions of a trace behind the first ``skip``, the first ``turns`` turns of each; 0 being all.
+
+    Raises:
+        UsageError: the file cannot be read, or is no such trace; says which line is wrong and how.
+    """
+    path = Path(file)
+    if min(sessions, turns, skip) < 0:
+        raise UsageError("sessions, turns and skip must be at least 0")
+    read: list[Session] = []
+    spoken = _Text()
+    for number, document in read_lines(path):
+        if number <= skip:
+            continue
+        if len(read) == (sessions or SESSIONS_MAX):
+            break
+        try:
+            talk = _turns(document, turns, spoken)
+        except ValueError as error:
+            raise UsageError(f"{path}, line {number}: {error}") from error
+        if talk:
+            read.append(Session(tuple(talk)))
+    if not read:
+        raise UsageError(f"{path}: no session in it")
+    asked = sum(len(session.turns) for session in read)
+    name = path.name.removesuffix(".xz").removesuffix(".jsonl").removesuffix(".rle")
+    return Workload(
+        f"{name}, {len(read)} sessions, {lanes} lanes",
+        tuple(read),
+        lanes,
+        about=f"{asked:,} requests of {len(read)} coding-agent sessions, {lanes} at once; think times are not simulated",
+    )
+
+
+class _Text:
+    """Token ids that nobody else has: for what a trace has no id for, and for the ids of each session."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def fresh(self, tokens: int) -> Run:
+        run = Run(self._next, tokens)
+        self._next += tokens
+        return run
+
+
+def _turns(document: dict[str, Any], turns: int, text: _Text) -> list[Turn]:
+    size = whole_number(document, "bs", 1, 1 << 16)
+    requests = document.get("requests")
+    if not isinstance(requests, list) or not all(isinstance(each, dict) for each in requests):
+        raise ValueError("'requests' must be a list of objects")
+    # Sub-agents have a list of requests of their own.
+    asked = [each for each in requests if "requests" not in each]
+    asked = asked[: turns or len(asked)]
+    pieces = [_pieces(each.get("h")) for each in asked]
+    ids = 1 + max((first + count for piece in pieces for first, count in piece), default=0)
+    base = text.fresh(ids * size).first
+    return [_turn(each, piece, base, size, text) for each, piece in zip(asked, pieces, strict=True)]
+
+
+def _pieces(encoded: object) -> list[tuple[int, int]]:
+    if not isinstance(encoded, list):
+        raise ValueError("'h' must be a list of [first, count]")
+    pieces: list[tuple[int, int]] = []
+    for each in encoded:
+        if not isinstance(each, list) or len(each) != 2 or not all(type(part) is int for part in each):
+            raise ValueError(f"'h' must be a list of [first, count], got {each!r:.80}")
+        first, count = each
+        if not (0 <= first < IDS_MAX and 1 <= count < IDS_MAX):
+            raise ValueError(f"ids must be from 0 to below {IDS_MAX}, got {count} from {first} on")
+        pieces.append((first, count))
+    return pieces
+
+
+def _turn(document: dict[str, Any], pieces: list[tuple[int, int]], base: int, size: int, text: _Text) -> Turn:
+    tokens = whole_number(document, "i", 1, TOKENS_MAX)
+    answers = whole_number(document, "o", 0, TOKENS_MAX)
+    if sum(count for _, count in pieces) != tokens // size:
+        raise ValueError(f"{sum(count for _, count in pieces)} blocks of {size} tokens for a prompt of {tokens} tokens")
+    prompt = [Run(base + first * size, count * size) for first, count in pieces]
+    if tokens % size:
+        prompt.append(text.fresh(tokens % size))
+    return Turn(tuple(prompt), text.fresh(max(1, answers)))

@@ -1,0 +1,115 @@
+"""The table of token equality, without an engine.
+
+Goal: what two engines said becomes the right cell, and nothing that was not seen counts as equal. Method: answers made
+by hand, each with one thing wrong.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from attrs import evolve
+
+from kvgate.equality.asks import LONG_TOKENS, rounds
+from kvgate.equality.feature import EVIDENCE, FEATURE, FEATURES, lacking, with_feature
+from kvgate.equality.job import Answer, Told, document, job_of, told_of
+from kvgate.equality.report import document as written
+from kvgate.equality.report import page
+from kvgate.equality.table import PLANTED, TOLERANCE, Cell, State, chosen, judged, plain_job
+from kvgate.errors import UsageError
+from kvgate.mutants.zoo import ZOO
+
+ANSWER = Answer((5, 6, 7), 0, -0.5, 0.1)
+PLAIN = Told("without caching", (ANSWER, ANSWER), (("SlidingWindowSpec", 16), ("FullAttentionSpec", 64)))
+SEEN = evolve(
+    PLAIN,
+    answers=(ANSWER, evolve(ANSWER, cached_tokens=80)),
+    preemptions=1,
+    drafts=9,
+    drafts_accepted=2,
+    pinned_blocks=3,
+    cached_blocks=4,
+)
+
+
+def with_answer(**changed: object) -> Told:
+    """What was said, with the second answer changed."""
+    return evolve(SEEN, answers=(ANSWER, evolve(ANSWER, **changed)))
+
+
+@pytest.mark.parametrize(
+    ("told", "unseen", "expected"),
+    [
+        (SEEN, (), State.EQUAL),
+        (SEEN, ("hits",), State.NOT_SHOWN),
+        (with_answer(tokens=(5, 6, 8)), (), State.DIFFERS),
+        (with_answer(tokens=(5, 6, 8)), ("hits",), State.DIFFERS),
+        (with_answer(first_logprob=-0.5 - 2 * TOLERANCE), (), State.DIFFERS),
+        (with_answer(first_logprob=-0.5 - 0.5 * TOLERANCE), (), State.EQUAL),
+        (evolve(SEEN, answers=(ANSWER,)), (), State.FAILED),
+        (evolve(SEEN, error="ValueError: no"), (), State.FAILED),
+    ],
+)
+def test_cells(told: Told, unseen: tuple[str, ...], expected: State) -> None:
+    """Each thing that can be wrong is, once."""
+    assert expected is judged("gemma-4", "hits", PLAIN, told, unseen).state
+
+
+def test_what_was_not_seen_is_lacking() -> None:
+    """All evidence there is, and none."""
+    asks_all = evolve(FEATURE["hits"], needs=tuple(EVIDENCE))
+    assert () == lacking(asks_all, SEEN, evolve(SEEN, cached_blocks=5))
+    assert tuple(EVIDENCE) == lacking(asks_all, PLAIN, PLAIN)
+    every_draft_right = evolve(SEEN, drafts=2)
+    assert ("drafts",) == lacking(evolve(FEATURE["hits"], needs=("drafts",)), every_draft_right, SEEN)
+
+
+def test_a_fault_should_make_a_difference() -> None:
+    """A planted fault that is not seen is as wrong as a difference without one."""
+    differs = with_answer(tokens=(1, 2, 3))
+    assert [True, False, False, True] == [
+        judged("gemma-4", name, PLAIN, told).is_as_it_should_be
+        for name, told in (("hits", SEEN), ("hits", differs), (PLANTED[0], SEEN), (PLANTED[0], differs))
+    ]
+
+
+def test_planted_faults_are_known() -> None:
+    """By their names in the zoo."""
+    assert set(PLANTED) <= {mutant.name for mutant in ZOO}
+
+
+def test_documents_come_back() -> None:
+    """A job and what was said of it pass through JSON unchanged."""
+    for feature in FEATURES:
+        job = with_feature(feature, plain_job("gemma-3"), (10, 20))
+        assert job == job_of(json.loads(json.dumps(document(job))))
+    assert SEEN == told_of(json.loads(json.dumps(document(SEEN))))
+
+
+def test_windows_are_crossed_many_times() -> None:
+    """The longest prompt is more than twenty windows."""
+    assert LONG_TOKENS == max(len(ask.tokens) for asks in rounds() for ask in asks)
+    assert LONG_TOKENS > 20 * 32
+
+
+def test_the_page_says_what_is_wrong() -> None:
+    """And the document agrees."""
+    cells = [
+        judged("gemma-3", "hits", PLAIN, SEEN),
+        Cell("gemma-3", "partial", State.NOT_THERE, "blocks of one size"),
+        judged("gemma-3", "pins", PLAIN, SEEN, ("pins",)),
+    ]
+    said = page(cells)
+    assert "equal 2 (80 tokens cached, 1 preemptions, 2 of 9 drafts right, 3 blocks pinned)" in said
+    assert "not there: blocks of one size" in said
+    assert "NOT AS IT SHOULD BE: gemma-3, pins: not shown 2" in said
+    assert written(cells)["as_it_should_be"] is False
+    assert written(cells[:2])["as_it_should_be"] is True
+
+
+def test_names_are_checked() -> None:
+    """An unknown one is told with those that there are."""
+    assert (("gpt-oss",), (FEATURE["eagle"],)) == chosen(["gpt-oss"], ["eagle"])
+    with pytest.raises(UsageError, match="no model is called 'gpt'; there are gemma-3, gpt-oss, gemma-4"):
+        chosen(["gpt"], [])

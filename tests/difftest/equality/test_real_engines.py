@@ -1,0 +1,82 @@
+"""Real engines on this machine's CPU.
+
+Goal: their answers tell one prompt from another, are the same with the cache, and are not if a foreign block is served.
+Method: tiny hybrid models with random weights, each engine in a child of one process that imports vLLM once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from attrs import evolve
+
+from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, VOCABULARY
+from kvgate.equality.feature import FEATURE, FEATURES, with_feature
+from kvgate.equality.job import Ask, Job
+from kvgate.equality.running import Engines, engines
+from kvgate.equality.table import PLANTED, State, fill, judged, plain_job
+
+PROMPT_TOKENS = 300
+PLACES = (0, 1, 5, 37, 150)
+"""Places in a prompt, of which all but the last are many windows before its end."""
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Engines]:
+    """The engines' process."""
+    platforms = pytest.importorskip("vllm.platforms")
+    if not platforms.current_platform.is_cpu():
+        pytest.skip("this vLLM is not built for CPUs")
+    with engines() as process:
+        yield process
+
+
+def spread_job(model: str) -> Job:
+    """A prompt, and others with one early token changed."""
+    chance = random.Random(5)
+    prompt = tuple(chance.randrange(4, VOCABULARY) for _ in range(PROMPT_TOKENS))
+    changed = [Ask((*prompt[:place], 4 + (prompt[place] - 3) % 500, *prompt[place + 1 :])) for place in PLACES]
+    return Job("spread", model, ((Ask(prompt), *changed),), 16, {"enable_prefix_caching": False})
+
+
+@pytest.mark.parametrize("model", HYBRIDS)
+def test_an_early_token_changes_the_answer(started: Engines, model: str) -> None:
+    """Otherwise equal answers would say nothing of what was read from the cache; and the groups are as expected."""
+    told = started.tell(spread_job(model))
+    assert None is told.error
+    first, *others = [answer.tokens for answer in told.answers]
+    assert [] == [place for place, tokens in zip(PLACES, others, strict=True) if tokens == first]
+    assert HYBRIDS[model].block_sizes_tokens == tuple(size for _, size in told.groups)
+    assert {"SlidingWindowSpec", "FullAttentionSpec"} == {kind for kind, _ in told.groups}
+
+
+def test_partial_hits_change_nothing_and_a_foreign_block_does(started: Engines) -> None:
+    """One model, one row of the table, and one fault."""
+    plain = plain_job("gemma-4")
+    expected = started.tell(plain)
+    partial = with_feature(FEATURE["partial"], plain, (0, 0))
+    cell = judged("gemma-4", "partial", expected, started.tell(partial))
+    assert State.EQUAL is cell.state, cell.why
+    assert cell.told is not None
+    assert any(answer.cached_tokens % 64 for answer in cell.told.answers)
+    broken = with_feature(FEATURE["hits"], plain, (0, 0))
+    broken = evolve(broken, name=PLANTED[0], mutants=PLANTED[:1])
+    assert State.DIFFERS is judged("gemma-4", PLANTED[0], expected, started.tell(broken)).state
+
+
+def test_an_engine_that_does_not_start_is_told(started: Engines) -> None:
+    """Goal: a failure is no answer, and the next engine starts. Method: a pool that holds no request."""
+    job = evolve(spread_job("gemma-3"), options={"num_gpu_blocks_override": 2, "max_model_len": 512})
+    told = started.tell(job)
+    assert "ValueError" in str(told.error)
+    assert State.FAILED is judged("gemma-3", "hits", told, told).state
+
+
+@pytest.mark.deep
+def test_the_whole_table(started: Engines) -> None:
+    """Every model with every feature, and every fault."""
+    cells = list(fill(started, tuple(HYBRIDS), FEATURES))
+    assert len(HYBRIDS) * (len(FEATURES) + len(PLANTED)) == len(cells)
+    assert [] == [(cell.model, cell.feature, cell.state, cell.why) for cell in cells if not cell.is_as_it_should_be]

@@ -1,0 +1,128 @@
+"""How much can hit.
+
+Goal: the formula says what the reference does. Method: prompts that share a part, computed by the reference's block
+manager and looked up there, for many geometries, policies and lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from attrs import evolve
+
+from kvgate.corpus.scenario import dispatched, ended, tokens
+from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
+from kvgate.explain.chunks import chunk_ends, stands_still
+from kvgate.faults_of_releases import MaskOmitsLookAhead
+from kvgate.models import load
+from kvreference.answers import Hit
+from kvreference.manager import Manager
+from kvreference.operations import Arrive, LookUp
+from kvreference.prefix_cache import PrefixCache
+from kvreference.settings import Settings
+
+MODELS = (
+    "full",
+    "gpt-oss-hybrid",
+    "two-windows",
+    "local",
+    "mamba-all",
+    "dsv4-flash+mtp",
+    "two-windows+eagle",
+    "mixed-blocks+eagle",
+    "compressed+mtp",
+    "mixed-blocks+partial",
+    "compressed+partial+min=48",
+)
+
+
+def hit_of(manager: Manager, prompts: Prompts) -> int:
+    """What the second prompt hits once ``manager`` has computed the first."""
+    chunk = manager.settings.chunk_tokens
+    for operation in dispatched(ended(0, tokens(0, prompts.first_tokens), chunk)):
+        legal = manager.population.resolve(operation)
+        if legal is not None:
+            manager.apply(legal)
+    own = prompts.second_tokens - prompts.shared_tokens
+    second = (*tokens(0, prompts.shared_tokens), *(tokens(10**6, own) if own else ()))
+    manager.apply(Arrive(1, second))
+    answer = manager.apply(LookUp(1))
+    assert isinstance(answer, Hit)
+    return answer.tokens
+
+
+def settings_of(name: str, interval_alignments: int | None) -> Settings:
+    """A model with room for everything."""
+    model = load(name)
+    alignment = model.geometry.alignment_tokens
+    settings = Settings(
+        model.geometry, 5000, tokens_max=6 * alignment + 500, chunk_tokens=max(64, alignment), drafts_max=1
+    )
+    interval = None if interval_alignments is None else interval_alignments * alignment
+    return evolve(model.features.applied_to(settings), retention_interval_tokens=interval)
+
+
+def prompts_for(settings: Settings) -> Iterator[Prompts]:
+    """Replays and prompts that part, near boundaries and between them."""
+    alignment, ahead = settings.geometry.alignment_tokens, settings.geometry.lookahead_tokens
+    for first in (2 * alignment + 7, 3 * alignment, 4 * alignment + 1 + ahead):
+        yield Prompts.replay(first)
+        for shared in {first - 1, first // 2, first - alignment, 2 * alignment, alignment + ahead + 1}:
+            if 0 < shared <= first:
+                yield Prompts(first, shared + 9, shared)
+
+
+@pytest.mark.parametrize("interval", [None, 0, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_formula_is_the_reference(name: str, interval: int | None) -> None:
+    """For every policy that the model can have."""
+    if interval is not None and not any(group.slides for group in load(name).geometry.groups):
+        pytest.skip("no window slides: there is no such policy")
+    settings = settings_of(name, interval)
+    for prompts in prompts_for(settings):
+        assert hit_of(Manager(settings), prompts) == best_hit(settings, prompts), prompts
+
+
+def test_a_fault_is_reckoned_as_it_is_planted() -> None:
+    """What is cached without the look-ahead block serves as little by the formula as in the faulty reference."""
+    settings = evolve(settings_of("compressed+mtp", 1), tokens_max=2000)
+    cache = MaskOmitsLookAhead(settings).cache
+    assert isinstance(cache, PrefixCache)
+    hits = []
+    for prompts in prompts_for(settings):
+        hits.append(best_hit(settings, prompts, cache.retention))
+        assert hit_of(MaskOmitsLookAhead(settings), prompts) == hits[-1], prompts
+    assert hits != [best_hit(settings, prompts) for prompts in prompts_for(settings)]
+
+
+def test_states_are_where_chunks_end() -> None:
+    """Of a prompt that fits into one step there is one state, at its last whole block."""
+    settings = evolve(settings_of("mamba-align", None), chunk_tokens=512, tokens_max=600)
+    assert [96, 100] == chunk_ends(settings, 100)
+    assert 96 == best_hit(settings, Prompts.replay(100))
+    assert 0 == best_hit(settings, Prompts(100, 100, 95))
+    every = evolve(settings, chunk_tokens=16)
+    assert [16, 32, 48, 64, 80, 96, 100] == chunk_ends(every, 100)
+    assert 80 == best_hit(every, Prompts(100, 100, 95))
+
+
+def test_a_chunk_below_a_block_stands_still() -> None:
+    """It is rounded down to nothing, and that is said."""
+    settings = evolve(settings_of("mamba-align", None), chunk_tokens=10)
+    assert stands_still(settings, 100)
+    assert not stands_still(evolve(settings, chunk_tokens=16), 100)
+
+
+def test_the_shortest_prompt_hits_and_no_shorter_one() -> None:
+    """With draft layers and without."""
+    for name in MODELS[:-2]:
+        settings = settings_of(name, None)
+        shortest = shortest_prompt(settings)
+        assert settings.geometry.alignment_tokens == best_hit(settings, Prompts.replay(shortest)), name
+        assert 0 == best_hit(settings, Prompts.replay(shortest - 1)), name
+
+
+def test_without_caching_nothing_hits() -> None:
+    """Whatever is sent."""
+    assert 0 == best_hit(evolve(settings_of("full", None), caches=False), Prompts.replay(90))

@@ -1,0 +1,113 @@
+"""From layers to groups.
+
+Goal: groups are as vLLM makes them where its rules bite, and what it refuses is refused. Method: layers by hand; the
+configurations in ``configs`` are compared with vLLM itself in ``test_groups_vllm``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvgate.errors import UsageError
+from kvgate.explain.alignment import derivation, dominant
+from kvgate.explain.config_file import Config
+from kvgate.explain.deepseek_v4 import grouping
+from kvgate.explain.layers import Layer, grouped
+from kvgate.explain.serving import Platform, Serving, Speculation
+from kvgate.models import load
+from kvreference.attention import Kind
+from kvreference.compressed import ASCEND_BLOCK_SIZES, dsv4_flash, dsv4_flash_ascend
+from kvreference.geometry import Geometry, Group
+
+FULL = Layer(Kind.FULL, 16, 4096, (8, 64))
+SLIDES = Layer(Kind.SLIDING_WINDOW, 16, 4096, (8, 64), 128)
+FLASH = Config(
+    Path("config.json"),
+    {
+        "model_type": "deepseek_v4",
+        "num_hidden_layers": 43,
+        "sliding_window": 128,
+        "compress_ratios": [0, 0, *[4, 128] * 20, 4],
+        "num_nextn_predict_layers": 1,
+    },
+)
+
+
+def sizes(layers: list[Layer]) -> list[tuple[str, int, int]]:
+    """Kind, block size and layers of each group."""
+    return [(each.group.kind.value, each.group.block_size_tokens, each.layers) for each in grouped(layers).groups]
+
+
+def test_all_alike_are_one_group() -> None:
+    """Whatever their heads: each has memory of its own size then."""
+    assert [("full", 16, 4)] == sizes([FULL] * 4)
+    wide = Layer(Kind.FULL, 16, 8192, (16, 64))
+    assert [("full", 16, 3)] == sizes([FULL, wide, FULL])
+    assert 4096 + 8192 == grouped([FULL, wide]).block_bytes
+
+
+def test_the_kind_with_more_layers_is_dealt_out() -> None:
+    """Over groups of as many layers as the other kind has; but for a small difference, which is padded."""
+    assert [("sliding_window", 16, 2)] * 2 + [("full", 16, 2)] == sizes([SLIDES, SLIDES, FULL, SLIDES, SLIDES, FULL])
+    assert [("sliding_window", 16, 4), ("full", 16, 3)] == sizes([*[SLIDES] * 4, *[FULL] * 3])
+    assert [("sliding_window", 16, 2), ("sliding_window", 16, 1), ("full", 16, 2)] == sizes([*[SLIDES] * 3, FULL, FULL])
+
+
+def test_blocks_are_stretched_to_one_size_in_bytes() -> None:
+    """Where a token is cheaper, a block has more of them."""
+    cheap = Layer(Kind.FULL, 16, 2048, (1, 64))
+    assert [("sliding_window", 16, 1), ("full", 32, 1)] == sizes([SLIDES, cheap])
+    with pytest.raises(UsageError, match=r"blocks of 3000 and of 4096 bytes cannot share a pool"):
+        grouped([SLIDES, Layer(Kind.FULL, 16, 3000, (1, 64))])
+
+
+def test_without_the_hybrid_manager_windows_are_full() -> None:
+    """If there is full attention to be like; else vLLM refuses."""
+    assert [(16, 2)] == [
+        (each.group.block_size_tokens, each.layers) for each in grouped([SLIDES, FULL], hybrid_manager=False).groups
+    ]
+    other = Layer(Kind.SLIDING_WINDOW, 16, 4096, (8, 64), 256)
+    with pytest.raises(UsageError, match="disable-hybrid-kv-cache-manager"):
+        grouped([SLIDES, other], hybrid_manager=False)
+    with pytest.raises(UsageError, match="no layer with a KV cache"):
+        grouped([])
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_deepseek_v4_flash_is_the_references(drafts: bool) -> None:
+    """On both platforms, with the draft layer's group flagged."""
+    speculation = Speculation("mtp") if drafts else None
+    on_gpu = grouping(FLASH, Serving(speculation=speculation))
+    assert dsv4_flash(mtp=drafts) == Geometry(tuple(placed.group for placed in on_gpu.groups))
+    assert [62, 22, 22 if drafts else 21, 21, 20] == [placed.layers for placed in on_gpu.groups]
+    for size in ASCEND_BLOCK_SIZES:
+        serving = Serving(platform=Platform.ASCEND, block_size=size, speculation=speculation)
+        found = grouping(FLASH, serving)
+        assert dsv4_flash_ascend(size, mtp=drafts) == Geometry(tuple(placed.group for placed in found.groups))
+
+
+@pytest.mark.parametrize(
+    ("change", "serving", "message"),
+    [
+        ({"compress_ratios": [4, 8] * 22}, Serving(), "compress ratios of"),
+        ({"compress_ratios": None}, Serving(), "needs compress_ratios"),
+        ({}, Serving(block_size=100), "a multiple of 128 tokens"),
+        ({}, Serving(platform=Platform.ASCEND, block_size=16), "block size 16 is not one of 128, 64, 32"),
+    ],
+)
+def test_another_deepseek_v4_is_refused(change: dict[str, object], serving: Serving, message: str) -> None:
+    """With what to do instead."""
+    with pytest.raises(UsageError, match=message):
+        grouping(Config(FLASH.path, {**FLASH.values, **change}), serving)
+
+
+def test_the_group_that_decides_the_alignment() -> None:
+    """The one without which hits could end more often."""
+    ascend = load("dsv4-flash-ascend-128").geometry
+    assert (1, "lcm(512, 16384, 128, 8, 32) = 16384") == (dominant(ascend), derivation(ascend))
+    assert 0 == dominant(load("mixed-blocks").geometry)
+    crossed = Geometry((Group(Kind.FULL, 48), Group(Kind.FULL, 32), Group(Kind.FULL, 16)))
+    assert (0, 96) == (dominant(crossed), crossed.alignment_tokens)
+    assert "no group serves hits" == derivation(Geometry(load("mamba-none").geometry.groups[1:]))

@@ -1,0 +1,122 @@
+"""How many prompts a pool retains.
+
+Goal: as many as are promised can be hit afterwards, and hardly more. Method: prompts computed one after the other by
+the reference's block manager, in pools from just large enough to roomy, and the first of them looked up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from kvgate.corpus.scenario import dispatched, ended, tokens
+from kvgate.explain.best_hit import Prompts, best_hit
+from kvgate.explain.retained import (
+    blocks_held,
+    blocks_kept,
+    blocks_taken,
+    largest_request,
+    prefixes_retained,
+)
+from kvgate.models import load
+from kvreference.admission import fits_empty_pool
+from kvreference.answers import Hit
+from kvreference.manager import Manager
+from kvreference.operations import Arrive, LookUp
+from kvreference.settings import Settings
+
+MODELS = ("full", "gpt-oss-hybrid", "compressed", "local", "mixed-blocks+eagle", "mamba-align")
+POLICIES = ("dense", "masked", "retention", "pinned")
+SLACK = 2
+"""How many more may be retained than are promised."""
+
+
+def settings_of(name: str, policy: str, blocks: int) -> tuple[Settings, int]:
+    """The settings, and the length of the prompts."""
+    geometry = load(name).geometry
+    alignment = geometry.alignment_tokens
+    length = 4 * alignment + 9 + geometry.lookahead_tokens
+    chosen: dict[str, dict[str, Any]] = {
+        "dense": {},
+        "masked": {"retention_interval_tokens": alignment},
+        "retention": {"retention_interval_tokens": 0, "scratch_first": True},
+        "pinned": {"pin_drop_blocks_min": 2},
+    }
+    drafts = 1 if geometry.lookahead_tokens else 0
+    chunk = max(48, alignment)
+    return Settings(
+        geometry, blocks, tokens_max=length + 10, chunk_tokens=chunk, drafts_max=drafts, **chosen[policy]
+    ), length
+
+
+def computed(settings: Settings, prompts: int, length: int) -> Manager:
+    """A manager that has computed so many different prompts."""
+    manager = Manager(settings)
+    for number in range(prompts):
+        for operation in dispatched(ended(number, tokens(number * 10**6, length), settings.chunk_tokens)):
+            legal = manager.population.resolve(operation)
+            if legal is not None:
+                manager.apply(legal)
+    return manager
+
+
+def first_hits(settings: Settings, prompts: int, length: int) -> int:
+    """How much of the first can be hit after all of them."""
+    manager = computed(settings, prompts, length)
+    manager.apply(Arrive(prompts, tokens(0, length)))
+    answer = manager.apply(LookUp(prompts))
+    assert isinstance(answer, Hit)
+    return answer.tokens
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", MODELS)
+def test_as_many_are_retained_as_promised(name: str, policy: str) -> None:
+    """In pools of several sizes."""
+    if policy != "dense" and not any(group.slides for group in load(name).geometry.groups):
+        pytest.skip("no window slides: there is no such policy")
+    roomy, length = settings_of(name, policy, 10**5)
+    best = best_hit(roomy, Prompts.replay(length))
+    held = sum(blocks_held(roomy, length))
+    promised = []
+    for tenths in (10, 27, 45):
+        settings = evolve(roomy, blocks=held * tenths // 10 + 1)
+        promised.append(prefixes_retained(settings, length))
+        assert best == first_hits(settings, promised[-1], length), tenths
+        assert best > first_hits(settings, promised[-1] + SLACK + 1, length), tenths
+    assert sorted(promised) == promised
+    assert promised[0] < promised[-1]
+    assert 0 == prefixes_retained(evolve(roomy, blocks=held), length)
+
+
+@pytest.mark.parametrize("policy", POLICIES[:3])
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_kept_and_taken_is_counted(name: str, policy: str) -> None:
+    """As many blocks are cached as are said to be, and as many are taken out of the free queue."""
+    if policy != "dense" and not any(group.slides for group in load(name).geometry.groups):
+        pytest.skip("no window slides: there is no such policy")
+    settings, length = settings_of(name, policy, 10**5)
+    manager = computed(settings, 1, length)
+    cached = [0] * len(settings.geometry.groups)
+    for group, _ in manager.pool.cached.entries():
+        cached[group] += 1
+    assert cached == blocks_kept(settings, length)
+    # In a roomy pool every block that is taken is a fresh one, and the first that was never taken leads the queue.
+    assert next(iter(manager.pool.free)) - 1 == blocks_taken(settings, length) or settings.scratch_first
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_largest_request_is_where_the_gate_closes(name: str) -> None:
+    """One token more does not fit the empty pool; every one up to it does."""
+    roomy, length = settings_of(name, "dense", 10**5)
+    settings = evolve(roomy, blocks=sum(blocks_held(roomy, length // 2)) + 1)
+    largest = largest_request(settings)
+    assert 0 < largest < settings.tokens_max
+    assert fits_empty_pool(settings, largest)
+    tighter = evolve(settings, drafts_max=0)
+    if not settings.geometry.lookahead_tokens and not settings.geometry.keeps_states:
+        assert not fits_empty_pool(tighter, largest_request(tighter) + 1)
+    assert largest <= largest_request(tighter)
+    assert settings.tokens_max == largest_request(roomy)

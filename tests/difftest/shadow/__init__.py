@@ -1,0 +1,1 @@
+"""The shadow of a live worker."""

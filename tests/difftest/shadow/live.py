@@ -1,0 +1,136 @@
+"""What the tests of shadows share: vLLM's own scheduler serving drawn requests, with a worker that computes nothing."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define, field
+
+from kvgate.adapters.scheduling.arrivals import new_request
+from kvgate.adapters.scheduling.names import number_in
+from kvgate.adapters.scheduling.stage import new_scheduler
+from kvgate.adapters.scheduling.worker import abort, answer, drafts
+from kvgate.adapters.shadow.geometry import settings_of
+from kvgate.adapters.shadow.observing import Observer
+from kvgate.models import load
+from kvgate.scheduling.case import Stage
+from kvgate.shadow.calls import Raw
+from kvgate.shadow.judging import Finding, Judge
+from kvgate.shadow.salted import Salting
+from kvgate.shadow.sampling import Sampling
+from kvreference.content import Keys
+from kvreference.operations import Arrive, Run
+from kvreference.scheduler.operations import Submit
+from kvreference.settings import Settings
+
+
+class Server:
+    """An engine without a model: what is drawn follows from the seed."""
+
+    def __init__(
+        self, model: str, *, asynchronous: bool = False, blocks: int = 60, drafts_max: int = 0, seed: int = 0
+    ) -> None:
+        known = load(model)
+        settings = Settings(known.geometry, blocks, tokens_max=512, chunk_tokens=64, drafts_max=drafts_max)
+        self.settings = known.features.applied_to(settings)
+        self.asynchronous = asynchronous
+        self.scheduler: Any = new_scheduler(self.settings, Stage(asynchronous=asynchronous))
+        self.random = random.Random(seed)
+        self.answered = 0
+        """How many tokens the clients got."""
+        self._arrived = 0
+        self._in_flight: deque[tuple[Any, set[str]]] = deque()
+
+    def serve(self, steps: int) -> None:
+        """Take steps, while requests come and go."""
+        for _ in range(steps):
+            self._clients()
+            self.step()
+
+    def _clients(self) -> None:
+        draw = self.random
+        if draw.random() < 0.4 and len(self.scheduler.requests) < 8:
+            family = Run(draw.randrange(4) * 1000, draw.choice((32, 128, draw.randrange(1, 200))))
+            own = Run(5000 + self._arrived * 50, draw.randrange(1, 40))
+            prompt = (family, own) if draw.random() < 0.7 else (family,)
+            keys = Keys(salt=draw.choice((None, None, None, "other")))
+            arrival = Arrive(self._arrived, prompt, keys, reads_cache=draw.random() < 0.95)
+            self.scheduler.add_request(new_request(self.settings, Submit(arrival, draw.randrange(1, 40))))
+            self._arrived += 1
+        if draw.random() < 0.03 and self.scheduler.requests:
+            abort(self.scheduler, number_in(draw.choice(list(self.scheduler.requests))))
+        if draw.random() < 0.02:
+            self.scheduler.reset_prefix_cache()
+
+    def step(self) -> None:
+        """One step, and what it answers: of the step before, where steps are asynchronous."""
+        output = self.scheduler.schedule()
+        begun = {name for name in output.num_scheduled_tokens if self.scheduler.requests[name].is_prefill_chunk}
+        self._in_flight.append((output, begun))
+        if len(self._in_flight) > self.asynchronous:
+            self._collect(*self._in_flight.popleft())
+
+    def _collect(self, output: Any, begun: set[str]) -> None:
+        names = list(output.num_scheduled_tokens)
+        sampled = {number_in(name): self._sampled(name, output) for name in names if name not in begun}
+        self.answered += sum(map(len, sampled.values()))
+        self.scheduler.update_from_output(output, answer(names, sampled))
+        if self.settings.drafts_max and not self.asynchronous:
+            most = self.settings.drafts_max
+            proposed = {number_in(name): self._tokens(self.random.randrange(most + 1)) for name in names}
+            self.scheduler.update_draft_token_ids(drafts(proposed))
+
+    def _sampled(self, name: str, output: Any) -> list[int]:
+        request = self.scheduler.requests.get(name)
+        if request is None or request.is_finished() or (self.asynchronous and not request.num_output_placeholders):
+            return []
+        proposed = output.scheduled_spec_decode_tokens.get(name, ())
+        return self._tokens(1 + (self.random.randrange(len(proposed) + 1) if proposed else 0))
+
+    def _tokens(self, count: int) -> list[int]:
+        return [self.random.randrange(100) for _ in range(count)]
+
+
+@define
+class Beneath:
+    """A sink in the same process, which judges at once and raises nothing."""
+
+    settings: Settings
+    lost: int = 0
+    is_immediate: bool = False
+    is_ready: bool = True
+    found: list[Finding] = field(factory=list)
+    salting: Salting = field(init=False)
+    judge: Judge = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        groups = self.settings.geometry.groups
+        sizes = [group.block_size_tokens for group in groups]
+        self.salting = Salting(self.settings.geometry.grain_tokens, sizes)
+        self.judge = Judge(self.settings)
+
+    def ready(self) -> bool:
+        return self.is_ready
+
+    def tell(self, records: Sequence[Raw]) -> None:
+        for record in self.salting.salted(records):
+            self.found += self.judge.follow(record)
+
+    @property
+    def new(self) -> list[Finding]:
+        """What no finding explains."""
+        return [finding for finding in self.found if finding.declared is None]
+
+
+def watched(server: Server, *, checkpoint_calls: int = 200, sampling: Sampling | None = None) -> Beneath:
+    """Give a server a shadow that judges at once; what goes wrong in the shadow is raised."""
+    sink = Beneath(settings_of(server.scheduler))
+    Observer(server.scheduler, sink, _raise, checkpoint_calls=checkpoint_calls, share_of_time=0, sampling=sampling)
+    return sink
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,239 @@
+"""A process beside the engine: whatever happens to it, the server goes on, and says so in one clear line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.difftest.shadow.live import Server
+from tests.difftest.shadow.test_shadow_following import released_early
+
+from kvgate.adapters.shadow import attaching, sinks
+from kvgate.adapters.shadow.attaching import attach
+from kvgate.adapters.shadow.counters import StatusCollector
+from kvgate.adapters.shadow.observing import Observer
+from kvgate.shadow.rejudging import judge
+from kvgate.shadow.status import Status, read_all
+from kvgate.shadow.switch import Mode, Switch
+
+WAIT_SECONDS = 60.0
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the shadow warns of in the engine's log."""
+    lines: list[str] = []
+    for module in (attaching, sinks):
+        monkeypatch.setattr(module, "warn", lines.append)
+    return lines
+
+
+class Shadowed:
+    """A server with a shadow in a process beside it."""
+
+    def __init__(self, folder: Path, mode: Mode, **more: Any) -> None:
+        self.folder = folder
+        self.server = Server("gpt-oss-hybrid", blocks=100)
+        switch = Switch(mode, folder, checkpoint_calls=200, **more)
+        observer = attach(self.server.scheduler, switch)
+        assert isinstance(observer, Observer)
+        self.observer, self.sink = observer, observer.sink
+        observer.share_of_time = 0
+
+    @property
+    def status(self) -> Status:
+        """The latest that was written."""
+        (status,) = read_all(self.folder)
+        return status
+
+    def end(self) -> Status:
+        """The engine ends; the status that its shadow leaves."""
+        attaching._leave(self.observer, self.sink)
+        wait_until(lambda: [status.state for status in read_all(self.folder)] == ["ended"])
+        return self.status
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    """Wait for a process that has other things to do."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not done():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def shadowed(tmp_path: Path) -> Iterator[Callable[..., Shadowed]]:
+    """Makes servers with shadows, and ends these."""
+    made: list[Shadowed] = []
+
+    def make(mode: Mode = Mode.CHECK, **more: Any) -> Shadowed:
+        made.append(Shadowed(tmp_path / "shadow", mode, **more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.sink._process.kill()  # type: ignore[attr-defined]
+        each.sink._process.wait()  # type: ignore[attr-defined]
+
+
+def test_it_is_checked(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
+    """Goal: the reference follows in another process, and finds nothing. Method: a life, and its status."""
+    each = shadowed()
+    each.server.serve(100)
+    status = each.end()
+    assert [0, 0, 0, ""] == [status.differences, status.lost, status.unwritten, status.first]
+    assert status.judged > 400
+    assert [] == said
+    assert {100} == {status.steps}
+
+
+def test_it_is_recorded_and_judged_later(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
+    """Goal: a recording can be judged by whoever has it. Method: record, and judge it here."""
+    each = shadowed(Mode.RECORD)
+    each.server.serve(100)
+    status = each.end()
+    (rejudged,) = judge(each.folder, lambda _text: None)
+    assert [0, [], 100] == [rejudged.differences, rejudged.endings, rejudged.judge.tally.steps]
+    assert rejudged.judge.tally.judged > 400
+    assert status.bytes_written > 10_000
+    assert [] == said
+
+
+def test_a_difference_is_told_and_the_server_goes_on(
+    shadowed: Callable[..., Shadowed], monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    """Goal: found, counted, written down, and nobody is harmed. Method: a mutant; its dump is judged again."""
+    each = shadowed()
+    each.server.serve(40)
+    released_early(monkeypatch, lambda: None)
+    each.server.serve(60)
+    answered = each.server.answered
+    each.server.serve(20)
+    assert each.server.answered > answered
+    status = each.end()
+    assert status.differences >= 1
+    assert "KV-OP-06" in status.first
+    dump = each.folder / status.dumps[0]
+    assert "A block that no later token reads" in dump.with_suffix(".txt").read_text()
+    (again,) = judge(dump, lambda _text: None)
+    assert status.first.split(":")[0] == f"KV-OP-06 at step {again.found[0].step}"
+    assert [] == said
+
+
+def test_the_process_dies(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
+    """Goal: the server goes on without its shadow. Method: SIGKILL in the middle."""
+    each = shadowed()
+    each.server.serve(30)
+    process = each.sink._process  # type: ignore[attr-defined]
+    process.kill()
+    process.wait()
+    answered = each.server.answered
+    each.server.serve(100)
+    assert each.server.answered > answered
+    (line,) = said
+    assert f"the process beside it, {process.pid}, was ended by signal 9" in line
+    assert "goes on without it" in line
+    assert not each.observer._originals
+
+
+def test_the_process_stands_still(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
+    """Goal: bounded memory, nothing waits, and it is followed again. Method: SIGSTOP, more than fits, SIGCONT."""
+    each = shadowed(queue_bytes=2**16)
+    each.server.serve(30)
+    process, channel = each.sink._process, each.sink.channel  # type: ignore[attr-defined]
+    wait_until(lambda: channel.bytes_waiting == 0)
+    process.send_signal(signal.SIGSTOP)
+    answered = each.server.answered
+    begun = time.monotonic()
+    while not said:
+        each.server.serve(50)
+        assert channel.bytes_waiting <= 2**16
+        assert time.monotonic() < begun + WAIT_SECONDS
+    each.server.serve(50)
+    assert each.server.answered > answered
+    (line,) = said
+    assert "falls behind" in line
+    assert "the engine does not wait" in line
+    process.send_signal(signal.SIGCONT)
+    wait_until(channel.flush)
+    each.server.serve(50)
+    status = each.end()
+    assert status.lost > 0
+    assert 0 == status.differences
+    assert status.steps > 80
+    assert 1 == len(said)
+
+
+SERVED = """
+import sys
+from pathlib import Path
+from kvgate.adapters.shadow.attaching import attach
+from kvgate.shadow.switch import Mode, Switch
+from tests.difftest.shadow.live import Server
+server = Server("gpt-oss-hybrid", blocks=100)
+attach(server.scheduler, Switch(Mode.RECORD, Path(sys.argv[1])))
+while True:
+    server.serve(50)
+    print("served", flush=True)
+"""
+
+
+def test_the_engine_is_killed(tmp_path: Path) -> None:
+    """Goal: what it did until then can be judged. Method: SIGKILL for an engine that records; judge what is there."""
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", SERVED, str(tmp_path)]
+    environment = {**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root, text=True, env=environment) as process:
+        assert process.stdout is not None
+        steps = 50 * sum(1 for _, _line in zip(range(4), process.stdout, strict=False))
+        process.kill()
+    wait_until(lambda: [status.state for status in read_all(tmp_path)] == ["ended"])
+    (rejudged,) = judge(tmp_path, lambda _text: None)
+    assert rejudged.judge.tally.steps >= steps - 1
+    assert 0 == rejudged.differences
+    (ending,) = rejudged.endings
+    assert "whoever wrote it ended first" in ending
+
+
+def test_it_cannot_be_put_anywhere(tmp_path: Path, said: list[str]) -> None:
+    """Goal: a wrong folder costs the shadow, not the server. Method: a folder that is a file."""
+    (tmp_path / "file").write_text("")
+    server = Server("full")
+    assert attach(server.scheduler, Switch(Mode.CHECK, tmp_path / "file")) is None
+    server.serve(5)
+    (line,) = said
+    assert "is off for this engine, which goes on without it" in line
+
+
+def test_a_fault_of_the_shadow_ends_the_shadow(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
+    """Goal: whatever is wrong with what observes, the server goes on. Method: break what looks at a request."""
+    each = shadowed()
+    each.server.serve(20)
+    each.observer.book.numbers.clear()
+    answered = each.server.answered
+    each.server.serve(50)
+    assert each.server.answered > answered
+    (line,) = said
+    assert "ended, and the engine goes on without it: KeyError" in line
+
+
+def test_counters_next_to_vllms_own(shadowed: Callable[..., Shadowed]) -> None:
+    """Goal: a dashboard shows it. Method: what is told when metrics are asked for."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    each = shadowed()
+    each.server.serve(50)
+    status = each.end()
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(each.folder))
+    told = generate_latest(registry).decode()
+    label = f'{{engine="{status.engine}",mode="check"}}'
+    assert f"kvgate_shadow_judged_total{label} {float(status.judged)}" in told
+    assert f"kvgate_shadow_differences_total{label} 0.0" in told

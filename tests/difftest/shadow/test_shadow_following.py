@@ -1,0 +1,190 @@
+"""The reference follows a live scheduler: it agrees with vLLM, and with no vLLM that is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.difftest.shadow.live import Server, watched
+
+from kvgate.adapters.shadow.attaching import attach
+from kvgate.adapters.shadow.geometry import settings_of
+from kvgate.shadow.sampling import Sampling
+from kvgate.shadow.sink import DifferenceError
+from kvgate.shadow.switch import Mode, Switch
+
+MODELS = [
+    ("full", 0),
+    ("gemma-hybrid", 0),
+    ("gpt-oss-hybrid+eagle", 2),
+    ("mixed-blocks", 2),
+    ("two-windows+mtp", 1),
+    ("dsv4-flash", 0),
+    ("local", 0),
+    ("mamba-all", 0),
+]
+KNOWN = {"002-gate-subtracts-skipped-blocks", "005-lookahead-verified-at-another-length", "006-aligned-before-the-drop"}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(("model", "drafts_max"), MODELS)
+def test_vllm_is_followed(model: str, drafts_max: int, asynchronous: bool) -> None:
+    """Goal: zero differences, with steps that wait and with steps that do not. Method: a short life on each model."""
+    server = Server(model, asynchronous=asynchronous, drafts_max=drafts_max, blocks=200 if "dsv4" in model else 60)
+    sink = watched(server)
+    server.serve(120)
+    assert [] == sink.new
+    assert KNOWN >= {finding.declared for finding in sink.found}
+    assert 500 < sink.judge.tally.judged
+    assert 2 <= sink.judge.tally.checkpoints
+
+
+@pytest.mark.parametrize(("model", "drafts_max"), [*MODELS, ("swa", 0), ("mamba-align", 0)])
+def test_the_settings_of_a_scheduler(model: str, drafts_max: int) -> None:
+    """Goal: the reference has the model that vLLM has. Method: from a model to vLLM and back."""
+    server = Server(model, drafts_max=drafts_max)
+    theirs, ours = settings_of(server.scheduler), server.settings
+    assert ours.geometry == theirs.geometry
+    for name in ("blocks", "tokens_max", "chunk_tokens", "drafts_max", "caches", "full_sequence_must_fit"):
+        assert getattr(ours, name) == getattr(theirs, name)
+
+
+# Broken
+
+Acted = Callable[[], None]
+
+
+def released_early(patch: pytest.MonkeyPatch, acted: Acted) -> None:
+    """A window gives up its blocks sixteen tokens too early."""
+    from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
+
+    original = SlidingWindowManager.get_num_skipped_tokens
+
+    def early(self: Any, num_computed_tokens: int) -> int:
+        skipped = int(original(self, num_computed_tokens))
+        if skipped >= self.block_size:
+            acted()
+        return skipped + 16 if skipped >= self.block_size else skipped
+
+    patch.setattr(SlidingWindowManager, "get_num_skipped_tokens", early)
+
+
+def foreign_block(patch: pytest.MonkeyPatch, acted: Acted) -> None:
+    """A hit is served by a block that holds something else."""
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+
+    original = KVCacheManager.get_computed_blocks
+
+    def foreign(self: Any, request: Any) -> Any:
+        blocks, tokens = original(self, request)
+        held = {block.block_id for group in blocks.blocks for block in group}
+        others = [block for block in self.block_pool.blocks[1:] if block.block_hash and block.block_id not in held]
+        if not tokens or not others:
+            return blocks, tokens
+        acted()
+        return KVCacheBlocks(tuple([*group[:-1], others[0]] for group in blocks.blocks)), tokens
+
+    patch.setattr(KVCacheManager, "get_computed_blocks", foreign)
+
+
+def freed_in_reverse(patch: pytest.MonkeyPatch, acted: Acted) -> None:
+    """A request's first blocks are freed first."""
+    from vllm.v1.core.block_pool import BlockPool
+
+    original = BlockPool.free_blocks
+
+    def reversed_(self: Any, ordered_blocks: Any) -> None:
+        blocks = list(ordered_blocks)
+        if sum(block.ref_cnt == 1 and not block.is_null for block in blocks) > 1:
+            acted()
+        original(self, reversed(blocks))
+
+    patch.setattr(BlockPool, "free_blocks", reversed_)
+
+
+MUTANTS = [released_early, foreign_block, freed_in_reverse]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_told_in_its_first_wrong_step(
+    monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch, Acted], None], asynchronous: bool
+) -> None:
+    """Goal: within the first wrong step, while the server goes on. Method: note when a fault acts first."""
+    acted: list[int] = []
+    steps = [0]
+    mutant(monkeypatch, lambda: acted.append(steps[0]))
+    server = Server("gpt-oss-hybrid", asynchronous=asynchronous, blocks=100)
+    sink = watched(server)
+    for step in range(1, 61):
+        steps[0] = step
+        server.serve(1)
+        if sink.new:
+            break
+    answered = server.answered
+    if mutant is not foreign_block:
+        # A foreign block ends in vLLM's own assertions: it would be released twice.
+        server.serve(20)
+        assert server.answered > answered
+    # Between steps, requests are aborted: that is told with the step before.
+    assert acted[0] - sink.new[0].step in (0, 1)
+    assert sink.found[0].step == sink.new[0].step
+
+
+def test_strict_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a test that has the shadow in strict fails where the fault is. Method: the same mutant, and none."""
+    server = Server("gpt-oss-hybrid", blocks=100)
+    assert attach(server.scheduler, Switch(Mode.STRICT)) is not None
+    server.serve(20)
+    released_early(monkeypatch, lambda: None)
+    with pytest.raises(DifferenceError, match="KV-OP-06"):
+        server.serve(60)
+
+
+# What nobody looked at
+
+
+@pytest.mark.parametrize(("model", "unjudged_min"), [("full", 1), ("gpt-oss-hybrid", 0)])
+def test_a_sample_is_followed(model: str, unjudged_min: int) -> None:
+    """Goal: periods are judged, and what was cached between them is not. Method: a third, in short ones."""
+    server = Server(model)
+    sink = watched(server, sampling=Sampling(0.3, 15))
+    server.serve(200)
+    tally = sink.judge.tally
+    assert [] == sink.new
+    assert 60 == tally.steps
+    unjudged = tally.unjudged.get("a hit on blocks that were cached while nobody looked", 0)
+    assert unjudged_min <= unjudged < tally.judged
+
+
+def test_behind_a_gap_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: what is lost is counted, and costs no more. Method: a sink that takes nothing, then a mutant."""
+    server = Server("gpt-oss-hybrid", blocks=100)
+    sink = watched(server)
+    server.serve(30)
+    sink.is_ready, sink.lost = False, 7
+    server.serve(30)
+    steps = sink.judge.tally.steps
+    sink.is_ready = True
+    server.serve(30)
+    assert [] == sink.new
+    assert [30, 7, 0] == [sink.judge.tally.steps - steps, sink.judge.tally.lost, sink.lost]
+    released_early(monkeypatch, lambda: None)
+    server.serve(30)
+    assert "KV-OP-06" == sink.new[0].difference.statement
+
+
+def test_behind_a_difference_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: the second defect is found as well. Method: a mutant that comes, goes, and comes again."""
+    server = Server("gpt-oss-hybrid", blocks=100)
+    sink = watched(server, checkpoint_calls=100)
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            freed_in_reverse(patch, lambda: None)
+            found = len(sink.new)
+            while len(sink.new) == found:
+                server.serve(1)
+        server.serve(60)
+        assert sink.judge.is_following
+        assert found + 1 == len(sink.new)

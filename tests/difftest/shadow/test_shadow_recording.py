@@ -1,0 +1,294 @@
+"""The format of recordings: what was written is read, and whatever was done to a file ends in one message."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from kvgate.errors import UsageError
+from kvgate.shadow import recording as recordings
+from kvgate.shadow.calls import After, Arrived, Checkpoint, End, Freed, Grew, Restart, Step, Stored
+from kvgate.shadow.recording import Header, Writer, encoded, is_recording, open_recording
+from kvgate.shadow.ring import Ring
+from kvgate.shadow.rotation import Rotation
+from kvreference.geometry import Geometry, Group
+from kvreference.settings import Settings
+
+SETTINGS = Settings(Geometry((Group("full", 16),)), blocks=4)
+HEADER = Header(SETTINGS, "stock", "0.20.2", "Scheduler", 0, "engine-1")
+CHECKPOINT = Checkpoint([0, 0, 0, 0], [1, 2, 3], {}, [], [])
+ARRIVED = Arrived(0, 20, 20, True, [b"digest of a grain"])
+LIFE: list[list[Stored]] = [
+    [CHECKPOINT],
+    [ARRIVED, Step(1, 0)],
+    [Grew(0, 21), Freed(0, True, After(3, 0, (3, 2, 1)))],
+    [End()],
+]
+
+
+def written(path: Path, steps: list[list[Stored]] = LIFE) -> Path:
+    """A file with these steps."""
+    writer = Writer(path, HEADER)
+    for step in steps:
+        writer.append(encoded(step))
+    writer.close()
+    return path
+
+
+def read(path: Path) -> tuple[list[Stored], str]:
+    """All calls of a file, and what it says of its end."""
+    recording = open_recording(path)
+    return list(recording.records()), recording.ended
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    """Goal: nothing is lost on the way. Method: every kind of call there and back."""
+    path = written(tmp_path / "a.kvrec")
+    assert ([record for step in LIFE for record in step], "") == read(path)
+    assert HEADER == open_recording(path).header
+    assert [True, False] == [is_recording(path), is_recording(tmp_path)]
+
+
+def test_cut_anywhere_all_but_the_last_record_is_read(tmp_path: Path) -> None:
+    """Goal: whoever is killed leaves what was written. Method: cut a file behind each of its bytes."""
+    whole = written(tmp_path / "a.kvrec").read_bytes()
+    ends = [len(recordings.MAGIC) + 8 + len(recordings.msgspec.json.encode(recordings._CONVERTER.unstructure(HEADER)))]
+    for step in LIFE:
+        ends.append(ends[-1] + 8 + len(encoded(step)))
+    assert len(whole) == ends[-1]
+    path = tmp_path / "b.kvrec"
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        if length < ends[0]:
+            with pytest.raises(UsageError):
+                open_recording(path)
+            continue
+        complete = sum(end <= length for end in ends[1:])
+        records, ended = read(path)
+        assert [record for step in LIFE[:complete] for record in step] == records
+        assert ("not closed" if length in ends else "cut off") in ended
+
+
+def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
+    """Goal: what is corrupted is not judged. Method: change each byte of a file, and look for one that nobody sees."""
+    whole = written(tmp_path / "a.kvrec").read_bytes()
+    expected = read(tmp_path / "a.kvrec")
+    path = tmp_path / "b.kvrec"
+    unseen = []
+    for position in range(len(whole)):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x55]) + whole[position + 1 :])
+        try:
+            if read(path) == expected:
+                unseen.append(position)
+        except UsageError:
+            continue
+    assert [] == unseen
+
+
+def test_a_corrupted_record_is_named(tmp_path: Path) -> None:
+    """Goal: one knows where, and what is still sound. Method: break a record in the middle."""
+    path = written(tmp_path / "a.kvrec")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"digest of a grain")] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=r"record 1, at byte \d+: its checksum is wrong.*the 1 records before it"):
+        read(path)
+
+
+@pytest.mark.parametrize("behind", ["the magic", "the header"])
+def test_ten_gigabytes_are_announced_and_not_read(tmp_path: Path, behind: str) -> None:
+    """Goal: a length costs no memory. Method: announce ten gigabytes, under a limit of memory that they would break."""
+    start = written(tmp_path / "a.kvrec", []).read_bytes() if behind == "the header" else recordings.MAGIC
+    path = tmp_path / "b.kvrec"
+    path.write_bytes(start + (10 * 2**30 % 2**32 | 0xF0000000).to_bytes(4, "little") + bytes(100))
+    with pytest.raises(UsageError, match=r"announces .* bytes, at most \d+ are read"):
+        read(path)
+
+
+def test_a_record_that_holds_no_calls_is_refused(tmp_path: Path) -> None:
+    """Goal: what is read is validated. Method: frames with a right checksum that hold something else."""
+    for payload in (b"junk", encoded([])[:0] + b"\x91\x91\xa4junk", b"\x91\x92\xa4step\xa1x", b"\x91" * 5000):
+        path = tmp_path / f"{zlib.crc32(payload)}.kvrec"
+        writer = Writer(path, HEADER)
+        writer.append(payload)
+        writer.close()
+        with pytest.raises(UsageError, match="record 0"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"settings": evolve(SETTINGS, blocks=10**9)}, "at most 2000000 blocks"),
+        ({"segment": "one"}, "expected int"),
+    ],
+)
+def test_a_header_is_validated(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    """Goal: nobody builds what a stranger's file asks for. Method: headers that ask for too much, or are none."""
+    Writer(tmp_path / "a.kvrec", evolve(HEADER, **change)).close()
+    with pytest.raises(UsageError, match=message):
+        open_recording(tmp_path / "a.kvrec")
+
+
+def test_other_versions_and_files_are_named(tmp_path: Path) -> None:
+    """Goal: a clear message. Method: another version, another file, none, an empty one."""
+    path = tmp_path / "a.kvrec"
+    for content, message in (
+        (b"KVGATER2" + bytes(8), "of version"),
+        (b"{}", "no recording"),
+        (b"", "no recording"),
+        (recordings.MAGIC, "cut off before its header"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=message):
+            open_recording(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        open_recording(tmp_path / "none")
+
+
+# Killed, and the disk full
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.difftest.shadow.test_shadow_recording import HEADER, LIFE
+from kvgate.shadow.recording import Writer, encoded
+writer = Writer(Path(sys.argv[1]), HEADER)
+writer.append(encoded(LIFE[0]))
+while True:
+    writer.append(encoded(LIFE[1]))
+    print("written", flush=True)
+"""
+
+
+def test_killed_in_the_middle(tmp_path: Path) -> None:
+    """Goal: SIGKILL costs one record at most. Method: kill a writer, and count what it said it wrote."""
+    path = tmp_path / "a.kvrec"
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", KILLED, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root, text=True) as process:
+        assert process.stdout is not None
+        said = sum(1 for _, _line in zip(range(1000), process.stdout, strict=False))
+        process.send_signal(signal.SIGKILL)
+    records, ended = read(path)
+    assert len(records) >= 1 + said * len(LIFE[1])
+    assert "not closed" in ended or "cut off" in ended
+
+
+def _unwritable(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """From now on so many bytes fit on the disk."""
+    write, left = os.write, [room]
+
+    def full(file: int, data: Any) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done = write(file, bytes(data)[: left[0]])
+        left[0] -= done
+        return done
+
+    monkeypatch.setattr(recordings.os, "write", full)
+
+
+def test_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: it is said once, nothing is raised, and what was written is sound. Method: a disk with little room."""
+    said: list[str] = []
+    rotation = Rotation(tmp_path, HEADER, 2**20, said.append)
+    with monkeypatch.context() as patch:
+        _unwritable(patch, 1000)
+        rotation.append(LIFE[0])
+        for _ in range(100):
+            rotation.append(LIFE[1])
+        rotation.append([CHECKPOINT])
+        rotation.append(LIFE[1])
+    (path,) = rotation.written
+    assert 1 == len(said)
+    assert "No space left on device" in said[0]
+    records, ended = read(path)
+    assert len(records) > 1
+    assert "not closed" in ended
+    # Once there is room again, a part begins with the next checkpoint.
+    rotation.append([CHECKPOINT])
+    rotation.append(LIFE[1])
+    rotation.close()
+    assert [CHECKPOINT, *LIFE[1]] == read(rotation.written[-1])[0]
+    assert 2 * 100 + 3 == len(records) - 1 + rotation.lost
+
+
+def test_a_file_may_not_grow(tmp_path: Path) -> None:
+    """Goal: the same for the kernel's own refusal. Method: a limit on the size of files, in a process of its own."""
+    path = tmp_path / "a.kvrec"
+    if not (child := os.fork()):
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+        writer = Writer(path, HEADER)
+        try:
+            while True:
+                writer.append(encoded(LIFE[1]))
+        except OSError as error:
+            os._exit(error.errno or 1)
+        finally:
+            os._exit(99)
+    assert errno.EFBIG == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    records, ended = read(path)
+    assert len(records) > 1
+    assert "not closed" in ended
+
+
+# Rotation and the ring
+
+
+def test_parts_are_bounded_and_begin_with_a_checkpoint(tmp_path: Path) -> None:
+    """Goal: a server that runs for months fills no disk. Method: much more than the limit, and look at what is left."""
+    said: list[str] = []
+    rotation = Rotation(tmp_path, HEADER, 20_000, said.append)
+    rotation.append([Restart(0, "the engine starts"), ARRIVED])
+    for _ in range(200):
+        rotation.append([*LIFE[1], CHECKPOINT])
+        for _ in range(10):
+            rotation.append(LIFE[1])
+    rotation.close()
+    left = sorted(tmp_path.glob("*.kvrec"))
+    assert sum(path.stat().st_size for path in left) <= 20_000
+    assert 3 < len(left) < len(rotation.written)
+    assert [type(CHECKPOINT)] * len(left) == [type(read(path)[0][0]) for path in left]
+    assert [] == said
+
+
+def test_a_part_without_a_checkpoint_ends(tmp_path: Path) -> None:
+    """Goal: the limit holds, even if no checkpoint comes. Method: write on without one."""
+    said: list[str] = []
+    rotation = Rotation(tmp_path, HEADER, 4000, said.append)
+    rotation.append(LIFE[0])
+    for _ in range(1000):
+        rotation.append(LIFE[1])
+    assert sum(path.stat().st_size for path in tmp_path.glob("*")) <= 4000
+    assert 1 == len(said)
+    assert rotation.lost > 1000
+
+
+def test_the_ring_is_bounded_and_can_be_judged(tmp_path: Path) -> None:
+    """Goal: the story of a difference has its beginning. Method: the last two checkpoints, then less room than that."""
+    ring = Ring(10**6)
+    for _ in range(5):
+        ring.append([*LIFE[1], CHECKPOINT])
+        ring.append(LIFE[1])
+    ring.dump(tmp_path / "a.kvrec", HEADER)
+    assert 2 == sum(isinstance(record, Checkpoint) for record in read(tmp_path / "a.kvrec")[0])
+    assert CHECKPOINT == read(tmp_path / "a.kvrec")[0][0]
+    small = Ring(300)
+    small.append([CHECKPOINT])
+    for _ in range(50):
+        small.append(LIFE[1])
+    small.dump(tmp_path / "b.kvrec", HEADER)
+    assert not small.is_whole
+    assert (tmp_path / "b.kvrec").stat().st_size < 1000
