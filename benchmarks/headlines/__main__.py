@@ -30,7 +30,7 @@ from kvgate.command.progress import progress_line
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.simulation.sweep import run_all
 
-PARTS = ("repeat_rate",)
+PARTS = ("repeat_rate", "long_prompts", "pinning", "traces")
 """The modules that hold figures, in the table's order."""
 
 

@@ -337,7 +337,9 @@ EXPLANATIONS: Mapping[str, Callable[[Divergence, Lockstep], bool]] = {
                 LookAheadVerifiedOnce,
             ),
             # What is let in with the shorter hit leaves out what that release leaves out, in the same step.
-            _of(("0.22.1",), _explained_beside(AlignedBeforeTheDrop, MaskOmitsLookAhead, without=LookAheadVerifiedOnce)),
+            _of(
+                ("0.22.1",), _explained_beside(AlignedBeforeTheDrop, MaskOmitsLookAhead, without=LookAheadVerifiedOnce)
+            ),
         )
     ),
     "007-events-span-null-blocks": _explained_by(EventsSpanNullBlocks),

@@ -214,14 +214,15 @@ def reference_named(system: str) -> type[Manager]:
 def spoken(kind: type[Manager], system: System) -> type[Manager]:
     """A manager of ``kind`` that has made the choices of ``system``."""
     own = reference_for(system)
-    if kind is Manager or not issubclass(own, Dialect):
+    if Manager in (kind, own):
         return own if kind is Manager else kind
-    adapt = own.adapt
+    adapt = getattr(own, "adapt", None)
 
     # Which classes they are is known when it runs.
     class Spoken(kind, own):  # type: ignore[misc, valid-type]
         def __init__(self, settings: Settings) -> None:
             super().__init__(settings)
-            adapt(self)
+            if adapt is not None:
+                adapt(self)
 
     return Spoken

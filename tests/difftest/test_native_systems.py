@@ -110,13 +110,16 @@ def kvgate_apart(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("version", RUN)
 def test_a_release_agrees_but_for_what_is_declared(version: str) -> None:
-    """Some operations of its own models."""
+    """Some operations of its own models, alone and under its own scheduler."""
     pytest.importorskip("vllm")
-    ended = kvgate_apart(*("check", "--sut", fetched(version), "--time-budget", "15s", "--format", "json"))
+    arguments = ("check", "--sut", fetched(version), "--level", "both", "--time-budget", "24s", "--format", "json")
+    ended = kvgate_apart(*arguments)
     assert 0 == ended.returncode, ended.stdout[-3000:] + ended.stderr[-3000:]
     verdict = json.loads(ended.stdout)
     system = verdict["system"]
     assert (f"native@{version}", version, []) == (system["name"], system["version"], verdict["found"])
+    under_a_scheduler = [each for each in verdict["tested"] if each["preset"].startswith("scheduler/")]
+    assert 0 < sum(each["operations"] for each in under_a_scheduler)
 
 
 PATCHES = {

@@ -272,18 +272,14 @@ def test_what_is_caught_is_told_apart_from_what_is_shown_otherwise(sources: Sour
     corpus = {sort.name: {"KV-OP-01": sort} for sort in Sort}
     told = page(evolve(sources, corpus=corpus))
     at = "](../difftest/corpus/README.md#"
-    caught = (
-        f"**caught in the corpus**: [PUBLISHED{at}PUBLISHED) (published code), [REINTRODUCED{at}REINTRODUCED) (mutant"
-    )
-    assert 1 == told.count(caught)
-    shown = (
-        f"**shown in the corpus, and not as it was reported**: [ANALOGUE{at}ANALOGUE) (analogue), [BY_HAND{at}BY_HAND)"
-    )
-    assert 1 == told.count(shown)
+    caught = f"[PUBLISHED{at}PUBLISHED) (published code), [REINTRODUCED{at}REINTRODUCED) (mutant re-introducing it)"
+    shown = f"[ANALOGUE{at}ANALOGUE) (analogue), [BY_HAND{at}BY_HAND) (contract violated by hand)"
+    assert 1 == told.count(f"**caught in the corpus**: {caught}<br>")
+    assert 1 == told.count(f"**shown in the corpus, and not as it was reported**: {shown}<br>")
 
 
 def test_of_several_trials_the_one_that_says_most_counts() -> None:
-    """Goal: a defect that published code shows is not called an analogue. Method: trials of both sorts, in any order."""
+    """Goal: a defect that published code shows is no analogue. Method: trials of both sorts, in any order."""
     bug = next(bug for bug in BUGS.values() if Sort.ANALOGUE in {trial.sort for trial in bug.trials})
     analogue = next(trial for trial in bug.trials if trial.sort is Sort.ANALOGUE)
     published = analogue.without_mutants()

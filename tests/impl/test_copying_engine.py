@@ -20,39 +20,12 @@ from typing import Any
 
 import pytest
 
-TOKENS_MAX, VOCABULARY = 24, 512
-MODEL = {
-    "architectures": ["Gemma4ForCausalLM"],
-    "model_type": "gemma4_text",
-    "vocab_size": VOCABULARY,
-    "vocab_size_per_layer_input": VOCABULARY,
-    "hidden_size": 64,
-    "hidden_size_per_layer_input": 0,
-    "intermediate_size": 128,
-    "hidden_activation": "gelu_pytorch_tanh",
-    "num_hidden_layers": 4,
-    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "full_attention"],
-    "sliding_window": 32,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    # Windows have four times the elements a token, so vLLM gives full attention four times the tokens a block.
-    "head_dim": 128,
-    "global_head_dim": 32,
-    "rope_parameters": {
-        "full_attention": {"rope_theta": 1e6, "rope_type": "proportional", "partial_rotary_factor": 0.25},
-        "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
-    },
-    "max_position_embeddings": 1024,
-    "tie_word_embeddings": True,
-}
-SETTINGS = {
-    "HF_HUB_OFFLINE": "1",
-    "TORCHDYNAMO_DISABLE": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_PLUGINS": "swa_retention",
-}
+from kvgate.adapters.cpu_engine.checkpoint import model_in
+from kvgate.adapters.cpu_engine.engine import ENVIRONMENT, IN_PROCESS, groups_of, runner_of, start
+from kvgate.adapters.cpu_engine.hybrids import VOCABULARY
+
+TOKENS_MAX = 24
+SETTINGS = {**ENVIRONMENT, **IN_PROCESS, "VLLM_PLUGINS": "swa_retention"}
 BREAKS = ("nothing is copied", "another block is copied", "slots by the shape")
 
 
@@ -69,35 +42,12 @@ def prompts() -> tuple[list[int], list[list[int]]]:
 
 def engine(folder: str, caches: bool) -> Any:
     """An engine whose random weights make every token depend on all before it."""
-    import torch
-    from vllm import LLM
-    from vllm.v1.executor.uniproc_executor import UniProcExecutor
-
-    made: Any = LLM(
-        model=folder,
-        skip_tokenizer_init=True,
-        load_format="dummy",
-        dtype="float32",
-        enforce_eager=True,
-        block_size=16,
+    return start(
+        model_in(Path(folder) / str(caches), "gemma-4"),
+        enable_prefix_caching=caches,
         num_gpu_blocks_override=200,
         max_model_len=512,
-        max_num_batched_tokens=512,
-        max_num_seqs=8,
-        enable_prefix_caching=caches,
-        distributed_executor_backend=UniProcExecutor,
     )
-    chance = torch.Generator().manual_seed(1)
-    for name, weights in runner_of(made).model.named_parameters():
-        drawn = torch.randn(weights.shape, generator=chance)
-        scale = 1.0 if "embed" in name else 0.35
-        weights.data.copy_(drawn * scale if weights.dim() > 1 else 1 + 0.05 * drawn)
-    return made
-
-
-def runner_of(made: Any) -> Any:
-    """The engine's model runner."""
-    return made.llm_engine.model_executor.driver_worker.worker.model_runner
 
 
 def continued(made: Any) -> list[tuple[int, list[int]]]:
@@ -142,8 +92,7 @@ def broken(name: str, made: Any) -> Iterator[None]:
 def main(folder: str, caches: bool) -> None:
     """What an engine says; with caching, also what it says with the plug-in broken."""
     made = engine(folder, caches)
-    groups = runner_of(made).kv_cache_config.kv_cache_groups
-    said = {"blocks": [group.kv_cache_spec.block_size for group in groups], "sound": continued(made)}
+    said = {"blocks": [size for _, size in groups_of(made)], "sound": continued(made)}
     for name in BREAKS if caches else ():
         assert made.reset_prefix_cache(), "nobody holds a block"
         with broken(name, made):
@@ -158,7 +107,6 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     if not platforms.current_platform.is_cpu():
         pytest.skip("this vLLM is not built for CPUs")
     folder = tmp_path_factory.mktemp("model")
-    (folder / "config.json").write_text(json.dumps(MODEL))
     started = []
     for caches in (True, False):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")} | SETTINGS

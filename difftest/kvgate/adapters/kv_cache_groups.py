@@ -49,7 +49,8 @@ def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
         # What a platform with kernels does to block sizes; that of a CPU leaves them as they are.
         update: Any = Platform.update_block_size_for_backend
         update.__func__(type(current_platform), config)
-        layers = get_layers_from_vllm_config(config, AttentionLayerBase)
+        kind: Any = AttentionLayerBase
+        layers: dict[str, Any] = get_layers_from_vllm_config(config, kind)
         kept = {
             name: layer.get_kv_cache_spec(config)
             for name, layer in layers.items()
@@ -62,17 +63,14 @@ def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
 def _alone() -> None:
     """One worker, and nobody else: set up anew, since some groups of workers are there for some models only."""
     import torch
-    from vllm.distributed import (
-        destroy_model_parallel,
-        ensure_model_parallel_initialized,
-        init_distributed_environment,
-    )
+    from vllm import distributed
     from vllm.utils.network_utils import get_open_port
 
     if not torch.distributed.is_initialized():
-        init_distributed_environment(1, 0, f"tcp://127.0.0.1:{get_open_port()}", 0, "gloo")
-    destroy_model_parallel()
-    ensure_model_parallel_initialized(1, 1)
+        distributed.init_distributed_environment(1, 0, f"tcp://127.0.0.1:{get_open_port()}", 0, "gloo")
+    forget: Any = distributed.destroy_model_parallel
+    forget()
+    distributed.ensure_model_parallel_initialized(1, 1)
 
 
 def _main(folders: list[str]) -> None:

@@ -97,8 +97,9 @@ def fuzz(
     """Run shard after shard of a campaign, until all are done, the time is up, or somebody interrupts.
 
     A shard is a small campaign of its own: its cases follow from the seed and its number. DIR/shards has a result for
-    each that is done, DIR/corpus the shortest trace of each defect, for kvgate replay. A worker that dies costs its
-    shard, which is run again; an interrupt costs those that were running, and --resume goes on.
+    each that is done, DIR/corpus the shortest trace of each defect, for kvgate replay, and DIR/report all reports, with
+    a page for each divergence. A worker that dies costs its shard, which is run again; an interrupt costs those that
+    were running, and --resume goes on.
 
     Of a hundred cases 5 are run twice, on fresh systems: another outcome is a finding.
 

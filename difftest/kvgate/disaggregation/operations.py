@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-class Node(str, Enum):
+class Node(Enum):
     """One of the two."""
 
     PREFILL = "prefill"

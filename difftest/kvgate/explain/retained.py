@@ -30,7 +30,7 @@ def blocks_taken(settings: Settings, tokens: int) -> int:
 def _taken(settings: Settings, group: Group, tokens: int) -> int:
     if group.attention.stops_at_block_ends:
         return len(chunk_ends(settings, tokens)) + group.draft_states
-    return group.entries(tokens, tokens)
+    return group.entries(tokens, min(tokens + settings.lookahead_tokens, settings.tokens_max))
 
 
 def blocks_kept(settings: Settings, tokens: int) -> list[int]:
@@ -76,15 +76,19 @@ def prefixes_retained(settings: Settings, tokens: int) -> int:
     """
     free = settings.blocks - 1
     groups = settings.geometry.groups
-    held = blocks_held(settings, tokens)
-    if not settings.caches or sum(held) > free:
+    held = blocks_to_run(settings, tokens)
+    if not settings.caches or held > free:
         return 0
     if settings.scratch_first or settings.pin_drop_blocks_min is not None:
         kept = blocks_protected(settings, tokens)
         beside = sum(count for group, count in zip(groups, kept, strict=True) if not group.keeps_all)
-        return 1 + max(0, free - sum(held) - beside) // max(1, sum(kept))
-    left = free - sum(held) - sum(_left_behind(settings, group, tokens) for group in groups)
-    return 1 + max(0, left) // max(1, blocks_taken(settings, tokens))
+        cost = sum(kept)
+    else:
+        beside = sum(_left_behind(settings, group, tokens) for group in groups)
+        cost = blocks_taken(settings, tokens)
+    # A pool that is too small for what a window leaves behind has it pushed out by the same prompt.
+    left = free - held - beside
+    return 0 if left < 0 else 1 + left // max(1, cost)
 
 
 def _left_behind(settings: Settings, group: Group, tokens: int) -> int:

@@ -28,7 +28,8 @@ def text_report(explanation: Explanation) -> str:
     console = Console(file=out, width=_WIDTH, highlight=False, markup=False, soft_wrap=False)
     serving = case.serving
     engine = "vLLM-Ascend" if serving.platform.value == "ascend" else "vLLM"
-    console.print(printable(f"{case.layout.name} on {engine} {serving.version}: {case.layout.source}", 500))
+    console.print(printable(f"{case.layout.name} on {engine} {serving.version}", 500))
+    console.print(printable(case.layout.source, 500))
     for note in case.layout.notes:
         console.print(f"note: {note}")
     console.print()

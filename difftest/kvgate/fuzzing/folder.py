@@ -2,8 +2,8 @@
 
     manifest.json        what is fuzzed
     shards/00000012.jsonl  the result of one shard: there whole, or not at all
-    corpus/…jsonl        for each defect a trace, made small by the shard that found it first; made anew whenever a
-                         run ends
+    corpus/…jsonl        for each defect the smallest trace of those that some shards made; made anew whenever a run
+                         ends
 
 A shard without a result is run, or run again. So whatever happens to a run, it goes on where it stood.
 """

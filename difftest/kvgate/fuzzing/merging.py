@@ -1,10 +1,12 @@
 """What all shards say together: one verdict, in which each defect stands once, and a corpus of traces.
 
-A trace is made small by the shard that found its defect first; shards that begin later are told of it.
+What a defect can be made smallest by depends on the case that showed it. So the first few shards that find it make it
+small, each its own case, and the smallest is kept; shards that begin later are told of it, and count it only.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
@@ -22,6 +24,9 @@ from kvgate.fuzzing.shard import Known
 from kvgate.reports.wording import counted
 from kvgate.verdict import Found, Tally, Verdict
 
+MADE_SMALL_BY = 3
+"""How many shards make the same defect small, that is, how often it costs time."""
+
 
 class Merged:
     """Results of shards, taken in one by one, each once."""
@@ -35,6 +40,8 @@ class Merged:
         self._tallies: dict[tuple[str, str], Tally] = {}
         self._found: dict[tuple[str, ...], Record] = {}
         self._declared: dict[str, Record] = {}
+        self._traces: Counter[tuple[str, ...] | str] = Counter()
+        """Of how many shards there is a trace of a defect, or of a finding."""
 
     def add(self, result: ShardResult) -> None:
         """Take in a result; one of a shard that is in already is passed over."""
@@ -56,6 +63,7 @@ class Merged:
                 alone=had.alone + tally.alone,
             )
         for record in result.records:
+            self._traces[record.finding or record.kind] += record.trace is not None
             if record.finding is None:
                 self._found[record.kind] = _of_both(self._found.get(record.kind), record)
             else:
@@ -72,10 +80,10 @@ class Merged:
         return len(self._found)
 
     def known(self) -> Known:
-        """What the shards have shown, with a trace."""
+        """What enough shards have shown, with a trace."""
         return Known(
-            frozenset(kind for kind, record in self._found.items() if record.trace is not None),
-            frozenset(finding for finding, record in self._declared.items() if record.trace is not None),
+            frozenset(kind for kind in self._found if self._traces[kind] >= MADE_SMALL_BY),
+            frozenset(finding for finding in self._declared if self._traces[finding] >= MADE_SMALL_BY),
         )
 
     def verdict(self, plan: FuzzPlan, corpus: Path, ended: str) -> Verdict:

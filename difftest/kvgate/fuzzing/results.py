@@ -39,11 +39,11 @@ class Record:
     step: int
     at_rest: bool
     operations: int
-    """How many operations lead there."""
+    """How many operations its trace has: what leads there, or at the scheduler's level what is done to it."""
     times: int
     finding: str | None = None
     trace: str | None = None
-    """The trace file that shows it; None if another shard had shown it already."""
+    """The trace file that shows it; None if enough other shards had shown it."""
     asked: str | None = None
     """At the scheduler's level, also the trace of what it asked of its block manager."""
 

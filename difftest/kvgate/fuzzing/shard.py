@@ -32,7 +32,7 @@ GOLDEN = 0.618033988749895
 
 @frozen
 class Known:
-    """What other shards have shown already: it is counted, and neither made smaller nor stored again."""
+    """What enough other shards have shown: it is counted, and neither made smaller nor stored again."""
 
     kinds: frozenset[tuple[str, ...]] = frozenset()
     findings: frozenset[str] = frozenset()
@@ -96,7 +96,7 @@ class Shards:
             difference.got[:TEXT_CHARACTERS_MAX],
             divergence.step,
             divergence.operation is None,
-            len(found.case.operations),
+            len(found.case.operations if found.engine is None else found.engine.operations),
             found.times,
             found.finding,
             None if stored else self._trace(found),

@@ -22,7 +22,7 @@ from kvgate.shadow.recording import SUFFIX, open_recording
 from kvgate.shadow.status import Status, read_all
 
 FAULTS = ("last-token-ignored", "table-released-front-first", "window-hit-one-block-short")
-"""Mutants that are planted in the engine: a foreign block is served, a table is freed from its front, a hit is too long."""
+"""Mutants that are planted in the engine: a foreign block is served, a table is freed front first, a hit is long."""
 CAUGHT_UP_SECONDS_MAX = 300.0
 _TOGETHER = 12
 _ANSWER_TOKENS = 8

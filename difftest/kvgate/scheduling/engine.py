@@ -324,6 +324,7 @@ class Engine:
             if number in self.followed.population.alive:
                 self.followed.population[number].tokens_computed = valid
                 self.nodes.failed.pop(number)
+        self._take_back_padding(sent)
         signals = self.nodes.told() if self.stage.connector else None
         answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
         answered = {number: each for number, each in answered.items() if each and not each.is_finished()}
@@ -362,6 +363,13 @@ class Engine:
         """Whether nobody wants to know what is computed for a request."""
         request = self.followed.population.alive.get(number)
         return request is None or request.status is Status.ENDING
+
+    def _take_back_padding(self, sent: Sent) -> None:
+        """Whose step is worth nothing is not answered: the drafts that nobody proposed are gone."""
+        alive = self.followed.population.alive
+        for request in (alive[number] for number in sent.spoilt if number in alive):
+            if PADDING in request.drafts:
+                request.drafts, request.drafts_in_flight = [], 0
 
     def _rewind(self, sent: Sent) -> None:
         """Whoever computed behind what a load failed to bring computes again from where the scheduler says."""

@@ -109,8 +109,11 @@ def _ends_without_its_blocks(divergence: Divergence, engine: Engine) -> bool:
     if (divergence.detector, found.statement) != ("scheduler", "KV-SYS-02") or end is None:
         return False
     request = engine.followed.population.alive.get(int(end[1]))
-    gone = request is not None and request.status is Status.WAITING and request.preemptions > 0
-    return gone and engine.stage.asynchronous and engine.stage.connector and not _held_by(engine, int(end[1]))
+    if request is None or not (engine.stage.asynchronous and engine.stage.connector):
+        return False
+    preempted = request.status is Status.WAITING and request.preemptions > 0 and request.tokens_computed == 0
+    answered = len(request.tokens) > request.prompt_tokens
+    return preempted and answered and not _held_by(engine, request.number)
 
 
 def _held_by(engine: Engine, number: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from attrs import evolve, frozen
 
+from kvgate.adapters.scheduling.subjects import SUBJECTS
 from kvgate.campaign import Lane, Trial, kind_of
 from kvgate.case import Case
 from kvgate.difference import Divergence
@@ -16,7 +17,7 @@ from kvgate.scheduling.detectors import GATE
 from kvgate.scheduling.drawn import draw_engine_case, fits
 from kvgate.scheduling.engine import Engine
 from kvgate.scheduling.known import explain
-from kvgate.scheduling.operations import Serve
+from kvgate.scheduling.operations import Serve, Step
 from kvgate.scheduling.shorten import shortest
 from kvgate.verdict import Found
 
@@ -28,6 +29,17 @@ class EngineBench:
     subject: str = "stock"
     """What stands under the scheduler, by its name in ``kvgate.adapters.scheduling.subjects``."""
     detectors: tuple[str, ...] = GATE
+
+    def without_oversized(self, case: EngineCase) -> EngineCase:
+        """The case without requests that could never run: nobody gets on behind them, which is a finding of its own.
+
+        Where blocks are given up when a step is over, and not when the next one is scheduled, more are held at once.
+        """
+        late = case.stage.asynchronous and SUBJECTS[self.subject].followed.scheduling.gives_up_late
+        settings = case.settings
+        held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
+        operations = (Step() if isinstance(each, Serve) and not fits(held, each) else each for each in case.operations)
+        return evolve(case, operations=tuple(operations))
 
     def set_up(self, case: EngineCase) -> Engine:
         """A fresh engine with fresh judges.
@@ -85,17 +97,18 @@ class EngineTrials:
         if self.stage:
             stage = evolve(case.stage, **dict.fromkeys(self.stage, True))
             case = draw_engine_case(lane.model, lane.preset, seed, stage)
+        case = self.bench.without_oversized(case)
         run = run_case(self.bench, case)
         alone = run.engine.lockstep.alone if "lockstep" in self.bench.detectors else 0
         return Trial(len(run.engine.lockstep.performed), tuple(found_in(run, case, campaign_seed)), alone)
 
     def smallest(self, found: Found, until: float) -> Found:
         """The smallest case found by ``until`` that shows the same defect."""
-        assert found.engine is not None, "what an engine found has its case"
+        assert isinstance(found.engine, EngineCase), "what an engine found has its case"
         wanted = kind_of(found.divergence)
 
         def again(case: EngineCase) -> Found | None:
-            if not all(fits(case.settings, each) for each in case.operations if isinstance(each, Serve)):
+            if self.bench.without_oversized(case) != case:
                 # A scheduler that takes in what can never run shows another defect than the one that was found.
                 return None
             try:

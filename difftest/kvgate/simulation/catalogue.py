@@ -18,6 +18,8 @@ WORKLOADS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "replays": ("kvgate.simulation.generators:replays", "long prompts, then the first of them again"),
         "fractions": ("kvgate.simulation.generators:fractions", "long prompts, then a part of each again"),
         "prefixes": ("kvgate.simulation.generators:shared_prefixes", "a sweep over documents that are asked about"),
+        "mooncake": ("kvgate.simulation.traces.mooncake:mooncake", "a recorded trace in Mooncake's format"),
+        "weka": ("kvgate.simulation.traces.weka:weka", "recorded sessions of coding agents"),
         "agents": ("kvgate.simulation.generators:agents", "conversations of many turns behind one system prompt"),
     }
 )

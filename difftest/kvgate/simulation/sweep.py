@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from attrs import frozen
 
+from kvgate.errors import UsageError
 from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.result import Result
 
@@ -75,11 +77,20 @@ def _follow(futures: dict[Future[Result], int], jobs: Sequence[Job], news: Any, 
             place, part = news.get()
             standing[place] = part
         for future in ready:
-            take(futures[future], future.result())
+            take(futures[future], _result_of(future))
             standing.pop(futures[future], None)
             done += 1
         running = ", ".join(f"{_name(jobs[place])} {part:.0%}" for place, part in sorted(standing.items()))
         tell(f"{done} of {len(jobs)} simulations done; {running or 'starting'}")
+
+
+def _result_of(future: Future[Result]) -> Result:
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise UsageError(
+            "a simulation was ended from outside, for want of memory perhaps: try fewer --processes"
+        ) from error
 
 
 def _name(job: Job) -> str:
@@ -97,11 +108,8 @@ _NEWS: list[Any] = []
 
 
 def _begin(news: Any) -> None:
-    import signal
-
     # Who is interrupted is the one who asked; it ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     _NEWS.append(news)
 
 

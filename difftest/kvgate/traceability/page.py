@@ -96,10 +96,8 @@ def _lines(sources: Sources, each: Links) -> Iterator[tuple[str, Sequence[str]]]
     yield "mutants", [f"`{mutant}`" for mutant in each.mutants]
     yield "findings", [f"[{slug[:3]}](../difftest/findings/{slug}/README.md)" for slug in each.findings]
     for kind, sorts in (("caught in the corpus", _CAUGHT), ("shown in the corpus, and not as it was reported", _SHOWN)):
-        yield (
-            kind,
-            [f"[{bug}](../difftest/corpus/README.md#{bug}) ({it.value})" for bug, it in each.corpus if it in sorts],
-        )
+        cases = ((bug, sort) for bug, sort in each.corpus if sort in sorts)
+        yield kind, [f"[{bug}](../difftest/corpus/README.md#{bug}) ({sort.value})" for bug, sort in cases]
     yield (
         "known bugs",
         [f"[{thread.text}]({thread.target}) ([{file[:2]}]({file}#known-bugs))" for file, thread in each.bugs],

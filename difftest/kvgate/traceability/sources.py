@@ -69,7 +69,7 @@ class Sources:
     """Design that z3 refutes to the guarantee that it violates."""
     findings: Sequence[Finding]
     corpus: Mapping[str, Mapping[str, Sort]]
-    """Reported defect, as a case of the corpus, to the guarantees that the gate sees violated, each with what is run."""
+    """Reported defect, as a case of the corpus, to the guarantees that it violates, each with what is run."""
     exemptions: Sequence[Exemption] = EXEMPTIONS
 
 

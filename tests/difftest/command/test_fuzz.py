@@ -53,6 +53,9 @@ def test_a_defect(kvgate: Kvgate, here: Path) -> None:
     (corpus,) = (here / "run" / "corpus").iterdir()
     assert "kvgate replay run/report/divergence-1.jsonl --sut faulty:HeadFirst" in ended.out
     assert (here / "run" / "report" / "index.html").is_file()
+    page = (here / "run" / "report" / "divergence-1.html").read_text(encoding="utf-8")
+    assert "KV-OP-07" in page
+    assert "kvgate replay run/report/divergence-1.jsonl --sut faulty:HeadFirst" in page
     assert 1 == kvgate("replay", str(corpus), "--sut", "faulty:HeadFirst").code
     again = kvgate("fuzz", "--resume", "run", "--jobs", "1")
     assert (1, ended.out) == (again.code, again.out)

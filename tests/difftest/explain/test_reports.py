@@ -96,7 +96,14 @@ def test_the_page_is_what_the_reports_say() -> None:
 def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
     """With the file and what is wrong."""
     sound = json.loads((FOLDER / "04-qwen38-interval-0.json").read_text(encoding="utf-8"))
-    for change in ({"version": 2}, {"cause": None}, {"thread": "somewhere"}, {"more": 1}, {"flags": []}):
+    changes: list[dict[str, object]] = [
+        {"version": 2},
+        {"cause": None},
+        {"thread": "somewhere"},
+        {"more": 1},
+        {"flags": []},
+    ]
+    for change in changes:
         path = tmp_path / "report.json"
         path.write_text(json.dumps({**sound, **change}), encoding="utf-8")
         with pytest.raises(UsageError, match=r"report\.json"):

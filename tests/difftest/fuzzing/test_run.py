@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -81,11 +82,11 @@ def test_a_time_budget_begins_nothing_more(tmp_path: Path) -> None:
 
 
 def test_what_others_have_shown_is_told(tmp_path: Path) -> None:
-    """Goal: a defect is made small once. Method: the first shard shows one; the next ones are told of it."""
+    """Goal: a defect is made small by a few. Method: the first three shards show one; the next ones are told of it."""
     kind = record().kind
-    workers = Scripted(1, lambda shard, _: told(result(shard, record(trace="t" if shard == 0 else None))))
+    workers = Scripted(1, lambda shard, _: told(result(shard, record(trace="t" if shard < 3 else None))))
     run, _ = _run(tmp_path, workers)
-    assert [frozenset(), *[frozenset({kind})] * 5] == [task.known.kinds for task in workers.begun]
+    assert [*[frozenset()] * 3, *[frozenset({kind})] * 3] == [task.known.kinds for task in workers.begun]
     assert 1 == run.merged.kinds
 
 
@@ -123,4 +124,15 @@ def test_defects_stand_once() -> None:
     assert ("short", 8) == (found.trace, found.times)
     assert 4 == merged._declared["001"].times
     assert 2 == merged.kinds
-    assert {record().kind} == merged.known().kinds
+    assert (frozenset(), frozenset()) == (merged.known().kinds, merged.known().findings)
+
+
+def test_the_smallest_trace_is_kept() -> None:
+    """Goal: of several traces the shortest is read. Method: four shards in every order; the last one kept no trace."""
+    shown = [record(trace="first", operations=9), record(trace="middle", operations=5), record(trace="short")]
+    results = [result(shard, each) for shard, each in enumerate((*shown, record(operations=1)))]
+    for order in permutations(results):
+        merged = merge(order)
+        assert ("short", 8) == (merged._found[record().kind].trace, merged._found[record().kind].times)
+        assert {record().kind} == merged.known().kinds
+    assert [0, 0, 0, 1] == [len(merge(results[:count]).known().kinds) for count in range(4)]

@@ -22,11 +22,13 @@ YES, NO = Granted(0, ((1,),)), Refused(0, gate=False)
 class Told:
     """The chunks of one scheduler, whose requests have prompts of 50 tokens; a step computes 64 at most."""
 
-    def __init__(self, requests: int = 2, stage: Stage | None = None, **settings: Any) -> None:
+    def __init__(
+        self, requests: int = 2, stage: Stage | None = None, spares_the_only_one: bool = False, **settings: Any
+    ) -> None:
         geometry = Geometry((Group("full", 16),))
         self.settings = Settings(geometry, blocks=40, chunk_tokens=64, **settings)
         self.population = Population(self.settings)
-        self.chunks = Chunks(self.settings, stage or Stage())
+        self.chunks = Chunks(self.settings, stage or Stage(), spares_the_only_one)
         for number in range(requests):
             self.population.settle(Arrive(number, (Run(100 * number, 50),)), Done())
 
@@ -40,7 +42,7 @@ class Told:
         """A request is answered with a token and drafts, and a new step begins."""
         self.population.settle(Sample(number, 0, 7, drafts), Done())
         self.chunks.offered(number, drafts)
-        self.chunks.begin()
+        self.chunks.begin(self.population)
 
     def run(self) -> Told:
         """The first request has computed its prompt, and is answered."""
@@ -70,7 +72,7 @@ def test_less_is_found() -> None:
     assert ("KV-SYS-06", "34", "33") == numbers(Told().ask(Admit(0, 33), Granted(16, ((1,),))))
     told = Told()
     assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
-    told.chunks.begin()
+    told.chunks.begin(told.population)
     assert ("KV-SYS-06", "36", "30") == numbers(told.ask(Schedule(1, 30)))
 
 
@@ -97,7 +99,7 @@ def test_who_was_refused_may_ask_for_the_same() -> None:
     for tokens, expected in [(14, None), (36, None), (13, ("KV-SYS-06", "36", "13"))]:
         told = Told()
         assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
-        told.chunks.begin()
+        told.chunks.begin(told.population)
         told.chunks._tokens[0] = 50
         assert told.ask(Schedule(1, 14), NO) is None
         assert told.ask(Preempt(0), Done()) is None
@@ -123,3 +125,15 @@ def test_what_is_not_judged() -> None:
     told = Told(stage=Stage(asynchronous=True)).run()
     assert told.ask(Preempt(0), Done()) is None
     assert told.ask(Admit(0, 50)) is None
+
+
+def test_where_the_only_request_is_spared() -> None:
+    """It computes all that a step has room for, with another beside it as much as of one prompt; else always that."""
+    stage = Stage(long_prefill_tokens=20)
+    for spares, requests, due in ((True, 1, 50), (True, 2, 20), (False, 1, 20)):
+        told = Told(requests, stage, spares)
+        told.chunks.begin(told.population)
+        assert told.ask(Admit(0, due)) is None
+        other = Told(requests, stage, spares)
+        other.chunks.begin(other.population)
+        assert ("KV-SYS-06", str(due), "7") == numbers(other.ask(Admit(0, 7)))

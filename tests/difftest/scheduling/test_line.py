@@ -25,10 +25,16 @@ class Told:
     """A line, and the requests that stand in it."""
 
     def __init__(
-        self, *requests: Serve, running_max: int = 8, by_priority: bool = False, connector: bool = True
+        self,
+        *requests: Serve,
+        running_max: int = 8,
+        by_priority: bool = False,
+        connector: bool = True,
+        holders_first: bool = False,
     ) -> None:
         self.population = Population(SETTINGS)
-        self.line = Line(Stage(running_max, by_priority=by_priority, connector=connector), 64, may_split=True)
+        stage = Stage(running_max, by_priority=by_priority, connector=connector)
+        self.line = Line(stage, 64, may_split=True, holders_first=holders_first)
         for request in requests:
             self.population.settle(request.arrival, Done())
             self.line.submitted(request.arrival.request, request)
@@ -142,3 +148,17 @@ def test_who_ends_is_out_of_line() -> None:
     assert [None, None] == [told.let_in(1), told.line.observe(Finish(1), Done())]
     told.population.alive.clear()
     assert told.end() is None
+
+
+def test_where_holders_come_first() -> None:
+    """Whoever has loaded is let in before the more urgent, there and nowhere else; whoever holds nothing is not."""
+    for holders_first in (True, False):
+        told = Told(serve(0, priority=1), by_priority=True, holders_first=holders_first)
+        assert told.let_in(0, LOADS) is None
+        late = serve(1)
+        told.population.settle(late.arrival, Done())
+        told.line.submitted(1, late)
+        found = told.let_in(0)
+        assert holders_first == (found is None)
+    told = Told(serve(0, priority=1), serve(1), by_priority=True, holders_first=True)
+    assert told.let_in(0) is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from attrs import evolve
+
 from kvgate.models import load
 from kvgate.simulation.arm import Setting
 from kvgate.simulation.generators import agents, fractions, repeat_rate, replays, shared_prefixes
@@ -36,11 +38,13 @@ def small(
 ) -> Setting:
     """A setting in whose pool all lanes just fit, and a little more: what is cached for later is soon evicted."""
     words = policy_of(policy)
-    serving = Serving(
-        model, load(model).geometry, 2, workload.tokens_longest + 1, chunk_tokens, 8, drafts, acceptance
-    )
+    serving = Serving(model, load(model).geometry, 2, workload.tokens_longest + 1, chunk_tokens, 8, drafts, acceptance)
     needed = workload.lanes * blocks_to_run(words.settings(serving, workload.lanes), workload.tokens_longest)
-    serving = Serving(
-        model, serving.geometry, needed + spare, serving.tokens_max, chunk_tokens, 8, drafts, acceptance
-    )
-    return Setting(workload, serving, words)
+    return Setting(workload, evolve(serving, blocks=needed + spare), words)
+
+
+def outgrowing() -> Setting:
+    """Three requests whose prompts fit together into the pool, and whose answers do not."""
+    workload = repeat_rate(64, 120, 3, rate=0.5, prompts=6, warm=False)
+    geometry = load("full").geometry
+    return Setting(workload, Serving("full", geometry, 22, workload.tokens_longest + 1, 256, 8), policy_of("dense"))

@@ -24,7 +24,7 @@ GEOMETRIES = (
     Geometry((Group("full", 2), Group("chunked_local", 2, 4))),
     Geometry((Group("full", 32), Group("sliding_window", 8, 16), Group("sliding_window", 2, 8))),
 )
-"""Full attention, windows longer and shorter than blocks, look-ahead, attention chunks; the last one is DeepSeek-V4's."""
+"""Full attention, windows longer and shorter than blocks, look-ahead, attention chunks; the last as DeepSeek-V4."""
 
 SERVED_BY_VLLM = (
     Geometry((Group("full", 16),)),

@@ -13,7 +13,7 @@ from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.comparison import difference
 from kvgate.simulation.result import Result
 
-from .made_workloads import WORKLOADS, small
+from .made_workloads import WORKLOADS, outgrowing, small
 
 pytest.importorskip("vllm")
 
@@ -48,28 +48,20 @@ def test_the_reference_and_the_plug_in(name: str, policy: str) -> None:
 @pytest.mark.parametrize("acceptance", [0.0, 0.6, 1.0])
 def test_with_drafts(acceptance: float) -> None:
     """Goal: drafts that hold, or do not, hold for both. Method: two drafts behind each token, a draft layer flagged."""
-    setting = small(
-        WORKLOADS["repeat-rate"], "gemma-hybrid+eagle", "dense", drafts=2, acceptance=acceptance, spare=40
-    )
+    setting = small(WORKLOADS["repeat-rate"], "gemma-hybrid+eagle", "dense", drafts=2, acceptance=acceptance, spare=40)
     ours = agree(setting, "stock")
     tokens = sum(each.answer_tokens + each.prompt_tokens - 1 - each.hit_tokens for each in ours.counted)
     assert ours.computed_tokens > tokens
 
 
 def test_preempted_requests() -> None:
-    """Goal: whoever loses its blocks does so for both. Method: a pool that holds one request and a half."""
-    workload = WORKLOADS["prefixes"]
-    roomy = small(workload, "full", "dense", spare=0)
-    tight = small(workload, "full", "dense", spare=-(roomy.serving.blocks // 2) + 14)
-    assert roomy.serving.blocks > tight.serving.blocks
-    agree(tight, "stock")
+    """Goal: whoever loses its blocks does so for both. Method: answers that outgrow a pool in which prompts fit."""
+    assert agree(outgrowing(), "stock").preemptions > 0
 
 
 def test_a_difference_is_found() -> None:
-    """Goal: agreement is no accident. Method: the same with another pool, and another policy, must differ."""
-    ours = arm_of("reference").run(small(WORKLOADS["prefixes"], "gemma-hybrid", "dense"))
-    for setting in (
-        small(WORKLOADS["prefixes"], "gemma-hybrid", "dense", spare=60),
-        small(WORKLOADS["prefixes"], "gemma-hybrid", "masked"),
-    ):
+    """Goal: agreement is no accident. Method: the same with another pool, or under another policy, must differ."""
+    workload = WORKLOADS["agents"]
+    ours = arm_of("reference").run(small(workload, "compressed", "dense"))
+    for setting in (small(workload, "compressed", "dense", spare=60), small(workload, "compressed", "masked")):
         assert difference(ours, arm_of("reference").run(setting)) is not None

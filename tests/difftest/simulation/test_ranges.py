@@ -8,6 +8,7 @@ each of its parts, it is found to differ. vLLM's real scheduler serves the same 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -28,7 +29,6 @@ from kvgate.simulation.ranges.serving import Serving as Served
 from kvgate.simulation.reference import ReferenceRun
 from kvgate.simulation.workload import Turn, Workload, single
 from kvreference.compressed import dsv4_flash
-from kvreference.geometry import Geometry, Group
 from kvreference.operations import Run, spell
 
 from .small_workloads import draw, draw_for_vllm
@@ -75,7 +75,7 @@ def test_the_free_queue_is_the_same_after_every_step(seed: int) -> None:
 def queues_of_reference(run: ReferenceRun) -> tuple[Held, Held]:
     """What is free and what is pinned, in order, as the reference has it."""
     pool = run.manager.pool
-    texts = {}
+    texts: dict[object, tuple[int, tuple[int, ...]]] = {}
     for content in pool.cached.entries():
         pieces, node = [], content[1]
         while node.parent is not None:
@@ -83,9 +83,8 @@ def queues_of_reference(run: ReferenceRun) -> tuple[Held, Held]:
             node = node.parent
         texts[content] = content[0], tuple(token for piece in reversed(pieces) for token in piece)
     contents = pool.cached.contents()
-    free = [texts[content] if (content := contents[block]) else None for block in pool.free]
-    pinned = [texts[content] if (content := contents[block]) else None for block in pool.pinned_blocks().queue]
-    return free, pinned
+    free, pinned = pool.free, pool.pinned_blocks().queue
+    return [texts.get(contents[block]) for block in free], [texts.get(contents[block]) for block in pinned]
 
 
 def queues_of_ranges(run: RangesRun) -> tuple[Held, Held]:
@@ -190,18 +189,16 @@ def test_what_is_broken_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_unsound_hit_is_seen_by_the_witness(
     owner: type, attribute: str, broken: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: a hit on the wrong blocks is told. Method: the index of what is cached is broken, and the witness is not."""
+    """Goal: a hit on the wrong blocks is told. Method: the index of what is cached is broken, the witness is not."""
     monkeypatch.setattr(owner, attribute, broken)
     assert any(_unsound(draw(Random(seed))) for seed in range(60))
 
 
 def _unsound(setting: Setting) -> bool:
     run = RangesRun(setting)
-    try:
+    # What is unsound breaks more later on.
+    with suppress(AssertionError, IndexError):
         run.finish()
-    except (AssertionError, IndexError):
-        # What is unsound breaks more later on.
-        pass
     return run.scheduler.manager.witness.unsound is not None
 
 

@@ -24,7 +24,7 @@ from kvgate.errors import SystemUnavailableError
 
 START_SECONDS_MAX = 900.0
 STOP_SECONDS_MAX = 20.0
-_TAIL_CHARACTERS = 3000
+_TAIL_CHARACTERS = 12000
 
 
 @frozen
@@ -73,6 +73,8 @@ def command(folder: Path, port: int, options: Sequence[str] = ()) -> list[str]:
     return [
         *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder)),
         *("--host=127.0.0.1", f"--port={port}", "--enable-prompt-tokens-details"),
+        # In the engine's own process: on CPUs vLLM would start one more.
+        "--distributed-executor-backend=vllm.v1.executor.uniproc_executor.UniProcExecutor",
         *flags,
         *options,
     ]

@@ -1,6 +1,6 @@
 """What the gate relies on of each release's scheduler, pinned; see ``kvgate.adapters.signatures``.
 
-The parameters of every symbol, by version, are in the file beside this one. ``python -m
+The parameters of every symbol, by version, are in the file beside this one; a test compares them. ``python -m
 kvgate.adapters.scheduling.signatures SYSTEM…`` writes it anew, for a gate that was made to fit what changed.
 """
 
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from kvgate.adapters.native_signatures import in_lines
-from kvgate.adapters.signatures import VLLM_VERSION, drift, parameters_of
+from kvgate.adapters.signatures import VLLM_VERSION, parameters_of
 from kvgate.releases import fetch, release_named
 
 FILE = Path(__file__).with_suffix(".json")
@@ -71,15 +71,6 @@ def pinned(version: str) -> Mapping[str, tuple[str, ...] | None]:
 def version_of(system: str) -> str:
     """Whose scheduler stands over a system: its own release's, or that of the vLLM that is installed."""
     return release_named(system).version if system.partition("@")[0] == "native" else VLLM_VERSION
-
-
-def differences(system: str) -> list[str]:
-    """What differs between the scheduler that is found and the one that the gate was made for, a sentence each.
-
-    Raises:
-        ImportError: a module is there and cannot be imported.
-    """
-    return drift(pinned(version_of(system)))
 
 
 def seen() -> Mapping[str, tuple[str, ...] | None]:

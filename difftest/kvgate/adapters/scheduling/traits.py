@@ -26,6 +26,8 @@ class SchedulerTraits:
     """What its speculation must be told besides."""
     spares_the_only_one: bool = False
     """Whether the only request may have all of a step, whatever is the most that a step computes of one prompt."""
+    gives_up_late: bool = False
+    """Whether blocks that a window has left are given up when the step that left them is over."""
     caches_answers: bool = False
     """Whether blocks that an answer fills are cached when it is taken, and not with the next step."""
     pads_drafts: bool = False
@@ -37,6 +39,7 @@ _27: dict[str, Any] = {
     "decides": (*_23["decides"], "counts-admitted", "pads-drafts"),
     "tells_preempted_later": True,
     "pads_drafts": True,
+    "gives_up_late": True,
 }
 _33: dict[str, Any] = {
     "decides": (*_27["decides"], "caches-answers"),
@@ -45,6 +48,7 @@ _33: dict[str, Any] = {
     "joins_queues": False,
     "tells_preempted_later": True,
     "pads_drafts": True,
+    "gives_up_late": True,
     "caches_answers": True,
     # Its hashes then cover what a draft layer reads behind a block: another cache, which the reference does not have.
     "drafting": MappingProxyType({"disable_lookahead_block_hashes": True}),

@@ -6,12 +6,13 @@ what each of its steps sends to the worker, its counters from what it tells the 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
 from kvgate.adapters.simulation.worker import Worker, drafts_told
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.errors import UsageError
 from kvgate.scheduling.case import Stage
 from kvgate.simulation.arm import Progress, Setting
 from kvgate.simulation.clients import Clients
@@ -192,6 +193,18 @@ def _name_of(number: int) -> str:
     return name_of(number)
 
 
+@cache
+def load(name: str) -> None:
+    """See that the system is there, and is what its adapter was written for.
+
+    Raises:
+        SystemUnavailableError: it is not.
+    """
+    from kvgate.systems import load_system
+
+    load_system(name)
+
+
 class RealArm:
     """vLLM's real scheduler over one of its block managers."""
 
@@ -199,12 +212,13 @@ class RealArm:
         self.name = name
 
     def run(self, setting: Setting, progress: Progress | None = None) -> Result:
-        """Serve the whole workload."""
-        try:
-            run = RealRun(setting, self.name)
-        except ImportError as error:
-            raise SystemUnavailableError(f"vLLM 0.20.2 is needed to simulate with {self.name!r}: {error}") from error
-        return run.finish(progress)
+        """Serve the whole workload.
+
+        Raises:
+            SystemUnavailableError: vLLM 0.20.2 is not installed.
+        """
+        load(self.name)
+        return RealRun(setting, self.name).finish(progress)
 
 
 def stock() -> RealArm:

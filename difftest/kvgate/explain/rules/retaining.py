@@ -6,7 +6,7 @@ from attrs import evolve
 
 from kvgate.explain.best_hit import Prompts, best_hit
 from kvgate.explain.cause import Case, Cause, Effect, Rule
-from kvgate.explain.policies import UNKNOWN_BLOCKS, settings_of
+from kvgate.explain.policies import settings_of
 from kvgate.explain.retained import blocks_held, blocks_taken, prefixes_retained
 from kvgate.explain.serving import RETAINS
 from kvreference.settings import Settings
@@ -64,15 +64,12 @@ def windows_flush_the_pool(case: Case) -> Cause | None:
         return None
     if case.prompts is not None and not known:
         return None
-    newer = evolve(case.serving, retention="auto", version=max(case.serving.version, RETAINS.first))
-    retained = prefixes_retained(settings_of(case.layout, newer), tokens)
-    pool = (
-        ""
-        if settings.blocks == UNKNOWN_BLOCKS
-        else (
-            f"; of such prompts the pool retains {prefixes_retained(settings, tokens)}, and with retention {retained}"
-        )
-    )
+    by_interval = {interval: _retained(case, interval, tokens) for interval in ("auto", "0")}
+    best = max(by_interval, key=lambda interval: by_interval[interval])
+    pool = ""
+    if known:
+        now = prefixes_retained(settings, tokens)
+        pool = f"; of such prompts the pool retains {now}, and {by_interval[best]} with an interval of {best}"
     return Cause(
         "windows-flush-the-pool",
         Effect.ZERO_IF,
@@ -81,8 +78,16 @@ def windows_flush_the_pool(case: Case) -> Cause | None:
         f"a prompt of {tokens} tokens holds {held} blocks at most, and takes {taken} from the free queue: what leaves "
         f"a window goes behind what is cached, and the queue turns{pool}",
         f"between a prompt and its replay more blocks are taken than the pool has, {taken} for one of {tokens} tokens",
-        "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=auto: vLLM 0.23.0 or newer, or the plug-in for 0.20.2",
+        f"VLLM_PREFIX_CACHE_RETENTION_INTERVAL={best if known else 'auto'}, with vLLM {RETAINS.first} or newer, or the "
+        "plug-in for 0.20.2",
     )
+
+
+def _retained(case: Case, interval: str, tokens: int) -> int:
+    """How many prompts the pool retains with an interval, where there is one."""
+    version = case.serving.version if case.serving.release in RETAINS else RETAINS.first
+    served = evolve(case.serving, retention=interval, version=version)
+    return prefixes_retained(settings_of(case.layout, served), tokens)
 
 
 RULES: tuple[Rule, ...] = (parts_before_what_is_kept, windows_flush_the_pool)

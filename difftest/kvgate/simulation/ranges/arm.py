@@ -42,9 +42,7 @@ class RangesRun:
         manager = self.scheduler.manager
         self.ledger.evictions = manager.pool.evictions
         witness = manager.witness
-        return self.ledger.result(
-            self._counters().since(warm), Soundness(witness.reads, witness.hits, witness.unsound)
-        )
+        return self.ledger.result(self._counters().since(warm), Soundness(witness.reads, witness.hits, witness.unsound))
 
     def _send(self) -> None:
         for sending in self.clients.send():

@@ -23,8 +23,9 @@ class Dense:
     def take(self, start: int, tokens: int, replay_tokens: int) -> tuple[Ranges, int]:
         """The due blocks from index ``start`` on, and up to where everything was looked at.
 
-        ``tokens`` are scheduled; ``replay_tokens`` is the replay boundary.
+        ``tokens`` are scheduled; ``replay_tokens`` is the replay boundary, for which a dense cache does not ask.
         """
+        del replay_tokens
         full = tokens // self.block_size_tokens
         return ([(start, full)] if start < full else []), max(start, full)
 

@@ -1,9 +1,9 @@
 """Content without tokens: a token prefix is a place on a line.
 
-A *line* is a sequence of tokens, written as runs. A prompt that leaves a line somewhere goes on along a branch, which is
-a line of its own; a line is never cut, so a place on it means the same for ever. The *path* of a request is the lines
-that it follows, each up to where it leaves it. Two requests agree on their first ``n`` tokens exactly if their paths
-pass the same place there: equal content is the same line and position, different content never is.
+A *line* is a sequence of tokens, written as runs. A prompt that leaves a line somewhere goes on along a branch, which
+is a line of its own; a line is never cut, so a place on it means the same for ever. The *path* of a request is the
+lines that it follows, each up to where it leaves it. Two requests agree on their first ``n`` tokens exactly if their
+paths pass the same place there: equal content is the same line and position, different content never is.
 """
 
 from __future__ import annotations

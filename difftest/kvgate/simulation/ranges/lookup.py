@@ -1,7 +1,7 @@
 """The longest hit in ranges: the sentence of ``kvreference.hit_lookup``, asked of ranges of blocks.
 
-What a resume at a length needs is ``Group.blocks_needed``. Where it is not all there, no shorter length helps that needs
-the same gap, so the next one to try is the longest that ends before it.
+What a resume at a length needs is ``Group.blocks_needed``. Where it is not all there, no shorter length helps that
+needs the same gap, so the next one to try is the longest that ends before it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class _Found:
         while index < end:
             line, _, stop = self.path.segment_of(self.group.block_size_tokens, index)
             _, until, row = line.serving[self.index].locate(index)
-            assert row is not None and until is not None, "a satisfied group has its blocks"
+            assert row is not None, "a satisfied group has its blocks"
+            assert until is not None
             until = min(until, end) if stop is None else min(until, stop, end)
             if spans and spans[-1][0] is row:
                 spans[-1] = row, spans[-1][1], until

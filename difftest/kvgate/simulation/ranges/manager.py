@@ -180,9 +180,9 @@ class Manager:
 
     def _quiet(self, place: int, table: Table) -> int:
         """Behind how many tokens the next one changes a table: it fills the last block, or one more is dead by then."""
-        fills = table.end * self.groups[place].block_size_tokens - 1
-        first_dead = self._first_dead[place]
-        return fills if first_dead is None else min(fills, first_dead + table.dead * self.groups[place].block_size_tokens)
+        size, first_dead = self.groups[place].block_size_tokens, self._first_dead[place]
+        fills = table.end * size - 1
+        return fills if first_dead is None else min(fills, first_dead + table.dead * size)
 
     def _wanted(self, tables: list[Table], tokens: int) -> list[int]:
         """Per group, how many blocks more it takes to have slots for ``tokens`` tokens."""

@@ -1,13 +1,14 @@
 """Sessions of coding agents, recorded by WEKA's kv-cache-tester: one session a line, its blocks run-length encoded.
 
-An id stands for the content of one block, within its session. A prompt is its ids' blocks, and what is left of it, which
-has no id, is text of its own. What sub-agents asked is left out.
+An id stands for the content of one block, within its session. A prompt is its ids' blocks, and what is left of it,
+which has no id, is text of its own. What sub-agents asked is left out.
 
 Not simulated: think times, and when a session began. A lane sends the turns of a session one after the other.
 """
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,12 @@ IDS_MAX = 1 << 24
 SESSIONS_MAX = 10_000
 
 
-def weka(file: str, sessions: int = 0, turns: int = 0, lanes: int = 16, skip: int = 0) -> Workload:
+def weka(
+    file: str, sessions: int = 0, turns: int = 0, lanes: int = 16, skip: int = 0, tokens_max: int = 1 << 20
+) -> Workload:
     """``sessions`` sessions of a trace behind the first ``skip``, the first ``turns`` turns of each; 0 being all.
+
+    A session ends before the first turn that is longer than ``tokens_max`` with its answer.
 
     Raises:
         UsageError: the file cannot be read, or is no such trace; says which line is wrong and how.
@@ -38,7 +43,7 @@ def weka(file: str, sessions: int = 0, turns: int = 0, lanes: int = 16, skip: in
         if len(read) == (sessions or SESSIONS_MAX):
             break
         try:
-            talk = _turns(document, turns, spoken)
+            talk = list(takewhile(lambda turn: turn.tokens <= tokens_max, _turns(document, turns, spoken)))
         except ValueError as error:
             raise UsageError(f"{path}, line {number}: {error}") from error
         if talk:
@@ -51,7 +56,7 @@ def weka(file: str, sessions: int = 0, turns: int = 0, lanes: int = 16, skip: in
         f"{name}, {len(read)} sessions, {lanes} lanes",
         tuple(read),
         lanes,
-        about=f"{asked:,} requests of {len(read)} coding-agent sessions, {lanes} at once; think times are not simulated",
+        about=f"{asked:,} requests of {len(read)} coding-agent sessions, {lanes} at once; nobody stops to think",
     )
 
 

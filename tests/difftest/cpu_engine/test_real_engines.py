@@ -7,7 +7,6 @@ Method: tiny hybrid models with random weights, each engine in a child of one pr
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 from attrs import evolve
@@ -15,22 +14,12 @@ from attrs import evolve
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, VOCABULARY
 from kvgate.equality.feature import FEATURE, FEATURES, with_feature
 from kvgate.equality.job import Ask, Job
-from kvgate.equality.running import Engines, engines
+from kvgate.equality.running import Engines
 from kvgate.equality.table import PLANTED, State, fill, judged, plain_job
 
 PROMPT_TOKENS = 300
 PLACES = (0, 1, 5, 37, 150)
 """Places in a prompt, of which all but the last are many windows before its end."""
-
-
-@pytest.fixture(scope="module")
-def started() -> Iterator[Engines]:
-    """The engines' process."""
-    platforms = pytest.importorskip("vllm.platforms")
-    if not platforms.current_platform.is_cpu():
-        pytest.skip("this vLLM is not built for CPUs")
-    with engines() as process:
-        yield process
 
 
 def spread_job(model: str) -> Job:

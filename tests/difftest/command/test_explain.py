@@ -1,0 +1,220 @@
+"""``kvgate explain``.
+
+Goal: the answer is there at once, whatever is wrong with what is given is said with what to do, and the exit code says
+whether the rate is zero. Method: the command in this process on presets, configurations and dumps, sound and broken.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvgate.explain.dump import SNIPPET
+
+from .stage import Ended, environment
+
+Kvgate = Callable[..., Ended]
+
+REPORTS = Path(__file__).parents[1] / "explain" / "reports"
+LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 4,
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 4096,
+}
+DUMP: dict[str, Any] = {
+    "format": "kvgate-kv-cache-config",
+    "version": 1,
+    "num_blocks": 100,
+    "groups": [{"kind": "full", "block_size_tokens": 16}],
+}
+
+
+def written(path: Path, document: object) -> str:
+    """A file with ``document``."""
+    path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+    return str(path)
+
+
+def test_a_preset_is_explained(kvgate: Kvgate) -> None:
+    """The verdict first, then the causes, the groups, the figures and the plot."""
+    ended = kvgate("explain", "dsv4-flash-ascend-128+mtp", "--platform", "ascend", "--num-gpu-blocks-override", "4340")
+    assert (0, "") == (ended.code, ended.err)
+    lines = ended.out.splitlines()
+    assert "dsv4-flash-ascend-128+mtp on vLLM-Ascend 0.20.2" == lines[0]
+    verdict = lines.index("") + 1
+    assert lines[verdict].startswith("The hit rate can be zero, for some prompts: coarse-alignment")
+    assert "  seen in: vllm-ascend#10710, vllm-ascend#16270, vllm-ascend#12589" in lines
+    assert any(line.startswith("  KV-OP-01: The hit length is the largest multiple") for line in lines)
+    assert "Hits end at multiples of 16,384 tokens: lcm(512, 16384, 128, 8, 32) = 16384, decided by group 1." in lines
+    assert "The draft layers cost 128 tokens: without them it would have 16,385." in lines
+    assert any("└────" in line for line in lines)
+    assert max(map(len, lines)) <= 120
+
+
+def test_the_prompts_tell_which_cause_it_is(kvgate: Kvgate) -> None:
+    """Exit 1 where nothing of them can hit, and 0 where something can."""
+    arguments = ("explain", "dsv4-flash-ascend-128", "--platform", "ascend")
+    ended = kvgate(*arguments, "--prompt-tokens", "8192")
+    assert 1 == ended.code
+    assert "Nothing can hit of a prompt of 8,192 tokens that shares 8,192" in ended.out
+    ended = kvgate(*arguments, "--prompt-tokens", "40000", "--shared-tokens", "20000")
+    assert 0 == ended.code
+    assert "Up to 16,384 tokens can hit of a prompt of 40,000 tokens that shares 20,000." in ended.out
+
+
+def test_what_is_always_zero_is_exit_code_1(kvgate: Kvgate, tmp_path: Path) -> None:
+    """As with caching that is off."""
+    path = written(tmp_path / "config.json", LLAMA)
+    assert 0 == kvgate("explain", path).code
+    ended = kvgate("explain", path, "--no-enable-prefix-caching")
+    assert 1 == ended.code
+    assert "The hit rate is zero: caching-is-off." in ended.out
+
+
+def test_json_is_versioned(kvgate: Kvgate, tmp_path: Path) -> None:
+    """With all figures and causes."""
+    report = json.loads((REPORTS / "06-dsv4-ascend-128.json").read_text(encoding="utf-8"))
+    path = written(tmp_path / "config.json", report["model"])
+    flags = ("--platform", "ascend", "--block-size", "128", "--speculative-config", json.dumps({"method": "mtp"}))
+    document = json.loads(kvgate("explain", path, *flags, "--format", "json").out)
+    assert ("kvgate-explanation", 1) == (document["format"], document["version"])
+    assert 16384 == document["figures"]["alignment_tokens"]
+    assert (16513, 16385) == (
+        document["figures"]["shortest_prompt"],
+        document["figures"]["shortest_prompt_without_drafts"],
+    )
+    assert "coarse-alignment" == document["causes"][0]["id"]
+    assert document["causes"][0]["sentence"].startswith("The hit length is")
+    assert ["dense", "masked", "retention 0", "retention 32768", "pinned"] == [
+        policy["name"] for policy in document["figures"]["policies"]
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_the_curve_is_drawn(kvgate: Kvgate, tmp_path: Path, suffix: str) -> None:
+    """With a title and axes that say what they are; the same figures make the same picture."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"hits.{suffix}"
+    assert 0 == kvgate("explain", "mixed-blocks", "--plot", str(path)).code
+    drawn = path.read_bytes()
+    assert 0 == kvgate("explain", "mixed-blocks", "--plot", str(path)).code
+    assert drawn == path.read_bytes()
+    if suffix == "svg":
+        text = drawn.decode()
+        assert "mixed-blocks: hits end at multiples of 32 tokens" in text
+        assert "length of a prompt that is sent again (tokens)" in text
+    else:
+        assert drawn.startswith(b"\x89PNG")
+
+
+def test_a_dump_has_its_pool(kvgate: Kvgate, tmp_path: Path) -> None:
+    """A request that is too long for it is waited for, for ever."""
+    ended = kvgate("explain", written(tmp_path / "dump.json", DUMP), "--max-model-len", "4096")
+    assert 0 == ended.code
+    assert "Of 100 blocks a request of more than 1,584 tokens is refused for ever." in ended.out
+    assert "never-fits: known to fail" in ended.out
+    ended = kvgate("explain", written(tmp_path / "dump.json", DUMP), "--max-model-len", "1584")
+    assert "Of 100 blocks no request of up to 1,584 tokens is refused for ever." in ended.out
+
+
+def test_the_snippet_is_python(kvgate: Kvgate) -> None:
+    """It is printed as it is, and can be run where there is a vLLM."""
+    assert SNIPPET == kvgate("explain", "--dump-snippet").out
+    compile(SNIPPET, "snippet", "exec")
+    assert "kvgate.adapters.kv_cache_dump import write" in SNIPPET
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "nothing to explain"),
+        (("no-such-model",), "unknown model 'no-such-model'"),
+        (("models/no-such/config.json",), "no such file or folder, and nothing is downloaded"),
+        (("full", "--platform", "tpu"), "it is gpu or ascend"),
+        (("full", "--vllm-version", "newest"), "'newest' is no version: give one like 0.20.2"),
+        (("full", "--block-size", "32"), "the groups of full are given"),
+        (("full", "--mtp", "1", "--speculative-config", "{}"), "give one of them"),
+        (("full", "--speculative-config", "{"), "--speculative-config is no JSON"),
+        (("full", "--speculative-config", "[]"), "must be an object"),
+        (("full", "--speculative-config", '{"method": 1}'), 'needs a "method"'),
+        (("full", "--shared-tokens", "9"), "say how long the prompts are too"),
+        (("full", "--prompt-tokens", "9", "--shared-tokens", "10"), "more than the prompts' 9 tokens"),
+        (("gpt-oss-hybrid", "--prefix-cache-retention-interval", "often"), "a number of tokens or auto"),
+        (("full", "--kv-cache-memory-bytes", "1000000"), "how many bytes a block takes is not known"),
+        (("full", "--plot", "hits.pdf"), "must end with .svg or .png"),
+        (("mamba-none", "--plot", "hits.svg"), "there is nothing to draw"),
+    ],
+)
+def test_bad_usage_is_exit_code_2(kvgate: Kvgate, arguments: tuple[str, ...], message: str) -> None:
+    """With what was wrong, and what to do."""
+    ended = kvgate("explain", *arguments)
+    assert (2, "") == (ended.code, ended.out)
+    assert message in ended.err
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "a config.json is an object"),
+        ({}, 'has no "model_type"'),
+        ({"model_type": "brand-new"}, "the architecture 'brand-new' is not known here"),
+        ({**LLAMA, "num_hidden_layers": 0}, "num_hidden_layers must be 1 to 1000"),
+        ({**LLAMA, "num_key_value_heads": "4"}, "num_key_value_heads must be a number"),
+        ({key: value for key, value in LLAMA.items() if key != "num_hidden_layers"}, "llama needs num_hidden_layers"),
+        ({**LLAMA, "use_sliding_window": True}, "which layers slide then is not known here"),
+        (
+            {**LLAMA, "model_type": "gemma3_text", "sliding_window": 9, "layer_types": ["full_attention"]},
+            "names 1 layers",
+        ),
+        ({**DUMP, "version": 2}, "a dump of version 2, and this kvgate reads 1"),
+        ({**DUMP, "groups": []}, "a dump has 1 to 256 groups, got 0"),
+        ({**DUMP, "groups": [{"kind": "round", "block_size_tokens": 16}]}, "round"),
+        ({**DUMP, "groups": [{"kind": "full", "block_size_tokens": 16, "colour": 1}]}, "colour"),
+        ({**DUMP, "groups": [{"kind": "sliding_window", "block_size_tokens": 16}]}, "needs window_tokens"),
+        ({**DUMP, "num_blocks": 1}, "num_blocks"),
+        ({**DUMP, "groups": [{"kind": "full", "block_size_tokens": -16}]}, "block_size_tokens"),
+    ],
+)
+def test_a_broken_document_is_exit_code_2(kvgate: Kvgate, tmp_path: Path, document: object, message: str) -> None:
+    """With the file, and what is wrong in it."""
+    ended = kvgate("explain", written(tmp_path / "given.json", document))
+    assert (2, "") == (ended.code, ended.out)
+    assert message in ended.err
+    assert "given.json" in ended.err
+
+
+def test_an_unknown_architecture_is_told_what_to_give(kvgate: Kvgate, tmp_path: Path) -> None:
+    """A dump, and how it is written; nothing is guessed."""
+    ended = kvgate("explain", written(tmp_path / "config.json", {"model_type": "brand-new"}))
+    assert "kvgate explain --dump-snippet prints how" in ended.err
+    assert "Known are cohere2, deepseek_v2" in ended.err
+
+
+def test_a_file_that_is_too_long_is_not_read(kvgate: Kvgate, tmp_path: Path) -> None:
+    """Whatever is in it."""
+    path = tmp_path / "config.json"
+    path.write_bytes(b" " * 5_000_001)
+    assert "larger than 5000000 bytes" in kvgate("explain", str(path)).err
+
+
+def test_nothing_heavy_is_imported() -> None:
+    """Neither vLLM nor torch, nor matplotlib if nothing is drawn: the answer is there at once."""
+    code = (
+        "import sys; from kvgate.command.app import main; sys.argv = ['kvgate', 'explain', 'gpt-oss-hybrid']\n"
+        "try: main()\n"
+        "except SystemExit as ended: assert not ended.code, ended.code\n"
+        "heavy = {'vllm', 'torch', 'matplotlib', 'z3', 'hypothesis'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=120)
+    assert 0 == ran.returncode, ran.stderr

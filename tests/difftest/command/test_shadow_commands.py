@@ -1,0 +1,148 @@
+"""``kvgate record``, ``kvgate replay`` of recordings, and ``kvgate diff``.
+
+Goal: what a shadow wrote can be judged, compared and told by whoever has the file. Method: small recordings by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from kvgate.shadow.calls import After, Allocated, Arrived, Checkpoint, End, Freed, LookedUp, Registered, Step, Stored
+from kvgate.shadow.recording import Header, Writer, encoded
+from kvgate.shadow.status import Status
+from kvgate.shadow.status import write as write_status
+from kvreference.geometry import Geometry, Group
+from kvreference.settings import Settings
+
+from .stage import Ended
+
+Kvgate = Callable[..., Ended]
+SETTINGS = Settings(Geometry((Group("full", 16),)), blocks=5)
+CHECKPOINT = Checkpoint([0, 0, 0, 0, 0], [1, 2, 3, 4], {}, [], [])
+
+
+def life(block: int = 1, digest: bytes = b"a", ms: int = 0) -> list[list[Stored]]:
+    """A request that takes a block and a half, and ends. Whoever gives it another first block is wrong."""
+    given = [[block, 2 if block == 1 else 1]]
+    taken = Registered(0, 0, [block])
+    return [
+        [CHECKPOINT, Arrived(0, 20, 20, True, [digest])],
+        [
+            Step(1, ms),
+            LookedUp(0, 0, [[]], False),
+            Allocated(0, 0, 20, 0, 0, 0, False, True, given, True, (), [taken], After(2, 1, (4, 3))),
+        ],
+        [Freed(0, True, After(4, 1, (1, 2)))],
+        [End()],
+    ]
+
+
+def written(path: Path, steps: list[list[Stored]]) -> Path:
+    """A recording with these steps."""
+    path.parent.mkdir(exist_ok=True)
+    writer = Writer(path, Header(SETTINGS, "stock", "0.20.2", "Scheduler", 0, path.stem))
+    for step in steps:
+        writer.append(encoded(step))
+    writer.close()
+    return path
+
+
+def test_what_agrees_is_exit_code_0(here: Path, kvgate: Kvgate) -> None:
+    """As text and as JSON, by its file and by its folder."""
+    path = written(here / "shadow" / "recording-a-000000.kvrec", life())
+    ended = kvgate("replay", str(path))
+    assert (0, "") == (ended.code, ended.err)
+    assert "no difference in 3 calls" in ended.out
+    told = json.loads(kvgate("replay", str(path.parent), "--format", "json").out)
+    assert (0, "kvgate-shadow-report", 3) == (
+        told["differences"],
+        told["format"],
+        told["engines"][0]["tally"]["judged"],
+    )
+
+
+def test_what_differs_is_exit_code_1(here: Path, kvgate: Kvgate) -> None:
+    """With the guarantee, the call, both sides and the command."""
+    path = written(here / "a.kvrec", life(block=3))
+    ended = kvgate("replay", str(path))
+    assert 1 == ended.code
+    assert "KV-OP-05" in ended.out
+    assert "step 1, call 4: request 0 is let in: 20 tokens behind 0 -> has [[3, 1]], 2 blocks free" in ended.out
+    assert "expected: ((1, 2),)\ngot: ((3, 1),)" in ended.out
+    assert f"kvgate replay {path}" in ended.out
+
+
+def test_what_was_cut_is_judged_as_far_as_it_goes(here: Path, kvgate: Kvgate) -> None:
+    """All but the last record; and it is said."""
+    path = written(here / "a.kvrec", life())
+    path.write_bytes(path.read_bytes()[:-30])
+    ended = kvgate("replay", str(path))
+    assert 0 == ended.code
+    assert "its last record is cut off" in ended.out
+
+
+def test_what_cannot_be_judged_is_exit_code_2(here: Path, kvgate: Kvgate) -> None:
+    """Corrupted in the middle, told as something that there is not, or together with options of a trace."""
+    path = written(here / "a.kvrec", life())
+    data = bytearray(path.read_bytes())
+    data[-60] ^= 1
+    (here / "b.kvrec").write_bytes(data)
+    for arguments, message in (
+        (("replay", "b.kvrec"), "its checksum is wrong"),
+        (("replay", "a.kvrec", "--format", "junit"), "told as text or json"),
+        (("replay", "a.kvrec", "--as-pytest"), "takes no option but --format"),
+        (("diff", "a.kvrec", "b.kvrec"), "its checksum is wrong"),
+        (("diff", "a.kvrec", "none"), "cannot be read"),
+    ):
+        ended = kvgate(*arguments)
+        assert 2 == ended.code
+        assert message in ended.err
+
+
+def test_the_same_life_under_two_salts(here: Path, kvgate: Kvgate) -> None:
+    """Times and digests differ, what happened does not: exit code 0."""
+    written(here / "a.kvrec", life())
+    written(here / "b.kvrec", life(digest=b"b", ms=99))
+    ended = kvgate("diff", "a.kvrec", "b.kvrec")
+    assert (0, "the same, in 5 calls\n") == (ended.code, ended.out)
+
+
+def test_where_two_lives_part(here: Path, kvgate: Kvgate) -> None:
+    """Another block; another content; an end: exit code 1, and both sides."""
+    written(here / "a.kvrec", life())
+    written(here / "b.kvrec", life(block=3))
+    ended = kvgate("diff", "a.kvrec", "b.kvrec")
+    assert 1 == ended.code
+    assert "the same in 3 calls; then they part: Allocated" in ended.out
+    assert "b.kvrec: request 0 is let in: 20 tokens behind 0 -> has [[3, 1]]" in ended.out
+    written(here / "c.kvrec", life()[:2])
+    told = json.loads(kvgate("diff", "a.kvrec", "c.kvrec", "--format", "json").out)
+    assert "one of them ends here" == told["difference"]
+
+
+def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
+    """Its environment asks for one, its exit code is kept, and what the shadow saw is told."""
+    program = "import os, sys; print(sorted(n for n in os.environ if n.startswith('KVGATE_SHADOW'))); sys.exit(7)"
+    ended = kvgate("record", "--check", "--dir", "shadow", "--", sys.executable, "-c", program)
+    assert 7 == ended.code
+    assert "no engine of vLLM had a shadow" in ended.err
+    (here / "shadow").mkdir()
+    write_status(here / "shadow", Status("before", "check", 1, state="ended"))
+    status = Status("e-1", "check", 1, state="ended", judged=5, differences=1, first="KV-OP-05 at step 1")
+    (here / "fresh").mkdir()
+    write_status(here / "fresh", status)
+    program = "import os; os.replace('fresh/status-e-1.json', 'shadow/status-e-1.json')"
+    ended = kvgate("record", "--check", "--dir", "shadow", "--", sys.executable, "-c", program)
+    assert 0 == ended.code
+    assert "kvgate: engine e-1: 5 calls judged, 1 difference; the first: KV-OP-05 at step 1\n" == ended.err
+
+
+def test_a_command_that_is_not_there(kvgate: Kvgate) -> None:
+    """One message."""
+    ended = kvgate("record", "--", "no-such-command-anywhere")
+    assert 2 == ended.code
+    assert "no-such-command-anywhere: cannot be run" in ended.err
+    assert 2 == kvgate("record", "--sample", "7", "--", "true").code

@@ -1,0 +1,137 @@
+"""``kvgate simulate``.
+
+Goal: what is simulated is printed as asked, exit codes say whether it may be believed, and whoever interrupts keeps what
+is done. Method: the command itself, on workloads of a fraction of a second; a real process where processes matter.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvgate.command.app import app
+from kvgate.errors import UsageError
+from kvgate.simulation import reference
+from kvgate.simulation.document import from_document
+from kvreference.holdings import Holdings
+
+from .stage import run_kvgate
+
+SMALL = ("prefixes:prefixes=4,prefix_tokens=200,own_tokens=16,answer_tokens=4", "--model", "compressed")
+POOL = ("--blocks", "120", "--max-num-batched-tokens", "128")
+
+
+def test_policies_side_by_side() -> None:
+    """Goal: one simulation for each combination. Method: two policies, two pools, as JSON."""
+    arguments = ["simulate", *SMALL, *POOL, "--blocks", "500", "--policy", "dense", "--policy", "masked+scratch"]
+    ended = CliRunner().invoke(app, [*arguments, "--processes", "1", "--format", "json"])
+    assert 0 == ended.exit_code
+    results = from_document(ended.stdout, "out")
+    assert [(120, "dense"), (120, "masked+scratch"), (500, "dense"), (500, "masked+scratch")] == [
+        (each.blocks, each.policy) for each in results
+    ]
+    assert results[0].hit_tokens < results[2].hit_tokens
+    assert {True} == {each.soundness.sound for each in results}
+    assert "completed" == json.loads(ended.stdout)["ended"]
+
+
+def test_the_table() -> None:
+    """Goal: the table tells both hit rates, and what was judged. Method: print one."""
+    ended = CliRunner().invoke(app, ["simulate", *SMALL, *POOL, "--processes", "1"])
+    assert 0 == ended.exit_code
+    assert "4 prefixes of 200 tokens on compressed: 4 requests counted" in ended.stdout
+    for word in ("hit rate", "server says", "evictions", "judged", "dense", "reference"):
+        assert word in ended.stdout
+
+
+def test_what_there_is() -> None:
+    """Goal: everything that can be named is listed. Method: the list."""
+    listed = CliRunner().invoke(app, ["simulate", "--list"]).stdout
+    for word in ("repeat-rate:", "input_tokens=8192", "agents:", "infinite:", "retention:"):
+        assert word in listed
+
+
+def test_an_unsound_read_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a broken block manager's hit rate is no success. Method: windows are released too early."""
+    original = Holdings.release_dead
+    monkeypatch.setattr(Holdings, "release_dead", lambda self, request, tokens: original(self, request, tokens + 16))
+    ended = CliRunner().invoke(app, ["simulate", *SMALL, *POOL, "--processes", "1"])
+    assert 1 == ended.exit_code
+    assert "UNSOUND: reference, dense" in ended.stdout
+
+
+def test_arms_that_differ_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: two arms that must agree, and do not, are no success. Method: one of them keeps windows for longer."""
+    from kvgate.simulation import arm
+
+    class Forgetful(reference.ReferenceArm):
+        name = "forgetful"
+
+        def run(self, setting: arm.Setting, progress: arm.Progress | None = None) -> reference.Result:
+            from attrs import evolve
+
+            found = super().run(setting, progress)
+            return evolve(found, arm=self.name, evictions=found.evictions + 1)
+
+    monkeypatch.setattr(reference, "forgetful", Forgetful, raising=False)
+    monkeypatch.setattr(arm, "ARMS", {**arm.ARMS, "forgetful": ("kvgate.simulation.reference:forgetful", "")})
+    arguments = ["simulate", *SMALL, *POOL, "--processes", "1", "--arm", "reference", "--arm", "forgetful"]
+    ended = CliRunner().invoke(app, arguments)
+    assert 1 == ended.exit_code
+    assert "DIFFERENT: dense, 120 blocks: reference and forgetful: evictions" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing",), "no workload 'nothing'"),
+        (("--policy", "sparse"), "no word 'sparse'"),
+        (("--arm", "nobody"), "no arm 'nobody': there are reference"),
+        (("--model", "compressed+masked"), "say with --policy what stays in the cache"),
+        (("--model", "compressed", "--blocks", "9"), "and the pool has 8"),
+        (("--max-model-len", "100"), "and the context is 100"),
+        (("--policy", "retention=100"), "does not fit dsv4-flash-ascend-128"),
+    ],
+)
+def test_bad_usage(arguments: tuple[str, ...], message: str) -> None:
+    """Goal: a message that says what was wrong, before anything is run. Method: names and numbers that do not fit."""
+    error = CliRunner().invoke(app, ["simulate", *arguments]).exception
+    assert isinstance(error, UsageError)
+    assert message in str(error)
+
+
+def test_processes_and_plots(tmp_path: Path) -> None:
+    """Goal: side by side is the same as one after the other, and plots are written. Method: a real process, both ways."""
+    pytest.importorskip("matplotlib")
+    arguments = ("simulate", *SMALL, *POOL, "--policy", "dense", "--policy", "masked", "--format", "json")
+    apart = run_kvgate(tmp_path, *arguments, "--processes", "2", "--plot", "out")
+    assert 0 == apart.code
+    assert 3 == len(list((tmp_path / "out").glob("*.svg")))
+    alone = CliRunner().invoke(app, [*arguments, "--processes", "1"])
+
+    def told(text: str) -> list[tuple[object, ...]]:
+        return [(each.policy, each.served, each.evictions) for each in from_document(text, "out")]
+
+    assert told(alone.stdout) == told(apart.out)
+
+
+def test_whoever_interrupts_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: Ctrl-C loses nothing. Method: the second simulation is interrupted."""
+    original = reference.ReferenceArm.run
+    begun = []
+
+    def run(self: reference.ReferenceArm, setting: object, progress: object = None) -> object:
+        begun.append(setting)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return original(self, setting, progress)  # type: ignore[arg-type]  # as the original's
+
+    monkeypatch.setattr(reference.ReferenceArm, "run", run)
+    arguments = ["simulate", *SMALL, *POOL, "--processes", "1", "--policy", "dense", "--policy", "masked"]
+    ended = CliRunner().invoke(app, [*arguments, "--format", "json"])
+    assert 130 == ended.exit_code
+    assert "interrupted" == json.loads(ended.stdout)["ended"]
+    assert ["dense"] == [each.policy for each in from_document(ended.stdout, "out")]

@@ -1,0 +1,67 @@
+"""A shadow beside a real engine.
+
+Goal: it sees no difference where there is none, and a planted fault in the step in which that first does wrong, while
+the engine answers everybody. Method: tiny models on this machine's CPU; two recordings say which step that is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
+from kvgate.equality.job import Answer, Told
+from kvgate.equality.running import Engines
+from kvgate.live.shadowed import FAULTS, Outcome, Reported, Watched, reported, requests, run, watched
+from kvgate.mutants.zoo import ZOO
+from kvgate.shadow.status import Status
+
+SILENT = Watched("gemma-3", 1, Told("", (Answer((1,), 0, 0.0, 1.0),)), Status("0", "check", 1, judged=5))
+IN_TIME = Reported(FAULTS[0], "gemma-3", 7, 7, "KV-OP-01 at step 7: …", 24, 24)
+
+
+def test_the_requests_share_beginnings() -> None:
+    """As many as are asked for, and most begin as another one does."""
+    asks = [ask.tokens for asks in requests(100) for ask in asks]
+    assert 100 == len(asks)
+    assert len({tokens[:16] for tokens in asks if len(tokens) >= 16}) < 50
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Outcome((SILENT,), (IN_TIME,)), True),
+        (Outcome((evolve(SILENT, status=Status("0", "check", 1)),)), False),
+        (Outcome((evolve(SILENT, status=Status("0", "check", 1, judged=5, differences=1)),)), False),
+        (Outcome((evolve(SILENT, status=Status("0", "check", 1, judged=5, lost=1)),)), False),
+        (Outcome(reported=(evolve(IN_TIME, reported_step=8),)), False),
+        (Outcome(reported=(evolve(IN_TIME, reported_step=None, first_wrong_step=None),)), False),
+        (Outcome(reported=(evolve(IN_TIME, answered=23),)), False),
+    ],
+)
+def test_what_is_as_it_should_be(outcome: Outcome, expected: bool) -> None:
+    """Nothing judged, a difference, lost calls, a late report, a harmless fault and a lost request are not."""
+    assert expected is outcome.is_as_it_should_be
+
+
+def test_the_faults_are_known() -> None:
+    """By their names in the zoo."""
+    assert set(FAULTS) <= {mutant.name for mutant in ZOO}
+
+
+def test_a_shadow_is_silent_and_a_fault_is_in_time(started: Engines, tmp_path: Path) -> None:
+    """One model, few requests, one fault."""
+    seen = watched(started, "gpt-oss", 36, tmp_path / "check")
+    assert (36, 0, 0) == (len(seen.told.answers), seen.status.differences, seen.status.lost)
+    fault = reported(started, "gpt-oss", FAULTS[1], 24, tmp_path / "fault")
+    assert fault.is_in_time, fault
+
+
+@pytest.mark.deep
+def test_a_thousand_requests(started: Engines, tmp_path: Path) -> None:
+    """Over three models, and three faults."""
+    outcome = run(started, tuple(HYBRIDS), 1000, tmp_path)
+    assert 1000 <= sum(len(each.told.answers) for each in outcome.watched)
+    assert outcome.is_as_it_should_be, outcome.reported

@@ -1,0 +1,112 @@
+"""The reported hang: prompts are computed, and the decode node loops for ever and answers nobody.
+
+Goal: it is found on vLLM as published, told with who waits for whom on both nodes, and gone with a repair. Method: the
+corpus's run on two nodes as they are, repaired, and with more room; and hangs that neither node can see alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from attrs import evolve
+
+from kvgate.corpus.bugs.pair_hang import PREFILLED_NEVER_DECODED
+from kvgate.disaggregation.known import explain
+from kvgate.disaggregation.operations import Abort, Node
+from kvgate.disaggregation.pair import Pair
+from kvgate.disaggregation.waiting import place_of
+from kvgate.mutants.corpus.schedulers import loads_leave_room_for_a_step
+from kvgate.mutants.pair.connector import abandoned_before_the_read_is_forgotten
+from kvgate.scheduling.waiting import Reason
+from kvreference.settings import Settings
+
+from .rig import D, P, ask, pair, run, settings, undeclared
+
+SCENARIO = PREFILLED_NEVER_DECODED
+
+
+def reported(of: Settings | None = None, **more: Any) -> Pair:
+    return Pair(of or SCENARIO.settings, SCENARIO.stage, with_reference=False, **more)
+
+
+def test_the_reported_hang_is_found() -> None:
+    """A step after it began, on the node that could answer, and as what is declared of vLLM."""
+    nodes = reported()
+    (found,) = run(nodes, SCENARIO.operations)
+    assert ("progress", "KV-LIVE-03", "decode node, progress") == (
+        found.detector,
+        found.difference.statement,
+        found.difference.subject,
+    )
+    assert "023-parked-loads-leave-no-room" == explain(found, nodes)
+
+
+def test_it_is_told_who_waits_for_whom_on_both_nodes() -> None:
+    """From the prompt that is not computed to the two that wait for each other."""
+    (found,) = run(reported(), SCENARIO.operations)
+    told = found.difference.got.split("; ")
+    for sentence in (
+        "0 blocks are free on the decode node",
+        "request 0 on the decode node waits (waiting), 63 of 64 tokens computed, holds 4 blocks",
+        "request 1 on the decode node waits (waiting_for_remote_kvs), 48 of 48 tokens computed, holds 3 blocks",
+        "request 4 on the prefill node waits for blocks: request 2 on the prefill node holds 4",
+        "request 2 on the prefill node waits for its blocks to be read by request 2 on the decode node",
+        "request 2 on the decode node waits behind request 0 on the decode node, which comes first",
+        "request 0 on the decode node waits for blocks: request 1 on the decode node holds 3",
+        "request 1 on the decode node waits behind request 0 on the decode node, which comes first",
+    ):
+        assert sentence in told
+    circle = "request 0 on the decode node → request 1 on the decode node → request 0 on the decode node"
+    assert f"in a circle: {circle}" == told[-1]
+
+
+def test_with_the_repair_it_is_gone() -> None:
+    """The same run, and everybody is answered: a load waits where nothing would be left for a step."""
+    with loads_leave_room_for_a_step.applied():
+        nodes = reported()
+        for operation in SCENARIO.operations:
+            assert nodes.perform(operation) is None
+        assert [] == [each for each in nodes.close() if explain(each, nodes) is None]
+
+
+def test_with_more_room_it_is_not_there() -> None:
+    """Two blocks more, one for each draft layer."""
+    assert [] == undeclared(reported(evolve(SCENARIO.settings, blocks=10)), SCENARIO.operations)
+
+
+# What neither node sees alone
+
+
+def test_a_client_that_is_forgotten_between_the_nodes_stops_both() -> None:
+    """The prefill node believes that its blocks are still to be read, and the decode node knows of nobody."""
+    operations = (ask(0, 64), P, Abort(0), ask(1, 64), P, D, P, D, P)
+    assert [] == undeclared(pair(prefill_blocks=8), operations)
+    with abandoned_before_the_read_is_forgotten.applied():
+        nodes = pair(prefill_blocks=8)
+        (found,) = run(nodes, operations)
+    assert ("progress", "KV-LIVE-03", "progress of both nodes") == (
+        found.detector,
+        found.difference.statement,
+        found.difference.subject,
+    )
+    assert nodes.prefill.progress.waiting is None
+    waiting = nodes.progress.waiting
+    assert waiting is not None
+    first, second, gone = place_of(Node.PREFILL, 0), place_of(Node.PREFILL, 1), place_of(Node.DECODE, 0)
+    expected = {(first, Reason.READER, gone), (second, Reason.BLOCKS, first)}
+    assert expected == {(edge.request, edge.reason, edge.holder) for edge in waiting.edges}
+    assert {first, second} == set(waiting.stuck())
+
+
+def test_whoever_waits_for_a_message_is_not_stuck() -> None:
+    """Both stand still, and what they wait for may come any moment."""
+    nodes = pair(settings(), prefill_blocks=8)
+    for operation in (ask(0, 64), P, D, ask(1, 64), P, D, P, D, P, D, P):
+        assert nodes.perform(operation) is None
+    assert nodes.prefill.still
+    assert nodes.decode.still
+    assert () == nodes.progress.graph.wait_for().stuck()

@@ -1,0 +1,154 @@
+"""Two nodes of vLLM's scheduler: what is handed over arrives, and what is held is given up.
+
+Goal: requests go from one node to the other with their blocks, late, failed and given up as may be, and at the end
+nothing is held on either. Method: short runs of both, told apart by what the connector did in between.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvgate.disaggregation.handover import Stand
+from kvgate.disaggregation.operations import Abort, Acknowledged, CollectOn, Lost, Node, Operation, Transferred
+from kvgate.errors import UsageError
+from kvgate.mutants.pair.schedulers import told_to_read_in_another_order
+from kvgate.scheduling.case import Stage
+from kvreference.geometry import Geometry, Group
+from kvreference.population import Status
+
+from .rig import DRAFTING, HYBRID, D, P, ask, pair, run, settings, steps, undeclared
+
+ASYNC = Stage(connector=True, asynchronous=True)
+READ: tuple[Operation, ...] = (Transferred(0), Acknowledged(0), P)
+ORDERS: dict[str, tuple[Operation, ...]] = {
+    "at once": (ask(0, 70), P, D, *READ, *steps(Node.DECODE, 4)),
+    "late": (ask(0, 70), P, D, D, D, P, Transferred(0), D, D, D, D, P, Acknowledged(0), P),
+    "one after another": (
+        ask(0, 70),
+        ask(1, 50),
+        P,
+        D,
+        Transferred(1),
+        Transferred(0),
+        Acknowledged(1),
+        P,
+        Acknowledged(0),
+        P,
+        *steps(Node.DECODE, 5),
+    ),
+    "a prompt that is cached there": (ask(0, 64), P, D, *READ, D, D, D, ask(1, 70, family=0), P, D, *READ, D, D, D),
+    "failed": (ask(0, 70), P, D, Transferred(0, succeeded=False), Acknowledged(0), P, *steps(Node.DECODE, 6)),
+    "given up before it is prefilled": (ask(0, 200), P, Abort(0), P, D),
+    "given up before it is read": (ask(0, 70), P, Abort(0), Acknowledged(0), P, D),
+    "given up while it is read": (ask(0, 70), P, D, Abort(0), *READ, D, D),
+    "given up while it is answered": (ask(0, 70), P, D, *READ, D, Abort(0), D),
+    "nothing is told any more": (ask(0, 70), P, D, Transferred(0), *steps(Node.DECODE, 5)),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("stage", [Stage(connector=True), ASYNC], ids=["in step", "asynchronous"])
+def test_whatever_happens_between_nothing_is_wrong_and_nothing_remains(name: str, stage: Stage) -> None:
+    """Each order of messages, with and without steps in flight."""
+    nodes = pair(prefill=stage, decode=stage)
+    assert [] == undeclared(nodes, ORDERS[name])
+    assert [] == [*nodes.prefill.nodes.under_way(), *nodes.decode.nodes.under_way(), *nodes.handovers]
+
+
+@pytest.mark.parametrize("geometry", [DRAFTING, HYBRID], ids=["draft layers", "a window"])
+def test_what_is_moved_is_what_is_read(geometry: Geometry) -> None:
+    """Where blocks hold more than one kind of layer, the decode node reads what it needs, and everybody is answered."""
+    nodes = pair(settings(geometry, drafts_max=2 if geometry is DRAFTING else 0))
+    operations: tuple[Operation, ...] = (ask(0, 90), ask(1, 60), P, D, Transferred(0), Transferred(1))
+    assert [] == undeclared(nodes, (*operations, *steps(Node.DECODE, 8)))
+
+
+def test_the_wrong_block_is_seen_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without whoever compares what the connector was told with what is held: the content itself is wrong."""
+    monkeypatch.setattr("kvgate.disaggregation.pair.is_held", lambda *_: None)
+    with told_to_read_in_another_order.applied():
+        (found,) = run(pair(), (ask(0, 70), P, D, *READ, D, D))
+    assert ("ghost", "KV-MEM-01") == (found.detector, found.difference.statement)
+    assert found.difference.subject.startswith("decode node, request 0")
+
+
+def test_what_the_slots_hold_is_what_arrives() -> None:
+    """Somebody writes into the prefill node's slots before they are read: the first token that reads them says so."""
+    nodes = pair()
+    for operation in (ask(0, 70), P, D):
+        assert nodes.perform(operation) is None
+    (handover,) = nodes.handovers
+    nodes.prefill.memory.forget([handover.tables[0][1]])
+    assert nodes.perform(Transferred(0)) is None
+    found = next(each for each in (nodes.perform(D), nodes.perform(D)) if each is not None)
+    assert ("ghost", "KV-MEM-01", "decode node, request 0, group 0") == (
+        found.detector,
+        found.difference.statement,
+        found.difference.subject,
+    )
+    assert "token 16 in block" in found.difference.expected
+
+
+def test_a_message_that_never_comes_is_a_leak_on_both_nodes() -> None:
+    """The client has given up; the blocks stay where they are, and both nodes say for whom."""
+    nodes = pair()
+    found = run(nodes, (ask(0, 70), P, D, Lost(0), Abort(0)))
+    assert [("leak", "KV-LEAK-01", "none")] * 2 == [
+        (each.detector, each.difference.statement, each.difference.expected) for each in found
+    ]
+    assert [
+        "request 0 holds 5 blocks for the decode node, and the message is lost",
+        "request 0 holds 5 blocks for what it reads, and the read never ends",
+    ] == [each.difference.got for each in found]
+
+
+def test_a_read_that_never_ends_is_a_hang_on_both_nodes() -> None:
+    """As long as the client waits."""
+    nodes = pair()
+    (found,) = run(nodes, (ask(0, 70), P, D, Lost(0), P, P, D, D))
+    assert "KV-LIVE-03" == found.difference.statement
+    assert "request 0 on the decode node waits for a transfer that never ends" in found.difference.got
+    assert "request 0 on the prefill node waits for a transfer that never ends" in found.difference.got
+
+
+def test_the_decode_node_has_numbers_of_its_own() -> None:
+    """Whoever is prefilled first comes first there, and is still told by the name that its client knows."""
+    nodes = pair(settings(chunk_tokens=128), prefill=Stage(connector=True, long_prefill_tokens=30))
+    for operation in (ask(0, 100), ask(1, 20), P):
+        assert nodes.perform(operation) is None
+    assert {0: 1} == nodes.handovers.named
+    assert "request 1 on the decode node" == nodes.progress.graph.called(1)
+
+
+def test_a_client_that_waits_between_the_nodes_can_give_up() -> None:
+    """The decode node takes one at a time, and has one: the second is prefilled, and still is somebody's."""
+    nodes = pair(settings(requests_max=1))
+    for operation in (ask(0, 40, answers=20), P, D, *READ, ask(1, 40), P):
+        assert nodes.perform(operation) is None
+    (between,) = nodes.handovers
+    assert (1, None, Stand.PREFILLED) == (between.number, between.there, between.stand)
+    assert nodes.perform(Abort(1)) is None
+    assert Stand.READ is between.stand
+    assert [] == undeclared(nodes, (Acknowledged(1), P, D, CollectOn(Node.DECODE)))
+
+
+def test_states_are_not_handed_over() -> None:
+    """A model with states is refused with a sentence."""
+    states = Geometry((Group("full", 16), Group("mamba", 16, states="all")))
+    with pytest.raises(UsageError, match="no states are handed over"):
+        pair(settings(states))
+
+
+def test_a_request_that_is_held_is_ending() -> None:
+    """What stands where: computed here, and waiting there until it is read."""
+    nodes = pair()
+    for operation in (ask(0, 70), P):
+        assert nodes.perform(operation) is None
+    (handover,) = nodes.handovers
+    assert (Status.ENDING, Status.WAITING, Stand.PREFILLED) == (
+        nodes.prefill.followed.population[0].status,
+        nodes.decode.followed.population[0].status,
+        handover.stand,
+    )

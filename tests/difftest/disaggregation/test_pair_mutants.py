@@ -1,0 +1,93 @@
+"""The zoo of two nodes: what is said of its mutants, and that the gate kills every one of them.
+
+Goal: a scheduler that tells a connector of the wrong blocks, or a connector that forgets somebody, is seen. Method:
+plant the mutants one by one, and drive two nodes with drawn runs; what one engine would say of them is asked, too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvgate.command.mutants import SCHEDULED
+from kvgate.disaggregation.detectors import GATE, MONITORS
+from kvgate.disaggregation.trials import PairTrials
+from kvgate.hunt import chase, hunt
+from kvgate.level import Level, not_tested
+from kvgate.levels import engine_bench, pair_bench, prepare
+from kvgate.models import load
+from kvgate.mutants.mutant import Mutant, locate
+from kvgate.mutants.pair import schedulers
+from kvgate.mutants.pair.zoo import ZOO
+from kvgate.mutants.scheduler.zoo import ZOO as OF_SCHEDULERS
+from kvgate.mutants.zoo import ZOO as OF_BLOCK_MANAGERS
+from kvgate.scheduling.trials import EngineTrials
+from kvgate.systems import load_system
+
+OPERATIONS, BASELINE_OPERATIONS = 20_000, 4_000
+MODELS = [load(name) for name in SCHEDULED]
+TOLD_WRONG = [mutant for mutant in vars(schedulers).values() if isinstance(mutant, Mutant)]
+
+
+def trials(detectors: tuple[str, ...] = GATE) -> PairTrials:
+    """Runs of two nodes."""
+    return PairTrials(pair_bench(load_system("stock").name, detectors))
+
+
+def test_there_are_enough_and_each_says_what_it_violates() -> None:
+    """At least six, with names of their own, each broken in one sentence."""
+    assert len(ZOO) >= 6
+    names = [mutant.name for mutant in (*ZOO, *OF_SCHEDULERS, *OF_BLOCK_MANAGERS)]
+    assert len(set(names)) == len(names)
+    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
+    assert not [mutant.name for mutant in ZOO if mutant.statement is None]
+
+
+def test_without_a_mutant_nothing_is_found() -> None:
+    """The control of all that follows; without the reference, where nothing that only it explains is drawn."""
+    assert chase(trials(), MODELS, 0, BASELINE_OPERATIONS, math.inf) is None
+    assert chase(trials(MONITORS), [load("full"), load("full+eagle")], 0, BASELINE_OPERATIONS, math.inf) is None
+
+
+@pytest.mark.parametrize("mutant", ZOO, ids=lambda mutant: mutant.name)
+def test_every_mutant_is_killed(mutant: Mutant) -> None:
+    """And undone."""
+    before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
+    kill = hunt(trials(), mutant, MODELS, seed=0, operations=OPERATIONS, seconds=math.inf).kills["gate"]
+    assert kill is not None, mutant.sentence
+    assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
+
+
+@pytest.mark.parametrize(
+    "mutant", [each for each in TOLD_WRONG if "write" in each.name], ids=lambda mutant: mutant.name
+)
+def test_one_engine_does_not_see_what_is_written_elsewhere(mutant: Mutant) -> None:
+    """That is what two nodes are for: where nothing is moved, nobody notices which blocks were named."""
+    engines: Any = EngineTrials(engine_bench("stock", GATE[:-1])).towards(("transfers",))
+    with mutant.applied():
+        assert chase(engines, [load("full")], 0, 1_000, math.inf) is None
+
+
+def test_the_level_is_one_of_the_gate() -> None:
+    """It is prepared like the others, and says what it leaves out."""
+    (prepared,) = prepare(Level.PAIR, load_system("stock"), [load("full")], "quick", seconds=10.0)
+    assert (Level.PAIR, GATE) == (prepared.level, prepared.judges)
+    assert any("no product's is run" in sentence for sentence in not_tested(Level.PAIR))
+
+
+def test_a_kill_is_made_small() -> None:
+    """What is left shows the same, in a handful of operations on both nodes."""
+    mutant = next(each for each in ZOO if each.name == "told-to-write-in-another-order")
+    kill = hunt(trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=60.0, minimises=True).kills[
+        "gate"
+    ]
+    assert kill is not None
+    assert kill.smallest is not None
+    assert "KV-MEM-01" == kill.smallest.divergence.difference.statement
+    assert kill.operations_left is not None
+    assert 0 < kill.operations_left <= 12

@@ -1,0 +1,122 @@
+"""Trace files of two nodes, and what is drawn for them.
+
+Goal: what is stored is read again as it was, what is not a trace is refused with its line, and the same seed draws the
+same. Method: every drawn case written and read; files with one thing wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvgate.disaggregation.detectors import GATE
+from kvgate.disaggregation.drawn import draw_pair_case, fits
+from kvgate.disaggregation.operations import OPERATIONS, Ask
+from kvgate.disaggregation.shorten import simpler_pair_operation
+from kvgate.disaggregation.stored import is_pair_trace, pair_trace_of, read_pair, write_pair
+from kvgate.disaggregation.words import describe_pair, describe_pair_stage
+from kvgate.errors import UsageError
+from kvgate.generators import PRESETS
+from kvgate.models import load
+from kvgate.regression_test import pair_regression_test
+
+CASES = [draw_pair_case(load(name), preset, "0/1") for name in ("full+eagle", "gpt-oss-hybrid") for preset in PRESETS]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}-{case.preset}")
+def test_what_is_written_is_read(case: Any, tmp_path: Path) -> None:
+    """All of it; and it says what kind it is."""
+    path = tmp_path / "pair.jsonl"
+    trace = pair_trace_of(case, None, "stock", "0.20.2", GATE)
+    write_pair(trace, path)
+    assert is_pair_trace(path)
+    assert (trace, case) == (read_pair(path), read_pair(path).case)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    """And another draws something else; every kind of operation is drawn but the one that never comes."""
+    again = [draw_pair_case(load("full+eagle"), preset, "0/1") for preset in PRESETS]
+    assert CASES[: len(again)] == again
+    assert CASES[0] != draw_pair_case(load("full+eagle"), CASES[0].preset, "0/2")
+    drawn = {type(operation) for case in CASES for operation in case.operations}
+    assert {kind.__name__ for kind in OPERATIONS} - {"Lost"} == {kind.__name__ for kind in drawn}
+
+
+def test_whoever_is_drawn_fits_on_both_nodes() -> None:
+    """A request that never fits shows another defect, and is left out."""
+    asks = [(case, each) for case in CASES for each in case.operations if isinstance(each, Ask)]
+    assert all(fits(case.settings, case.stage, each) for case, each in asks)
+
+
+def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
+    header, first, *rest = lines
+    if where == "format":
+        header["format"] = "kvgate-engine-trace"
+    elif where == "version":
+        header["version"] = 2
+    elif where == "detectors":
+        header["detectors"] = ["somebody"]
+    elif where == "blocks":
+        header["stage"]["prefill_blocks"] = 10**9
+    elif where == "places":
+        header["stage"]["decode"]["running_max"] = 10**9
+    elif where == "node":
+        first |= {"operation": "StepOn", "node": "third", "replies": []}
+    elif where == "kind":
+        first["operation"] = "Serve"
+    elif where == "prompt":
+        first["arrival"]["prompt"][0]["length"] = 10**9
+    return [header, first, *rest]
+
+
+@pytest.mark.parametrize(
+    ("where", "line", "says"),
+    [
+        ("format", 1, "not the trace of two nodes"),
+        ("version", 1, "this kvgate reads 1"),
+        ("detectors", 1, '"detectors" are one or more of'),
+        ("blocks", 1, "blocks of the prefill node"),
+        ("places", 1, "requests run"),
+        ("node", 2, "node"),
+        ("kind", 2, "unknown operation 'Serve'"),
+        ("prompt", 2, "tokens in all prompts"),
+    ],
+)
+def test_what_is_no_trace_is_refused(where: str, line: int, says: str, tmp_path: Path) -> None:
+    """With the line, and what is wrong there."""
+    case = CASES[0]
+    asks = tuple(each for each in case.operations if isinstance(each, Ask))[:2]
+    path = tmp_path / "pair.jsonl"
+    trace = pair_trace_of(case, None, "stock", "0.20.2", GATE)
+    write_pair(type(trace)(trace.header, asks), path)
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(each) + "\n" for each in spoilt(lines, where)))
+    with pytest.raises(UsageError) as refused:
+        read_pair(path)
+    assert f"line {line}: " in str(refused.value)
+    assert says in str(refused.value)
+
+
+def test_every_operation_is_told_on_one_line() -> None:
+    """And so is the stage."""
+    for case in CASES:
+        assert "\n" not in describe_pair_stage(case.stage)
+        told = {describe_pair(operation) for operation in case.operations}
+        assert not [line for line in told if "\n" in line or not line]
+
+
+def test_a_simpler_operation_is_another_of_its_kind() -> None:
+    """Whatever minimising tries is an operation on two nodes, and never the same again."""
+    for operation in {operation for case in CASES for operation in case.operations}:
+        assert all(type(each) is type(operation) and each != operation for each in simpler_pair_operation(operation))
+
+
+def test_a_trace_is_printed_as_a_test() -> None:
+    """One that a parser takes, with everything that it names imported."""
+    source = pair_regression_test(pair_trace_of(CASES[0], None, "stock", "0.20.2", GATE), "stock")
+    compile(source, "test_regression.py", "exec")
+    for name in ("PairCase", "PairStage", "StepOn", "Node", "Ask", "pair_bench", "run_case"):
+        assert name in source.partition("def test_replay")[0]

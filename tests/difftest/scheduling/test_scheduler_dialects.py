@@ -1,0 +1,121 @@
+"""What newer schedulers ask of their block manager otherwise, by design.
+
+Goal: each rule changes what it names, and no other; and a fault can be planted beside it. Method: the same few
+operations on the reference and on the reference as it is asked otherwise; their tables, answers and counts by hand.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from kvgate.adapters.scheduling.subjects import SUBJECTS
+from kvgate.adapters.scheduling.traits import SCHEDULERS
+from kvgate.dialects import DIALECTS, reference_for, spoken
+from kvgate.faults import ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
+from kvgate.releases import RELEASES
+from kvgate.scheduling.dialects import PADDING, SCHEDULED
+from kvreference.answers import Answer, Granted, Refused
+from kvreference.geometry import Geometry, Group
+from kvreference.manager import Manager
+from kvreference.operations import Admit, Arrive, LookUp, Operation, Run, Sample
+from kvreference.settings import Settings
+
+SETTINGS = Settings(
+    Geometry((Group("full", 4, lookahead=True),)), 10, 64, 32, drafts_max=3, full_sequence_must_fit=False
+)
+
+
+def asked(*decides: str, **told: Any) -> type[Manager]:
+    """The reference as a scheduler asks it that decides so."""
+    return reference_for(SimpleNamespace(decides=decides, **told))  # type: ignore[arg-type]
+
+
+def performed(manager: Manager, *operations: Operation) -> list[Answer]:
+    """What is answered; all of it is legal."""
+    answers = []
+    for operation in operations:
+        assert operation == manager.population.resolve(operation)
+        answers.append(manager.apply(operation))
+    return answers
+
+
+def arrive(number: int, tokens: int) -> Arrive:
+    return Arrive(number, (Run(1000 * number, tokens),))
+
+
+def test_every_rule_is_that_of_a_release() -> None:
+    """None is left out, none is idle, and each release with a scheduler can be fetched."""
+    assert set(SCHEDULED) == {name for traits in SCHEDULERS.values() for name in traits.decides}
+    assert {f"native@{version}" for version in SCHEDULERS} == {name for name in SUBJECTS if name in RELEASES}
+    assert Manager is asked()
+
+
+def test_look_ahead_at_once() -> None:
+    """A prompt of one block gets another for its drafts, but where it loads it."""
+    prompt = arrive(0, 4)
+    for decides, blocks in (((), 1), (("look-ahead-at-once",), 2)):
+        (_, granted) = performed(asked(*decides)(SETTINGS), prompt, Admit(0, 4))
+        assert isinstance(granted, Granted)
+        assert blocks == len(granted.blocks[0])
+        (_, granted) = performed(asked(*decides)(SETTINGS), prompt, Admit(0, 4, 4, loads=True))
+        assert isinstance(granted, Granted)
+        assert (1, True) == (len(granted.blocks[0]), granted.loads)
+
+
+@pytest.mark.parametrize(("kept", "fits"), [({}, True), ({1: 7}, True), ({1: 8}, False), ({0: 9}, True)])
+def test_room_that_is_kept(kept: dict[int, int], fits: bool) -> None:
+    """Of nine blocks two are taken if no more than seven must stay free, by the operation that is told so alone."""
+    manager = asked("keeps-room", kept=kept)(SETTINGS)
+    (_, answer) = performed(manager, arrive(0, 8), Admit(0, 8))
+    assert fits == isinstance(answer, Granted)
+    assert fits or answer == Refused(0, gate=False)
+    # Nothing of it remains.
+    (answer,) = performed(manager, arrive(1, 8), Admit(1, 8))[1:]
+    assert isinstance(answer, Granted)
+
+
+@pytest.mark.parametrize("fault", [ExternalTokensTakeOtherHits, LoadForgetsItsLastToken])
+@pytest.mark.parametrize("dialect", [None, *DIALECTS])
+def test_a_fault_beside_it_keeps_room_too(fault: type[Manager], dialect: str | None) -> None:
+    """Whatever else allocates."""
+    system: Any = SimpleNamespace(dialect=dialect, decides=("keeps-room",), kept={1: 8})
+    settings = evolve(SETTINGS, scratch_first=dialect is not None)
+    (_, answer) = performed(spoken(fault, system)(settings), arrive(0, 8), Admit(0, 8, 8, loads=True))
+    assert Refused(0, gate=False) == answer
+
+
+def test_drafts_that_nobody_proposed() -> None:
+    """One token is computed with three beside it, which are taken back if nothing comes of it."""
+    manager = asked("pads-drafts", padded={1: 3})(SETTINGS)
+    performed(manager, arrive(0, 1), Admit(0, 4))
+    request = manager.population[0]
+    assert (4, 3, [PADDING] * 3) == (request.tokens_computed, request.drafts_in_flight, request.drafts)
+    performed(manager, Sample(0, 0, 7, 0))
+    assert (1, 0, []) == (request.tokens_computed, request.drafts_in_flight, request.drafts)
+    manager = asked("pads-drafts", padded={3: 3})(evolve(SETTINGS, blocks=3))
+    performed(manager, arrive(0, 8), Admit(0, 8), arrive(1, 1), Admit(1, 4))
+    assert [] == manager.population[1].drafts
+
+
+def test_only_who_is_let_in_is_counted() -> None:
+    """Not a look-up alone, nor one behind which there is no room; the reference counts them all."""
+    for decides, requests in (((), 3), (("counts-admitted",), 1)):
+        manager = asked(*decides)(evolve(SETTINGS, blocks=3))
+        performed(manager, arrive(0, 8), LookUp(0), Admit(0, 8), arrive(1, 8), Admit(1, 8))
+        assert requests == manager.cache.statistics.requests
+
+
+def test_an_answer_is_cached_when_it_is_taken() -> None:
+    """The block that a draft that holds has filled; without drafts it waits for the next step everywhere."""
+    for decides, drafts_max, cached in ((("caches-answers",), 3, 1), ((), 3, 0), (("caches-answers",), 0, 0)):
+        manager = asked(*decides)(evolve(SETTINGS, drafts_max=drafts_max))
+        padded = [Arrive(0, (Run(0, 3),)), Admit(0, 3), Sample(0, 0, 7, drafts_max)]
+        performed(manager, *padded)
+        manager.population[0].tokens_computed = 4
+        manager.population[0].drafts_in_flight = min(1, drafts_max)
+        performed(manager, Sample(0, min(1, drafts_max), 9, 0))
+        assert cached == sum(content is not None for content in manager.pool.cached.contents())

@@ -1,0 +1,209 @@
+"""Ghost memory for simulations: it knows what every block holds.
+
+Goal: whatever a token's attention reads and should not be there is found, and nothing else. Method: steps told by hand,
+each with one thing wrong, next to the same in order; faults planted in the reference; and the gate's own ghost memory,
+which keeps a state per slot, over the same runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from kvgate.errors import UsageError
+from kvgate.monitors.ghost import GhostMemory
+from kvgate.monitors.monitor import Step
+from kvgate.simulation.arm import arm_of
+from kvgate.simulation.memory import BlockMemory, Work
+from kvgate.simulation.reference import ReferenceRun
+from kvreference.answers import Answer, Copy
+from kvreference.content import Prefixes
+from kvreference.geometry import Geometry, Group
+from kvreference.holdings import Holdings
+from kvreference.operations import Operation, Run
+
+from .made_workloads import WORKLOADS, small
+from .small_workloads import draw
+
+FULL = Geometry((Group("full", 4),))
+WINDOW = Geometry((Group("sliding_window", 4, 5),))
+DRAFTING = Geometry((Group("full", 4, lookahead=True),))
+SHARED, OTHER = Run(0, 100), Run(1000, 100)
+
+
+def memory(geometry: Geometry, *texts: tuple[Run, ...]) -> BlockMemory:
+    """A memory that knows these requests, numbered from 0."""
+    found = BlockMemory(geometry)
+    for number, text in enumerate(texts):
+        found.enter(number, text)
+    return found
+
+
+def work(number: int, table: list[int], start: int, end: int, verified: int = 0, drafted: int = 0) -> Work:
+    """One request's part of a step, in a model of one group."""
+    return Work(number, [table], start, end, verified or end, drafted or end)
+
+
+def test_a_hit_on_what_was_written_is_sound() -> None:
+    """Goal: the control of all others. Method: a second request reads what the first one left."""
+    ghost = memory(FULL, (SHARED,), (SHARED,))
+    ghost.step([work(0, [1, 2], 0, 8)])
+    ghost.leave(0)
+    ghost.step([work(1, [1, 2, 3], 8, 9)])
+    assert None is ghost.unsound
+    # Two blocks of the first request, and three of the second.
+    assert (5, 1) == (ghost.reads, ghost.hits)
+
+
+def test_a_hit_on_another_prompt_is_not() -> None:
+    """Goal: foreign hits. Method: the second request's text is another one, or another one from its sixth token on."""
+    for text in ((OTHER,), (Run(0, 5), OTHER)):
+        ghost = memory(FULL, (SHARED,), text)
+        ghost.step([work(0, [1, 2], 0, 8)])
+        ghost.step([work(1, [1, 2, 3], 8, 9)])
+        assert ghost.unsound is not None
+        assert "tokens 0 to 4 of request 0" in ghost.unsound or "tokens 4 to 8 of request 0" in ghost.unsound
+
+
+def test_a_hit_on_a_block_that_was_taken_for_something_else_is_not() -> None:
+    """Goal: stale hits. Method: somebody writes the block between."""
+    ghost = memory(FULL, (SHARED,), (OTHER,), (SHARED,))
+    ghost.step([work(0, [1, 2], 0, 8)])
+    ghost.leave(0)
+    ghost.step([work(1, [2], 0, 4)])
+    ghost.step([work(2, [1, 2, 3], 8, 9)])
+    assert "request 2, group 0, token 4: block 2 holds tokens 0 to 4 of request 1, in group 0" == ghost.unsound
+
+
+def test_a_block_that_two_requests_write_is_not() -> None:
+    """Goal: double use. Method: a block of a request that runs is given to another one; the first reads on."""
+    ghost = memory(FULL, (SHARED,), (OTHER,))
+    ghost.step([work(0, [1, 2], 0, 8)])
+    ghost.step([work(1, [2], 0, 4)])
+    assert None is ghost.unsound
+    ghost.step([work(0, [1, 2, 3], 8, 9)])
+    assert ghost.unsound is not None
+
+
+def test_a_window_that_was_released_too_early_is_not() -> None:
+    """Goal: what is still read must be there. Method: a table without the block, with the null block, or reused."""
+    for table, expected in (([0, 0, 3], "there is no block to read"), ([0, 9, 3], "nothing that was written")):
+        ghost = memory(WINDOW, (SHARED,))
+        ghost.step([work(0, [1, 2], 0, 8)])
+        ghost.step([work(0, table, 8, 9)])
+        assert expected in str(ghost.unsound)
+    in_order = memory(WINDOW, (SHARED,))
+    in_order.step([work(0, [1, 2], 0, 8)])
+    in_order.step([work(0, [0, 2, 3], 8, 9)])
+    assert None is in_order.unsound
+
+
+def test_a_table_that_is_too_short_is_not() -> None:
+    """Goal: every token has a slot. Method: a table without the block that is written."""
+    ghost = memory(FULL, (SHARED,))
+    ghost.step([work(0, [1], 0, 5)])
+    assert "request 0, group 0, token 4: there is no slot to write to" == ghost.unsound
+
+
+@pytest.mark.parametrize("recycled", [False, True])
+def test_a_copy_takes_what_its_source_holds(recycled: bool) -> None:
+    """Goal: a hit that ends inside a block. Method: two tokens are copied, from their source or when it is gone."""
+    ghost = memory(FULL, (SHARED,), (Run(0, 6), OTHER), (OTHER,))
+    ghost.step([work(0, [1, 2], 0, 8)])
+    ghost.leave(0)
+    if recycled:
+        ghost.step([work(2, [2], 0, 4)])
+    ghost.step([work(1, [1, 3], 6, 8)], [Copy(0, 2, 3, 2)])
+    assert recycled == (ghost.unsound is not None)
+
+
+@pytest.mark.parametrize(("held", "sound"), [(2, True), (0, False)])
+def test_only_drafts_that_hold_may_serve_others(held: int, sound: bool) -> None:
+    """Goal: a rejected draft is nobody's token. Method: a block with drafts at its end, of which all or none hold."""
+    ghost = memory(DRAFTING, (SHARED,), (SHARED,))
+    ghost.step([work(0, [1, 2], 0, 6)])
+    ghost.step([work(0, [1, 2], 6, 8, verified=6)])
+    if held:
+        ghost.step([work(0, [1, 2, 3], 6 + held, 9)])
+    ghost.step([work(1, [1, 2, 4], 8, 9)])
+    assert sound == (ghost.unsound is None)
+
+
+def test_what_draft_layers_leave_serves_nobody() -> None:
+    """Goal: look-ahead slots hold junk. Method: a block that a draft layer wrote to is read by another request."""
+    ghost = memory(DRAFTING, (SHARED,), (SHARED,))
+    ghost.step([work(1, [7], 0, 4), work(0, [1, 7], 0, 4, drafted=6)])
+    ghost.step([work(1, [7, 8], 4, 5)])
+    assert "a draft layer" in str(ghost.unsound)
+
+
+def test_state_space_groups_are_refused() -> None:
+    """Goal: what is not judged is not simulated. Method: a mamba group."""
+    with pytest.raises(UsageError, match="state-space groups are not simulated"):
+        BlockMemory(Geometry((Group("mamba", 16, states="align"),)))
+
+
+# Faults planted in the reference
+
+
+def released_early(original: Callable[[Holdings, int, int], None]) -> Callable[[Holdings, int, int], None]:
+    """Windows are left a block before nobody reads it."""
+    return lambda self, request, computed: original(self, request, computed + 16)
+
+
+def blind(original: Callable[..., None]) -> Callable[..., None]:
+    """Prefixes are told apart by their length alone."""
+
+    def extend(self: Prefixes, prefixes: list[object], tokens: list[int], keys: object) -> None:
+        original(self, prefixes, [0] * len(tokens), keys)
+
+    return extend
+
+
+def test_planted_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: the memory sees a broken block manager. Method: break the reference in two ways, one by one."""
+    setting = small(WORKLOADS["agents"], "gemma-hybrid", "dense")
+    assert None is arm_of("reference").run(setting).soundness.unsound
+    with monkeypatch.context() as patch:
+        patch.setattr(Holdings, "release_dead", released_early(Holdings.release_dead))
+        assert ReferenceRun(setting).finish().soundness.unsound is not None
+    different = small(WORKLOADS["prefixes"], "full", "dense", spare=200)
+    with monkeypatch.context() as patch:
+        patch.setattr(Prefixes, "extend", blind(Prefixes.extend))
+        assert ReferenceRun(different).finish().soundness.unsound is not None
+
+
+# The gate's own ghost memory
+
+
+class Observed(ReferenceRun):
+    """A run that the gate's ghost memory watches too."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]  # as the parent's
+        self.ghost = GhostMemory(self.scheduler.settings)
+        self.misread = 0
+
+    def saw(self, operation: Operation, answer: Answer, start: int) -> None:
+        super().saw(operation, answer, start)
+        manager = self.manager
+        found = self.ghost.observe(Step(operation, answer, manager.snapshot(), manager.population))
+        self.misread += found is not None
+
+
+def test_both_ghosts_judge_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: nothing is lost by not keeping every slot. Method: drawn settings, and with windows left early."""
+    settings = [draw(Random(seed)) for seed in range(12)]
+    for setting in settings:
+        run = Observed(setting)
+        assert (None, 0) == (run.finish().soundness.unsound, run.misread)
+    monkeypatch.setattr(Holdings, "release_dead", released_early(Holdings.release_dead))
+    judged = set()
+    for setting in settings:
+        broken = Observed(setting)
+        unsound = broken.finish().soundness.unsound is not None
+        assert unsound == (broken.misread > 0)
+        judged.add(unsound)
+    assert {True, False} == judged
