@@ -93,7 +93,7 @@ class Bench:
             while any(status.state != "ended" for status in read_all(folder)):
                 time.sleep(0.01)
             (status,) = read_all(folder)
-            assert (0, 0, 0) == (status.differences, status.lost, status.unwritten), status
+            assert (status.differences, status.lost, status.unwritten) == (0, 0, 0), status
         return Round(wall / steps, cpu / steps, len(self.prompts) / wall)
 
 

@@ -90,7 +90,7 @@ FIGURES = (
         (POOL, "one request at a time", "of prompts of exactly a million tokens"),
     ),
     Figure(
-        "10",
+        "10b",
         "the same, with the replay boundary alone",
         "not published",
         REPORT,

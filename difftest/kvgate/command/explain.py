@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
+import attrs
 import typer
 
 from kvgate.command.options import AGREEMENT, DIVERGENCE, TableFormat
@@ -15,75 +17,98 @@ if TYPE_CHECKING:
     from kvgate.explain.serving import Serving
 
 
+Model: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="The config.json of a model or a folder with it, a dump of vLLM's KVCacheConfig, or a preset of the "
+        "gate (dsv4-flash-ascend-32+mtp).",
+    ),
+]
+Platform: TypeAlias = Annotated[str, typer.Option("--platform", metavar="gpu|ascend", help="Whose groups.")]
+Version: TypeAlias = Annotated[
+    str, typer.Option("--vllm-version", metavar="V", help="Of vLLM, or of vLLM-Ascend with --platform ascend.")
+]
+BlockSize: TypeAlias = Annotated[int | None, typer.Option("--block-size", metavar="N", min=1, help="As vLLM's.")]
+SpeculativeConfig: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--speculative-config", metavar="JSON", help="As vLLM's: its method and num_speculative_tokens."),
+]
+Mtp: TypeAlias = Annotated[
+    int | None, typer.Option("--mtp", metavar="N", min=1, help='Short for {"method": "mtp"} with N drafts.')
+]
+Retention: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--prefix-cache-retention-interval",
+        metavar="N|auto|none",
+        help="As vLLM's, or as its variable VLLM_PREFIX_CACHE_RETENTION_INTERVAL; none has every block cached.",
+    ),
+]
+NumGpuBlocks: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--num-gpu-blocks-override", metavar="N", min=2, help="How many blocks; vLLM's log says it."),
+]
+KvCacheMemoryBytes: TypeAlias = Annotated[
+    int | None, typer.Option("--kv-cache-memory-bytes", metavar="N", min=1, help="As vLLM's, for each worker.")
+]
+MaxModelLen: TypeAlias = Annotated[int | None, typer.Option("--max-model-len", metavar="N", min=2, help="As vLLM's.")]
+MaxNumBatchedTokens: TypeAlias = Annotated[
+    int, typer.Option("--max-num-batched-tokens", metavar="N", min=1, help="As vLLM's.")
+]
+MaxNumSeqs: TypeAlias = Annotated[int, typer.Option("--max-num-seqs", metavar="N", min=1, help="As vLLM's.")]
+LongPrefill: TypeAlias = Annotated[
+    int, typer.Option("--long-prefill-token-threshold", metavar="N", min=0, help="As vLLM's.")
+]
+Caching: TypeAlias = Annotated[
+    bool | None,
+    typer.Option("--enable-prefix-caching/--no-enable-prefix-caching", help="As vLLM's, with its default."),
+]
+NoHybrid: TypeAlias = Annotated[
+    bool, typer.Option("--disable-hybrid-kv-cache-manager", help="As vLLM's: windows are kept in full.")
+]
+TensorParallelSize: TypeAlias = Annotated[
+    int, typer.Option("--tensor-parallel-size", "-tp", metavar="N", min=1, help="As vLLM's.")
+]
+KvCacheDtype: TypeAlias = Annotated[str, typer.Option("--kv-cache-dtype", metavar="TYPE", help="As vLLM's.")]
+PromptTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--prompt-tokens", metavar="N", min=1, help="How long prompts are: tells which cause is yours."),
+]
+SharedTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--shared-tokens", metavar="N", min=1, help="How many leading tokens they share; else all."),
+]
+Plot: TypeAlias = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE.svg|png", help="Draw how much of a prompt can hit.")
+]
+Snippet: TypeAlias = Annotated[
+    bool, typer.Option("--dump-snippet", help="Print the lines that write a dump of a KVCacheConfig.")
+]
+
+
 def explain(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="The config.json of a model or a folder with it, a dump of vLLM's KVCacheConfig, or a preset of the "
-            "gate (dsv4-flash-ascend-32+mtp).",
-        ),
-    ] = None,
-    platform: Annotated[str, typer.Option("--platform", metavar="gpu|ascend", help="Whose groups.")] = "gpu",
-    version: Annotated[
-        str, typer.Option("--vllm-version", metavar="V", help="Of vLLM, or of vLLM-Ascend with --platform ascend.")
-    ] = "0.20.2",
-    block_size: Annotated[int | None, typer.Option("--block-size", metavar="N", min=1, help="As vLLM's.")] = None,
-    speculative_config: Annotated[
-        str | None,
-        typer.Option("--speculative-config", metavar="JSON", help="As vLLM's: its method and num_speculative_tokens."),
-    ] = None,
-    mtp: Annotated[
-        int | None, typer.Option("--mtp", metavar="N", min=1, help='Short for {"method": "mtp"} with N drafts.')
-    ] = None,
-    retention: Annotated[
-        str | None,
-        typer.Option(
-            "--prefix-cache-retention-interval",
-            metavar="N|auto|none",
-            help="As vLLM's, or as its variable VLLM_PREFIX_CACHE_RETENTION_INTERVAL; none has every block cached.",
-        ),
-    ] = None,
-    num_gpu_blocks: Annotated[
-        int | None,
-        typer.Option("--num-gpu-blocks-override", metavar="N", min=2, help="How many blocks; vLLM's log says it."),
-    ] = None,
-    kv_cache_memory_bytes: Annotated[
-        int | None, typer.Option("--kv-cache-memory-bytes", metavar="N", min=1, help="As vLLM's, for each worker.")
-    ] = None,
-    max_model_len: Annotated[int | None, typer.Option("--max-model-len", metavar="N", min=2, help="As vLLM's.")] = None,
-    max_num_batched_tokens: Annotated[
-        int, typer.Option("--max-num-batched-tokens", metavar="N", min=1, help="As vLLM's.")
-    ] = 8192,
-    max_num_seqs: Annotated[int, typer.Option("--max-num-seqs", metavar="N", min=1, help="As vLLM's.")] = 256,
-    long_prefill: Annotated[
-        int, typer.Option("--long-prefill-token-threshold", metavar="N", min=0, help="As vLLM's.")
-    ] = 0,
-    caching: Annotated[
-        bool | None,
-        typer.Option("--enable-prefix-caching/--no-enable-prefix-caching", help="As vLLM's, with its default."),
-    ] = None,
-    no_hybrid: Annotated[
-        bool, typer.Option("--disable-hybrid-kv-cache-manager", help="As vLLM's: windows are kept in full.")
-    ] = False,
-    tensor_parallel_size: Annotated[
-        int, typer.Option("--tensor-parallel-size", "-tp", metavar="N", min=1, help="As vLLM's.")
-    ] = 1,
-    kv_cache_dtype: Annotated[str, typer.Option("--kv-cache-dtype", metavar="TYPE", help="As vLLM's.")] = "auto",
-    prompt_tokens: Annotated[
-        int | None,
-        typer.Option("--prompt-tokens", metavar="N", min=1, help="How long prompts are: tells which cause is yours."),
-    ] = None,
-    shared_tokens: Annotated[
-        int | None,
-        typer.Option("--shared-tokens", metavar="N", min=1, help="How many leading tokens they share; else all."),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.svg|png", help="Draw how much of a prompt can hit.")
-    ] = None,
-    snippet: Annotated[
-        bool, typer.Option("--dump-snippet", help="Print the lines that write a dump of a KVCacheConfig.")
-    ] = False,
+    model: Model = None,
+    platform: Platform = "gpu",
+    version: Version = "0.20.2",
+    block_size: BlockSize = None,
+    speculative_config: SpeculativeConfig = None,
+    mtp: Mtp = None,
+    retention: Retention = None,
+    num_gpu_blocks_override: NumGpuBlocks = None,
+    kv_cache_memory_bytes: KvCacheMemoryBytes = None,
+    max_model_len: MaxModelLen = None,
+    max_num_batched_tokens: MaxNumBatchedTokens = 8192,
+    max_num_seqs: MaxNumSeqs = 256,
+    long_prefill_token_threshold: LongPrefill = 0,
+    enable_prefix_caching: Caching = None,
+    disable_hybrid_kv_cache_manager: NoHybrid = False,
+    tensor_parallel_size: TensorParallelSize = 1,
+    kv_cache_dtype: KvCacheDtype = "auto",
+    prompt_tokens: PromptTokens = None,
+    shared_tokens: SharedTokens = None,
+    plot: Plot = None,
+    snippet: Snippet = False,
     output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
 ) -> None:
     """Say why a prefix cache hits nothing, and what its sizes allow, before anything is started.
@@ -104,8 +129,7 @@ def explain(
 
       kvgate explain --dump-snippet; kvgate explain kv-cache-config.json --format json
     """
-    from kvgate.explain.serving import Serving, speculation_of
-
+    flags = locals()
     if snippet:
         from kvgate.explain.dump import SNIPPET
 
@@ -113,27 +137,24 @@ def explain(
         return
     if model is None:
         raise UsageError("nothing to explain: give a config.json, a dump, or a preset; kvgate explain --help")
+    prompts = prompts_of(prompt_tokens, shared_tokens)
+    raise typer.Exit(_explained(model, serving_of(flags), prompts, plot, output))
+
+
+def serving_of(flags: Mapping[str, Any]) -> Serving:
+    """What is served, from the command's own parameters: they are called as ``Serving`` calls them.
+
+    Raises:
+        UsageError: there is no such platform, version or speculation.
+    """
+    from kvgate.explain.serving import Serving, speculation_of
+
+    names = {field.name for field in attrs.fields(Serving)} & set(flags)
+    speculation = speculation_of(flags["speculative_config"], flags["mtp"])
     try:
-        serving = Serving(
-            platform=platform,
-            version=version,
-            block_size=block_size,
-            speculation=speculation_of(speculative_config, mtp),
-            retention=retention,
-            num_gpu_blocks_override=num_gpu_blocks,
-            kv_cache_memory_bytes=kv_cache_memory_bytes,
-            max_model_len=max_model_len,
-            max_num_batched_tokens=max_num_batched_tokens,
-            max_num_seqs=max_num_seqs,
-            long_prefill_token_threshold=long_prefill,
-            enable_prefix_caching=caching,
-            disable_hybrid_kv_cache_manager=no_hybrid,
-            tensor_parallel_size=tensor_parallel_size,
-            kv_cache_dtype=kv_cache_dtype,
-        )
+        return Serving(speculation=speculation, **{name: flags[name] for name in names})
     except ValueError as error:
         raise UsageError(f"--platform: {error}; it is gpu or ascend") from error
-    raise typer.Exit(_explained(model, serving, prompts_of(prompt_tokens, shared_tokens), plot, output))
 
 
 def prompts_of(prompt_tokens: int | None, shared_tokens: int | None) -> Prompts | None:

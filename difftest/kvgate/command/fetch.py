@@ -20,8 +20,8 @@ def fetch(
 ) -> None:
     """Fetch published releases from the package registry, to be systems under test.
 
-    They are unpacked into a cache and never installed: what is in the environment stays as it is. KVGATE_CACHE names
-    another folder than ~/.cache/kvgate.
+    They are unpacked into a cache and never installed: what is in the environment stays as it is. A wheel with other
+    bytes than those that were published is refused. KVGATE_CACHE names another folder than ~/.cache/kvgate.
 
     Examples:
 

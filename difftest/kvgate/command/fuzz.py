@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -143,10 +144,7 @@ def fuzz(
             folder.discard()
         raise
     _publish(verdict, folder, output)
-    for shard, why in sorted(given_up.items()):
-        typer.echo(f"kvgate: shard {shard} ended its worker three times: {why}", err=True)
-    if verdict.ended != "completed":
-        typer.echo(f"kvgate: to go on: kvgate fuzz --resume {folder.path}", err=True)
+    _say_what_is_left(verdict, folder, given_up)
     raise typer.Exit(_code(verdict))
 
 
@@ -216,6 +214,13 @@ def _publish(verdict: Verdict, folder: RunFolder, output: Format) -> None:
     if verdict.found:
         record = once_more(load_system(plan.sut, [Path(path) for path in plan.preloads]), verdict.detectors)
     publish(verdict, folder.path / "report", output, not_tested(Level(plan.level)), record)
+
+
+def _say_what_is_left(verdict: Verdict, folder: RunFolder, given_up: Mapping[int, str]) -> None:
+    for shard, why in sorted(given_up.items()):
+        typer.echo(f"kvgate: shard {shard} ended its worker three times: {why}", err=True)
+    if verdict.ended != "completed":
+        typer.echo(f"kvgate: to go on: kvgate fuzz --resume {folder.path}", err=True)
 
 
 def _code(verdict: Verdict) -> int:

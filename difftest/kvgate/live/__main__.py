@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED
 from kvgate.errors import SystemUnavailableError, UsageError
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ def shadowed(
 
     with progress_line() as line, tempfile.TemporaryDirectory(prefix="kvgate-shadowed-") as folder:
         line.say("importing vLLM …")
-        with engines() as started:
-            outcome = run(started, tuple(HYBRIDS), count, Path(folder), line.say)
+        try:
+            with engines() as started:
+                outcome = run(started, tuple(HYBRIDS), count, Path(folder), line.say)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
     _print(outcome)
     raise typer.Exit(AGREEMENT if outcome.is_as_it_should_be else DIVERGENCE)
 

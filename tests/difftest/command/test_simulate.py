@@ -1,7 +1,7 @@
 """``kvgate simulate``.
 
-Goal: what is simulated is printed as asked, exit codes say whether it may be believed, and whoever interrupts keeps what
-is done. Method: the command itself, on workloads of a fraction of a second; a real process where processes matter.
+Goal: what is simulated is printed as asked, exit codes say whether to believe it, and whoever interrupts keeps what is
+done. Method: the command itself, on workloads of a fraction of a second; a real process where processes matter.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import json
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from typer.testing import CliRunner
 
 from kvgate.command.app import app
 from kvgate.errors import UsageError
 from kvgate.simulation import reference
 from kvgate.simulation.document import from_document
+from kvgate.simulation.result import Result
 from kvreference.holdings import Holdings
 
 from .stage import run_kvgate
@@ -70,9 +72,7 @@ def test_arms_that_differ_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgetful(reference.ReferenceArm):
         name = "forgetful"
 
-        def run(self, setting: arm.Setting, progress: arm.Progress | None = None) -> reference.Result:
-            from attrs import evolve
-
+        def run(self, setting: arm.Setting, progress: arm.Progress | None = None) -> Result:
             found = super().run(setting, progress)
             return evolve(found, arm=self.name, evictions=found.evictions + 1)
 
@@ -104,7 +104,7 @@ def test_bad_usage(arguments: tuple[str, ...], message: str) -> None:
 
 
 def test_processes_and_plots(tmp_path: Path) -> None:
-    """Goal: side by side is the same as one after the other, and plots are written. Method: a real process, both ways."""
+    """Goal: side by side is as one after the other, and plots are written. Method: a real process, both ways."""
     pytest.importorskip("matplotlib")
     arguments = ("simulate", *SMALL, *POOL, "--policy", "dense", "--policy", "masked", "--format", "json")
     apart = run_kvgate(tmp_path, *arguments, "--processes", "2", "--plot", "out")

@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 from kvgate.adapters.device import copies
 from kvgate.adapters.device.copies import LAYOUTS, missing_dtype, shapes, tried, ways
 from kvgate.adapters.device.npu import missing_npu
+from swa_retention.copying.views import copy_views
 
 
 def complaints(dtype: str) -> list[str]:
@@ -33,7 +34,7 @@ def test_nothing_is_wrong(dtype: str) -> None:
 @pytest.mark.parametrize("name", ["nothing is copied", "one slot more"])
 def test_a_broken_copy_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: the comparison can fail. Method: the plug-in's copy by views, broken."""
-    sound = copies.copy_views
+    sound = copy_views
 
     def broken(regions: Any, ordered: Sequence[Any]) -> None:
         if name == "one slot more":

@@ -6,6 +6,9 @@ corpus's run on two nodes as they are, repaired, and with more room; and hangs t
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +18,16 @@ pytest.importorskip("vllm")
 from attrs import evolve
 
 from kvgate.corpus.bugs.pair_hang import PREFILLED_NEVER_DECODED
+from kvgate.disaggregation.case import PairCase
+from kvgate.disaggregation.detectors import GATE
 from kvgate.disaggregation.known import explain
 from kvgate.disaggregation.operations import Abort, Node
 from kvgate.disaggregation.pair import Pair
+from kvgate.disaggregation.stored import pair_trace_of, write_pair
 from kvgate.disaggregation.waiting import place_of
 from kvgate.mutants.corpus.schedulers import loads_leave_room_for_a_step
 from kvgate.mutants.pair.connector import abandoned_before_the_read_is_forgotten
+from kvgate.releases import fetch, release_named
 from kvgate.scheduling.waiting import Reason
 from kvreference.settings import Settings
 
@@ -76,6 +83,20 @@ def test_with_the_repair_it_is_gone() -> None:
 def test_with_more_room_it_is_not_there() -> None:
     """Two blocks more, one for each draft layer."""
     assert [] == undeclared(reported(evolve(SCENARIO.settings, blocks=10)), SCENARIO.operations)
+
+
+@pytest.mark.deep
+def test_with_the_published_fix_it_is_gone(tmp_path: Path) -> None:
+    """The same run on the release that has upstream's fix, in a process of its own."""
+    fetch(release_named("native@0.33.0"))
+    path = tmp_path / "pair.jsonl"
+    # That release always has scratch first, and nothing hangs on it here.
+    case = PairCase(evolve(SCENARIO.settings, scratch_first=True), SCENARIO.stage, SCENARIO.operations, "full+eagle")
+    write_pair(pair_trace_of(case, None, "native@0.33.0", "0.33.0", GATE), path)
+    command = [sys.executable, "-m", "kvgate.command.app", "replay", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    assert 0 == ended.returncode, ended.stdout + ended.stderr
+    assert "nothing that is not declared" in ended.stdout
 
 
 # What neither node sees alone

@@ -7,6 +7,7 @@ by hand, each with one thing wrong.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -33,7 +34,7 @@ SEEN = evolve(
 )
 
 
-def with_answer(**changed: object) -> Told:
+def with_answer(**changed: Any) -> Told:
     """What was said, with the second answer changed."""
     return evolve(SEEN, answers=(ANSWER, evolve(ANSWER, **changed)))
 

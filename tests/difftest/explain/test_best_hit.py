@@ -68,6 +68,7 @@ def prompts_for(settings: Settings) -> Iterator[Prompts]:
     alignment, ahead = settings.geometry.alignment_tokens, settings.geometry.lookahead_tokens
     for first in (2 * alignment + 7, 3 * alignment, 4 * alignment + 1 + ahead):
         yield Prompts.replay(first)
+        yield Prompts(first, first + 9, first)
         for shared in {first - 1, first // 2, first - alignment, 2 * alignment, alignment + ahead + 1}:
             if 0 < shared <= first:
                 yield Prompts(first, shared + 9, shared)

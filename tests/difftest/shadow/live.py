@@ -12,6 +12,7 @@ from attrs import define, field
 from kvgate.adapters.scheduling.arrivals import new_request
 from kvgate.adapters.scheduling.names import number_in
 from kvgate.adapters.scheduling.stage import new_scheduler
+from kvgate.adapters.scheduling.subjects import SUBJECTS
 from kvgate.adapters.scheduling.worker import abort, answer, drafts
 from kvgate.adapters.shadow.geometry import settings_of
 from kvgate.adapters.shadow.observing import Observer
@@ -37,7 +38,10 @@ class Server:
         settings = Settings(known.geometry, blocks, tokens_max=512, chunk_tokens=64, drafts_max=drafts_max)
         self.settings = known.features.applied_to(settings)
         self.asynchronous = asynchronous
-        self.scheduler: Any = new_scheduler(self.settings, Stage(asynchronous=asynchronous))
+        subject = SUBJECTS["stock" if self.settings.retention_interval_tokens is None else "retention"]
+        subject.install()
+        with subject.while_built(self.settings):
+            self.scheduler: Any = new_scheduler(self.settings, Stage(asynchronous=asynchronous))
         self.random = random.Random(seed)
         self.answered = 0
         """How many tokens the clients got."""

@@ -23,6 +23,7 @@ MODELS = [
     ("dsv4-flash", 0),
     ("local", 0),
     ("mamba-all", 0),
+    ("gpt-oss-hybrid+retention=4+scratch", 0),
 ]
 KNOWN = {"002-gate-subtracts-skipped-blocks", "005-lookahead-verified-at-another-length", "006-aligned-before-the-drop"}
 
@@ -46,8 +47,17 @@ def test_the_settings_of_a_scheduler(model: str, drafts_max: int) -> None:
     server = Server(model, drafts_max=drafts_max)
     theirs, ours = settings_of(server.scheduler), server.settings
     assert ours.geometry == theirs.geometry
-    for name in ("blocks", "tokens_max", "chunk_tokens", "drafts_max", "caches", "full_sequence_must_fit"):
+    for name in (
+        "blocks",
+        "tokens_max",
+        "chunk_tokens",
+        "drafts_max",
+        "caches",
+        "full_sequence_must_fit",
+        "scratch_first",
+    ):
         assert getattr(ours, name) == getattr(theirs, name)
+    assert ours.retention_interval_tokens == theirs.retention_interval_tokens
 
 
 # Broken

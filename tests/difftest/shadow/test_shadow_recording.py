@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from attrs import evolve
 
@@ -62,7 +63,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 def test_cut_anywhere_all_but_the_last_record_is_read(tmp_path: Path) -> None:
     """Goal: whoever is killed leaves what was written. Method: cut a file behind each of its bytes."""
     whole = written(tmp_path / "a.kvrec").read_bytes()
-    ends = [len(recordings.MAGIC) + 8 + len(recordings.msgspec.json.encode(recordings._CONVERTER.unstructure(HEADER)))]
+    ends = [len(recordings.MAGIC) + 8 + len(msgspec.json.encode(recordings._CONVERTER.unstructure(HEADER)))]
     for step in LIFE:
         ends.append(ends[-1] + 8 + len(encoded(step)))
     assert len(whole) == ends[-1]
@@ -196,7 +197,7 @@ def _unwritable(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         left[0] -= done
         return done
 
-    monkeypatch.setattr(recordings.os, "write", full)
+    monkeypatch.setattr(os, "write", full)
 
 
 def test_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

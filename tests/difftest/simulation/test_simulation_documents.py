@@ -94,7 +94,7 @@ def test_an_unsound_read_is_said(result: Result) -> None:
 
 
 def test_the_cost_model(result: Result) -> None:
-    """Goal: work is what was computed, and a share of what was copied. Method: its sums, with and without preemption."""
+    """Goal: work is what was computed, and a share of what was copied. Method: its sums; a preemption."""
     assert result.copied_tokens > 0
     assert result.computed_tokens + COPIED_WEIGHT * result.copied_tokens == work_tokens(result)
     cold = sum(each.prompt_tokens + each.answer_tokens - 1 for each in result.counted)
@@ -106,9 +106,10 @@ def test_the_cost_model(result: Result) -> None:
     assert recomputed_tokens(preempted) > 0
 
 
-def test_two_hit_rates(result: Result) -> None:
+def test_two_hit_rates() -> None:
     """Goal: who is looked up again is counted again by the server. Method: requests that wait for room."""
-    assert result.server.hit_rate == result.hit_rate
+    roomy = arm_of("reference").run(small(WORKLOADS["repeat-rate"], "compressed", "dense", spare=200))
+    assert roomy.server.hit_rate == roomy.hit_rate > 0
     waiting = arm_of("reference").run(outgrowing())
     assert waiting.server.queries_tokens > waiting.prompt_tokens
     assert any(each.look_ups > 1 for each in waiting.served)

@@ -82,6 +82,8 @@ def test_a_part_of_a_trace(tmp_path: Path) -> None:
     assert 3 == workload_of(f"weka:file={agents},skip=2").requests
     # The second turn would be longer, and so the session ends before it.
     assert 3 == workload_of(f"weka:file={agents},tokens_max=200").requests
+    with pytest.raises(UsageError, match="no session in it of at least 4 turns"):
+        workload_of(f"weka:file={agents},turns_min=4")
 
 
 @pytest.mark.parametrize(

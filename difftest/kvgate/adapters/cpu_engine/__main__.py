@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kvgate.command.options import INTERRUPTED
 from kvgate.errors import SystemUnavailableError, UsageError
 
 
@@ -38,9 +39,13 @@ def serve(
         raise UsageError(f"no model is called {model!r}; there are {', '.join(HYBRIDS)}")
     handed = {name: value for name, value in os.environ.items() if name.startswith("VLLM_")}
     serving = Serving(model, handed, mutants=tuple(mutants or ()), preloads=tuple(preloads or ()), port=port)
-    with progress_line() as line, served(serving, line.say) as server:
-        typer.echo(f"{model} is served at {server.url}; Ctrl-C ends it. Its log: {server.folder / 'log'}")
-        code = server.process.wait()
+    try:
+        with progress_line() as line, served(serving, line.say) as server:
+            line.stop()
+            typer.echo(f"{model} is served at {server.url}; Ctrl-C ends it. Its log: {server.folder / 'log'}")
+            code = server.process.wait()
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
     raise SystemUnavailableError(f"vllm serve ended with {code}")
 
 

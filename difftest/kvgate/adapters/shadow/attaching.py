@@ -80,14 +80,14 @@ def watch_schedulers(module: ModuleType, switch: Switch) -> None:
 
 def attach(scheduler: Any, switch: Switch) -> Any:
     """Give one scheduler a shadow; None, and a line in the log, where that is not possible. Never raises."""
-    from kvgate.adapters.shadow.geometry import settings_of
+    from kvgate.adapters.shadow.geometry import settings_of, system_of
     from kvgate.adapters.shadow.observing import Observer
     from kvgate.adapters.shadow.sinks import sink_for
     from kvgate.shadow.sampling import Sampling
 
     try:
         settings = settings_of(scheduler)
-        sink = sink_for(switch, settings, type(scheduler).__name__)
+        sink = sink_for(switch, settings, system_of(scheduler), type(scheduler).__name__)
         observer = Observer(
             scheduler,
             sink,

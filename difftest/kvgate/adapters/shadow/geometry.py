@@ -30,6 +30,8 @@ def settings_of(scheduler: Any) -> Settings:
         caches=manager.enable_caching,
         tells_events=False,
         full_sequence_must_fit=scheduler.scheduler_reserve_full_isl,
+        retention_interval_tokens=_interval_tokens(manager),
+        scratch_first=getattr(manager.block_pool, "scratch_first", False),
     )
     hashed_tokens = manager.block_pool.hash_block_size
     if settings.caches and settings.geometry.grain_tokens != hashed_tokens:
@@ -44,10 +46,28 @@ def _refusal(scheduler: Any) -> str | None:
         return "context parallelism"
     if not scheduler.kv_cache_config.kv_cache_groups:
         return "a model without a KV cache"
+    if getattr(scheduler.kv_cache_manager.coordinator, "partial", None) is not None:
+        return "the plug-in's partial hits"
+    if getattr(scheduler.kv_cache_manager.block_pool, "pinned_tier", None) is not None:
+        return "the plug-in's pinned tier"
     module = type(scheduler.kv_cache_manager).__module__
     if module != "vllm.v1.core.kv_cache_manager":
         return f"a block manager of {module}"
     return None
+
+
+def system_of(scheduler: Any) -> str:
+    """Which of kvgate's systems it is: vLLM as published, or with what the plug-in does."""
+    return "retention" if getattr(scheduler.kv_cache_manager.block_pool, "scratch_first", False) else "stock"
+
+
+def _interval_tokens(manager: Any) -> int | None:
+    """The plug-in's retention interval, where it is switched on and there is a window to retain less of."""
+    slides = [
+        each for each in manager.coordinator.single_type_managers if hasattr(each.kv_cache_spec, "sliding_window")
+    ]
+    reaches = [each.reach for each in slides if getattr(each, "reach", None) and each.kv_cache_spec.sliding_window]
+    return reaches[0].interval_tokens if reaches else None
 
 
 def geometry_of(groups: Any, use_eagle: bool) -> Geometry:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from kvgate.adapters.shadow.standing import RequestBook, checkpoint_of
+from kvgate.adapters.shadow.wrapping import Wrapping
 from kvgate.adapters.words import in_our_words
 from kvgate.shadow import calls
 from kvgate.shadow.calls import After, Blocks, Raw, Registered
@@ -27,7 +27,7 @@ SHARED_EVERY_STEPS = 16
 """How often what all share is told: to judge it takes a look at every table."""
 
 
-class Observer:
+class Observer(Wrapping):
     """Wraps the calls of one scheduler and its block manager, and tells a sink.
 
     ``on_failure`` is told what went wrong in the shadow itself; then everything is as it was before.
@@ -45,17 +45,15 @@ class Observer:
     ) -> None:
         from vllm.v1.request import RequestStatus
 
+        super().__init__(on_failure)
         self.scheduler = scheduler
         self.manager = scheduler.kv_cache_manager
         self.pool = self.manager.block_pool
         self.sink = sink
-        self.on_failure = on_failure
         self.checkpoint_calls = checkpoint_calls
         self.share_of_time = share_of_time
         self.sampling = sampling or Sampling()
         self.steps = 0
-        self.is_watching = False
-        """Whether calls are told; if not, they are only passed on."""
         self.book = RequestBook()
         self._running = RequestStatus.RUNNING
         self._records: list[Raw] = []
@@ -71,7 +69,6 @@ class Observer:
         """Per request that holds blocks, how many leading entries are known to be given up."""
         self._started = self._checkpoint_at = time.monotonic()
         self._checkpoint_seconds = 0.0
-        self._originals: list[tuple[object, str]] = []
         self._start("the engine starts")
         self._wrap()
 
@@ -98,55 +95,6 @@ class Observer:
         for name in ("update_from_output", "finish_requests"):
             self._replace(self.scheduler, name, self._behind(getattr(self.scheduler, name), self._ended))
 
-    def _replace(self, owner: object, name: str, value: Callable[..., Any]) -> None:
-        setattr(owner, name, value)
-        self._originals.append((owner, name))
-
-    def detach(self) -> None:
-        """Everything is as it was before."""
-        self.is_watching = False
-        for owner, name in self._originals:
-            vars(owner).pop(name, None)
-        self._originals.clear()
-
-    def _fail(self, error: BaseException) -> None:
-        self.detach()
-        self.on_failure(error)
-
-    def _behind(self, original: Callable[..., Any], look: Callable[..., None]) -> Callable[..., Any]:
-        """The call, and behind it a look at its answer and its arguments."""
-
-        def call(*args: Any, **others: Any) -> Any:
-            try:
-                answer = original(*args, **others)
-            except Exception:
-                self._last_words()
-                raise
-            if self.is_watching:
-                try:
-                    look(answer, *args, **others)
-                except DifferenceError:
-                    raise
-                except Exception as error:
-                    self._fail(error)
-            return answer
-
-        return call
-
-    def _before(self, original: Callable[..., Any], look: Callable[[], None]) -> Callable[..., Any]:
-        """A look, and behind it the call."""
-
-        def call(*args: Any, **others: Any) -> Any:
-            try:
-                look()
-            except DifferenceError:
-                raise
-            except Exception as error:
-                self._fail(error)
-            return original(*args, **others)
-
-        return call
-
     def _around_slots(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Asking for slots, with where the request stood before."""
 
@@ -170,11 +118,6 @@ class Observer:
             return answer
 
         return allocate_slots
-
-    def _last_words(self) -> None:
-        """The engine's own call raised: whatever was seen until then is told while there is time."""
-        with suppress(Exception):
-            self.flush()
 
     # Steps
 
@@ -352,9 +295,12 @@ class Observer:
         num_full_blocks: int,
         block_size: int,
         kv_cache_group_id: int,
+        **masks: Any,
     ) -> None:
-        del request, block_size
-        named = [0 if block.is_null else block.block_id for block in blocks[num_cached_blocks:num_full_blocks]]
+        del request, block_size, masks
+        # What is known now: null blocks are passed over, and what a retention interval leaves out.
+        known = blocks[num_cached_blocks:num_full_blocks]
+        named = [0 if block.is_null or block._block_hash is None else block.block_id for block in known]
         self._registered.append(Registered(kv_cache_group_id, num_cached_blocks, named))
 
     def _cached(self, _answer: None, request: Any, num_computed_tokens: int) -> None:

@@ -29,7 +29,7 @@ CLOSE_SECONDS = 2.0
 """How long an engine that ends waits for what is still to be sent."""
 
 
-def sink_for(switch: Switch, settings: Settings, scheduler: str) -> BesideSink | StrictSink:
+def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) -> BesideSink | StrictSink:
     """Who takes what is observed.
 
     Raises:
@@ -39,7 +39,7 @@ def sink_for(switch: Switch, settings: Settings, scheduler: str) -> BesideSink |
         return StrictSink(settings)
     switch.dir.mkdir(parents=True, exist_ok=True)
     engine = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
-    header = Header(settings, "stock", _version(), scheduler, 0, engine)
+    header = Header(settings, system, _version(), scheduler, 0, engine)
     return BesideSink(switch, header)
 
 

@@ -51,7 +51,7 @@ BUGS = (
         Kind.HANG,
         "https://github.com/vllm-project/vllm-ascend/pull/10193",
         "With a prefill and a decode node prompts are computed, and the decode node loops for ever and answers nobody.",
-        "reported of vLLM-Ascend 0.20.2rc with this pull request; the cause shown here is in vLLM up to 0.28",
+        "vLLM-Ascend 0.20.2rc with this pull request, as reported; the cause shown here is in vLLM up to 0.28",
         (
             Trial(
                 "stock",
@@ -67,8 +67,9 @@ BUGS = (
                 ),
                 remark="The report is a comment that names the symptom and the deployment, and no cause. Of what vLLM "
                 "0.20.2 has published, this brings it about, with the draft layers that such deployments have: "
-                "vllm-project/vllm#57104 on the decode node. Another candidate, the offers that the pull request once "
-                "made anew in every decode step, slows the loop and ends; it is a mutant of the plug-in.",
+                "vllm-project/vllm#57104 on the decode node. On 0.23.0 the same run shows it too, and on 0.33.0, which has "
+                "that fix, it goes on. Another candidate, boundaries that the pull request once offered anew in every "
+                "decode step, slows the loop and does not stop it: KV-WORK-01, and a mutant of the plug-in.",
             ),
         ),
     ),

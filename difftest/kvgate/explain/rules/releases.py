@@ -90,7 +90,7 @@ def state_kept_above(case: Case) -> Cause | None:
     """The one state that is kept lies a block above all that a look-up with draft layers asks for."""
     settings = case.settings
     block = settings.geometry.state_block_tokens
-    least = interval_in_effect(case.layout, case.serving) == 0 and case.serving.retention is not None
+    least = interval_in_effect(case.layout, case.serving) == 0
     applies = block and least and case.serving.release in _KEEPS_STATE_ABOVE and settings.geometry.lookahead_tokens
     if not applies or not settings.caches:
         return None

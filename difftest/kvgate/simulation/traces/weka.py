@@ -23,11 +23,18 @@ SESSIONS_MAX = 10_000
 
 
 def weka(
-    file: str, sessions: int = 0, turns: int = 0, lanes: int = 16, skip: int = 0, tokens_max: int = 1 << 20
+    file: str,
+    sessions: int = 0,
+    turns: int = 0,
+    lanes: int = 16,
+    skip: int = 0,
+    turns_min: int = 1,
+    tokens_max: int = 1 << 20,
 ) -> Workload:
     """``sessions`` sessions of a trace behind the first ``skip``, the first ``turns`` turns of each; 0 being all.
 
-    A session ends before the first turn that is longer than ``tokens_max`` with its answer.
+    A session ends before the first turn that is longer than ``tokens_max`` with its answer. Those that have fewer than
+    ``turns_min`` turns then are passed over: where all sessions are equally long, all lanes are busy to the end.
 
     Raises:
         UsageError: the file cannot be read, or is no such trace; says which line is wrong and how.
@@ -46,14 +53,14 @@ def weka(
             talk = list(takewhile(lambda turn: turn.tokens <= tokens_max, _turns(document, turns, spoken)))
         except ValueError as error:
             raise UsageError(f"{path}, line {number}: {error}") from error
-        if talk:
+        if len(talk) >= max(1, turns_min):
             read.append(Session(tuple(talk)))
     if not read:
-        raise UsageError(f"{path}: no session in it")
+        raise UsageError(f"{path}: no session in it of at least {max(1, turns_min)} turns")
     asked = sum(len(session.turns) for session in read)
     name = path.name.removesuffix(".xz").removesuffix(".jsonl").removesuffix(".rle")
     return Workload(
-        f"{name}, {len(read)} sessions, {lanes} lanes",
+        f"{name}, {len(read)} sessions, {asked} requests, {lanes} lanes",
         tuple(read),
         lanes,
         about=f"{asked:,} requests of {len(read)} coding-agent sessions, {lanes} at once; nobody stops to think",

@@ -1,0 +1,92 @@
+"""What simulating costs: simulated tokens a second of every arm, on one workload.
+
+A *simulated token* is a token of a prompt or of an answer, whether it is computed or hits. Arms are timed by process
+time, building apart, one after the other and then in reverse, in one process; the median over all rounds is reported,
+with the spread of an arm against itself beside it. Short prompts measure what a request and a decode step cost, prompts
+of a million tokens what a block costs.
+
+    python benchmarks/simulation.py [--workload WORKLOAD] [--model NAME] [--blocks N] [--rounds 7] [--json]
+    python benchmarks/simulation.py --workload replays:tokens=1000000,others=13 --model dsv4-flash --blocks 71833 \
+        --policy masked+scratch --max-model-len 1048576 --arm ranges --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Sequence
+from statistics import median
+
+from kvgate.models import load
+from kvgate.simulation.arm import ARMS, Setting, arm_of
+from kvgate.simulation.catalogue import workload_of
+from kvgate.simulation.comparison import disagreements
+from kvgate.simulation.policy import Serving, policy_of
+from kvgate.simulation.result import Result
+
+ARMS_DEFAULT = ("reference", "ranges", "retention")
+
+
+def measure(setting: Setting, arms: Sequence[str], rounds: int) -> dict[str, list[Result]]:
+    """Every arm's results: A B, B A, A B and so on."""
+    served: dict[str, list[Result]] = {name: [] for name in arms}
+    for number in range(rounds):
+        for name in arms if number % 2 == 0 else tuple(reversed(arms)):
+            served[name].append(arm_of(name).run(setting))
+    return served
+
+
+def figures(setting: Setting, served: dict[str, list[Result]]) -> list[dict[str, object]]:
+    """Per arm, tokens and requests a second, and how far its own rounds differ."""
+    workload = setting.workload
+    rows: list[dict[str, object]] = []
+    for name, results in served.items():
+        seconds = [result.seconds for result in results]
+        rows.append(
+            {
+                "arm": name,
+                "tokens_per_second": workload.tokens / median(seconds),
+                "requests_per_second": workload.requests / median(seconds),
+                "seconds": median(seconds),
+                "slowest_by_fastest": max(seconds) / min(seconds),
+                "hit_rate": results[0].hit_rate,
+                "sound": results[0].soundness.sound,
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", default="repeat-rate:input_tokens=8192,lanes=8,answer_tokens=64")
+    parser.add_argument("--model", default="dsv4-flash-ascend-32")
+    parser.add_argument("--blocks", type=int, default=16_000)
+    parser.add_argument("--policy", default="dense")
+    parser.add_argument("--max-model-len", type=int, default=135_000, dest="tokens_max")
+    parser.add_argument("--arm", action="append", choices=tuple(ARMS), help="default: reference, ranges, retention")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    arguments = parser.parse_args()
+    serving = Serving(arguments.model, load(arguments.model).geometry, arguments.blocks, arguments.tokens_max)
+    setting = Setting(workload_of(arguments.workload), serving, policy_of(arguments.policy))
+    setting.check()
+    served = measure(setting, arguments.arm or ARMS_DEFAULT, arguments.rounds)
+    rows = figures(setting, served)
+    wrong = disagreements([results[0] for results in served.values()])
+    if arguments.json:
+        about = {"workload": setting.workload.about, "tokens": setting.workload.tokens, "rounds": arguments.rounds}
+        print(json.dumps({**about, "python": platform.python_version(), "arms": rows, "different": wrong}, indent=2))
+        return
+    print(f"{setting.workload.about}: {setting.workload.tokens:,} tokens, {arguments.policy}, {arguments.model}")
+    for row in rows:
+        print(
+            f"{row['arm']:10} {row['tokens_per_second']:>13,.0f} tokens/s "
+            f"{row['requests_per_second']:>8,.1f} requests/s   rounds within a factor of {row['slowest_by_fastest']:.2f}   hit rate {row['hit_rate']:.2%}"
+        )
+    print("\n".join(wrong) or "the arms agree on every request")
+
+
+if __name__ == "__main__":
+    main()
