@@ -17,7 +17,7 @@ import platform
 import random
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,6 +32,7 @@ from kvgate.shadow.switch import Mode, Switch
 
 ARMS = ("off again", "record", "check")
 ANSWERS = 24
+WAIT_SECONDS = 120.0
 
 
 @frozen
@@ -51,6 +52,15 @@ def prompts(count: int) -> list[dict[str, list[int]]]:
         {"prompt_token_ids": [*draw.choice(shared), *(draw.randrange(3, 512) for _ in range(draw.randrange(16, 96)))]}
         for _ in range(count)
     ]
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait for the process beside the engine; not for ever."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not done():
+        if time.monotonic() > end:
+            raise TimeoutError("the process beside the engine does not answer")
+        time.sleep(0.01)
 
 
 class Bench:
@@ -81,17 +91,15 @@ class Bench:
         if arm in ("record", "check"):
             folder = Path(tempfile.mkdtemp(dir=self.folder))
             shadow = attach(scheduler, Switch(Mode(arm), folder))
-            while not list(read_all(folder)):
-                # The process beside it has started.
-                time.sleep(0.01)
+            assert shadow is not None, "the engine has no shadow"
+            until(lambda: bool(list(read_all(folder))))
         steps, wall, cpu = self.steps, time.perf_counter(), time.process_time()
         self.engine.generate(self.prompts, self.sampling, use_tqdm=False)
         wall, cpu, steps = time.perf_counter() - wall, time.process_time() - cpu, self.steps - steps
         if shadow is not None:
             shadow.end()
             shadow.sink.close()
-            while any(status.state != "ended" for status in read_all(folder)):
-                time.sleep(0.01)
+            until(lambda: all(status.state == "ended" for status in read_all(folder)))
             (status,) = read_all(folder)
             assert (status.differences, status.lost, status.unwritten) == (0, 0, 0), status
         return Round(wall / steps, cpu / steps, len(self.prompts) / wall)

@@ -23,6 +23,8 @@ NOT_TESTED: Mapping[Level, tuple[str, ...]] = {
     Level.SCHEDULER: (
         "Requests with adapters and multimodal items, pipeline and context parallelism: no scheduler was given any.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
+        "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
+        "block: both are switched off.",
         "Where steps are asynchronous, the work that a step costs; and of how much it computes, drafts, and who comes "
         "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
     ),

@@ -125,7 +125,7 @@ def test_where_the_plug_in_counts_slots_it_does_not(told: Any) -> None:
     ],
 )
 def test_the_same_under_a_scheduler(told: Any, system: str, finds: bool, declared: bool) -> None:
-    """What is declared is seen as published alone; and what the plug-in is there to mend is excused in it by nothing."""
+    """What is declared is seen as published alone; what the plug-in is there to mend is excused in it by nothing."""
     assert told[system]["operations"] > 100
     assert finds == bool(undeclared(told[system]))
     assert declared == ("013-compressed-block-known-by-its-slots" in told[system])

@@ -52,22 +52,12 @@ def replay(
 
       kvgate replay kvgate-shadow
     """
-    from kvgate.disaggregation.stored import is_pair_trace
     from kvgate.reports import formats
     from kvgate.shadow.rejudging import is_recorded
 
     if is_recorded(file):
-        if sut or preload or as_pytest or html or chrome:
-            raise UsageError(f"{file}: a recording is judged as it is: it takes no option but --format")
-        _judge_recording(file, output)
-    from kvgate.scheduling.stored import is_engine_trace
-
-    if is_pair_trace(file):
-        verdict = _replay_pair(file, sut, preload or (), as_pytest)
-    elif is_engine_trace(file):
-        verdict = _replay_engine(file, sut, preload or (), as_pytest)
-    else:
-        verdict = _replay_blocks(file, sut, preload or (), as_pytest)
+        _judge_recording(file, output, bool(sut or preload or as_pytest or html or chrome))
+    verdict = _replay(file, sut, preload or (), as_pytest)
     if verdict is None:
         return
     failure: OSError | None = None
@@ -89,12 +79,26 @@ def replay(
     raise typer.Exit(DIVERGENCE if verdict.found else AGREEMENT)
 
 
-def _judge_recording(file: Path, output: Format) -> NoReturn:
+def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+    """Run a stored case of any kind; or print it as a test, then there is no verdict."""
+    from kvgate.disaggregation.stored import is_pair_trace
+    from kvgate.scheduling.stored import is_engine_trace
+
+    if is_pair_trace(file):
+        return _replay_pair(file, sut, preloads, as_pytest)
+    if is_engine_trace(file):
+        return _replay_engine(file, sut, preloads, as_pytest)
+    return _replay_blocks(file, sut, preloads, as_pytest)
+
+
+def _judge_recording(file: Path, output: Format, has_options: bool) -> NoReturn:
     """Let the reference follow what a live engine did, and say whether it agrees."""
     from kvgate.command.progress import progress_line
     from kvgate.shadow.rejudging import judge
     from kvgate.shadow.report import as_json, text
 
+    if has_options:
+        raise UsageError(f"{file}: a recording is judged as it is: it takes no option but --format")
     if output not in (Format.TEXT, Format.JSON):
         raise UsageError(f"a recording is told as text or json, not as {output.value}")
     with progress_line() as line:

@@ -16,7 +16,6 @@ from kvgate.scheduling.engine import Engine
 from kvgate.scheduling.flight import WorkerMemory
 from kvgate.scheduling.operations import Operation, Step
 from kvgate.scheduling.progress import Standing
-from kvreference.operations import Arrive
 from kvreference.population import Status
 from kvreference.scheduler.operations import Submit
 from kvreference.settings import Settings
@@ -62,11 +61,11 @@ class NodeEngine(Engine):
         """Something happened, from outside or on the other node."""
         self.stood, self.still = None, False
 
-    def submit(self, arrival: Arrive, **more: int | bool) -> tuple[int | None, Divergence | None]:
+    def submit(self, submit: Submit) -> tuple[int | None, Divergence | None]:
         """Submit a request, if as many are not alive as may be: its number here, and what was found."""
         population = self.followed.population
-        number = max(arrival.request, population.arrived)
-        found = self.perform(Submit(evolve(arrival, request=number), **more))  # type: ignore[arg-type]
+        number = max(submit.arrival.request, population.arrived)
+        found = self.perform(evolve(submit, arrival=evolve(submit.arrival, request=number)))
         return (number if population.arrived > number else None), found
 
     def is_open(self, number: int) -> bool:

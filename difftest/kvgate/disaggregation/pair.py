@@ -32,11 +32,11 @@ from kvgate.disaggregation.operations import (
 from kvgate.errors import UsageError
 from kvgate.monitors.states import States
 from kvgate.scheduling import operations as engines
-from kvreference.scheduler.operations import Step
+from kvreference.scheduler.operations import Step, Submit
 from kvreference.settings import Settings
 
 
-class Stop(Exception):  # noqa: N818
+class Stop(Exception):  # noqa: N818 (nothing went wrong, so it is no error)
     """Something was found: nothing more is done."""
 
     def __init__(self, found: Divergence) -> None:
@@ -113,7 +113,7 @@ class Pair:
 
     def _ask(self, ask: Ask) -> None:
         # Its first answer is the end of it on the prefill node: the decode node answers.
-        number, found = self.prefill.submit(ask.arrival, answers_max=1, sends=True)
+        number, found = self.prefill.submit(Submit(ask.arrival, answers_max=1, sends=True))
         self._judge(self.prefill, found)
         if number is not None:
             self._asked[number] = ask
@@ -195,12 +195,8 @@ class Pair:
                 continue
             ask = self._asked.pop(handover.number)
             # There it has a number of its own: whoever comes first is not always prefilled first.
-            there, found = self.decode.submit(
-                evolve(ask.arrival, request=0),
-                answers_max=ask.answers_max,
-                external_tokens=ask.prompt_tokens,
-                loads=True,
-            )
+            arrival = evolve(ask.arrival, request=0)
+            there, found = self.decode.submit(Submit(arrival, ask.answers_max, ask.prompt_tokens, loads=True))
             if there is not None:
                 self.handovers.arrived(handover, there)
             self._judge(self.decode, found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve
 
@@ -25,12 +25,11 @@ def shortest(case: PairCase, still_fails: StillFails, until: float = math.inf) -
     """
     for _ in range(ROUNDS_MAX):
         before = case
-        operations = minimise_with(
-            case.operations,
-            lambda candidate, case=case: still_fails(evolve(case, operations=tuple(candidate))),  # type: ignore[misc]
-            simpler_pair_operation,
-            until,
-        )
+
+        def fails_with(operations: Sequence[Operation], among: PairCase = case) -> bool:
+            return still_fails(evolve(among, operations=tuple(operations)))
+
+        operations = minimise_with(case.operations, fails_with, simpler_pair_operation, until)
         (case,) = minimise_with(
             (evolve(case, operations=operations),),
             lambda candidate: len(candidate) == 1 and still_fails(candidate[0]),

@@ -8,6 +8,7 @@ there gives up blocks. So a graph of one node may have nothing in it that is stu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from attrs import evolve
 
@@ -32,7 +33,10 @@ class Across:
         self.nodes: Mapping[Node, NodeEngine] = {Node.PREFILL: prefill, Node.DECODE: decode}
         self.handovers = handovers
         for node, engine in self.nodes.items():
-            engine.progress.called = lambda number, node=node: self.called(place_of(node, number))  # type: ignore[misc]
+            engine.progress.called = partial(self._called_on, node)
+
+    def _called_on(self, node: Node, number: int) -> str:
+        return self.called(place_of(node, number))
 
     def called(self, place: int) -> str:
         """The name of a request on a node: its number on the prefill node, wherever it is."""

@@ -86,7 +86,10 @@ def figures_of(case: Case) -> Figures:
     """The figures of a case."""
     settings, layout = case.settings, case.layout
     geometry = settings.geometry
-    tokens = case.prompts.first_tokens if case.prompts else settings.tokens_max
+    largest = None if layout.blocks is None else largest_request(settings)
+    # What does not fit the pool holds nothing in it.
+    longest = settings.tokens_max if not largest else min(settings.tokens_max, largest)
+    tokens = case.prompts.first_tokens if case.prompts else longest
     held = blocks_held(settings, tokens)
     return Figures(
         tuple(
@@ -113,7 +116,7 @@ def figures_of(case: Case) -> Figures:
         blocks_taken(settings, tokens),
         blocks_to_run(settings, tokens),
         layout.blocks,
-        None if layout.blocks is None else largest_request(settings),
+        largest,
         settings.tokens_max,
         tuple(
             PolicyFigures(

@@ -83,7 +83,8 @@ def verdict(explanation: Explanation) -> Iterator[str]:
 def _cause(cause: Cause, with_sentence: bool) -> Iterator[str]:
     """A cause; the guarantee's sentence is told once."""
     yield ""
-    yield f"{cause.id}: {cause.effect.value}{' ' + cause.condition if cause.condition else ''}"
+    heading = f"{cause.id}: {cause.effect.value}{' ' + cause.condition if cause.condition else ''}"
+    yield from wrap(heading, _WIDTH, subsequent_indent="  ")
     sentence = f": {STATEMENTS[cause.statement]}" if with_sentence else ""
     for text in (
         cause.says,

@@ -5,8 +5,11 @@ the block tables of each step and knows what every computed token would have rea
 is judged of it is that its books are right, and that it brings everybody on.
 
 The reference follows steps of which the output is known before the next one is scheduled. Where they are asynchronous,
-the scheduler counts on tokens that it has not seen, and the reference does not know of these; and once a load has
-failed, vLLM keeps what the reference gives up. From there on the monitors judge alone.
+the scheduler computes behind tokens that it has not seen, caches only what those fill that it has, and caches the rest
+when it takes an output. The reference's requests have no tokens that are not known, and no operation takes an output:
+to follow, both would have to be there, in what is proved and explored as well. And once a load has failed, vLLM keeps
+what the reference gives up. From there on the monitors judge alone, but for the work monitor, which could not tell whose
+work the caching is that comes with an output.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from collections import deque
 LENGTH = struct.Struct("<I")
 SEND_BUFFER_BYTES = 4 * 2**20
 _AGAIN_SECONDS = 0.05
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+"""Nobody at the other end is an error, and no signal, which would end an engine that does not ignore it."""
 
 
 class ClosedError(Exception):
@@ -78,7 +80,7 @@ class Channel:
         try:
             while self._waiting:
                 view = self._waiting[0]
-                sent = self._socket.send(view)
+                sent = self._socket.send(view, _NO_SIGNAL)
                 self._bytes -= sent
                 if sent == len(view):
                     self._waiting.popleft()

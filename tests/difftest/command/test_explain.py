@@ -102,7 +102,6 @@ def test_json_is_versioned(kvgate: Kvgate, tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_the_curve_is_drawn(kvgate: Kvgate, tmp_path: Path, suffix: str) -> None:
     """With a title and axes that say what they are; the same figures make the same picture."""
-    pytest.importorskip("matplotlib")
     path = tmp_path / f"hits.{suffix}"
     assert 0 == kvgate("explain", "mixed-blocks", "--plot", str(path)).code
     drawn = path.read_bytes()

@@ -6,15 +6,18 @@ configurations in ``configs`` are compared with vLLM itself in ``test_groups_vll
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from kvgate.errors import UsageError
 from kvgate.explain.alignment import derivation, dominant
 from kvgate.explain.config_file import Config
 from kvgate.explain.deepseek_v4 import grouping
 from kvgate.explain.layers import Layer, grouped
+from kvgate.explain.load import of_document
 from kvgate.explain.serving import Platform, Serving, Speculation
 from kvgate.models import load
 from kvreference.attention import Kind
@@ -101,6 +104,18 @@ def test_another_deepseek_v4_is_refused(change: dict[str, object], serving: Serv
     """With what to do instead."""
     with pytest.raises(UsageError, match=message):
         grouping(Config(FLASH.path, {**FLASH.values, **change}), serving)
+
+
+def test_pages_of_states_on_ascend_are_those_of_the_thread() -> None:
+    """Pages of 1,536 tokens for such a model on two workers, by vllm-ascend#16449; 1,568 on a GPU, by vllm#53504."""
+    report = json.loads((Path(__file__).parent / "reports" / "53504-dense.json").read_text(encoding="utf-8"))
+    blocks = {}
+    for platform in Platform:
+        serving = Serving(platform=platform, tensor_parallel_size=2, enable_prefix_caching=True, kv_cache_dtype="fp8")
+        if platform is Platform.ASCEND:
+            serving = evolve(serving, kv_cache_dtype="auto")
+        blocks[platform] = of_document(report["model"], Path("config.json"), serving).geometry.alignment_tokens
+    assert {Platform.GPU: 1568, Platform.ASCEND: 1536} == blocks
 
 
 def test_the_group_that_decides_the_alignment() -> None:

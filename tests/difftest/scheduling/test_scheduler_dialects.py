@@ -31,7 +31,8 @@ SETTINGS = Settings(
 
 def asked(*decides: str, **told: Any) -> type[Manager]:
     """The reference as a scheduler asks it that decides so."""
-    return reference_for(SimpleNamespace(decides=decides, **told))  # type: ignore[arg-type]
+    system: Any = SimpleNamespace(decides=decides, **told)
+    return reference_for(system)
 
 
 def performed(manager: Manager, *operations: Operation) -> list[Answer]:
@@ -113,8 +114,8 @@ def test_an_answer_is_cached_when_it_is_taken() -> None:
     """The block that a draft that holds has filled; without drafts it waits for the next step everywhere."""
     for decides, drafts_max, cached in ((("caches-answers",), 3, 1), ((), 3, 0), (("caches-answers",), 0, 0)):
         manager = asked(*decides)(evolve(SETTINGS, drafts_max=drafts_max))
-        padded = [Arrive(0, (Run(0, 3),)), Admit(0, 3), Sample(0, 0, 7, drafts_max)]
-        performed(manager, *padded)
+        answered: list[Operation] = [Arrive(0, (Run(0, 3),)), Admit(0, 3), Sample(0, 0, 7, drafts_max)]
+        performed(manager, *answered)
         manager.population[0].tokens_computed = 4
         manager.population[0].drafts_in_flight = min(1, drafts_max)
         performed(manager, Sample(0, min(1, drafts_max), 9, 0))

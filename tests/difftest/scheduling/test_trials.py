@@ -86,8 +86,8 @@ def test_what_is_shown_can_be_run_again() -> None:
 
 def test_a_run_that_needs_what_there_is_not_is_refused() -> None:
     """By the system's name, or by its settings."""
-    with pytest.raises(UsageError, match="no scheduler comes with the system 'ascend'"):
-        engine_bench("ascend", GATE)
+    with pytest.raises(UsageError, match="no scheduler comes with the system 'reference'"):
+        engine_bench("reference", GATE)
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, chunk_tokens=4)
     with pytest.raises(UsageError, match="the scheduler does not support the settings it was given"):
         run_case(engine_bench("stock", GATE), EngineCase(settings, Stage(running_max=8), (Step(), Abort(0))))

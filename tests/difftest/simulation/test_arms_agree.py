@@ -65,3 +65,19 @@ def test_a_difference_is_found() -> None:
     ours = arm_of("reference").run(small(workload, "compressed", "dense"))
     for setting in (small(workload, "compressed", "dense", spare=60), small(workload, "compressed", "masked")):
         assert difference(ours, arm_of("reference").run(setting)) is not None
+
+
+def test_a_fault_of_vllm_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: the real scheduler is judged, not believed. Method: its windows let go of a block one token too early."""
+    from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
+
+    def early(self: SlidingWindowManager, computed: int) -> int:
+        return max(0, computed - self.sliding_window + 2)
+
+    setting = small(WORKLOADS["agents"], "gemma-hybrid", "dense", spare=100)
+    sound = arm_of("stock").run(setting)
+    monkeypatch.setattr(SlidingWindowManager, "get_num_skipped_tokens", early)
+    broken = arm_of("stock").run(setting)
+    assert sound.soundness.unsound is None
+    assert "there is no block to read" in str(broken.soundness.unsound)
+    assert not broken.soundness.sound

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,14 @@ def main(folder: Path) -> None:
 
 def _import_once() -> None:
     """What every engine imports, and no plug-in changes by being imported after it."""
-    from vllm import LLM  # noqa: F401
+    for module in (
+        "vllm.entrypoints.llm",
+        "vllm.v1.core.sched.scheduler",
+        "vllm.v1.worker.cpu_worker",
+        "vllm.model_executor.models.gemma3",
+        "vllm.model_executor.models.gpt_oss",
+    ):
+        import_module(module)
 
 
 def _in_child(job: Job, folder: Path) -> None:

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kvgate.adapters.signatures import VLLM_VERSION
+from kvgate.errors import UsageError
 
 NAME = "kvgate_plugged"
 _MODULE = '''"""Written by kvgate for one server."""
@@ -56,16 +57,23 @@ def _write_metadata(folder: Path, name: str, number: str) -> Path:
 
 
 def put_in_place(mutants: Sequence[str], files: Sequence[str]) -> object:
-    """Repair this process's vLLM, plant ``mutants`` in it for good, and run ``files``; keep what is returned."""
+    """Repair this process's vLLM, plant ``mutants`` in it for good, and run ``files``; keep what is returned.
+
+    Raises:
+        UsageError: a mutant or a file that is not there, or a file that raises.
+    """
     from contextlib import ExitStack
 
     from kvgate.adapters.cpu_engine.repairs import repair
     from kvgate.mutants.zoo import ZOO
     from kvgate.systems import run_preload
 
-    repair()
     planted = ExitStack()
     zoo = {mutant.name: mutant for mutant in ZOO}
+    for name in mutants:
+        if name not in zoo:
+            raise UsageError(f"no mutant is called {name!r}; kvgate mutants --list tells which there are")
+    repair()
     for name in mutants:
         planted.enter_context(zoo[name].applied())
     for index, file in enumerate(files):

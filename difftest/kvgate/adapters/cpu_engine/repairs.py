@@ -39,8 +39,8 @@ def _without_synthetic_rates(kernel: Any, rates: int) -> None:
     """Leave out the last ``rates`` arguments in order, which only say how often a synthetic draft is right."""
     called = kernel.func
 
-    def without(*given: Any, SYNTHETIC_MODE: bool = False, **named: Any) -> None:  # noqa: N803
-        if SYNTHETIC_MODE:
+    def without(*given: Any, **named: Any) -> None:
+        if named.pop("SYNTHETIC_MODE", False):
             raise NotImplementedError("the CPU build has no synthetic drafts")
         called(*given[:-rates], **named)
 

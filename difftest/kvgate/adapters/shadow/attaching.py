@@ -6,8 +6,10 @@ import atexit
 import functools
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -31,9 +33,17 @@ def put_in_place() -> None:
 
     expose(switch.dir)
     if SCHEDULER in sys.modules:
-        watch_schedulers(sys.modules[SCHEDULER], switch)
+        watch_when_imported(sys.modules[SCHEDULER], switch)
     else:
-        sys.meta_path.insert(0, _WhenImported(SCHEDULER, lambda module: watch_schedulers(module, switch)))
+        sys.meta_path.insert(0, _WhenImported(SCHEDULER, lambda module: watch_when_imported(module, switch)))
+
+
+def watch_when_imported(module: ModuleType, switch: Switch) -> None:
+    """The same as ``watch_schedulers``, in the middle of an import, which it must not break. Never raises."""
+    try:
+        watch_schedulers(module, switch)
+    except Exception as error:
+        warn(f"is off: {SCHEDULER} is not as it was expected: {_in_words(error)}")
 
 
 class _WhenImported(importlib.abc.MetaPathFinder):
@@ -80,12 +90,13 @@ def watch_schedulers(module: ModuleType, switch: Switch) -> None:
 
 def attach(scheduler: Any, switch: Switch) -> Any:
     """Give one scheduler a shadow; None, and a line in the log, where that is not possible. Never raises."""
-    from kvgate.adapters.shadow.geometry import settings_of, system_of
-    from kvgate.adapters.shadow.observing import Observer
-    from kvgate.adapters.shadow.sinks import sink_for
-    from kvgate.shadow.sampling import Sampling
-
+    sink: Any = None
     try:
+        from kvgate.adapters.shadow.geometry import settings_of, system_of
+        from kvgate.adapters.shadow.observing import Observer
+        from kvgate.adapters.shadow.sinks import sink_for
+        from kvgate.shadow.sampling import Sampling
+
         settings = settings_of(scheduler)
         sink = sink_for(switch, settings, system_of(scheduler), type(scheduler).__name__)
         observer = Observer(
@@ -97,13 +108,19 @@ def attach(scheduler: Any, switch: Switch) -> Any:
         )
     except Exception as error:
         warn(f"is off for this engine, which goes on without it: {_in_words(error)}")
+        if sink is not None:
+            with suppress(Exception):
+                sink.close(wait=False)
         return None
-    atexit.register(_leave, observer, sink)
+    atexit.register(_leave, os.getpid(), observer, sink)
     note(f"{switch.mode.value}: {sink.describe()}")
     return observer
 
 
-def _leave(observer: Any, sink: Any) -> None:
+def _leave(process: int, observer: Any, sink: Any) -> None:
+    if os.getpid() != process:
+        # A process that was forked from the engine's: the channel is not its own.
+        return
     try:
         observer.end()
         sink.close()
@@ -113,9 +130,14 @@ def _leave(observer: Any, sink: Any) -> None:
 
 def _end(switch: Switch, sink: Any, error: BaseException) -> None:
     """Something went wrong in the shadow itself: it is off, and the engine as it was."""
-    warn(f"ended, and the engine goes on without it: {sink.why_closed(error)}")
-    if switch.mode is not Mode.STRICT:
-        sink.close()
+    try:
+        warn(f"ended, and the engine goes on without it: {sink.why_closed(error)}")
+        if switch.mode is not Mode.STRICT:
+            # In the middle of a step nobody waits for what is still to be sent.
+            sink.close(wait=False)
+    except Exception as another:
+        with suppress(Exception):
+            warn(f"ended, and that failed too: {_in_words(another)}")
 
 
 def _in_words(error: BaseException) -> str:

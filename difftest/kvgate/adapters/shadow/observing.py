@@ -70,7 +70,12 @@ class Observer(Wrapping):
         self._started = self._checkpoint_at = time.monotonic()
         self._checkpoint_seconds = 0.0
         self._start("the engine starts")
-        self._wrap()
+        try:
+            self._wrap()
+        except Exception:
+            # A vLLM that lacks something is not left with half a shadow.
+            self.detach()
+            raise
 
     # Being there, and going away
 
@@ -125,15 +130,18 @@ class Observer(Wrapping):
         self.steps += 1
         wanted = self.sampling.wants(self.steps)
         is_ready = self.sink.ready()
-        if self.is_watching and not (wanted and is_ready):
-            if is_ready:
+        # What was lost leaves a gap, even if there is room again by now.
+        is_whole = is_ready and not self.sink.lost
+        if self.is_watching and not (wanted and is_whole):
+            if is_whole:
                 # Whoever looks again later knows from this what the blocks of today hold.
                 self._say_checkpoint()
                 self.flush()
             self.is_watching = False
         elif wanted and is_ready:
             if not self.is_watching:
-                self._start("calls were lost" if self.sink.lost else "only a sample is observed")
+                if self._may_take_time():
+                    self._start("calls were lost" if self.sink.lost else "only a sample is observed")
             elif self._calls >= self.checkpoint_calls and self._may_take_time():
                 self._say_checkpoint()
         if self.is_watching:
@@ -144,6 +152,7 @@ class Observer(Wrapping):
 
     def _start(self, because: str) -> None:
         """Begin, or begin again, with all that is alive."""
+        begun = time.monotonic()
         self._records = [calls.Restart(self.sink.lost, because)]
         self.sink.lost = 0
         self.book.clear()
@@ -151,6 +160,8 @@ class Observer(Wrapping):
         for request in self.scheduler.requests.values():
             self._records.append(self.book.arrival_of(request))
         self._say_checkpoint()
+        # The tokens of all that is alive are told as well.
+        self._checkpoint_seconds = self._checkpoint_at - begun
         self.is_watching = True
 
     def _say_checkpoint(self) -> None:
@@ -222,6 +233,8 @@ class Observer(Wrapping):
             kind = "a request whose input is streamed" if request.resumable else "a prompt of embeddings"
             self._say(calls.Suspended(f"{kind} cannot be followed"))
             self.sampling.stop()
+            self.flush()
+            self.is_watching = False
             return
         self._say(self.book.arrival_of(request))
 

@@ -110,9 +110,9 @@ class BesideSink:
         )
         return f"the process beside it, {self._process.pid}, {how}"
 
-    def close(self) -> None:
-        """Nothing follows. Waits a moment for what is still to be sent."""
-        self.channel.close(CLOSE_SECONDS)
+    def close(self, wait: bool = True) -> None:
+        """Nothing follows. An engine that ends can ``wait`` a moment for what is still to be sent."""
+        self.channel.close(CLOSE_SECONDS if wait else 0.0)
 
 
 def _environment() -> dict[str, str]:
@@ -155,5 +155,5 @@ class StrictSink:
         """Why nothing is judged any more."""
         return f"{type(error).__name__}: {error}"
 
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         """Nothing follows."""

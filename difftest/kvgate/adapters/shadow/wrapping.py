@@ -23,21 +23,29 @@ class Wrapping:
         self.on_failure = on_failure
         self.is_watching = False
         """Whether calls are looked at; if not, they are only passed on."""
-        self._originals: list[tuple[object, str]] = []
+        self._has_ended = False
+        """Whether nothing is looked at ever again, wherever a wrapper could not be taken away."""
+        self._replaced: list[tuple[object, str, object, object]] = []
+        """What is wrapped: whose, its name, what stood there before on that object alone, and what stands there now."""
 
     def flush(self) -> None:
         """Tell what was seen."""
 
     def _replace(self, owner: object, name: str, value: Callable[..., Any]) -> None:
+        self._replaced.append((owner, name, vars(owner).get(name), value))
         setattr(owner, name, value)
-        self._originals.append((owner, name))
 
     def detach(self) -> None:
-        """Everything is as it was before."""
-        self.is_watching = False
-        for owner, name in self._originals:
-            vars(owner).pop(name, None)
-        self._originals.clear()
+        """Everything is as it was before; but what others have put on top since stays, and passes calls on."""
+        self.is_watching, self._has_ended = False, True
+        for owner, name, before, now in reversed(self._replaced):
+            if vars(owner).get(name) is not now:
+                continue
+            if before is None:
+                vars(owner).pop(name, None)
+            else:
+                setattr(owner, name, before)
+        self._replaced.clear()
 
     def _fail(self, error: BaseException) -> None:
         self.detach()
@@ -67,6 +75,8 @@ class Wrapping:
         """A look, and behind it the call."""
 
         def call(*args: Any, **others: Any) -> Any:
+            if self._has_ended:
+                return original(*args, **others)
             try:
                 look()
             except DifferenceError:

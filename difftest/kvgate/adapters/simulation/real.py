@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
+from kvgate.adapters.scheduling.names import name_of, number_in
 from kvgate.adapters.simulation.worker import Worker, drafts_told
 from kvgate.errors import UsageError
 from kvgate.scheduling.case import Stage
@@ -60,7 +61,7 @@ class RealRun:
         evict = manager.block_pool._maybe_evict_cached_block
 
         def get_computed_blocks(request: Any) -> Any:
-            self.ledger.entries[_number(request)].look_ups += 1
+            self.ledger.entries[number_in(request.request_id)].look_ups += 1
             return look_up(request)
 
         def maybe_evict_cached_block(block: Any) -> bool:
@@ -121,7 +122,7 @@ class RealRun:
 
     def _preempted(self, output: SchedulerOutput) -> None:
         for name in output.preempted_req_ids or ():
-            number = _number_in(name)
+            number = number_in(name)
             self.ledger.entries[number].preemptions += 1
             self.memory.leave(number)
 
@@ -141,7 +142,7 @@ class RealRun:
         sampled, proposed = {}, {}
         for work in works:
             turn = self.ledger.entries[work.number].sending.asked
-            tokens = self.scheduler.requests[_name_of(work.number)].num_tokens
+            tokens = self.scheduler.requests[name_of(work.number)].num_tokens
             if work.end < tokens:
                 continue
             accepted = self.drafting.accepted(work.number, tokens, drafts.get(work.number, 0))
@@ -158,7 +159,7 @@ class RealRun:
         for outputs in told.values():
             self._count(outputs.scheduler_stats)
         for number in sampled:
-            if _name_of(number) not in self.scheduler.requests:
+            if name_of(number) not in self.scheduler.requests:
                 self.memory.leave(number)
                 self.clients.end(number)
                 proposed.pop(number)
@@ -175,22 +176,6 @@ class RealRun:
             queries_tokens=before.queries_tokens + told.queries,
             hits_tokens=before.hits_tokens + told.hits,
         )
-
-
-def _number(request: Any) -> int:
-    return _number_in(request.request_id)
-
-
-def _number_in(name: str) -> int:
-    from kvgate.adapters.scheduling.names import number_in
-
-    return number_in(name)
-
-
-def _name_of(number: int) -> str:
-    from kvgate.adapters.scheduling.names import name_of
-
-    return name_of(number)
 
 
 @cache

@@ -67,9 +67,9 @@ BUGS = (
                 ),
                 remark="The report is a comment that names the symptom and the deployment, and no cause. Of what vLLM "
                 "0.20.2 has published, this brings it about, with the draft layers that such deployments have: "
-                "vllm-project/vllm#57104 on the decode node. On 0.23.0 the same run shows it too, and on 0.33.0, which has "
-                "that fix, it goes on. Another candidate, boundaries that the pull request once offered anew in every "
-                "decode step, slows the loop and does not stop it: KV-WORK-01, and a mutant of the plug-in.",
+                "vllm-project/vllm#57104 on the decode node. On 0.23.0 the same run shows it too, and on 0.33.0, which "
+                "has that fix, it goes on. Another candidate, boundaries that the pull request once offered anew in "
+                "every decode step, slows the loop and does not stop it: KV-WORK-01, and a mutant of the plug-in.",
             ),
         ),
     ),

@@ -7,7 +7,7 @@ from attrs import evolve
 from kvgate.explain.best_hit import Prompts, best_hit
 from kvgate.explain.cause import Case, Cause, Effect, Rule
 from kvgate.explain.policies import settings_of
-from kvgate.explain.retained import blocks_held, blocks_taken, prefixes_retained
+from kvgate.explain.retained import blocks_held, blocks_taken, largest_request, prefixes_retained
 from kvgate.explain.serving import RETAINS
 from kvreference.settings import Settings
 
@@ -57,7 +57,10 @@ def windows_flush_the_pool(case: Case) -> Cause | None:
     slides = any(group.slides for group in settings.geometry.groups)
     if not settings.caches or settings.scratch_first or settings.pin_drop_blocks_min is not None or not slides:
         return None
-    tokens = settings.tokens_max if case.prompts is None else max(case.prompts.first_tokens, 1)
+    longest = min(settings.tokens_max, largest_request(settings))
+    tokens = longest if case.prompts is None else min(case.prompts.first_tokens, longest)
+    if tokens < 1:
+        return None
     taken, held = blocks_taken(settings, tokens), sum(blocks_held(settings, tokens))
     known = case.layout.blocks is not None
     if (prefixes_retained(settings, tokens) > 1 or taken == held) if known else taken < CHURN * held:

@@ -34,7 +34,7 @@ def weka(
     """``sessions`` sessions of a trace behind the first ``skip``, the first ``turns`` turns of each; 0 being all.
 
     A session ends before the first turn that is longer than ``tokens_max`` with its answer. Those that have fewer than
-    ``turns_min`` turns then are passed over: where all sessions are equally long, all lanes are busy to the end.
+    ``turns_min`` turns then are passed over: where ``turns`` of each are taken, all lanes are busy nearly to the end.
 
     Raises:
         UsageError: the file cannot be read, or is no such trace; says which line is wrong and how.
@@ -50,11 +50,11 @@ def weka(
         if len(read) == (sessions or SESSIONS_MAX):
             break
         try:
-            talk = list(takewhile(lambda turn: turn.tokens <= tokens_max, _turns(document, turns, spoken)))
+            talk = list(takewhile(lambda turn: turn.tokens <= tokens_max, _turns(document, spoken)))
         except ValueError as error:
             raise UsageError(f"{path}, line {number}: {error}") from error
         if len(talk) >= max(1, turns_min):
-            read.append(Session(tuple(talk)))
+            read.append(Session(tuple(talk[: turns or len(talk)])))
     if not read:
         raise UsageError(f"{path}: no session in it of at least {max(1, turns_min)} turns")
     asked = sum(len(session.turns) for session in read)
@@ -79,14 +79,13 @@ class _Text:
         return run
 
 
-def _turns(document: dict[str, Any], turns: int, text: _Text) -> list[Turn]:
+def _turns(document: dict[str, Any], text: _Text) -> list[Turn]:
     size = whole_number(document, "bs", 1, 1 << 16)
     requests = document.get("requests")
     if not isinstance(requests, list) or not all(isinstance(each, dict) for each in requests):
         raise ValueError("'requests' must be a list of objects")
     # Sub-agents have a list of requests of their own.
     asked = [each for each in requests if "requests" not in each]
-    asked = asked[: turns or len(asked)]
     pieces = [_pieces(each.get("h")) for each in asked]
     ids = 1 + max((first + count for piece in pieces for first, count in piece), default=0)
     base = text.fresh(ids * size).first

@@ -1,0 +1,80 @@
+"""``vllm serve`` with a tiny model.
+
+Goal: a server comes up, is driven, and is gone afterwards; one that does not come up is told with its last words.
+Method: the plug-in that is made on the fly as Python finds it; a command that fails; and a real server, which is deep.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+from kvgate.adapters.cpu_engine import serving
+from kvgate.adapters.cpu_engine.plugged import NAME, put_in_place, write_plug_in
+from kvgate.adapters.cpu_engine.serving import Serving, command, served
+from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.live.exercises import EXERCISES, Exercises
+from kvgate.live.judging import Verdict
+from kvgate.live.metrics import settled_shadow
+from kvgate.live.server import connected
+
+
+def test_the_plug_in_is_found(tmp_path: Path) -> None:
+    """As vLLM looks for plug-ins, in a folder on the path."""
+    write_plug_in(tmp_path, ["last-token-ignored"], [Path("mine.py")])
+    found = {
+        each.name: each.value
+        for package in distributions(path=[str(tmp_path)])
+        for each in package.entry_points
+        if each.group == "vllm.general_plugins"
+    }
+    assert {NAME: f"{NAME}:register"} == found
+    assert "('last-token-ignored',)" in (tmp_path / f"{NAME}.py").read_text()
+
+
+def test_an_unknown_fault_is_refused() -> None:
+    """And not passed over: a server without the fault would look like one that survives it."""
+    pytest.importorskip("vllm")
+    with pytest.raises(UsageError, match="no mutant is called 'nothing'"):
+        put_in_place(["nothing"], [])
+
+
+def test_the_command_is_small() -> None:
+    """It has no value where vLLM wants none, and the options that are given come last."""
+    given = command(Path("model"), 8000, ["--max-num-seqs=2"])
+    assert {"--enforce-eager", "--dtype=float32", "--port=8000"} <= set(given)
+    assert "--max-num-seqs=2" == given[-1]
+
+
+def test_a_server_that_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: its last words are told, and nothing is left. Method: a command that says something and ends."""
+    folders: list[Path] = []
+
+    def fails(folder: Path, *_rest: object) -> list[str]:
+        folders.append(folder)
+        return [sys.executable, "-c", "print('out of luck'); raise SystemExit(3)"]
+
+    monkeypatch.setattr(serving, "command", fails)
+    monkeypatch.setattr(serving, "_run", lambda _arguments: None)
+    with pytest.raises(SystemUnavailableError, match=r"(?s)ended with 3.*out of luck"), served(Serving()):
+        pass
+    assert [False] == [folder.parent.exists() for folder in folders]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("mutants", [(), ("last-token-ignored",)], ids=["sound", "broken"])
+def test_a_server(mutants: tuple[str, ...], tmp_path: Path) -> None:
+    """Goal: answers and shadow agree, or both tell a foreign block. Method: a server with the fault, and without."""
+    shadow = {"KVGATE_SHADOW": "check", "KVGATE_SHADOW_DIR": str(tmp_path)}
+    with served(Serving("gemma-3", shadow, mutants=mutants)) as up, connected(up.url) as server:
+        tally = EXERCISES["near-twins"](Exercises(server))
+        seen = settled_shadow(server.metrics)
+        assert up.is_up
+        assert os.path.samefile(up.folder, Path(server.model).parent)
+    assert seen is not None
+    assert (bool(mutants), bool(mutants)) == (tally.count(Verdict.DIFFERS) > 0, seen.differences > 0)
+    assert up.process.poll() is not None

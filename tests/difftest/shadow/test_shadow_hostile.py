@@ -1,0 +1,214 @@
+"""A shadow that everything goes wrong for: the engine must not notice.
+
+Goal: whatever fails in the shadow, or around it, raises nothing in the engine, takes nothing away that others put
+there, and is not paid for again at every step. Method: break what the shadow stands on, one thing at a time, beneath
+vLLM's own scheduler or without any.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from attrs import define
+
+from kvgate.adapters.shadow import attaching
+from kvgate.adapters.shadow.wrapping import Wrapping
+from kvgate.shadow.switch import Mode, Switch
+
+CHECK = Switch(Mode.CHECK)
+
+
+class Engine:
+    """Something that is asked things."""
+
+    def ask(self) -> str:
+        return "asked"
+
+
+class Watcher(Wrapping):
+    """Looks at one call."""
+
+    def __init__(self, engine: Engine, look: Any = lambda *_: None) -> None:
+        super().__init__(lambda error: None)
+        self.is_watching = True
+        self._replace(engine, "ask", self._behind(engine.ask, look))
+
+
+def fails(*_args: Any, **_others: Any) -> Any:
+    raise RuntimeError("on purpose")
+
+
+def test_what_others_put_on_top_stays() -> None:
+    """Goal: whoever wraps a call later keeps it. Method: another wrapper over the shadow's, and the shadow ends."""
+    engine = Engine()
+    watcher = Watcher(engine)
+    below = engine.ask
+    vars(engine)["ask"] = lambda: f"twice {below()}"
+    watcher.detach()
+    assert "twice asked" == engine.ask()
+
+
+def test_what_others_put_below_comes_back() -> None:
+    """Goal: the same for whoever wrapped it before."""
+    engine = Engine()
+    vars(engine)["ask"] = lambda: "before"
+    Watcher(engine).detach()
+    assert "before" == engine.ask()
+
+
+def test_a_look_that_fails_beneath_another_wrapper_is_not_repeated() -> None:
+    """Goal: what has ended does not look again, even where it cannot be taken away. Method: count the looks."""
+    engine, looks = Engine(), []
+
+    def looks_and_fails(*_args: Any) -> None:
+        looks.append(1)
+        raise RuntimeError("on purpose")
+
+    Watcher(engine, looks_and_fails)
+    below = engine.ask
+    vars(engine)["ask"] = lambda: below()
+    assert ["asked"] * 3 == [engine.ask() for _ in range(3)]
+    assert [1] == looks
+
+
+def test_an_installation_that_lacks_something_does_not_stop_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a scheduler is built whatever is missing. Method: modules that cannot be imported."""
+    for name in ("geometry", "observing", "sinks"):
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, f"kvgate.adapters.shadow.{name}", None)
+            assert attaching.attach(object(), CHECK) is None
+
+
+def test_a_vllm_without_a_scheduler_is_imported_all_the_same() -> None:
+    """Goal: the hook never breaks an import. Method: a module that has no such class."""
+    attaching.watch_when_imported(ModuleType("empty"), CHECK)
+
+
+@define
+class Broken:
+    """A sink that fails when it is to end."""
+
+    lost: int = 0
+    is_immediate: bool = False
+
+    def why_closed(self, error: BaseException) -> str:
+        raise RuntimeError("on purpose") from error
+
+    def close(self, wait: bool = True) -> None:
+        fails(wait)
+
+
+def test_an_end_that_fails_is_not_the_engines() -> None:
+    """Goal: not even the last thing that the shadow does raises. Method: a sink that cannot be ended."""
+    attaching._end(CHECK, Broken(), RuntimeError("first"))
+
+
+@define
+class Waits:
+    """A sink that says how it was ended."""
+
+    waited: list[bool]
+
+    def why_closed(self, error: BaseException) -> str:
+        return str(error)
+
+    def close(self, wait: bool = True) -> None:
+        self.waited.append(wait)
+
+
+def test_the_engine_does_not_wait_for_a_shadow_that_failed() -> None:
+    """Goal: within a step nobody waits for what is still to be sent. Method: a sink that is asked not to."""
+    sink = Waits([])
+    attaching._end(CHECK, sink, RuntimeError("first"))
+    assert [False] == sink.waited
+
+
+SIGPIPE = """
+import signal, socket
+from kvgate.shadow.channel import Channel, ClosedError
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+ours, theirs = socket.socketpair()
+channel = Channel(ours, 2**20)
+theirs.close()
+try:
+    channel.send(b"somebody?")
+except ClosedError:
+    print("closed")
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="no such signal here")
+def test_a_process_beside_that_is_gone_does_not_end_the_engine(tmp_path: Path) -> None:
+    """Goal: no signal. Method: an engine in which that signal ends the process, as it does outside of Python."""
+    ended = subprocess.run([sys.executable, "-c", SIGPIPE], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (0, "closed") == (ended.returncode, ended.stdout.strip())
+
+
+@define
+class Full:
+    """A sink that there is no room in, and that is ready for more."""
+
+    takes: bool = False
+    lost: int = 0
+    is_immediate: bool = False
+    begun: int = 0
+
+    def ready(self) -> bool:
+        return True
+
+    def tell(self, records: Any) -> None:
+        self.begun += any(type(each).__name__ == "Restart" for each in records)
+        self.lost += 0 if self.takes else len(records)
+
+
+class TestBeneathAScheduler:
+    """With vLLM's own scheduler."""
+
+    @pytest.fixture
+    def server(self) -> Any:
+        pytest.importorskip("vllm")
+        from .live import Server
+
+        return Server("full")
+
+    def test_what_is_too_large_to_be_told_is_not_told_at_every_step(self, server: Any) -> None:
+        """Goal: beginning again costs a small share of the time. Method: a sink that nothing fits into."""
+        from kvgate.adapters.shadow.observing import Observer
+
+        sink = Full()
+        Observer(server.scheduler, sink, fails, share_of_time=10**9)
+        server.serve(100)
+        assert 1 == sink.begun
+
+    def test_what_is_lost_is_a_gap_though_there_is_room_again(self, server: Any) -> None:
+        """Goal: what follows a loss begins anew, with everything. Method: one message is not taken."""
+        from kvgate.adapters.shadow.observing import Observer
+
+        sink = Full(takes=True)
+        Observer(server.scheduler, sink, fails, share_of_time=0)
+        server.serve(20)
+        sink.takes = False
+        while not sink.lost:
+            server.serve(1)
+        sink.takes = True
+        server.serve(20)
+        assert (2, 0) == (sink.begun, sink.lost)
+
+    def test_a_shadow_that_does_not_fit_is_not_left_in_halves(
+        self, server: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Goal: a scheduler without one of the calls has no shadow. Method: take one away."""
+        from kvgate.adapters.shadow.observing import Observer
+
+        manager = server.scheduler.kv_cache_manager
+        before = set(vars(manager))
+        monkeypatch.delattr(type(manager), "new_step_starts")
+        with pytest.raises(AttributeError):
+            Observer(server.scheduler, Full(), fails)
+        assert before == set(vars(manager))
