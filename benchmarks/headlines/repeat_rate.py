@@ -11,10 +11,10 @@ from kvgate.simulation.policy import Serving, policy_of
 from kvreference.compressed import dsv4_flash_ascend
 
 BLOCKS = 4000
-"""The pool at block size 128; in between what gives the published figures, 3,300 and 4,800."""
+"""The pool at block size 128. It was not published: this is a middling one of those that a device has."""
 REPORT = "vllm-ascend pull request 10193"
 SIBLING = "vllm-ascend pull request 10354"
-POOL = f"a pool of {BLOCKS:,} blocks at block size 128, and of as many bytes at others (3,300 to 4,800 give the same)"
+POOL = f"a pool of {BLOCKS:,} blocks at block size 128, and of as many bytes at others: it was not published"
 PROMPTS = "four prompts per lane, the chat template's four tokens around each"
 WARM = "the bare prefix was sent before"
 

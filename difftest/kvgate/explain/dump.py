@@ -11,7 +11,6 @@ group: none, all or align), ``draft_states``, ``lookahead`` (a draft layer's gro
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,13 +19,12 @@ from attrs.validators import and_, ge, instance_of, le, optional
 
 from kvgate.errors import UsageError
 from kvgate.explain.layers import Placed
-from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
+from kvgate.structure import DOCUMENT_ERRORS, explain, strict_converter
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 
 FORMAT = "kvgate-kv-cache-config"
 FORMAT_VERSION = 1
-FILE_BYTES_MAX = 1_000_000
 GROUPS_MAX = 256
 _NUMBER_MAX = 2**48
 
@@ -124,15 +122,6 @@ def of(document: object, path: Path) -> Dump:
     except DOCUMENT_ERRORS as error:
         raise UsageError(f"{path}: {explain(error)}") from error
     return dump
-
-
-def read(path: Path) -> Dump:
-    """The dump in a file."""
-    try:
-        document = json.loads(read_bytes(path, FILE_BYTES_MAX))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: is no JSON: {error}") from error
-    return of(document, path)
 
 
 def with_drafts(groups: tuple[Placed, ...], looks_ahead: bool) -> tuple[Placed, ...]:

@@ -9,7 +9,6 @@ The sources are `get_kv_cache_groups` of vLLM 0.20.2 and the tests that compare 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 from attrs import evolve, frozen
 
@@ -130,8 +129,3 @@ def _dealt(layers: Sequence[Layer]) -> Grouping:
         parts = -(-counts[kind] // size)
         groups += [Placed(kind.group, len(range(part, counts[kind], parts))) for part in range(parts)]
     return Grouping(tuple(groups), max(placed.layers for placed in groups) * layers[0].block_bytes)
-
-
-def alike(groups: Sequence[Placed]) -> list[tuple[Placed, int]]:
-    """Neighbouring groups that are equal, and how many."""
-    return [(placed, len(list(run))) for placed, run in groupby(groups)]

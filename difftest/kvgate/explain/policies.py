@@ -49,7 +49,6 @@ def settings_of(layout: Layout, serving: Serving) -> Settings:
             caches=layout.caches,
             retention_interval_tokens=interval if layout.caches else None,
             scratch_first=interval is not None and (not serving.on_stock or serving.retention is not None),
-            pin_drop_blocks_min=_PINNED_DROP_BLOCKS if serving.pins and slides else None,
         )
     except ValueError as error:
         raise UsageError(f"{layout.name}: {error}") from error

@@ -14,7 +14,6 @@ from attrs.validators import and_, ge, instance_of, optional
 
 from kvgate.errors import UsageError
 from kvgate.explain.version import Span, Version, version_of
-from kvreference.mamba import StateMode
 from kvreference.retention import interval_of
 
 VERSION = "0.20.2"
@@ -82,15 +81,10 @@ class Serving:
     enable_prefix_caching: bool | None = None
     """None: vLLM's default for the model."""
     disable_hybrid_kv_cache_manager: bool = False
-    mamba_cache_mode: StateMode | None = None
     tensor_parallel_size: int = field(default=1, validator=[instance_of(int), ge(1)])
     dtype_bytes: int = 2
     """How many bytes an element of the model has: two for bfloat16 and float16."""
     kv_cache_dtype: str = "auto"
-    prefers_scratch: bool = False
-    """Whether scratch goes first in the free queue: the plug-in does so with a retention interval."""
-    pins: bool = False
-    """Whether the plug-in pins what leaves a window."""
 
     @version.validator
     def _is_version(self, _attribute: Attribute[str], version: str) -> None:

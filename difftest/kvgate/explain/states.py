@@ -6,8 +6,6 @@ the state is padded to them: for a model with large states a block spans hundred
 
 from __future__ import annotations
 
-from math import lcm
-
 from attrs import frozen
 
 from kvgate.errors import UsageError
@@ -81,8 +79,3 @@ def block_tokens(state: State, token_bytes: int, key_bytes: int, serving: Servin
 
 def _rounded(tokens: int, unit: int) -> int:
     return -(-tokens // unit) * unit
-
-
-def all_states_tokens(state: State, token_bytes: int, chunk_tokens: int, serving: Serving) -> int:
-    """The same where the state behind every block is kept, which ends with a chunk of the kernels."""
-    return _rounded(-(-state.bytes // token_bytes), lcm(chunk_tokens, max(_KERNEL_TOKENS, serving.block_size or 0)))

@@ -8,8 +8,8 @@ The reference follows steps of which the output is known before the next one is 
 the scheduler computes behind tokens that it has not seen, caches only what those fill that it has, and caches the rest
 when it takes an output. The reference's requests have no tokens that are not known, and no operation takes an output:
 to follow, both would have to be there, in what is proved and explored as well. And once a load has failed, vLLM keeps
-what the reference gives up. From there on the monitors judge alone, but for the work monitor, which could not tell whose
-work the caching is that comes with an output.
+what the reference gives up. From there on the monitors judge alone, but for that of work: whose is the caching that
+comes with an output, it could not tell.
 """
 
 from __future__ import annotations

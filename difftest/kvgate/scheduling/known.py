@@ -103,7 +103,7 @@ def _refused_before_whoever_loaded(divergence: Divergence, engine: Engine) -> bo
 
 
 def _ends_without_its_blocks(divergence: Divergence, engine: Engine) -> bool:
-    """Somebody who was preempted with its last answer in flight ends by that, and another node is to read its blocks."""
+    """Somebody was preempted with its last answer in flight, ends by that, and another node is to read its blocks."""
     found = divergence.difference
     end = _END_FOR_READER.fullmatch(found.got)
     if (divergence.detector, found.statement) != ("scheduler", "KV-SYS-02") or end is None:

@@ -14,6 +14,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from kvgate.comparison import Comparison
+from kvgate.correspondence import Correspondence
 from kvgate.difference import Difference
 from kvgate.shadow import calls
 from kvgate.shadow.calls import After, Blocks, Checkpoint, Registered, Stored
@@ -297,6 +298,7 @@ class Judge:
         if self.following is not None:
             self.tally.checkpoints += 1
             found = None if self._unknown else self._compare(self.following, seen)
+        found = found or _identities_differ(checkpoint)
         violated = check(seen)
         if violated and found is None:
             found = Difference(violated[0].statement, "the state at a checkpoint", "holds", violated[0].detail)
@@ -311,7 +313,8 @@ class Judge:
     def _compare(self, ours: Following, theirs: Snapshot) -> Difference | None:
         mine = ours.snapshot()
         # Prefixes are interned by each side for itself: what they stand for is the digest.
-        return Comparison().of_states(TakeEvents(), _by_digest(mine), _by_digest(theirs))
+        mine, theirs = _by_digest(mine), _by_digest(theirs)
+        return Comparison().of_states(TakeEvents(), mine, theirs) or _contents_differ(mine, theirs)
 
 
 _Found = tuple[Difference, str | None, bool] | None
@@ -345,6 +348,23 @@ def _by_digest(snapshot: Snapshot) -> Snapshot:
 def _given_up(following: Following, record: calls.Allocated | calls.Skipped) -> Difference:
     told = f"blocks of request {record.number} that left the window, by group with one"
     return Difference("KV-OP-06", told, str(following.given_up(record.number)), str(record.nulls))
+
+
+def _contents_differ(ours: Snapshot, theirs: Snapshot) -> Difference | None:
+    """The first block of which both sides say that it is cached, with another content."""
+    for block, (mine, other) in enumerate(zip(ours.contents, theirs.contents, strict=True)):
+        if mine != other:
+            return Difference("KV-OP-09", f"content of block {block}", str(mine), str(other))
+    return None
+
+
+def _identities_differ(checkpoint: Checkpoint) -> Difference | None:
+    """The first block that is known by what another content is known by, or by another name than the same content."""
+    known = Correspondence()
+    for block, content in checkpoint.contents.items():
+        if not known.relate(content, checkpoint.identities.get(block)):
+            return Difference("KV-OP-09", f"what block {block} is known by", "one name for each content", "another")
+    return None
 
 
 def _table(blocks: Blocks) -> BlockTable:

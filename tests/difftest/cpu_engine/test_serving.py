@@ -6,7 +6,6 @@ Method: the plug-in that is made on the fly as Python finds it; a command that f
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
@@ -41,6 +40,8 @@ def test_an_unknown_fault_is_refused() -> None:
     pytest.importorskip("vllm")
     with pytest.raises(UsageError, match="no mutant is called 'nothing'"):
         put_in_place(["nothing"], [])
+    with pytest.raises(UsageError, match="no mutant is called 'nothing'"), served(Serving(mutants=("nothing",))):
+        pass
 
 
 def test_the_command_is_small() -> None:
@@ -74,7 +75,7 @@ def test_a_server(mutants: tuple[str, ...], tmp_path: Path) -> None:
         tally = EXERCISES["near-twins"](Exercises(server))
         seen = settled_shadow(server.metrics)
         assert up.is_up
-        assert os.path.samefile(up.folder, Path(server.model).parent)
+        assert up.folder.samefile(Path(server.model).parent)
     assert seen is not None
     assert (bool(mutants), bool(mutants)) == (tally.count(Verdict.DIFFERS) > 0, seen.differences > 0)
     assert up.process.poll() is not None

@@ -55,7 +55,7 @@ class Shadowed:
 
     def end(self) -> Status:
         """The engine ends; the status that its shadow leaves."""
-        attaching._leave(self.observer, self.sink)
+        attaching._leave(os.getpid(), self.observer, self.sink)
         wait_until(lambda: [status.state for status in read_all(self.folder)] == ["ended"])
         return self.status
 
@@ -140,7 +140,7 @@ def test_the_process_dies(shadowed: Callable[..., Shadowed], said: list[str]) ->
     (line,) = said
     assert f"the process beside it, {process.pid}, was ended by signal 9" in line
     assert "goes on without it" in line
-    assert not each.observer._originals
+    assert not each.observer._replaced
 
 
 def test_the_process_stands_still(shadowed: Callable[..., Shadowed], said: list[str]) -> None:

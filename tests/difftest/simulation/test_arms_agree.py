@@ -68,16 +68,17 @@ def test_a_difference_is_found() -> None:
 
 
 def test_a_fault_of_vllm_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: the real scheduler is judged, not believed. Method: its windows let go of a block one token too early."""
-    from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
+    """Goal: the real scheduler is judged, not believed. Method: its hashes tell prompts apart by their length alone."""
+    from vllm.v1.core import kv_cache_utils
 
-    def early(self: SlidingWindowManager, computed: int) -> int:
-        return max(0, computed - self.sliding_window + 2)
-
-    setting = small(WORKLOADS["agents"], "gemma-hybrid", "dense", spare=100)
-    sound = arm_of("stock").run(setting)
-    monkeypatch.setattr(SlidingWindowManager, "get_num_skipped_tokens", early)
+    original = kv_cache_utils.hash_block_tokens
+    setting = small(WORKLOADS["prefixes"], "full", "dense", spare=100)
+    assert arm_of("stock").run(setting).soundness.sound
+    monkeypatch.setattr(
+        kv_cache_utils,
+        "hash_block_tokens",
+        lambda function, parent, tokens, *more: original(function, parent, [0] * len(tokens), *more),
+    )
     broken = arm_of("stock").run(setting)
-    assert sound.soundness.unsound is None
-    assert "there is no block to read" in str(broken.soundness.unsound)
     assert not broken.soundness.sound
+    assert "of request 0, in group 0" in str(broken.soundness.unsound)

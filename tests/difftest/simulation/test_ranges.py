@@ -153,6 +153,10 @@ def _never_moved_up(serving: Served, depth: int, first: int, end: int) -> None:
     serving.layers[depth].remove(first, end)
 
 
+def _quiet_for_longer(self: manager.Manager, place: int, table: manager.Table) -> int:
+    return table.end * self.groups[place].block_size_tokens
+
+
 BREAKS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "releases the first blocks first": (Pool, "release", _released_upwards),
     "never pins": (Pool, "_pin", lambda _pool, _spans: None),
@@ -163,7 +167,7 @@ BREAKS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "skips hits in front of a gap": (lookup._Found, "before_gap", lambda _found, gap, _hit: gap),
     "has no replay boundary": (manager, "replay_boundary", lambda _geometry, _tokens: 0),
     "takes one boundary for the next": (Sparse, "_next", lambda due, position, full: (0, full, full)),
-    "ends a quiet stretch a token late": (manager.Manager, "_quiet", lambda _manager, request: request.computed + 2),
+    "ends a quiet stretch a token late": (manager.Manager, "_quiet", _quiet_for_longer),
 }
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.cpu_engine.engine import groups_of, prepare_environment, scheduler_of, start
+from kvgate.adapters.cpu_engine.plugged import mutants_named
 from kvgate.equality.job import DRAFT, Answer, Ask, Job, Told, document, job_of
 
 if TYPE_CHECKING:
@@ -73,13 +74,11 @@ def _in_child(job: Job, folder: Path) -> None:
 def answer(job: Job, folder: Path) -> Told:
     """Start an engine in this process, and ask it."""
     from kvgate.adapters.cpu_engine.checkpoint import model_in
-    from kvgate.mutants.zoo import ZOO
 
     began = time.monotonic()
-    zoo = {mutant.name: mutant for mutant in ZOO}
     with ExitStack() as planted:
-        for name in job.mutants:
-            planted.enter_context(zoo[name].applied())
+        for mutant in mutants_named(job.mutants):
+            planted.enter_context(mutant.applied())
         engine = start(model_in(folder, job.model), **_options(job, folder))
         answers: list[Answer] = []
         prompts: list[tuple[int, ...]] = []

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvgate.adapters.signatures import VLLM_VERSION
 from kvgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvgate.mutants.mutant import Mutant
 
 NAME = "kvgate_plugged"
 _MODULE = '''"""Written by kvgate for one server."""
@@ -65,17 +69,28 @@ def put_in_place(mutants: Sequence[str], files: Sequence[str]) -> object:
     from contextlib import ExitStack
 
     from kvgate.adapters.cpu_engine.repairs import repair
-    from kvgate.mutants.zoo import ZOO
     from kvgate.systems import run_preload
 
-    planted = ExitStack()
-    zoo = {mutant.name: mutant for mutant in ZOO}
-    for name in mutants:
-        if name not in zoo:
-            raise UsageError(f"no mutant is called {name!r}; kvgate mutants --list tells which there are")
+    chosen = mutants_named(mutants)
     repair()
-    for name in mutants:
-        planted.enter_context(zoo[name].applied())
+    planted = ExitStack()
+    for mutant in chosen:
+        planted.enter_context(mutant.applied())
     for index, file in enumerate(files):
         run_preload(Path(file), index)
     return planted
+
+
+def mutants_named(names: Sequence[str]) -> list[Mutant]:
+    """Mutants of vLLM's block manager.
+
+    Raises:
+        UsageError: one is not there.
+    """
+    from kvgate.mutants.zoo import ZOO
+
+    zoo = {mutant.name: mutant for mutant in ZOO}
+    for name in names:
+        if name not in zoo:
+            raise UsageError(f"no mutant is called {name!r}; kvgate mutants --list tells which there are")
+    return [zoo[name] for name in names]

@@ -19,7 +19,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from kvgate.adapters.cpu_engine.engine import ENVIRONMENT, SMALL
-from kvgate.adapters.cpu_engine.plugged import NAME, write_plug_in
+from kvgate.adapters.cpu_engine.plugged import NAME, mutants_named, write_plug_in
 from kvgate.errors import SystemUnavailableError
 
 START_SECONDS_MAX = 900.0
@@ -85,8 +85,10 @@ def served(serving: Serving, say: Callable[[str], None] = lambda _text: None) ->
     """Start a server on this machine, and end it.
 
     Raises:
+        UsageError: a mutant that is not there.
         SystemUnavailableError: it did not come up.
     """
+    mutants_named(serving.mutants)
     folder = Path(tempfile.mkdtemp(prefix="kvgate-served-"))
     try:
         say(f"making {serving.model} …")

@@ -103,7 +103,6 @@ class Manager:
         self._due: list[Dense | Sparse] = [
             Dense(group) if interval is None else Sparse(self.geometry, group, interval) for group in self.groups
         ]
-
         self._first_dead = [_first_dead(group) for group in self.groups]
 
     def arrive(self, number: int, prompt: Iterable[Run], answers: Run) -> Request:

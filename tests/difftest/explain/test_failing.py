@@ -1,0 +1,112 @@
+"""Settings that are known to fail.
+
+Goal: each is warned of, with its guarantee, and nobody is warned who does not have it. Method: settings that have it,
+and beside each the nearest that do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvgate.explain.cause import Case, Cause, Effect
+from kvgate.explain.load import load
+from kvgate.explain.rules import causes
+from kvgate.explain.serving import Serving, Speculation
+from kvreference.statements import STATEMENTS
+
+MTP = Speculation("mtp")
+ASCEND: dict[str, Any] = {"platform": "ascend"}
+
+
+def named(model: str, **flags: Any) -> dict[str, Cause]:
+    """The causes by id."""
+    serving = Serving(**flags)
+    return {cause.id: cause for cause in causes(Case(load(model, serving), serving))}
+
+
+@pytest.mark.parametrize(
+    ("id", "model", "flags", "model_without", "flags_without"),
+    [
+        ("never-fits", "full", {"num_gpu_blocks_override": 9, "max_model_len": 200}, "full", {"max_model_len": 200}),
+        (
+            "never-fits",
+            "full",
+            {"num_gpu_blocks_override": 9, "max_model_len": 129},
+            "full",
+            {"num_gpu_blocks_override": 9, "max_model_len": 128},
+        ),
+        (
+            "chunk-below-state-block",
+            "mamba-align",
+            {"max_num_batched_tokens": 15, "enable_prefix_caching": True},
+            "mamba-align",
+            {"max_num_batched_tokens": 16, "enable_prefix_caching": True},
+        ),
+        (
+            "chunk-below-state-block",
+            "mamba-align",
+            {"long_prefill_token_threshold": 10, "enable_prefix_caching": True},
+            "full",
+            {"long_prefill_token_threshold": 10},
+        ),
+        ("interval-is-refused", "mixed-blocks", {"retention": "48"}, "mixed-blocks", {"retention": "64"}),
+        ("interval-is-refused", "full", {"retention": "64"}, "full", {}),
+        ("retention-needs-the-plug-in", "swa", {"retention": "64"}, "swa", {"retention": "64", "version": "0.23.0"}),
+        ("known-by-slots", "dsv4-flash-ascend-32", ASCEND, "dsv4-flash-ascend-32", {**ASCEND, "version": "0.23.0"}),
+        ("known-by-slots", "compressed", ASCEND, "mixed-blocks", ASCEND),
+        ("equal-groups-drop-too", "dsv4-flash+mtp", {}, "dsv4-flash", {}),
+        ("no-group-is-flagged", "dsv4-flash-ascend-128+mtp", ASCEND, "dsv4-flash-ascend-128+eagle", ASCEND),
+        ("caching-is-off", "mamba-align", {}, "mamba-align", {"version": "0.30.0"}),
+    ],
+)
+def test_who_has_it_is_warned_and_nobody_else(
+    id: str,  # noqa: A002 - it is what a cause calls it
+    model: str,
+    flags: dict[str, Any],
+    model_without: str,
+    flags_without: dict[str, Any],
+) -> None:
+    """By the id of the cause."""
+    assert id in named(model, **flags)
+    assert id not in named(model_without, **flags_without)
+
+
+def test_ordinary_settings_are_not_warned_of() -> None:
+    """Models with small blocks, and a pool that is large enough."""
+    for model in ("full", "swa", "gemma-hybrid", "gpt-oss-hybrid", "two-windows"):
+        for version in ("0.20.2", "0.23.0"):
+            assert {} == named(model, version=version, num_gpu_blocks_override=60_000, max_model_len=8192), model
+        assert {} == named(model, speculation=MTP, num_gpu_blocks_override=60_000, max_model_len=8192), model
+
+
+def test_what_is_certain_is_told_first() -> None:
+    """The worst for the hit rate before what costs a little."""
+    flags: dict[str, Any] = {**ASCEND, "version": "0.23.0", "retention": "16384"}
+    effects = [cause.effect for cause in named("dsv4-flash-ascend-128+mtp", **flags).values()]
+    assert Effect.ALWAYS_ZERO == effects[0]
+    assert effects == sorted(effects, key=list(Effect).index)
+
+
+def test_a_cause_has_a_guarantee_a_thread_and_a_remedy() -> None:
+    """And a condition exactly if it is not there for all prompts."""
+    sound: dict[str, Any] = {
+        "id": "some-cause",
+        "effect": Effect.ALWAYS_ZERO,
+        "statement": next(iter(STATEMENTS)),
+        "upstream": ("vllm-project/vllm#1",),
+        "says": "what is the matter",
+        "remedy": "what to do",
+    }
+    assert "some-cause" == Cause(**sound).id
+    for change in (
+        {"statement": "KV-OP-99"},
+        {"upstream": ()},
+        {"upstream": ("somewhere",)},
+        {"remedy": ""},
+        {"condition": "they are short"},
+        {"effect": Effect.ZERO_IF},
+    ):
+        with pytest.raises(ValueError, match=r".+"):
+            Cause(**{**sound, **change})
