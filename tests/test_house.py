@@ -79,19 +79,37 @@ SCHEDULING = (
             "clients",
             "batch",
             "ends",
+            "books",
+            "dialects",
             "progress",
             "waiting",
             "flight",
             "nodes",
             "sent",
             "known",
+            "known_by_slots",
         )
     ),
     *(
         f"difftest/kvgate/adapters/scheduling/{name}.py"
-        for name in ("arrivals", "connector", "followed", "names", "stage", "subjects", "told", "worker")
+        for name in (
+            "arrivals",
+            "connector",
+            "followed",
+            "interception",
+            "names",
+            "stage",
+            "subjects",
+            "told",
+            "traits",
+            "worker",
+        )
     ),
     "difftest/kvgate/adapters/retention.py",
+    "difftest/kvgate/adapters/ascend.py",
+    "difftest/kvgate/adapters/ascend_wheel.py",
+    "difftest/kvgate/releases.py",
+    "difftest/kvgate/published.py",
 )
 
 # Who says that two nodes do what they should, besides all of these.

@@ -21,6 +21,29 @@ if TYPE_CHECKING:
     from kvgate.simulation.workload import Workload
     from kvreference.geometry import Geometry
 
+Asked = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[WORKLOAD]…", help="What is asked: NAME or NAME:key=value,key=value (see --list)."),
+]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        metavar="WORDS",
+        help="dense, masked, retention=N, scratch, pinned[=B], partial[=U], min=N, joined by +. May be given several "
+        "times.",
+    ),
+]
+Arms = Annotated[
+    list[str] | None,
+    typer.Option("--arm", metavar="NAME", help="Who serves (see --list). May be given several times."),
+]
+Accepted = Annotated[
+    float, typer.Option("--acceptance", min=0.0, max=1.0, help="How probable it is that a draft holds.")
+]
+Processes = Annotated[
+    int, typer.Option("--processes", metavar="N", min=0, help="Simulations side by side; 0: one per core.")
+]
 WORKLOAD = "repeat-rate"
 MODEL = "dsv4-flash-ascend-128"
 BLOCKS = 4000
@@ -28,39 +51,21 @@ WIDTH_PIPED = 160
 
 
 def simulate(
-    workload: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[WORKLOAD]…", help="What is asked: NAME or NAME:key=value,key=value (see --list)."),
-    ] = None,
+    workload: Asked = None,
     model: Annotated[str, typer.Option("--model", help="A preset (see kvgate check), or a JSON file.")] = MODEL,
     blocks: Annotated[
         list[int] | None,
         typer.Option("--blocks", metavar="N", min=2, help="Blocks in the pool. May be given several times."),
     ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--policy",
-            metavar="WORDS",
-            help="dense, masked, retention=N, scratch, pinned[=B], partial[=U], min=N, joined by +. May be given "
-            "several times.",
-        ),
-    ] = None,
-    arm: Annotated[
-        list[str] | None,
-        typer.Option("--arm", metavar="NAME", help="Who serves (see --list). May be given several times."),
-    ] = None,
+    policy: Policies = None,
+    arm: Arms = None,
     tokens_max: Annotated[int, typer.Option("--max-model-len", min=2, help="As for vLLM.")] = 135_000,
     chunk_tokens: Annotated[int, typer.Option("--max-num-batched-tokens", min=1, help="As for vLLM.")] = 8192,
     running_max: Annotated[int, typer.Option("--max-num-seqs", min=1, help="As for vLLM.")] = 256,
     drafts: Annotated[int, typer.Option("--drafts", min=0, help="Draft tokens behind each sampled one.")] = 0,
-    acceptance: Annotated[
-        float, typer.Option("--acceptance", min=0.0, max=1.0, help="How probable it is that a draft holds.")
-    ] = 0.6,
+    acceptance: Accepted = 0.6,
     seed: Seed = 0,
-    processes: Annotated[
-        int, typer.Option("--processes", metavar="N", min=0, help="Simulations side by side; 0: one per core.")
-    ] = 0,
+    processes: Processes = 0,
     plots: Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Write plots (SVG) to DIR.")] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and simulate nothing.")] = False,
     output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,

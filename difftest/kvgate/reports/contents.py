@@ -29,7 +29,8 @@ CLAIMS = {
     "check": "the KV-INV statements hold in the system's state after every operation",
     "ghost": "whatever a computed token reads is in its slot (KV-MEM)",
     "leak": "once no request is alive, nothing of any request remains (KV-LEAK)",
-    "handover": "what the decode node is to read stays held on the prefill node, and arrives as it was (KV-OP-25, KV-MEM)",
+    "handover": "what the decode node is to read stays held on the prefill node, and arrives as it was (KV-OP-25, "
+    "KV-MEM)",
     "progress": "nobody whom the scheduler could bring on stands still for ever (KV-LIVE)",
     "scheduler": "what the scheduler knows, asks for and tells the worker is what was done (KV-SYS)",
     "batch": "what the worker is told is what was granted, within the limits of a step (KV-SYS-03)",

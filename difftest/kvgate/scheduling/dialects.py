@@ -61,6 +61,7 @@ def _leaving(holdings: Holdings, count: int) -> Holdings:
     """The same holdings, of which an allocation must leave so many blocks free."""
     kind = type(holdings)
 
+    # Whatever the holdings are of is known only here.
     class Leaving(kind):  # type: ignore[misc, valid-type]
         def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
             pool, make_room = self.pool, self.pool.make_room

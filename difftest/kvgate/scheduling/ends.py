@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvgate.difference import Difference
+from kvreference.operations import Sample
 
 
 @frozen
@@ -29,6 +30,13 @@ def due(books: Books, sampled: Sequence[int], stop: int) -> tuple[int, bool]:
     tokens = min(books.tokens + len(said), books.tokens_max)
     stopped = stop in said and tokens == books.tokens + len(said)
     return tokens, stopped or tokens == books.tokens_max
+
+
+def as_taken(answer: Sample, sampled: Sequence[int], books: Books, stop: int) -> Sample:
+    """An answer without what the scheduler will leave out behind the last token that the request may have."""
+    tokens, _ = due(books, sampled, stop)
+    last = tokens - books.tokens - 1
+    return evolve(answer, accepted=last, token=sampled[last]) if last < answer.accepted else answer
 
 
 def judge(

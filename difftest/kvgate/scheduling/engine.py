@@ -15,7 +15,7 @@ comes with an output, it could not tell.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import cycle
 from typing import Any, ClassVar, NoReturn
@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NoReturn
 from attrs import evolve
 
 from kvgate.adapters.scheduling.arrivals import STOP, new_request
-from kvgate.adapters.scheduling.followed import Interception
+from kvgate.adapters.scheduling.interception import Interception
 from kvgate.adapters.scheduling.names import name_of, number_in
 from kvgate.adapters.scheduling.subjects import SUBJECTS
 from kvgate.adapters.scheduling.told import all_told_by, due_in, ended_in, said_in, told_by
@@ -35,7 +35,7 @@ from kvgate.lockstep import Lockstep
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
 from kvgate.monitors.work import WorkMonitor
-from kvgate.scheduling import clients, ends
+from kvgate.scheduling import books, clients, ends
 from kvgate.scheduling.batch import Batch
 from kvgate.scheduling.blame import is_ours
 from kvgate.scheduling.case import Stage
@@ -165,7 +165,7 @@ class Engine:
             self._take_out_of_step(operation.request)
         population = self.followed.population
         if population.resolve(operation) != operation:
-            self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", f"{operation}"))
+            self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", str(operation)))
         padded = self.followed.padded_next()
         if padded and isinstance(operation, Admit):
             self.chunks.offered(operation.request, padded if isinstance(answered, Granted) else 0)
@@ -197,15 +197,14 @@ class Engine:
             assert request is not None, "who is read has ended just now"
             if self.in_flight:
                 # Nobody reads what is still in flight: the last token that is known was never computed.
-                known_tokens = self.followed.request(number).num_tokens
-                request.tokens_computed = min(request.tokens_computed, known_tokens - 1)
+                request.tokens_computed = min(request.tokens_computed, self.followed.request(number).num_tokens - 1)
                 request.drafts_in_flight = 0
             self._follow(Finish(number, sends=True), Done())
         elif request is not None and request.status is Status.LOADING:
             self._follow(Abort(number), Done())
 
-    def _stop(self, detector: str, difference: Difference) -> NoReturn:
-        raise Stop(Divergence(len(self.lockstep.performed), None, detector, difference))
+    def _stop(self, by: str, difference: Difference) -> NoReturn:
+        raise Stop(Divergence(len(self.lockstep.performed), None, by, difference))
 
     def _judge(self, detector: str, found: Difference | None) -> None:
         if found is not None:
@@ -221,8 +220,8 @@ class Engine:
         except Exception as error:
             if is_ours(error):
                 raise
-            got = f"{type(error).__name__}: {error}"
-            self._stop("scheduler", Difference("KV-SYS-01", type(error).__name__, "an answer", got))
+            name = type(error).__name__
+            self._stop("scheduler", Difference("KV-SYS-01", name, "an answer", f"{name}: {error}"))
 
     # Operations
 
@@ -252,8 +251,7 @@ class Engine:
         number = self.nodes.named(operation.request)
         if number is None:
             return
-        table = self.scheduler.kv_cache_manager.get_block_ids(name_of(number))[0]
-        valid = self.nodes.end(number, table, operation.succeeded)
+        valid = self.nodes.end(number, self.followed.manager.get_block_ids(name_of(number))[0], operation.succeeded)
         self._judge("ghost", self.memory.arrive(number, valid))
         self.progress.forget()
 
@@ -299,15 +297,15 @@ class Engine:
         if self.settings.geometry.fences:
             self._follow(Dispatch(), self.subject.copies(output))
         self.memory.dispatched()
-        scheduled = {number_in(name): tokens for name, tokens in output.num_scheduled_tokens.items()}
-        self.scheduled = scheduled
-        self._check_grammars(scheduled)
+        self.scheduled = scheduled = {number_in(name): count for name, count in output.num_scheduled_tokens.items()}
+        self._judge("scheduler", books.early(self.progress.grammars, scheduled))
         spoilt = spoilt_by(self.nodes, self.scheduler, scheduled)
         sampled = self._answer([number for number in scheduled if number not in spoilt], replies)
         self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, spoilt))
         if not self.stage.asynchronous:
             self._collect()
-        self._check_books()
+        alive, in_flight = self.followed.population.alive, bool(self.in_flight)
+        self._judge("scheduler", books.judge(alive, self.scheduler.requests, in_flight))
         self._judge("chunks", self.chunks.end(self.followed.population))
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
         self._judge("progress", self.progress.observe(scheduled, len(sampled), busy))
@@ -318,7 +316,7 @@ class Engine:
     def _collect(self) -> None:
         """The worker has computed the oldest step in flight, and the scheduler takes its output."""
         sent = self.in_flight.popleft()
-        ended = [number for number in map(number_in, sent.scheduled) if self._is_over(number)]
+        ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
         self._judge("ghost", self.memory.compute(sent.spoilt, ended))
         failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.is_told_of(number)}
         if sent.spoilt or any(failed.values()):
@@ -331,14 +329,14 @@ class Engine:
         signals = self.nodes.told() if self.stage.connector else None
         answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
         answered = {number: each for number, each in answered.items() if each and not each.is_finished()}
-        books = {number: self._books(request) for number, request in answered.items()}
+        before = {number: self._books(request) for number, request in answered.items()}
         alive = {number_in(name): each for name, each in self.scheduler.requests.items() if not each.is_finished()}
         outputs = self.scheduler.update_from_output(sent.output, answer(sent.scheduled, sent.sampled, signals))
         self.interception.flush()
         after = ((number, each.num_tokens, each.is_finished()) for number, each in answered.items())
-        self._judge("scheduler", ends.judge(books, sent.sampled, STOP, after))
-        given_up = [each for each in alive if each not in books and alive[each].is_finished()]
-        due = clients.due(books, sent.sampled, STOP, given_up if self.stage.failed_loads_end else ())
+        self._judge("scheduler", ends.judge(before, sent.sampled, STOP, after))
+        given_up = [each for each in alive if each not in before and alive[each].is_finished()]
+        due = clients.due(before, sent.sampled, STOP, given_up if self.stage.failed_loads_end else ())
         self._judge("clients", clients.judge(due, said_in(outputs)))
         self._rewind(sent)
         if self.settings.drafts_max and not self.stage.asynchronous:
@@ -361,11 +359,6 @@ class Engine:
         told = all_told_by(output, len(self.settings.geometry.groups))
         self._judge("batch", self.batch.together(told, self.interception.granted(due)))
         self._judge("batch", self.batch.remembered(list(population.alive)))
-
-    def _is_over(self, number: int) -> bool:
-        """Whether nobody wants to know what is computed for a request."""
-        request = self.followed.population.alive.get(number)
-        return request is None or request.status is Status.ENDING
 
     def _take_back_padding(self, sent: Sent) -> None:
         """Whose step is worth nothing is not answered: the drafts that nobody proposed are gone."""
@@ -396,35 +389,8 @@ class Engine:
             sampled[number] = [*request.drafts[:accepted], token]
             answered = Sample(number, accepted, token, min(proposed, self.settings.drafts_max))
             if self.followed.scheduling.caches_answers and not self.stage.asynchronous:
-                self.interception.answers[number] = self._as_taken(answered, sampled[number])
+                before = self._books(self.scheduler.requests[name_of(number)])
+                self.interception.answers[number] = ends.as_taken(answered, sampled[number], before, STOP)
             else:
                 self._follow(answered, Done())
         return sampled
-
-    def _as_taken(self, answer: Sample, sampled: list[int]) -> Sample:
-        """An answer without what the scheduler will leave out behind the last token that the request may have."""
-        books = self._books(self.scheduler.requests[name_of(answer.request)])
-        tokens, _ = ends.due(books, sampled, STOP)
-        last = tokens - books.tokens - 1
-        return evolve(answer, accepted=last, token=sampled[last]) if last < answer.accepted else answer
-
-    def _check_grammars(self, scheduled: Iterable[int]) -> None:
-        """Nobody computes whose grammar is not there: its answer would follow nothing."""
-        early = sorted(self.progress.grammars.intersection(scheduled))
-        if early:
-            expected = "waits until its grammar is compiled"
-            self._stop("scheduler", Difference("KV-SYS-02", f"request {early[0]}", expected, "is scheduled before"))
-
-    def _check_books(self) -> None:
-        """What the scheduler knows of every request is what the operations say."""
-        told = "(tokens computed, tokens, whether it runs)"
-        for number, ours in self.followed.population.alive.items():
-            theirs = self.scheduler.requests.get(name_of(number))
-            runs = ours.status is Status.RUNNING
-            expected: tuple[object, ...] = (ours.tokens_computed, len(ours.tokens), runs)
-            got = theirs and (theirs.num_computed_tokens, theirs.num_tokens, theirs.status.name == "RUNNING")
-            if got and self.in_flight:
-                # What is in flight the scheduler does not know yet.
-                expected, got = (runs,), got[2:]
-            if expected != got and ours.status is not Status.ENDING:
-                self._stop("scheduler", Difference("KV-SYS-02", f"request {number} {told}", str(expected), str(got)))

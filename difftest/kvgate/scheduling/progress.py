@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvgate.adapters.scheduling.followed import Followed, Interception
+from kvgate.adapters.scheduling.followed import Followed
+from kvgate.adapters.scheduling.interception import Interception
 from kvgate.adapters.scheduling.names import number_in
 from kvgate.difference import Difference
 from kvgate.scheduling.case import Stage

@@ -74,8 +74,8 @@ def _naming(sources: Sources) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield f"the design {name} that z3 refutes", (statement,)
     for finding in sources.findings:
         yield f"the finding {finding.slug}", finding.statements
-    for bug, statements in sources.corpus.items():
-        yield f"the defect {bug} of the corpus", tuple(sorted(statements))
+    for bug, sorts in sources.corpus.items():
+        yield f"the defect {bug} of the corpus", tuple(sorted(sorts))
     for exemption in sources.exemptions:
         yield f"the exemption from {exemption.kind}", exemption.statements
 

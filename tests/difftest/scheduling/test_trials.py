@@ -67,7 +67,7 @@ def test_a_fault_is_found_and_made_small() -> None:
     """Two requests and a step suffice."""
     assert ("line", "KV-LIVE-01") == (found().divergence.detector, found().divergence.difference.statement)
     engine = found().engine
-    assert engine is not None
+    assert isinstance(engine, EngineCase)
     assert 3 == len(engine.operations)
     assert ("full", "tiny") == (engine.model, engine.preset)
     assert "scheduler/tiny" == found().case.preset
@@ -76,7 +76,7 @@ def test_a_fault_is_found_and_made_small() -> None:
 def test_what_is_shown_can_be_run_again() -> None:
     """And the scheduler as it is passes it."""
     engine = found().engine
-    assert engine is not None
+    assert isinstance(engine, EngineCase)
     bench = engine_bench("stock", GATE)
     with last_come_first_served.applied():
         (again,) = found_in(run_case(bench, engine), engine, 0)
@@ -150,7 +150,7 @@ def shows(path: Path, statement: str) -> bool:
 def test_a_trace_is_printed_as_a_test(tmp_path: Path) -> None:
     """That passes on the scheduler as it is, and fails on the broken one."""
     engine = found().engine
-    assert engine is not None
+    assert isinstance(engine, EngineCase)
     path = tmp_path / "trace.jsonl"
     write_engine(engine_trace_of(engine, found().divergence, "stock", "0.20.2", GATE), path)
     printed = command(tmp_path, "replay", str(path), "--as-pytest")
@@ -167,7 +167,7 @@ def test_a_trace_is_printed_as_a_test(tmp_path: Path) -> None:
 def test_a_trace_of_code_of_ones_own_is_not_trusted(tmp_path: Path) -> None:
     """It is run only if it is named."""
     engine = found().engine
-    assert engine is not None
+    assert isinstance(engine, EngineCase)
     path = tmp_path / "trace.jsonl"
     write_engine(engine_trace_of(engine, None, "mine:build", "1", GATE), path)
     ended = command(tmp_path, "replay", str(path))

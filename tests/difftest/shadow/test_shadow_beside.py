@@ -68,6 +68,12 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def beside(shadowed: Shadowed) -> sinks.BesideSink:
+    """What goes to the process beside a server."""
+    assert isinstance(shadowed.sink, sinks.BesideSink)
+    return shadowed.sink
+
+
 @pytest.fixture
 def shadowed(tmp_path: Path) -> Iterator[Callable[..., Shadowed]]:
     """Makes servers with shadows, and ends these."""
@@ -79,8 +85,8 @@ def shadowed(tmp_path: Path) -> Iterator[Callable[..., Shadowed]]:
 
     yield make
     for each in made:
-        each.sink._process.kill()  # type: ignore[attr-defined]
-        each.sink._process.wait()  # type: ignore[attr-defined]
+        beside(each)._process.kill()
+        beside(each)._process.wait()
 
 
 def test_it_is_checked(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
@@ -131,7 +137,7 @@ def test_the_process_dies(shadowed: Callable[..., Shadowed], said: list[str]) ->
     """Goal: the server goes on without its shadow. Method: SIGKILL in the middle."""
     each = shadowed()
     each.server.serve(30)
-    process = each.sink._process  # type: ignore[attr-defined]
+    process = beside(each)._process
     process.kill()
     process.wait()
     answered = each.server.answered
@@ -147,7 +153,7 @@ def test_the_process_stands_still(shadowed: Callable[..., Shadowed], said: list[
     """Goal: bounded memory, nothing waits, and it is followed again. Method: SIGSTOP, more than fits, SIGCONT."""
     each = shadowed(queue_bytes=2**16)
     each.server.serve(30)
-    process, channel = each.sink._process, each.sink.channel  # type: ignore[attr-defined]
+    process, channel = beside(each)._process, beside(each).channel
     wait_until(lambda: channel.bytes_waiting == 0)
     process.send_signal(signal.SIGSTOP)
     answered = each.server.answered

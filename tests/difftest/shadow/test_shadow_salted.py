@@ -15,7 +15,7 @@ GRAIN = 4
 
 def arriving(number: int, tokens: Sequence[int], **more: object) -> Arriving:
     """A request."""
-    return Arriving(number, array(TOKEN, tokens).tobytes(), len(tokens), True, **more)  # type: ignore[arg-type]
+    return Arriving(number, array(TOKEN, tokens).tobytes(), len(tokens), True, **more)  # type: ignore[arg-type]  # named by each test
 
 
 def digests(salting: Salting, tokens: Sequence[int], **more: object) -> list[bytes]:

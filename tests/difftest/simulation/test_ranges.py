@@ -79,7 +79,8 @@ def queues_of_reference(run: ReferenceRun) -> tuple[Held, Held]:
     for content in pool.cached.entries():
         pieces, node = [], content[1]
         while node.parent is not None:
-            pieces.append(node.piece[0])  # type: ignore[index]
+            assert isinstance(node.piece, tuple), "it has a parent"
+            pieces.append(node.piece[0])
             node = node.parent
         texts[content] = content[0], tuple(token for piece in reversed(pieces) for token in piece)
     contents = pool.cached.contents()

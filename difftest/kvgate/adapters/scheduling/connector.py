@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, SupportsHMA
 
-from kvgate.adapters.scheduling.followed import ended_well
+from kvgate.adapters.scheduling.interception import ended_well
 from kvgate.adapters.scheduling.names import number_in
 from kvgate.scheduling.nodes import OtherNodes
 
