@@ -6,18 +6,35 @@ any client asks it; nothing of it is changed.
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from attrs import frozen
 
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.live.exercises import EXERCISES, Exercises
+from kvgate.live.following import Shadows, followed, shadows_of
 from kvgate.live.judging import TOLERANCE
-from kvgate.live.metrics import HITS, held_at_rest, settled_shadow
+from kvgate.live.metrics import HITS, RUNNING, held_at_rest
+from kvgate.live.sample import summed
 from kvgate.live.server import Server, connected
 
 Say = Callable[[str], None]
+_ONE_MORE_SECONDS_MAX = 10.0
+
+
+@frozen
+class Address:
+    """Where the server is."""
+
+    url: str
+    stories: str = "its folder, KVGATE_SHADOW_DIR"
+    """Where its shadow tells differences."""
 
 
 @frozen
@@ -25,11 +42,13 @@ class Worker:
     """The server, and what its counters said before it was driven."""
 
     server: Server
+    stories: str
     hits_before: float | None
+    shadows_before: Shadows
 
 
 @pytest.fixture(scope="module")
-def url(pytestconfig: pytest.Config) -> Iterator[str]:
+def address(pytestconfig: pytest.Config) -> Iterator[Address]:
     """The server's address."""
     spawned = pytestconfig.getoption("--live-spawn")
     if not spawned:
@@ -42,29 +61,45 @@ def url(pytestconfig: pytest.Config) -> Iterator[str]:
                 pytest.skip(f"not run: {missing}")
         if not given:
             pytest.skip("not run: give --live URL, the address of a vllm-ascend worker")
-        yield given
+        yield Address(given)
         return
+    with _shadow_folder() as folder:
+        yield from _spawned(spawned, folder, tuple(pytestconfig.getoption("--preload")))
+
+
+def _spawned(model: str, folder: Path, preloads: tuple[Path, ...]) -> Iterator[Address]:
     from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
     from kvgate.adapters.cpu_engine.serving import Serving, served
 
-    if spawned not in HYBRIDS:
-        raise pytest.UsageError(f"--live-spawn {spawned}: there are {', '.join(HYBRIDS)}")
-    serving = Serving(
-        spawned, environment={"KVGATE_SHADOW": "check"}, preloads=tuple(pytestconfig.getoption("--preload"))
-    )
+    if model not in HYBRIDS:
+        raise pytest.UsageError(f"--live-spawn {model}: there are {', '.join(HYBRIDS)}")
+    shadow = {"KVGATE_SHADOW": "check", "KVGATE_SHADOW_DIR": str(folder)}
     try:
-        with served(serving) as started:
-            yield started.url
+        with served(Serving(model, shadow, preloads=preloads)) as started:
+            yield Address(started.url, str(folder))
     except SystemUnavailableError as error:
         pytest.fail(str(error), pytrace=False)
 
 
+@contextmanager
+def _shadow_folder() -> Iterator[Path]:
+    """Where a spawned server's shadow writes: as the caller says, or a folder that stays if it tells a difference."""
+    given = os.environ.get("KVGATE_SHADOW_DIR")
+    folder = Path(given).resolve() if given else Path(tempfile.mkdtemp(prefix="kvgate-shadow-"))
+    try:
+        yield folder
+    finally:
+        if not given and not list(folder.glob("difference-*")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="module")
-def worker(url: str) -> Iterator[Worker]:
+def worker(address: Address) -> Iterator[Worker]:
     """The server, if it answers."""
     try:
-        with connected(url) as server:
-            yield Worker(server, server.metrics().get(HITS))
+        with connected(address.url) as server:
+            samples = server.metrics()
+            yield Worker(server, address.stories, summed(samples).get(HITS), shadows_of(samples))
     except (SystemUnavailableError, UsageError) as error:
         pytest.fail(str(error), pytrace=False)
 
@@ -102,13 +137,15 @@ def test_the_cache_was_used(worker: Worker, say: Say) -> None:
     """Goal: the answers that were compared came from the cache. Method: the server's own counter of hits."""
     if worker.hits_before is None:
         pytest.fail(f"the server tells no {HITS} at /metrics, so nothing above is known to be a hit", pytrace=False)
-    hits = worker.server.metrics()[HITS] - worker.hits_before
+    hits = summed(worker.server.metrics())[HITS] - worker.hits_before
     say(f"{hits:g} tokens were served from the cache")
     assert hits > 0, "is prefix caching on?"
 
 
 def test_nothing_is_held_at_rest(worker: Worker, say: Say) -> None:
     """Goal: requests leave nothing behind, also those that were given up. Method: gauges, when nobody asks."""
+    if RUNNING not in summed(worker.server.metrics()):
+        pytest.skip(f"not judged: the server tells no {RUNNING} at /metrics")
     held = held_at_rest(worker.server.metrics)
     say(held or "nothing runs, waits or is held")
     assert held is None
@@ -116,12 +153,17 @@ def test_nothing_is_held_at_rest(worker: Worker, say: Say) -> None:
 
 def test_the_shadow_agrees(worker: Worker, say: Say) -> None:
     """Goal: nothing that the engine's block manager did differs from the reference. Method: the shadow's counters."""
-    shadow = settled_shadow(worker.server.metrics)
-    if shadow is None:
+    seen = followed(worker.server.metrics, worker.shadows_before)
+    if not seen.were_met:
         pytest.skip("not judged: no shadow in this server; start it with KVGATE_SHADOW=check")
-    say(f"shadow: {shadow.sentence}")
-    if shadow.differences:
-        told = "the stories are in its folder, KVGATE_SHADOW_DIR"
-        pytest.fail(f"the shadow saw {shadow.differences} differences; {told}", pytrace=False)
-    if not shadow.judged or shadow.lost:
-        pytest.fail(f"the shadow did not follow all of it: {shadow.sentence}", pytrace=False)
+    if seen.only_records:
+        pytest.skip("not judged: the shadow is in mode record; start it with KVGATE_SHADOW=check, or kvgate replay")
+    say(f"shadow: {seen.sentence}")
+    if seen.complaint is not None:
+        stories = f"; the stories are in {worker.stories}" if seen.shadow.differences else ""
+        pytest.fail(f"{seen.complaint}{stories}", pytrace=False)
+    before = shadows_of(worker.server.metrics())
+    Exercises(worker.server).one_more()
+    if not followed(worker.server.metrics, before, _ONE_MORE_SECONDS_MAX).shadow.judged:
+        told = "it has ended, or observes a sample (KVGATE_SHADOW_SAMPLE), and not all was judged"
+        pytest.fail(f"the shadow did not judge one more request: {told}", pytrace=False)

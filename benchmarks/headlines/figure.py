@@ -8,6 +8,7 @@ from attrs import field, frozen
 from attrs.validators import min_len
 
 from kvgate.simulation.arm import Setting
+from kvgate.simulation.result import Result
 
 TOLERANCE_POINTS = 1.0
 """How far an exact figure may be from the published one, in percentage points."""
@@ -19,9 +20,11 @@ class Accepts(str, Enum):
     EXACT = "exact"
     """Every case is within a percentage point of what is expected of it, with every arm."""
     BRACKET = "bracket"
-    """The published figure depends on what was not published: the cases span what it depends on."""
+    """The published figure depends on what was not published: it lies between the cases, or it is told that not."""
     DIRECTION = "direction"
-    """Better or worse, as published; not how much."""
+    """As low, or as high, as published, within what the cases tell; how far they are from it is told."""
+    AGREES = "agrees"
+    """Nothing was published: another simulation is what it is compared with, or only its own arms."""
 
 
 @frozen
@@ -31,9 +34,26 @@ class Case:
     name: str
     setting: Setting
     expected_percent: float | None = None
-    """The hit rate that was published for just this; None where it is a case of a bracket."""
+    """The hit rate that was published for just this; None where nothing was."""
     arms: tuple[str, ...] = ("reference", "retention")
-    """Who serves it: the fast one first, then vLLM's real scheduler with the plug-in."""
+    """Who serves it: the fast one first, then vLLM's real scheduler."""
+    spans: bool = True
+    """Whether it is one of those that a bracket spans; otherwise it only shows what the figure depends on."""
+    busy: bool = False
+    """Whether only those requests count that were sent while every lane had a session left to begin."""
+
+    def percent(self, result: Result) -> float:
+        """The hit rate that is compared, in per cent."""
+        return busy_percent(result) if self.busy else 100 * result.server.hit_rate
+
+
+def busy_percent(result: Result) -> float:
+    """The hit rate of what was sent before the last session began: until then no lane is idle."""
+    last = max(each.session for each in result.counted)
+    begun = min(each.number for each in result.counted if each.session == last)
+    before = [each for each in result.counted if each.number < begun]
+    prompt_tokens = sum(each.prompt_tokens for each in before)
+    return 100 * sum(each.hit_tokens for each in before) / prompt_tokens if prompt_tokens else 0.0
 
 
 @frozen
@@ -50,6 +70,12 @@ class Figure:
     cases: tuple[Case, ...] = field(validator=min_len(1))
     assumptions: tuple[str, ...] = ()
     """What had to be assumed, beside what was published."""
+    published_percent: float | None = None
+    """The same as a number, where a bracket is to hold it."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.accepts is Accepts.BRACKET and self.published_percent is None:
+            raise ValueError(f"figure {self.number}: a bracket needs a number that it is to hold")
 
 
 @frozen

@@ -71,6 +71,8 @@ FIGURES = (
         (
             POOL,
             "published is that it misses; 99.99 % and 0 % are what that means where hits end at multiples of 256",
+            "another simulation, of masked caching without scratch first, told 99.99 % after one other prompt, and "
+            "0.0 % only after two: here one is enough to lose it, in either way, so that they differ by one prompt",
             "masked caching alone is what vLLM's main branch did then: neither 0.20.2 nor the plug-in has it without "
             "scratch first, so it is served by the reference alone",
         ),
@@ -94,8 +96,12 @@ FIGURES = (
         "the same, with the replay boundary alone",
         "not published",
         REPORT,
-        Accepts.DIRECTION,
+        Accepts.AGREES,
         tuple(_swept(percent, "retention=0+scratch") for percent in (10, 20, 50, 100)),
-        (POOL, "10 % of every prompt again, then 20 %, and so on: each replay leaves the boundary for the next one"),
+        (
+            POOL,
+            "10 % of every prompt again, then 20 %, and so on: each replay leaves the boundary for the next one",
+            "another simulation told that it rises with the fraction",
+        ),
     ),
 )

@@ -37,6 +37,7 @@ def _case(
     prompts: int | None = None,
     arms: tuple[str, ...] = ("reference", "retention"),
 ) -> Case:
+    """One simulation of the benchmark."""
     workload = repeat_rate(input_tokens, 1024, lanes, warm=warm, prompts=prompts)
     return Case(name, Setting(workload, serving, policy_of(policy)), expected, arms)
 
@@ -61,6 +62,7 @@ def _row_5() -> Figure:
             at(4340, True, False, "reference"),
         ),
         ("the pool, whether the cache was warm, and how many drafts held were not published", PROMPTS),
+        44.53,
     )
 
 
@@ -71,12 +73,27 @@ def _row_6() -> Figure:
         "49.67 %",
         REPORT,
         Accepts.BRACKET,
-        (_case("160 prompts, cold, large pool", 8192, 32, _server(32, 12_000), warm=False, prompts=160),),
-        ("how many prompts were sent, and the pool, were not published",),
+        (
+            _case("160 prompts, cold, large pool", 8192, 32, _server(32, 12_000), warm=False, prompts=160),
+            *(
+                _case(
+                    f"{prompts} prompts, cold, large pool",
+                    8192,
+                    32,
+                    _server(32, 12_000),
+                    warm=False,
+                    prompts=prompts,
+                    arms=("ranges",),
+                )
+                for prompts in (128, 192)
+            ),
+        ),
+        ("how many prompts were sent, and the pool, were not published: 160 was chosen because it is near",),
+        49.67,
     )
 
 
-def _partial(number: str, input_tokens: int, published: str, cases: tuple[tuple[int, int, bool], ...]) -> Figure:
+def _partial(number: str, input_tokens: int, published: float, cases: tuple[tuple[int, int, bool], ...]) -> Figure:
     first = True
     made = []
     for block_size, blocks, warm in cases:
@@ -87,15 +104,16 @@ def _partial(number: str, input_tokens: int, published: str, cases: tuple[tuple[
     return Figure(
         number,
         f"{input_tokens // 1024}k x 32, with partial hits",
-        published,
+        f"{published:.2f} %",
         REPORT,
         Accepts.BRACKET,
         tuple(made),
         (
-            "hits end at multiples of 128 tokens, and every block served holds what it should; what was published is "
-            "lower",
+            "hits end at multiples of 128 tokens, and every block served holds what it should: none of the cases "
+            "gives as little as was published",
             PROMPTS,
         ),
+        published,
     )
 
 
@@ -141,6 +159,6 @@ FIGURES = (
     ),
     _row_5(),
     _row_6(),
-    _partial("7", 8192, "81.54 %", ((128, BLOCKS, True), (32, BLOCKS, True))),
-    _partial("8", 32768, "77.70 %", ((128, 4340, True), (32, 4600, True))),
+    _partial("7", 8192, 81.54, ((128, BLOCKS, True), (32, BLOCKS, True))),
+    _partial("8", 32768, 77.70, ((128, 4340, True), (32, 4600, True))),
 )

@@ -1,10 +1,16 @@
-"""What was simulated, kept as it comes: whoever interrupts goes on where it ended."""
+"""What was simulated, kept as it comes: whoever interrupts goes on where it ended.
+
+A line tells by which code it was computed. What other code computed is simulated again, unless it is to be kept.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from pathlib import Path
+
+from attrs import frozen
+from benchmarks.headlines.origin import UNTOLD, Origin, origin_of
 
 from kvgate.errors import UsageError
 from kvgate.simulation.document import from_document, to_document
@@ -20,6 +26,14 @@ def key_of(job: Job) -> str:
     return hashlib.sha256(repr(job).encode()).hexdigest()[:16]
 
 
+@frozen
+class Kept:
+    """A result, and what computed it."""
+
+    result: Result
+    origin: Origin
+
+
 class Store:
     """Results by job; a line of the file each.
 
@@ -27,9 +41,11 @@ class Store:
         UsageError: the file holds something else.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, keep: bool = False) -> None:
         self.path = path
-        self.results: dict[str, Result] = {}
+        self.keep = keep
+        """Whether what other code computed may be used."""
+        self.kept: dict[str, Kept] = {}
         if path is not None and path.exists():
             for number, line in enumerate(read_bytes(path, BYTES_MAX).splitlines(), 1):
                 self._take(line, f"{path}, line {number}")
@@ -38,19 +54,29 @@ class Store:
         try:
             entry = json.loads(line)
             key, document = entry["key"], json.dumps(entry["document"])
-        except (ValueError, TypeError, KeyError) as error:
+            code, vllm = entry.get("code", UNTOLD), entry.get("vllm")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UsageError(f"{where}: not a line of results: {error}") from error
-        if not isinstance(key, str):
-            raise UsageError(f'{where}: "key" is a string')
-        (self.results[key],) = from_document(document, where)
+        if not isinstance(key, str) or not isinstance(code, str) or not isinstance(vllm, str | None):
+            raise UsageError(f'{where}: "key" and "code" are strings, and "vllm" is one or null')
+        (result,) = from_document(document, where)
+        self.kept[key] = Kept(result, Origin(code, vllm))
 
     def put(self, job: Job, result: Result) -> None:
-        """Keep one result."""
-        self.results[key_of(job)] = result
+        """Keep one result of the code as it is now."""
+        key, origin = key_of(job), origin_of(job.arm)
+        self.kept[key] = Kept(result, origin)
         if self.path is not None:
+            entry = {"key": key, "code": origin.code, "vllm": origin.vllm, "document": to_document([result])}
             with self.path.open("a") as file:
-                file.write(json.dumps({"key": key_of(job), "document": to_document([result])}) + "\n")
+                file.write(json.dumps(entry) + "\n")
 
     def get(self, job: Job) -> Result | None:
-        """The result of a job, if it was run."""
-        return self.results.get(key_of(job))
+        """The result of a job, if it was run, and by the code as it is now unless others are kept."""
+        found = self.kept.get(key_of(job))
+        return found.result if found is not None and (self.keep or not self.is_earlier(job)) else None
+
+    def is_earlier(self, job: Job) -> bool:
+        """Whether there is a result, and other code or another vLLM computed it."""
+        found = self.kept.get(key_of(job))
+        return found is not None and found.origin != origin_of(job.arm)

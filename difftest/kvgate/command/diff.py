@@ -20,8 +20,9 @@ def diff(
     """Compare two recordings call by call, and tell the first difference.
 
     Two runs of the same requests should do the same. Where they part, a patch, a setting or a race shows. Times and
-    checkpoints are left out; content is compared although each recording has a salt of its own. Exit code 0: the same,
-    1: they differ.
+    checkpoints are left out; content is compared although each recording has a salt of its own. Where a recording has a
+    gap, or no end, that is said: what is not there was not compared. Exit code 0: the same as far as they go, 1: they
+    differ.
 
     Examples:
 
@@ -33,7 +34,7 @@ def diff(
 
     from attrs import asdict
 
-    from kvgate.reports.wording import counted
+    from kvgate.reports.wording import counted, printable
     from kvgate.shadow.contrast import contrast
 
     found = contrast(one, other)
@@ -44,4 +45,7 @@ def diff(
     else:
         typer.echo(f"the same in {counted(found.shared, 'call')}; then they part: {found.difference}")
         typer.echo(f"  {one}: {found.one}\n  {other}: {found.other}")
+    if output is not TableFormat.JSON:
+        for missing in found.missing:
+            typer.echo(f"not compared: {printable(missing, 2000)}")
     raise typer.Exit(AGREEMENT if found.difference is None else DIVERGENCE)

@@ -54,7 +54,7 @@ KvCacheMemoryBytes: TypeAlias = Annotated[
 ]
 MaxModelLen: TypeAlias = Annotated[int | None, typer.Option("--max-model-len", metavar="N", min=2, help="As vLLM's.")]
 MaxNumBatchedTokens: TypeAlias = Annotated[
-    int, typer.Option("--max-num-batched-tokens", metavar="N", min=1, help="As vLLM's.")
+    int | None, typer.Option("--max-num-batched-tokens", metavar="N", min=1, help="As vLLM's; 8192 unless given.")
 ]
 MaxNumSeqs: TypeAlias = Annotated[int, typer.Option("--max-num-seqs", metavar="N", min=1, help="As vLLM's.")]
 LongPrefill: TypeAlias = Annotated[
@@ -68,9 +68,9 @@ NoHybrid: TypeAlias = Annotated[
     bool, typer.Option("--disable-hybrid-kv-cache-manager", help="As vLLM's: windows are kept in full.")
 ]
 TensorParallelSize: TypeAlias = Annotated[
-    int, typer.Option("--tensor-parallel-size", "-tp", metavar="N", min=1, help="As vLLM's.")
+    int | None, typer.Option("--tensor-parallel-size", "-tp", metavar="N", min=1, help="As vLLM's; 1 unless given.")
 ]
-KvCacheDtype: TypeAlias = Annotated[str, typer.Option("--kv-cache-dtype", metavar="TYPE", help="As vLLM's.")]
+KvCacheDtype: TypeAlias = Annotated[str | None, typer.Option("--kv-cache-dtype", metavar="TYPE", help="As vLLM's.")]
 PromptTokens: TypeAlias = Annotated[
     int | None,
     typer.Option("--prompt-tokens", metavar="N", min=1, help="How long prompts are: tells which cause is yours."),
@@ -98,13 +98,13 @@ def explain(
     num_gpu_blocks_override: NumGpuBlocks = None,
     kv_cache_memory_bytes: KvCacheMemoryBytes = None,
     max_model_len: MaxModelLen = None,
-    max_num_batched_tokens: MaxNumBatchedTokens = 8192,
+    max_num_batched_tokens: MaxNumBatchedTokens = None,
     max_num_seqs: MaxNumSeqs = 256,
     long_prefill_token_threshold: LongPrefill = 0,
     enable_prefix_caching: Caching = None,
     disable_hybrid_kv_cache_manager: NoHybrid = False,
-    tensor_parallel_size: TensorParallelSize = 1,
-    kv_cache_dtype: KvCacheDtype = "auto",
+    tensor_parallel_size: TensorParallelSize = None,
+    kv_cache_dtype: KvCacheDtype = None,
     prompt_tokens: PromptTokens = None,
     shared_tokens: SharedTokens = None,
     plot: Plot = None,
@@ -175,13 +175,14 @@ def prompts_of(prompt_tokens: int | None, shared_tokens: int | None) -> Prompts 
 
 
 def _explained(name: str, serving: Serving, prompts: Prompts | None, plot: Path | None, output: TableFormat) -> int:
-    from kvgate.explain.cause import Case, Effect
+    from kvgate.explain.cause import Effect
+    from kvgate.explain.explanation import case_of
     from kvgate.explain.explanation import explain as explained
     from kvgate.explain.json_report import json_report
     from kvgate.explain.load import load
     from kvgate.explain.text_report import text_report
 
-    explanation = explained(Case(load(name, serving), serving, prompts))
+    explanation = explained(case_of(lambda served: load(name, served), serving, prompts))
     if plot is not None:
         from kvgate.explain.plot import draw
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -27,7 +30,7 @@ def record(
     """Run a command, and record what the block managers of its vLLM engines do.
 
     The same as setting KVGATE_SHADOW and KVGATE_SHADOW_* in the command's environment; see difftest/LIVE.md. The exit
-    code is the command's own. Token ids are not stored.
+    code is the command's own, and signals that ask for an end are passed on to it. Token ids are not stored.
 
     Examples:
 
@@ -38,8 +41,6 @@ def record(
       kvgate replay shadow
     """
     import os
-    import signal
-    import subprocess
 
     from kvgate.shadow.switch import VARIABLE, Mode, read
 
@@ -51,22 +52,58 @@ def record(
     }
     read(wanted)
     before = _engines(folder)
-    try:
-        process = subprocess.Popen(command, env={**os.environ, **wanted})
-    except OSError as error:
-        raise UsageError(f"{command[0]}: cannot be run: {error.strerror}") from error
-    was_interrupted = False
-    while True:
-        try:
-            code = process.wait()
-            break
-        except KeyboardInterrupt:
-            # It was interrupted as well, and ends in its own time; who insists ends it.
-            if was_interrupted:
-                process.send_signal(signal.SIGTERM)
-            was_interrupted = True
+    code, was_interrupted = _run(command, {**os.environ, **wanted})
     _tell(folder, before)
     raise typer.Exit(INTERRUPTED if was_interrupted else code if code >= 0 else 128 - code)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> tuple[int, bool]:
+    """The command's exit code, and whether Ctrl-C came: whoever asks this process to end means the command."""
+    import signal
+    import subprocess
+
+    came_early: list[int] = []
+    process: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        if process is None:
+            # There is nobody yet to pass it on to.
+            came_early.append(number)
+        else:
+            process.send_signal(number)
+
+    with _passed_on((signal.SIGTERM, signal.SIGHUP), pass_on):
+        try:
+            process = subprocess.Popen(command, env=environment)
+        except OSError as error:
+            raise UsageError(f"{command[0]}: cannot be run: {error.strerror}") from error
+        for number in came_early:
+            process.send_signal(number)
+        was_interrupted = False
+        while True:
+            try:
+                return process.wait(), was_interrupted
+            except KeyboardInterrupt:
+                # It was interrupted as well, and ends in its own time; who insists ends it.
+                if was_interrupted:
+                    process.send_signal(signal.SIGTERM)
+                was_interrupted = True
+
+
+@contextmanager
+def _passed_on(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have ``handler`` called for signals, but for those that this process was told to ignore."""
+    import signal
+
+    before = {number: signal.getsignal(number) for number in numbers}
+    caught = [number for number in numbers if before[number] is not signal.SIG_IGN]
+    for number in caught:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, before[number])
 
 
 def _engines(folder: Path) -> set[str]:

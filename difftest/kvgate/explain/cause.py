@@ -44,6 +44,8 @@ class Cause:
     """For which prompts, where not for all."""
     remedy: str = field(default="", validator=min_len(1))
     """What to do."""
+    sets: tuple[tuple[str, object], ...] = ()
+    """The same as parameters of ``Serving``, where setting them is all there is to do."""
 
     @condition.validator
     def _is_said(self, _attribute: Attribute[str], condition: str) -> None:
@@ -58,6 +60,8 @@ class Case:
     layout: Layout
     serving: Serving
     prompts: Prompts | None = None
+    cached: Case | None = None
+    """The same with prefix caching on, where it is off and could be on."""
 
     @cached_property
     def settings(self) -> Settings:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from collections.abc import Callable
 
+from attrs import evolve, frozen
+
+from kvgate.errors import UsageError
+from kvgate.explain.best_hit import Prompts
 from kvgate.explain.cause import Case, Cause, Effect
 from kvgate.explain.figures import Figures, figures_of
+from kvgate.explain.layout import Layout
 from kvgate.explain.rules import causes
+from kvgate.explain.serving import Serving
 
 _ZERO = (Effect.ALWAYS_ZERO, Effect.ZERO_IF)
 
@@ -26,6 +32,26 @@ class Explanation:
     def zero_causes(self) -> tuple[Cause, ...]:
         """Those that can make the hit rate zero."""
         return tuple(cause for cause in self.causes if cause.effect in _ZERO)
+
+
+def case_of(layout_of: Callable[[Serving], Layout], serving: Serving, prompts: Prompts | None = None) -> Case:
+    """The case; where prefix caching is off and could be on, with what it would be then.
+
+    Raises:
+        UsageError: there is no such layout, or the prompts are longer than a request may be.
+    """
+    case = Case(layout_of(serving), serving, prompts)
+    allowed = case.settings.tokens_max
+    if prompts is not None and max(prompts.first_tokens, prompts.second_tokens) > allowed:
+        raise UsageError(
+            f"--prompt-tokens {max(prompts.first_tokens, prompts.second_tokens)}: a request may have {allowed} tokens "
+            "here; give shorter prompts, or the --max-model-len that is served with"
+        )
+    if case.layout.caches:
+        return case
+    asked = evolve(serving, enable_prefix_caching=True)
+    layout = layout_of(asked)
+    return evolve(case, cached=Case(layout, asked, prompts)) if layout.caches else case
 
 
 def explain(case: Case) -> Explanation:

@@ -49,7 +49,7 @@ def _block_tokens(serving: Serving) -> int:
 
 def _heads(total: int, serving: Serving) -> int:
     """How many of ``total`` heads one worker keeps."""
-    return max(1, total // serving.tensor_parallel_size)
+    return max(1, total // serving.workers)
 
 
 def _attention(

@@ -26,6 +26,8 @@ class Layout:
     """How long a request may become, if it is known from the model."""
     notes: tuple[str, ...] = ()
     """What was taken for granted."""
+    counts_draft_layers: bool = True
+    """Whether the layers of the draft model, if there is one that keeps any, are among the groups."""
 
     @property
     def geometry(self) -> Geometry:

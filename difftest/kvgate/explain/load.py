@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from attrs import evolve
@@ -13,7 +14,8 @@ from kvgate.explain import config_file, deepseek_v4, dump
 from kvgate.explain.families import layers_of
 from kvgate.explain.layers import Grouping, Layer, Placed, grouped
 from kvgate.explain.layout import Layout
-from kvgate.explain.serving import Serving
+from kvgate.explain.policies import UNKNOWN_TOKENS
+from kvgate.explain.serving import BATCHED_TOKENS, Serving
 from kvgate.structure import read_bytes
 from kvreference.attention import Kind
 
@@ -94,7 +96,9 @@ def _model(config: config_file.Config, serving: Serving) -> Layout:
             layers, notes = _with_draft_layers(layers, config, serving)
         found = grouped(layers, hybrid_manager=not serving.disable_hybrid_kv_cache_manager)
         found = evolve(found, groups=dump.with_drafts(found.groups, serving.looks_ahead))
-    return _layout(config.model_type, f"read from {config.path.name}", found, serving, limit, notes)
+    told = (*notes, *_of_the_model(serving))
+    layout = _layout(config.model_type, f"read from {config.path.name}", found, serving, limit, told)
+    return evolve(layout, counts_draft_layers=_OF_DRAFTS not in notes)
 
 
 def _with_draft_layers(
@@ -131,4 +135,28 @@ def _layout(
         if blocks < 2:
             raise UsageError(f"--kv-cache-memory-bytes: not enough for two blocks of {block_bytes} bytes")
     caches = serving.caches(has_states) and serves
-    return Layout(name, source, found.groups, caches, block_bytes, blocks, serving.max_model_len or limit, notes)
+    longest = serving.max_model_len or limit
+    told = (*notes, *_taken_for_granted(serving, longest))
+    return Layout(name, source, found.groups, caches, block_bytes, blocks, longest, told)
+
+
+def _taken_for_granted(serving: Serving, longest: int | None) -> Iterator[str]:
+    """What nobody said, and another answer may come of."""
+    if serving.max_num_batched_tokens is None:
+        yield f"a step computes up to {BATCHED_TOKENS:,} tokens, unless --max-num-batched-tokens says otherwise"
+    if longest is None:
+        yield f"a request may have {UNKNOWN_TOKENS:,} tokens, unless --max-model-len says otherwise"
+    if serving.speculation is not None and serving.speculation.inferred:
+        yield (
+            f'the speculative config has no "method": taken for {serving.speculation.method}, by the name of its '
+            "model; give the method"
+        )
+
+
+def _of_the_model(serving: Serving) -> Iterator[str]:
+    """The same where blocks are made of the model's sizes."""
+    if serving.kv_cache_dtype is None:
+        size = serving.dtype_bytes
+        yield f"an element of the cache has {size} bytes (bfloat16), unless --kv-cache-dtype says otherwise"
+    if serving.tensor_parallel_size is None:
+        yield "one worker, unless --tensor-parallel-size says otherwise"

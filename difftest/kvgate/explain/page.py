@@ -11,10 +11,11 @@ from kvgate.explain.text_report import short
 _HEAD = """\
 # Why is my hit rate zero? Reports that people wrote, explained from their flags
 
-Each row is a report on a public tracker. Its model and its flags were given to `kvgate explain`, and nothing else; the
-cause that it names first is in the fourth column, with how many it names that can make a hit rate zero. Where the
-thread tells how long the prompts were, they were given too, in a second run: what is named then is in the fifth column.
-*Thread* says whether it is the cause that the thread ended with. The data are in
+Each row is a report on a public tracker. Its model and its flags were given to `kvgate explain`, and nothing else: the
+model as its configuration, or where *groups* says so, as a dump that was filled in by hand from what the thread tells.
+*From the flags alone* is the cause that is named first, with how many are named that can make a hit rate zero. Where
+the thread tells how long the prompts were, they were given too, in a second run: *with the prompts* is what is named
+then. *Thread* says whether it is the cause that the thread ended with, and whether it is the first. The data are in
 [`tests/difftest/explain/reports`](../tests/difftest/explain/reports), where each says what is from the thread and what
 was filled in. This page is generated: `python -m kvgate.explain tests/difftest/explain/reports`.
 
@@ -22,17 +23,18 @@ was filled in. This page is generated: `python -m kvgate.explain tests/difftest/
 _ZERO = """\
 ## The rate was zero
 
-| report | corpus | seen | from the flags alone | with the prompts | guarantee | thread |
-|---|--:|---|---|---|---|---|
+| report | corpus | seen | groups | from the flags alone | with the prompts | guarantee | thread |
+|---|--:|---|---|---|---|---|---|
 """
 _NOT_ZERO = """
 ## The rate was not zero
 
-Here nothing may be named that makes every rate zero, and with the prompts nothing that makes theirs zero. *Can hit* is
-what `kvgate explain` says one request can hit at best.
+Here nothing may be named that makes every rate zero, and with the prompts nothing that makes theirs zero; where the
+pool is given, it may be told when what was cached is pushed out of it. *Can hit* is what `kvgate explain` says one
+request can hit at best.
 
-| report | seen | always zero | with the prompts | can hit | told by the thread |
-|---|---|---|---|--:|--:|
+| report | seen | groups | always zero | with the prompts | can hit | told by the thread |
+|---|---|---|---|---|--:|--:|
 """
 
 
@@ -51,10 +53,20 @@ def _zero_row(report: Report) -> str:
     rank = f"{first}, of {len(alone.zero_causes)}"
     if named is not None and first != named.id:
         rank += f"; {named.id} is among them"
-    agrees = "the same" if named is not None and (told is None or _first(told) == report.cause) else "another"
     statement = "" if named is None else named.statement
-    cells = (_link(report), str(report.bug or ""), _seen(report), rank, "" if told is None else _first(told), statement)
-    return _row(*cells, agrees)
+    first_told = "" if told is None else _first(told)
+    cells = (_link(report), str(report.bug or ""), _seen(report), _groups(report), rank, first_told, statement)
+    return _row(*cells, _agrees(report, alone, told))
+
+
+def _agrees(report: Report, alone: Explanation, told: Explanation | None) -> str:
+    """Whether what is named is what the thread ended with, and whether it is named first."""
+    among = report.cause in [cause.id for cause in alone.zero_causes]
+    if not among or (told is not None and _first(told) != report.cause):
+        return "another"
+    if _first(alone) == report.cause:
+        return "the same"
+    return "the same, not first" if told is None else "the same, first with the prompts"
 
 
 def _other_row(report: Report) -> str:
@@ -63,7 +75,17 @@ def _other_row(report: Report) -> str:
     always = ", ".join(cause.id for cause in alone.zero_causes if not cause.condition) or "nothing"
     hit = "" if told is None or told.figures.hit is None else f"{told.figures.hit:,}"
     given = "" if told is None else _first(told)
-    return _row(_link(report), _seen(report), always, given, hit, "" if report.hit is None else f"{report.hit:,}")
+    if told is not None and told.figures.hit and told.zero_causes:
+        given = f"nothing, unless the free queue turns in between: {given}"
+    return _row(
+        _link(report),
+        _seen(report),
+        _groups(report),
+        always,
+        given,
+        hit,
+        "" if report.hit is None else f"{report.hit:,}",
+    )
 
 
 def _first(explanation: Explanation) -> str:
@@ -72,6 +94,10 @@ def _first(explanation: Explanation) -> str:
 
 def _link(report: Report) -> str:
     return f"[{short(report.thread)}]({report.link})"
+
+
+def _groups(report: Report) -> str:
+    return "a dump, filled in" if report.is_dump else "from the configuration"
 
 
 def _seen(report: Report) -> str:

@@ -6,8 +6,8 @@ from attrs import evolve, frozen
 
 from kvgate.errors import UsageError
 from kvgate.explain.layout import Layout
-from kvgate.explain.serving import Serving
-from kvreference.retention import AUTO_INTERVAL_TOKENS
+from kvgate.explain.serving import DENSE, MASKS, RETAINS, RETAINS_LEAST, Serving
+from kvreference.retention import AUTO_INTERVAL_TOKENS, interval_of
 from kvreference.settings import Settings
 
 UNKNOWN_BLOCKS = 2**31
@@ -34,6 +34,13 @@ def settings_of(layout: Layout, serving: Serving) -> Settings:
         UsageError: the reference has no such settings either.
     """
     geometry = layout.geometry
+    states = min((group.draft_states for group in geometry.groups if group.keeps_states), default=serving.drafts)
+    if states < serving.drafts:
+        raise UsageError(
+            f"--mtp or --speculative-config: {serving.drafts} drafts need as many draft states in each group of "
+            f"states, and {layout.name} has {states}: write the dump where it is served with the drafts (its draft_states say "
+            "how many), or leave the flag out"
+        )
     interval = interval_in_effect(layout, serving)
     slides = any(group.slides for group in geometry.groups)
     if interval is not None and (not slides or interval % geometry.alignment_tokens):
@@ -59,19 +66,27 @@ def interval_in_effect(layout: Layout, serving: Serving) -> int | None:
     return serving.interval_tokens(layout.geometry.alignment_tokens, layout.has_states)
 
 
+def auto_interval(alignment_tokens: int) -> str:
+    """How to write the interval that auto means; where the alignment does not divide it, the next that is allowed."""
+    tokens = -(-AUTO_INTERVAL_TOKENS // alignment_tokens) * alignment_tokens
+    return "auto" if tokens == AUTO_INTERVAL_TOKENS else str(tokens)
+
+
 def policies(layout: Layout, serving: Serving) -> list[Policy]:
-    """What could be chosen for this model, the policy in effect apart."""
-    settings = evolve(
-        settings_of(layout, serving), retention_interval_tokens=None, scratch_first=False, pin_drop_blocks_min=None
-    )
-    found = [Policy("dense", settings, "vLLM before 0.22")]
+    """The policy in effect, and what else could be chosen for this model."""
+    effective = settings_of(layout, serving)
+    settings = evolve(effective, retention_interval_tokens=None, scratch_first=False, pin_drop_blocks_min=None)
+    found = [
+        Policy("in effect", effective, "these flags"),
+        Policy("dense", settings, f"vLLM before {MASKS.first}, or an interval of {DENSE} from {RETAINS.first} on"),
+    ]
     if not settings.caches or not any(group.slides for group in settings.geometry.groups):
         return found
     alignment = settings.geometry.alignment_tokens
     masked = evolve(settings, retention_interval_tokens=alignment)
-    found.append(Policy("masked", masked, "vLLM from 0.22 on"))
-    rounded = -(-AUTO_INTERVAL_TOKENS // alignment) * alignment
-    for interval, name in ((0, "0"), (rounded, "auto" if rounded == AUTO_INTERVAL_TOKENS else str(rounded))):
+    found.append(Policy("masked", masked, f"vLLM from {MASKS.first} to before {RETAINS_LEAST.first}"))
+    for name in ("0", auto_interval(alignment)):
+        interval = interval_of(name)
         sparse = evolve(settings, retention_interval_tokens=interval, scratch_first=True)
         found.append(Policy(f"retention {interval}", sparse, f"VLLM_PREFIX_CACHE_RETENTION_INTERVAL={name}"))
     pinned = evolve(settings, pin_drop_blocks_min=_PINNED_DROP_BLOCKS)

@@ -17,6 +17,8 @@ from attrs.validators import matches_re, min_len
 from kvgate.errors import UsageError
 from kvgate.explain.best_hit import Prompts
 from kvgate.explain.cause import Case
+from kvgate.explain.dump import is_dump
+from kvgate.explain.explanation import case_of
 from kvgate.explain.load import of_document
 from kvgate.explain.serving import Serving, speculation_of
 from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
@@ -49,6 +51,11 @@ class Report:
     hit: int | None = None
 
     @property
+    def is_dump(self) -> bool:
+        """Whether its groups were written down by hand, where the thread has a model's name alone."""
+        return is_dump(self.model)
+
+    @property
     def link(self) -> str:
         """The thread's address."""
         repository, _, number = self.thread.partition("#")
@@ -71,9 +78,11 @@ class Report:
 
     def case(self, with_prompts: bool) -> Case:
         """What is explained: the flags alone, or with the prompts that the thread tells."""
-        serving = self.serving
-        layout = of_document(self.model, Path(self.thread), serving)
-        return Case(layout, serving, self.prompts if with_prompts else None)
+        return case_of(
+            lambda serving: of_document(self.model, Path(self.thread), serving),
+            self.serving,
+            self.prompts if with_prompts else None,
+        )
 
 
 def read(path: Path) -> Report:

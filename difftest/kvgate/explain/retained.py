@@ -6,7 +6,7 @@ as it ever could. The numbers are guaranteed, and may be one short of what happe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kvgate.explain.chunks import chunk_ends
 from kvreference.admission import blocks_at_peak
@@ -116,12 +116,33 @@ def _pinned(settings: Settings, tokens: int) -> list[int]:
     return kept
 
 
+def blocks_at_start(settings: Settings, batched_tokens: int, tokens: int) -> int:
+    """With how many blocks vLLM reckons for a request of ``tokens`` tokens when it starts.
+
+    It asks the groups for their bounds, and compares with all blocks of the pool. Look-ahead slots and the null block
+    are left out, which is why a pool can pass that is too small.
+    """
+    return sum(group.blocks_held_at_most(batched_tokens, tokens) for group in settings.geometry.groups)
+
+
+def largest_at_start(settings: Settings, batched_tokens: int) -> int:
+    """The longest request that vLLM takes for one that fits when it starts; 0 if none is."""
+    return _longest(
+        settings.tokens_max, lambda tokens: blocks_at_start(settings, batched_tokens, tokens), settings.blocks
+    )
+
+
 def largest_request(settings: Settings) -> int:
     """The longest a request may become and still be let in and run to its end in an empty pool; 0 if none may."""
-    low, high = 0, settings.tokens_max
+    return _longest(settings.tokens_max, lambda tokens: blocks_to_run(settings, tokens), settings.blocks - 1)
+
+
+def _longest(tokens_max: int, needed: Callable[[int], int], blocks: int) -> int:
+    """The most tokens, up to ``tokens_max``, that need no more than ``blocks``."""
+    low, high = 0, tokens_max
     while low < high:
         middle = (low + high + 1) // 2
-        if blocks_to_run(settings, middle) <= settings.blocks - 1:
+        if needed(middle) <= blocks:
             low = middle
         else:
             high = middle - 1

@@ -24,7 +24,15 @@ DENSE = "none"
 _LOOKING_AHEAD = ("eagle", "mtp", "dflash", "dspark", "extract_hidden_states")
 """What the names of the methods contain whose draft layers read the cache, and so ask for a look-ahead block."""
 _NUMBER_MAX = 2**40
-_MASKS = Span("0.22.0")
+BATCHED_TOKENS = 8192
+"""``--max-num-batched-tokens`` where none is given: vLLM's depends on the device."""
+_WIDE = ("float16", "bfloat16", "auto")
+_FP8 = ("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla")
+KV_CACHE_TYPES = (*_WIDE, *_FP8)
+"""What an element of the cache may be, of those whose blocks are known here."""
+_NAMED_METHODS = {"eagle-": "eagle", "eagle3": "eagle3", "dflash": "dflash"}
+"""The methods that vLLM infers from the name of a draft model."""
+MASKS = Span("0.22.0")
 """Since vllm-project/vllm#42258 blocks that no hit can read are left out of the cache."""
 RETAINS = Span("0.23.0")
 """Since vllm-project/vllm#43447 there is a retention interval."""
@@ -50,6 +58,8 @@ class Speculation:
 
     method: str
     drafts: int = field(default=1, validator=[instance_of(int), ge(1)])
+    inferred: bool = False
+    """Whether the method was not given, but taken from the draft model's name."""
 
     @property
     def looks_ahead(self) -> bool:
@@ -75,20 +85,38 @@ class Serving:
     num_gpu_blocks_override: int | None = field(default=None, validator=_number)
     kv_cache_memory_bytes: int | None = field(default=None, validator=_number)
     max_model_len: int | None = field(default=None, validator=_number)
-    max_num_batched_tokens: int = field(default=8192, validator=[instance_of(int), ge(1)])
+    max_num_batched_tokens: int | None = field(default=None, validator=_number)
     max_num_seqs: int = field(default=256, validator=[instance_of(int), ge(1)])
     long_prefill_token_threshold: int = field(default=0, validator=[instance_of(int), ge(0)])
     enable_prefix_caching: bool | None = None
     """None: vLLM's default for the model."""
     disable_hybrid_kv_cache_manager: bool = False
-    tensor_parallel_size: int = field(default=1, validator=[instance_of(int), ge(1)])
+    tensor_parallel_size: int | None = field(default=None, validator=_number)
     dtype_bytes: int = 2
     """How many bytes an element of the model has: two for bfloat16 and float16."""
-    kv_cache_dtype: str = "auto"
+    kv_cache_dtype: str | None = field(default=None)
 
     @version.validator
     def _is_version(self, _attribute: Attribute[str], version: str) -> None:
         version_of(version)
+
+    @kv_cache_dtype.validator
+    def _is_type(self, _attribute: Attribute[str | None], name: str | None) -> None:
+        if name is not None and name not in KV_CACHE_TYPES:
+            raise UsageError(
+                f"--kv-cache-dtype {name!r:.80}: it is one of {', '.join(KV_CACHE_TYPES)} here; for another "
+                "of vLLM's give a dump of the KVCacheConfig, and leave the flag out"
+            )
+
+    @property
+    def workers(self) -> int:
+        """Over how many workers heads are divided."""
+        return self.tensor_parallel_size or 1
+
+    @property
+    def batched_tokens(self) -> int:
+        """The most tokens that a step computes."""
+        return self.max_num_batched_tokens or BATCHED_TOKENS
 
     @property
     def release(self) -> Version:
@@ -108,13 +136,13 @@ class Serving:
     @property
     def cache_element_bytes(self) -> int:
         """How many bytes an element of the cache has."""
-        return 1 if self.kv_cache_dtype.startswith("fp8") else self.dtype_bytes
+        return 1 if self.kv_cache_dtype in _FP8 else self.dtype_bytes
 
     @property
     def chunk_tokens(self) -> int:
         """The most tokens of one request that a step computes."""
         limit = self.long_prefill_token_threshold
-        return min(self.max_num_batched_tokens, limit) if limit else self.max_num_batched_tokens
+        return min(self.batched_tokens, limit) if limit else self.batched_tokens
 
     @property
     def on_stock(self) -> bool:
@@ -145,7 +173,7 @@ class Serving:
         if self.release in RETAINS_LEAST:
             # vllm-project/vllm#55760: dense again where states are kept and draft layers look ahead.
             return None if has_states and self.looks_ahead else 0
-        return alignment_tokens if self.release in _MASKS else None
+        return alignment_tokens if self.release in MASKS else None
 
 
 def speculation_of(text: str | None, mtp: int | None = None) -> Speculation | None:
@@ -164,8 +192,17 @@ def speculation_of(text: str | None, mtp: int | None = None) -> Speculation | No
         raise UsageError(f"--speculative-config is no JSON: {error}") from error
     if not isinstance(document, dict):
         raise UsageError('--speculative-config must be an object, like {"method": "mtp", "num_speculative_tokens": 1}')
-    method = document.get("method", "eagle" if "model" in document else None)
+    method, model = document.get("method"), document.get("model")
+    inferred = method is None and isinstance(model, str)
+    if inferred:
+        method = _inferred(str(model))
     drafts = document.get("num_speculative_tokens", 1)
     if not isinstance(method, str) or type(drafts) is not int or not 1 <= drafts <= _NUMBER_MAX:
         raise UsageError('--speculative-config needs a "method", and "num_speculative_tokens" of at least 1')
-    return Speculation(method, drafts)
+    return Speculation(method, drafts, inferred)
+
+
+def _inferred(model: str) -> str:
+    """The method that vLLM takes where none is given: by the draft model's name, or a model that drafts on its own."""
+    named = (method for part, method in _NAMED_METHODS.items() if part in model.lower())
+    return next(named, "ngram" if model in ("ngram", "[ngram]") else "draft_model")

@@ -36,7 +36,7 @@ class State:
 
 def gated_delta_net(config: Config, serving: Serving) -> State:
     """The state of a gated delta net (Qwen3-Next, Qwen3.5)."""
-    tensor = serving.tensor_parallel_size
+    tensor = serving.workers
     values, keys = config.number("linear_num_value_heads"), config.number("linear_num_key_heads")
     value_size, key_size = config.number("linear_value_head_dim"), config.number("linear_key_head_dim")
     channels = 2 * keys * key_size + values * value_size

@@ -31,7 +31,8 @@ def text_report(explanation: Explanation) -> str:
     console.print(printable(f"{case.layout.name} on {engine} {serving.version}", 500))
     console.print(printable(case.layout.source, 500))
     for note in case.layout.notes:
-        console.print(f"note: {note}")
+        for line in wrap(f"note: {note}", _WIDTH, subsequent_indent="  "):
+            console.print(printable(line, 500))
     console.print()
     for line in verdict(explanation):
         console.print(line)
@@ -67,10 +68,11 @@ def verdict(explanation: Explanation) -> Iterator[str]:
     elif figures.hit is not None and explanation.case.prompts is not None:
         prompts = explanation.case.prompts
         told = f"of a prompt of {prompts.second_tokens:,} tokens that shares {prompts.shared_tokens:,}"
-        if figures.hit and not conditional:
-            yield f"Up to {figures.hit:,} tokens can hit {told}."
+        if figures.hit:
+            but = f", but nothing if {conditional[0].condition}: {conditional[0].id}" if conditional else ""
+            yield from wrap(f"Up to {figures.hit:,} tokens can hit {told}{but}.", _WIDTH)
         elif conditional:
-            yield f"Nothing can hit {told}, or not for long: {conditional[0].id}."
+            yield f"Nothing can hit {told}: {conditional[0].id}."
         else:
             yield f"Nothing can hit {told}."
     elif conditional:

@@ -8,19 +8,21 @@ from attrs import frozen
 
 from kvgate.errors import UsageError
 
-_FORM = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?")
+_FORM = re.compile(
+    r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[.-]?(?:rc|post|dev|a|b)\d{0,6})*(?:\+[a-z0-9.]{1,64})?", re.I
+)
 
 Version = tuple[int, int, int]
 """What is compared. A release candidate counts as its release: it is built from the same branch."""
 
 
 def version_of(text: str) -> Version:
-    """The version that ``text`` names: ``0.20.2``, ``v0.23.0rc1``, ``0.29``.
+    """The version that ``text`` names: ``0.20.2``, ``v0.23.0rc1``, ``0.20.2.dev3+g1a2b``, ``0.29``.
 
     Raises:
         UsageError: it names none.
     """
-    match = _FORM.match(text.strip())
+    match = _FORM.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is no version: give one like 0.20.2")
     major, minor, patch = match.groups()

@@ -50,10 +50,11 @@ def _print(outcome: Outcome) -> None:
     for each in outcome.watched:
         status = each.status
         declared = f", declared {status.declared}" if status.declared else ""
+        unjudged = f", not judged {status.unjudged}" if status.unjudged else ""
         typer.echo(
             f"{each.model}: {len(each.told.answers)} of {each.requests} requests answered, {each.told.cached_tokens} "
             f"tokens cached, {each.told.preemptions} preemptions; shadow: {status.judged} calls judged in "
-            f"{status.steps} steps, {status.differences} differences, {status.lost} lost{declared}"
+            f"{status.steps} steps, {status.differences} differences, {status.lost} lost{declared}{unjudged}"
         )
     for fault in outcome.reported:
         verdict = "in time" if fault.is_in_time else "NOT IN TIME"

@@ -1,7 +1,8 @@
 """What a live server is put through: prompts of words that share beginnings, asked in several ways.
 
 Every exercise asks its prompts under one salt of this run, so that they find each other's blocks and nobody else's, and
-then each under a salt of its own, twice, so that they find none.
+then each under a salt of its own, twice, so that they find none. That they found none is not believed: the server must
+say so, by answer or by its counter of hits.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import uuid
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from kvgate.live.judging import TOLERANCE, Tally, tally
+from kvgate.live.metrics import HITS
+from kvgate.live.sample import summed
 from kvgate.live.server import Asked, Reply, Server
 from kvgate.live.words import WORDS_MAX, words
 
@@ -35,6 +38,10 @@ class Exercises:
     run: str = field(factory=lambda: uuid.uuid4().hex)
     """Part of every salt: what an earlier run left in the cache is not found."""
     _salts: int = 0
+
+    def one_more(self) -> Reply:
+        """The answer to a short prompt that nobody asked before."""
+        return self.server.complete(self._asked(self._drawn("one more", _PROBE_WORDS), self._salt()))
 
     def shared_prefixes(self) -> Tally:
         """A prompt, then others that leave it after more and more words, one after the other."""
@@ -82,9 +89,16 @@ class Exercises:
 
     def _compared(self, prompts: list[str], cached: list[Reply]) -> Tally:
         """The answers next to those without the cache, which are asked one by one, and then all together."""
+        hits_before = self._hits()
         without = [self.server.complete(self._asked(prompt, self._salt())) for prompt in prompts]
         again = self.server.together([self._asked(prompt, self._salt()) for prompt in prompts])
+        if hits_before is not None and hits_before == self._hits():
+            without, again = ([_uncached(reply) for reply in replies] for replies in (without, again))
         return tally(cached, without, again, self.tolerance)
+
+    def _hits(self) -> float | None:
+        """The server's own count of tokens from the cache, if it has one."""
+        return summed(self.server.metrics()).get(HITS)
 
     def _asked(self, prompt: str, salt: str, answer_tokens: int | None = None) -> Asked:
         return Asked(prompt, salt, answer_tokens or self.answer_tokens)
@@ -106,6 +120,11 @@ class Exercises:
         probe = self.server.complete(self._asked(self._drawn("probe", _PROBE_WORDS), self._salt(), answer_tokens=1))
         tokens = self.server.tokens_max - 2 * self.answer_tokens
         return max(1, min(_LONG_WORDS_MAX, int(0.9 * tokens * _PROBE_WORDS / probe.prompt_tokens)))
+
+
+def _uncached(reply: Reply) -> Reply:
+    """An answer that came when nothing was served from the cache, of which the server may not tell."""
+    return reply if reply.cached_tokens is not None else evolve(reply, cached_tokens=0)
 
 
 EXERCISES: Mapping[str, Callable[[Exercises], Tally]] = MappingProxyType(

@@ -2,6 +2,7 @@
 
 A server may differ from itself: many kernels add up in another order when the batch is another. So every prompt is
 asked twice without the cache. Where these two differ, nothing can be said about the cache: that is told, not passed.
+Nor can it where they may have come from the cache themselves.
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ from attrs import frozen
 
 from kvgate.live.server import Reply
 
+NOT_KNOWN = (
+    "what was asked with a salt of its own is not known to be uncached: start vllm serve with "
+    "--enable-prompt-tokens-details, or let nobody else use the server meanwhile"
+)
+_REASONS_MAX = 3
 TOLERANCE = 1e-3
 """How much log-probabilities may differ, unless told otherwise: enough for 32 bits; bfloat16 needs about 0.1."""
 
@@ -25,7 +31,9 @@ class Verdict(str, Enum):
     TIE = "tie"
     """Where the answers part, both tokens were as likely, within the tolerance: not decided by the cache."""
     NOT_JUDGED = "not judged"
-    """The server differs from itself without the cache."""
+    """The server differs from itself without the cache, or nobody knows whether it was without."""
+    SALT_IGNORED = "salt ignored"
+    """A salt that nobody had used before was served from the cache."""
 
 
 @frozen
@@ -57,16 +65,27 @@ class Tally:
     @property
     def complaint(self) -> str | None:
         """What is wrong, if anything is; not to have judged is."""
+        salts = self.count(Verdict.SALT_IGNORED)
+        if salts:
+            return f"{self.sentence}. {salts} with a salt of their own were served from the cache: salts are ignored"
         wrong = [f"{number}: {each.why}" for number, each in enumerate(self.judged) if each.verdict is Verdict.DIFFERS]
         if wrong:
             return f"{self.sentence}. Answers differ with the cache:\n" + "\n".join(wrong)
-        if not self.count(Verdict.EQUAL):
-            return f"{self.sentence}. Nothing could be judged: give --live-tolerance, or a server that repeats itself"
-        return None
+        if 2 * self.count(Verdict.EQUAL) > len(self.judged):
+            return None
+        reasons = sorted({each.why for each in self.judged if each.verdict is Verdict.NOT_JUDGED})
+        return (
+            f"{self.sentence}. Half or more could not be judged: give --live-tolerance, or a server that repeats itself"
+            + "".join(f"\n{reason}" for reason in reasons[:_REASONS_MAX])
+        )
 
 
 def judged(cached: Reply, without: Reply, again: Reply, tolerance: float = TOLERANCE) -> Judged:
     """What is said of a prompt that was asked with the cache, and twice without."""
+    if without.cached_tokens or again.cached_tokens:
+        return Judged(Verdict.SALT_IGNORED, "", cached.cached_tokens)
+    if without.cached_tokens is None or again.cached_tokens is None:
+        return Judged(Verdict.NOT_JUDGED, NOT_KNOWN, cached.cached_tokens)
     noise = parting(without, again, tolerance)
     if noise is not None:
         return Judged(Verdict.NOT_JUDGED, f"without the cache, {noise}", cached.cached_tokens)

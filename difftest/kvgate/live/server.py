@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, frozen
 
 from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.live.sample import Sample
 
 if TYPE_CHECKING:
     import httpx
@@ -90,8 +91,8 @@ class Server:
         except httpx.HTTPError as error:
             raise _unavailable(self.url, error) from error
 
-    def metrics(self) -> dict[str, float]:
-        """The sums of the samples at ``/metrics``, by name; empty if the server has none there.
+    def metrics(self) -> tuple[Sample, ...]:
+        """The samples at ``/metrics``; none if the server has none there.
 
         Raises:
             SystemUnavailableError: the server did not answer.
@@ -104,12 +105,12 @@ class Server:
         except httpx.HTTPError as error:
             raise _unavailable(self.url, error) from error
         if response.status_code != httpx.codes.OK:
-            return {}
-        sums: dict[str, float] = {}
-        for family in text_string_to_metric_families(response.text[:_BODY_BYTES_MAX]):
-            for sample in family.samples:
-                sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
-        return sums
+            return ()
+        return tuple(
+            Sample(sample.name, sample.labels, sample.value)
+            for family in text_string_to_metric_families(response.text[:_BODY_BYTES_MAX])
+            for sample in family.samples
+        )
 
     def _body(self, asked: Asked) -> dict[str, Any]:
         return {

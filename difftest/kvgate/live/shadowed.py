@@ -39,6 +39,13 @@ class Watched:
     told: Told
     status: Status
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether everybody was answered, and everything was judged and agreed."""
+        status = self.status
+        is_followed = status.judged > 0 and not status.lost and not status.unjudged
+        return is_followed and not status.differences and len(self.told.answers) == self.requests
+
 
 @frozen
 class Reported:
@@ -180,10 +187,7 @@ class Outcome:
     @property
     def is_as_it_should_be(self) -> bool:
         """No difference without a fault, and each fault in time."""
-        silent = all(
-            each.status.judged > 0 and (each.status.differences, each.status.lost) == (0, 0) for each in self.watched
-        )
-        return silent and all(each.is_in_time for each in self.reported)
+        return all(each.is_silent for each in self.watched) and all(each.is_in_time for each in self.reported)
 
 
 def run(

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from attrs import define
 
-from kvgate.shadow.calls import RAW, Restart, Stored
+from kvgate.shadow.calls import RAW, Restart, Stored, Suspended
 from kvgate.shadow.channel import LENGTH
 from kvgate.shadow.judging import Finding, Judge
 from kvgate.shadow.recording import FRAME_BYTES_MAX, SUFFIX, Header
@@ -79,12 +79,16 @@ class Beside:
         self._recent: list[Stored] = []
         self._written = 0.0
         self._could_write = True
+        self._is_suspended = False
 
     def take(self, payload: bytes) -> None:
         """The calls of a step."""
         records = self.salting.salted(RAW.decode(payload))
         self.status.calls += len(records)
         self.status.lost += sum(record.lost for record in records if isinstance(record, Restart))
+        for record in records:
+            if isinstance(record, (Restart, Suspended)):
+                self._is_suspended = isinstance(record, Suspended)
         if self.rotation is not None:
             self.rotation.append(records)
         if self.judge is not None:
@@ -106,10 +110,12 @@ class Beside:
                 say("more differences are counted, and not written")
             return
         name = f"difference-{self.header.engine}-{self.status.differences}"
-        story = told(finding, self._recent, f"kvgate replay {name}{SUFFIX}")
+        story = told(finding, self._recent, f"kvgate replay {name}{SUFFIX}", self.ring.is_whole)
         try:
             self.ring.dump(self.folder / f"{name}{SUFFIX}", self.header)
-            (self.folder / f"{name}.txt").write_text(story, encoding="utf-8")
+            text = self.folder / f"{name}.txt"
+            text.touch(mode=0o600)
+            text.write_text(story, encoding="utf-8")
             self.status.dumps.append(f"{name}{SUFFIX}")
             say(f"{line}; the engine goes on. See {self.folder / name}.txt")
         except OSError as error:
@@ -120,9 +126,10 @@ class Beside:
         """Write the status, if that is possible."""
         judge, status = self.judge, self.status
         status.state = state
+        is_following = not self._is_suspended and (judge is None or judge.is_following)
+        if state == "watching" and not is_following:
+            status.state = "waiting"
         if judge is not None:
-            if state == "watching" and not judge.is_following:
-                status.state = "waiting"
             tally = judge.tally
             status.steps, status.judged, status.checkpoints = tally.steps, tally.judged, tally.checkpoints
             status.unjudged = dict(tally.unjudged)

@@ -10,39 +10,53 @@ scheduler counted on.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
-Blocks: TypeAlias = list[list[int]]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+"""Tokens, slots or blocks, or the id of a block. What is read is bounded, for it may come from anywhere."""
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""What only ever grows: requests, steps, milliseconds, tokens that were asked for."""
+Seen: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
+"""What a broken engine may count below zero: that is a difference to be told."""
+GROUPS_MAX = 1024
+REGISTERED_MAX = 2**14
+REQUESTS_MAX = 2**20
+Blocks: TypeAlias = Annotated[list[list[Count]], msgspec.Meta(max_length=GROUPS_MAX)]
 """Per group, block ids."""
+Nulls: TypeAlias = tuple[Count, ...]
+"""How many leading entries are given up, in each group with a window."""
 
 
 class After(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What is cheap to see of the pool after a call."""
 
-    free: int
+    free: Seen
     """How many blocks are free."""
-    entries: int
+    entries: Count
     """How many contents are cached."""
-    tail: tuple[int, ...]
+    tail: tuple[Count, ...]
     """The last blocks of the free queue, the last one first."""
 
 
 class Registered(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Blocks of a table, from the position ``first`` on, that are known to the cache from now on; 0 for null blocks."""
 
-    group: int
-    first: int
-    blocks: list[int]
+    group: Count
+    first: Count
+    blocks: list[Count]
+
+
+RegisteredRuns: TypeAlias = Annotated[list[Registered], msgspec.Meta(max_length=REGISTERED_MAX)]
 
 
 class Media(msgspec.Struct, array_like=True, frozen=True):
     """A multimodal item of a request."""
 
     identifier: str
-    offset_tokens: int
-    length_tokens: int
+    offset_tokens: Count
+    length_tokens: Count
 
 
 class Arriving(msgspec.Struct, array_like=True, frozen=True, tag="arriving"):
@@ -68,9 +82,9 @@ class Appended(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="appe
 class Arrived(msgspec.Struct, array_like=True, frozen=True, tag="arrived"):
     """A request is there. ``digests[i]`` stands for its first ``(i + 1) * grain`` tokens and all they depend on."""
 
-    number: int
-    tokens: int
-    prompt_tokens: int
+    number: Number
+    tokens: Count
+    prompt_tokens: Count
     reads_cache: bool
     digests: list[bytes]
 
@@ -78,16 +92,16 @@ class Arrived(msgspec.Struct, array_like=True, frozen=True, tag="arrived"):
 class Grew(msgspec.Struct, array_like=True, frozen=True, tag="grew"):
     """A request has ``tokens`` tokens now; the digests are those of its newly complete grains."""
 
-    number: int
-    tokens: int
+    number: Number
+    tokens: Count
     digests: list[bytes] = []
 
 
 class LookedUp(msgspec.Struct, array_like=True, frozen=True, tag="looked-up"):
     """The longest hit was asked for."""
 
-    number: int
-    hit_tokens: int
+    number: Number
+    hit_tokens: Count
     blocks: Blocks
     was_preempted: bool
 
@@ -95,23 +109,23 @@ class LookedUp(msgspec.Struct, array_like=True, frozen=True, tag="looked-up"):
 class Gated(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="gated"):
     """It was asked whether all of a waiting request fits."""
 
-    number: int
-    computed: int
-    hit_tokens: int
-    external_tokens: int
+    number: Number
+    computed: Count
+    hit_tokens: Count
+    external_tokens: Count
     fits: bool
 
 
 class Allocated(msgspec.Struct, array_like=True, frozen=True, tag="allocated"):
     """Slots were asked for."""
 
-    number: int
-    computed: int
+    number: Number
+    computed: Count
     """How many tokens the scheduler counted as computed, without the hit."""
-    tokens: int
-    hit_tokens: int
-    lookahead_tokens: int
-    external_tokens: int
+    tokens: Count
+    hit_tokens: Count
+    lookahead_tokens: Count
+    external_tokens: Count
     delayed: bool
     """Whether what another node provides comes later, so that nothing is cached now."""
     is_first: bool
@@ -119,34 +133,34 @@ class Allocated(msgspec.Struct, array_like=True, frozen=True, tag="allocated"):
     given: Blocks | None
     """What the tables gained; the whole tables if ``is_whole``; None if it was refused."""
     is_whole: bool
-    nulls: tuple[int, ...]
+    nulls: Nulls
     """How many leading entries are given up, in each group with a window."""
-    registered: list[Registered]
+    registered: RegisteredRuns
     after: After
 
 
 class Cached(msgspec.Struct, array_like=True, frozen=True, tag="cached"):
     """What the first ``tokens`` tokens fill was to be cached."""
 
-    number: int
-    tokens: int
-    registered: list[Registered]
+    number: Number
+    tokens: Count
+    registered: RegisteredRuns
     after: After
 
 
 class Skipped(msgspec.Struct, array_like=True, frozen=True, tag="skipped"):
     """Blocks were to be released that no token behind the first ``computed`` reads."""
 
-    number: int
-    computed: int
-    nulls: tuple[int, ...]
+    number: Number
+    computed: Count
+    nulls: Nulls
     after: After
 
 
 class Freed(msgspec.Struct, array_like=True, frozen=True, tag="freed"):
     """A request gave up its blocks; ``is_over`` if nothing of it follows."""
 
-    number: int
+    number: Number
     is_over: bool
     after: After
 
@@ -154,7 +168,7 @@ class Freed(msgspec.Struct, array_like=True, frozen=True, tag="freed"):
 class Evicted(msgspec.Struct, array_like=True, frozen=True, tag="evicted"):
     """Blocks were to be forgotten, in this order."""
 
-    blocks: list[int]
+    blocks: list[Count]
     after: After
 
 
@@ -168,35 +182,35 @@ class Reset(msgspec.Struct, array_like=True, frozen=True, tag="reset"):
 class Shared(msgspec.Struct, array_like=True, frozen=True, tag="shared"):
     """It was asked how many leading blocks everybody shares."""
 
-    number: int
-    blocks: list[int]
+    number: Number
+    blocks: list[Count]
 
 
 class Counted(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="counted"):
     """The statistics of the prefix cache were taken."""
 
-    requests: int
-    queries_tokens: int
-    hits_tokens: int
-    preempted_requests: int
-    preempted_queries_tokens: int
-    preempted_hits_tokens: int
+    requests: Number
+    queries_tokens: Number
+    hits_tokens: Number
+    preempted_requests: Number
+    preempted_queries_tokens: Number
+    preempted_hits_tokens: Number
     reset: bool
 
 
 class Step(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="step"):
     """A step of the scheduler begins."""
 
-    number: int
-    since_start_ms: int
+    number: Number
+    since_start_ms: Number
 
 
 class Standing(msgspec.Struct, array_like=True, frozen=True):
     """Where a request stands at a checkpoint, besides its tokens."""
 
-    number: int
+    number: Number
     tables: Blocks
-    registered: list[int]
+    registered: list[Count]
     """Per group, how many leading blocks were looked at for the cache."""
     holds: bool
     """Whether it has tables at all."""
@@ -205,23 +219,23 @@ class Standing(msgspec.Struct, array_like=True, frozen=True):
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True, tag="checkpoint"):
     """All of a block manager's state: who starts to read here needs nothing that was before."""
 
-    references: list[int]
-    free: list[int]
-    identities: dict[int, bytes]
+    references: list[Seen]
+    free: list[Count]
+    identities: dict[Count, bytes]
     """What a block that is cached is known by. Salted where it is stored."""
-    several: Blocks
+    several: list[Annotated[list[Count], msgspec.Meta(min_length=2)]]
     """The blocks that have one content with others, in the order in which they serve it."""
-    standing: list[Standing]
-    contents: dict[int, tuple[int, bytes]] = {}
+    standing: Annotated[list[Standing], msgspec.Meta(max_length=REQUESTS_MAX)]
+    contents: dict[Count, tuple[Count, bytes]] = {}
     """What a cached block holds: its group, and the digest. Those that are missing nobody knows."""
-    arrivals: list[Arrived] = []
+    arrivals: Annotated[list[Arrived], msgspec.Meta(max_length=REQUESTS_MAX)] = []
     """The requests alive, with the tokens that they have now."""
 
 
 class Restart(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="restart"):
     """Between what was before and the checkpoint behind this, ``lost`` calls and maybe more were not recorded."""
 
-    lost: int
+    lost: Number
     because: str
 
 

@@ -16,6 +16,8 @@ from collections import deque
 LENGTH = struct.Struct("<I")
 SEND_BUFFER_BYTES = 4 * 2**20
 _AGAIN_SECONDS = 0.05
+_AT_ONCE_BYTES = 2**20
+"""How much of what waits is sent in one call: an engine that calls does not wait for all of it."""
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 """Nobody at the other end is an error, and no signal, which would end an engine that does not ignore it."""
 
@@ -34,7 +36,8 @@ class Channel:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, min(SEND_BUFFER_BYTES, bytes_max))
         self._waiting: deque[memoryview] = deque()
         self._bytes = 0
-        self._lock = threading.Lock()
+        # Whoever holds it may be made to forget a scheduler, and with it its channel.
+        self._lock = threading.RLock()
         self._is_closed = False
         self._wake = threading.Event()
         threading.Thread(target=self._send_later, name="kvgate-shadow", daemon=True).start()
@@ -77,10 +80,12 @@ class Channel:
         return not self._bytes
 
     def _flush(self) -> None:
+        room = _AT_ONCE_BYTES
         try:
-            while self._waiting:
+            while self._waiting and room:
                 view = self._waiting[0]
-                sent = self._socket.send(view, _NO_SIGNAL)
+                sent = self._socket.send(view[:room], _NO_SIGNAL)
+                room -= sent
                 self._bytes -= sent
                 if sent == len(view):
                     self._waiting.popleft()
@@ -97,8 +102,10 @@ class Channel:
             self._wake.wait()
             self._wake.clear()
             try:
-                while not self._is_closed and not self.flush():
-                    time.sleep(_AGAIN_SECONDS)
+                while not self._is_closed and self._bytes:
+                    before = self._bytes
+                    if not self.flush() and self._bytes >= before:
+                        time.sleep(_AGAIN_SECONDS)
             except ClosedError:
                 return
 
@@ -113,8 +120,9 @@ class Channel:
         """Nothing is sent any more; what waits is, within so many seconds."""
         end = time.monotonic() + wait_seconds
         try:
-            while not self.flush() and time.monotonic() < end:
-                time.sleep(0.01)
+            while (before := self._bytes) and not self.flush() and time.monotonic() < end:
+                if self._bytes >= before:
+                    time.sleep(0.01)
         except ClosedError:
             return
         with self._lock:

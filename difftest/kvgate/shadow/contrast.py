@@ -6,17 +6,20 @@ checkpoints were taken, is left out: that depends on the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from attrs import fields, frozen
+from attrs import evolve, fields, frozen
 
 from kvgate.correspondence import Correspondence
 from kvgate.shadow.calls import Arrived, Checkpoint, End, Grew, Restart, Step, Stored
-from kvgate.shadow.recording import open_recording
+from kvgate.shadow.recording import Recording, open_recording
 from kvgate.shadow.story import describe
 from kvreference.settings import Settings
+
+GAPS_MAX = 10
+"""How many gaps of a recording are told."""
 
 
 @frozen
@@ -29,6 +32,8 @@ class Contrast:
     """What differs first; None if nothing does."""
     one: str = ""
     other: str = ""
+    missing: tuple[str, ...] = ()
+    """What is not in the recordings, of what was compared: ends that are cut off, and gaps."""
 
 
 def contrast(one: Path, other: Path) -> Contrast:
@@ -42,27 +47,46 @@ def contrast(one: Path, other: Path) -> Contrast:
         mine, theirs = getattr(first.header.settings, each.name), getattr(second.header.settings, each.name)
         if mine != theirs:
             return Contrast(0, f"settings: {each.name}", str(mine), str(theirs))
+    gaps: tuple[list[str], list[str]] = [], []
+    found = _parted(_calls(first.records(), gaps[0]), _calls(second.records(), gaps[1]))
+    return evolve(found, missing=(*_missing(first, gaps[0]), *_missing(second, gaps[1])))
+
+
+def _parted(ours: Iterator[Stored], others: Iterator[Stored]) -> Contrast:
     contents = Correspondence()
-    ours, others = _calls(first.records()), _calls(second.records())
     shared = 0
     while True:
         mine, theirs = next(ours, None), next(others, None)
         if mine is None and theirs is None:
             return Contrast(shared, None)
         if mine is None or theirs is None:
-            told = ("nothing more" if each is None else describe(each) for each in (mine, theirs))
-            return Contrast(shared, "one of them ends here", *told)
+            one, other = ("nothing more" if each is None else describe(each) for each in (mine, theirs))
+            return Contrast(shared, "one of them ends here", one, other)
         if not _same(contents, mine, theirs):
             what = type(mine).__name__ if type(mine) is type(theirs) else "what happens"
             return Contrast(shared, what, describe(mine), describe(theirs))
         shared += 1
 
 
-def _calls(records: Iterator[Stored]) -> Iterator[Stored]:
+def _missing(recording: Recording, gaps: Sequence[str]) -> Iterator[str]:
+    for gap in gaps[:GAPS_MAX]:
+        yield f"{recording.path}: {gap}"
+    if len(gaps) > GAPS_MAX:
+        yield f"{recording.path}: … and {len(gaps) - GAPS_MAX} more gaps"
+    if recording.ended:
+        yield f"{recording.path}: {recording.ended}"
+
+
+def _calls(records: Iterator[Stored], gaps: list[str]) -> Iterator[Stored]:
+    """What is compared; what was not recorded is told in ``gaps``, as far as it was read."""
+    passed = 0
     for record in records:
+        if isinstance(record, Restart) and passed:
+            gaps.append(f"behind call {passed - 1}, at least {record.lost} calls are missing: {record.because}")
         if isinstance(record, Step):
-            yield msgspec.structs.replace(record, since_start_ms=0)
-        elif not isinstance(record, (Checkpoint, Restart, End)):
+            record = msgspec.structs.replace(record, since_start_ms=0)
+        if not isinstance(record, (Checkpoint, Restart, End)):
+            passed += 1
             yield record
 
 

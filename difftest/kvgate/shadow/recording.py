@@ -1,14 +1,15 @@
 """Recordings: what a live block manager did, in a file that survives whoever writes it.
 
 A file begins with eight bytes that name the format and its version. Then come frames, each with its length, the
-CRC-32 of its payload, and the payload: the header as JSON, then the calls of one step each, in msgpack. A frame is
-written with one call; whoever is killed leaves all frames but maybe the last. The first calls are a checkpoint, so that
-a file can be judged without those before it. Files are untrusted: every limit is checked before memory is spent, and
-nothing is unpickled.
+CRC-32 of these four bytes, that of its payload, and the payload: the header as JSON, then the calls of one step each,
+in msgpack. A frame is written with one call; whoever is killed leaves all frames but maybe the last. The first calls
+are a checkpoint, so that a file can be judged without those before it. Files are untrusted: every limit is checked
+before memory is spent, and nothing is unpickled.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import zlib
@@ -25,14 +26,17 @@ from kvgate.structure import DOCUMENT_ERRORS, explain, strict_converter
 from kvgate.trace_lines import BLOCKS_MAX, TOKENS_MAX
 from kvreference.settings import Settings
 
-MAGIC = b"KVGATER1"
+MAGIC = b"KVGATER2"
 """The format and its version."""
 SUFFIX = ".kvrec"
-FRAME_BYTES_MAX = 256 * 2**20
+FRAME_BYTES_MAX = 192 * 2**20
+"""What a checkpoint of as many blocks as are judged needs, about 80 bytes each, and the requests alive beside it."""
 HEADER_BYTES_MAX = 2**20
 FILE_BYTES_MAX = 16 * 2**30
 FRAMES_MAX = 50_000_000
-_FRAME = struct.Struct("<II")
+_LENGTH = struct.Struct("<I")
+_FRAME = struct.Struct("<III")
+FRAME_OVERHEAD_BYTES = _FRAME.size
 _CONVERTER = strict_converter()
 
 
@@ -92,8 +96,15 @@ class Writer:
 
 
 def framed(payload: bytes) -> bytes:
-    """A payload as it stands in a file."""
-    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+    """A payload as it stands in a file.
+
+    Raises:
+        OSError: it is larger than what is read.
+    """
+    length = len(payload)
+    if length > FRAME_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"a record of {length} bytes, at most {FRAME_BYTES_MAX} are read")
+    return _FRAME.pack(length, zlib.crc32(_LENGTH.pack(length)), zlib.crc32(payload)) + payload
 
 
 def encoded(records: Sequence[Stored]) -> bytes:
@@ -113,6 +124,7 @@ class Recording:
     """How the file ends, once it was read: empty where nothing is missing."""
     _file: BinaryIO | None = field(default=None, repr=False)
     _size: int = 0
+    _start: int = 0
 
     def records(self) -> Iterator[Stored]:
         """The calls, in order. A frame that is cut off at the end of the file is left out, and told in ``ended``.
@@ -128,7 +140,7 @@ class Recording:
                 try:
                     records = STORED.decode(payload)
                 except (msgspec.DecodeError, RecursionError) as error:
-                    raise UsageError(f"{self.path}: record {self.frames}: {error}") from error
+                    raise UsageError(f"{self.path}: record {self.frames}, at byte {self._start}: {error}") from error
                 self.frames += 1
                 if self.frames > FRAMES_MAX:
                     raise UsageError(f"{self.path}: more than {FRAMES_MAX} records")
@@ -138,14 +150,17 @@ class Recording:
             self.ended = "it was not closed: whoever wrote it ended first"
 
     def _next(self, file: BinaryIO) -> bytes | None:
-        start = file.tell()
+        start = self._start = file.tell()
         head = file.read(_FRAME.size)
         if not head:
             return None
         if len(head) < _FRAME.size:
             self._cut(start)
             return None
-        length, crc = _FRAME.unpack(head)
+        length, crc_of_length, crc = _FRAME.unpack(head)
+        if zlib.crc32(_LENGTH.pack(length)) != crc_of_length:
+            # A length that is wrong would hide all that follows, as if the file were cut off here.
+            raise self._corrupted(start, "the checksum of its length is wrong")
         if length > FRAME_BYTES_MAX:
             raise UsageError(
                 f"{self.path}: record {self.frames}, at byte {start}: announces {length} bytes, at most "
@@ -162,11 +177,14 @@ class Recording:
             if file.tell() == self._size:
                 self._cut(start)
                 return None
-            raise UsageError(
-                f"{self.path}: record {self.frames}, at byte {start}: its checksum is wrong: the file is corrupted "
-                f"there; the {self.frames} records before it are sound"
-            )
+            raise self._corrupted(start, "its checksum is wrong")
         return payload
+
+    def _corrupted(self, start: int, why: str) -> UsageError:
+        return UsageError(
+            f"{self.path}: record {self.frames}, at byte {start}: {why}: the file is corrupted there; the "
+            f"{self.frames} records before it are sound"
+        )
 
     def _cut(self, start: int) -> None:
         self.ended = f"its last record is cut off, at byte {start}: all but that one were read"
@@ -210,7 +228,9 @@ def _opened(path: Path, file: BinaryIO, size: int) -> Recording:
     head = file.read(_FRAME.size)
     if len(head) < _FRAME.size:
         raise UsageError(f"{path}: cut off before its header")
-    length, crc = _FRAME.unpack(head)
+    length, crc_of_length, crc = _FRAME.unpack(head)
+    if zlib.crc32(_LENGTH.pack(length)) != crc_of_length:
+        raise UsageError(f"{path}: its header is corrupted: the checksum of its length is wrong")
     if length > HEADER_BYTES_MAX:
         raise UsageError(f"{path}: announces a header of {length} bytes, at most {HEADER_BYTES_MAX} are read")
     document = file.read(length)

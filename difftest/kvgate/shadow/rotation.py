@@ -12,7 +12,7 @@ from pathlib import Path
 from attrs import evolve
 
 from kvgate.shadow.calls import Checkpoint, End, Step, Stored
-from kvgate.shadow.recording import SUFFIX, Header, Writer, encoded, framed
+from kvgate.shadow.recording import FRAME_OVERHEAD_BYTES, SUFFIX, Header, Writer, encoded
 
 SEGMENTS = 8
 """Into how many files the allowed size is divided."""
@@ -52,15 +52,16 @@ class Rotation:
             # Before the first checkpoint come those that it tells of, too.
             self.lost += len(records) if self._segment else 0
             return
-        payload = framed(encoded(records))
+        payload = encoded(records)
         self.steps += sum(isinstance(record, Step) for record in records)
-        if writer.bytes + len(payload) > self.bytes_max:
+        if writer.bytes + len(payload) + FRAME_OVERHEAD_BYTES > self.bytes_max:
             self._give_up(f"a part would be larger than {self.bytes_max} bytes before its next checkpoint")
             self.lost += len(records)
             return
         try:
-            writer.write(payload)
-            self.bytes_written += len(payload)
+            before = writer.bytes
+            writer.append(payload)
+            self.bytes_written += writer.bytes - before
         except OSError as error:
             self._give_up(f"{writer.path}: {error.strerror}")
             self.lost += len(records)

@@ -14,7 +14,8 @@ from kvgate.structure import DOCUMENT_ERRORS, strict_converter
 FORMAT = "kvgate-shadow-status"
 VERSION = 1
 FILE_BYTES_MAX = 2**20
-FILES_MAX = 256
+FILES_MAX = 32
+"""How many engines are told of, the latest ones: old files cost a scrape no time."""
 _CONVERTER = strict_converter()
 
 
@@ -65,6 +66,8 @@ def write(folder: Path, status: Status) -> None:
     """
     path = path_of(folder, status.engine)
     fresh = path.with_suffix(".new")
+    # As recordings are: for nobody but whoever serves.
+    fresh.touch(mode=0o600)
     fresh.write_bytes(msgspec.json.encode(asdict(status)) + b"\n")
     fresh.replace(path)
 

@@ -12,6 +12,10 @@ from kvreference.statements import STATEMENTS
 
 TEXT_MAX = 400
 """How much of an answer is told."""
+_TORN = (
+    "it cannot be seen again from what was written: there was no room for the checkpoint that it begins with; "
+    "set KVGATE_SHADOW_RING_BYTES higher"
+)
 
 
 def headline(finding: Finding) -> str:
@@ -21,8 +25,8 @@ def headline(finding: Finding) -> str:
     return printable(f"{difference.statement} at step {finding.step}: {difference.subject}: {text}", TEXT_MAX)
 
 
-def told(finding: Finding, before: Sequence[Stored], again: str) -> str:
-    """A difference with the calls that led there, and how to see it again."""
+def told(finding: Finding, before: Sequence[Stored], again: str, is_whole: bool = True) -> str:
+    """A difference with the calls that led there, and how to see it again; ``is_whole`` if that is possible."""
     difference = finding.difference
     lines = [
         f"{difference.statement}: {STATEMENTS[difference.statement]}",
@@ -34,7 +38,8 @@ def told(finding: Finding, before: Sequence[Stored], again: str) -> str:
     if finding.declared is not None:
         lines.append(f"declared: {finding.declared}")
     lines += ["calls:", *(f"      {describe(record)}" for record in before), f">     {describe(finding.record)}"]
-    return "\n".join([*lines, "to see it again:", f"  {again}"]) + "\n"
+    how = ["to see it again:", f"  {again}"] if is_whole else [_TORN]
+    return "\n".join([*lines, *how]) + "\n"
 
 
 def describe(record: Stored) -> str:

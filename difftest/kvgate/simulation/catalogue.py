@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from attrs import evolve
+
 from kvgate.errors import UsageError
 from kvgate.simulation.workload import Workload
 
@@ -42,7 +44,7 @@ def generator(name: str) -> Callable[..., Workload]:
 
 
 def workload_of(text: str) -> Workload:
-    """The workload that ``text`` names.
+    """The workload that ``text`` names; it is called what was typed, so that no two of them share a name.
 
     Raises:
         UsageError: it names none, or calls it with what it does not take; says what it does.
@@ -60,8 +62,8 @@ def workload_of(text: str) -> Workload:
             raise UsageError(f"workload {text!r}: {key} is given twice")
         arguments[key] = _value(text, key, value, known[key])
     try:
-        return make(**arguments)
-    except (ValueError, TypeError) as error:
+        return evolve(make(**arguments), name=text)
+    except (ValueError, TypeError, ArithmeticError) as error:
         raise UsageError(f"workload {text!r}: {error}") from error
 
 

@@ -44,8 +44,10 @@ def repeat_rate(
     the bare prefixes are sent before, and not counted.
 
     Raises:
-        UsageError: the rate leaves no room for the tokens of a prompt's own.
+        UsageError: the rate leaves no room for the tokens of a prompt's own, or there is no prefix.
     """
+    if prefixes < 1:
+        raise UsageError(f"{prefixes} prefixes: give at least 1")
     shared_tokens = int(rate * input_tokens)
     if not 0 < shared_tokens <= input_tokens - UNIQUE_TOKENS:
         raise UsageError(

@@ -94,9 +94,45 @@ def test_json_is_versioned(kvgate: Kvgate, tmp_path: Path) -> None:
     )
     assert "coarse-alignment" == document["causes"][0]["id"]
     assert document["causes"][0]["sentence"].startswith("The hit length is")
-    assert ["dense", "masked", "retention 0", "retention 32768", "pinned"] == [
+    assert ["in effect", "dense", "masked", "retention 0", "retention 32768", "pinned"] == [
         policy["name"] for policy in document["figures"]["policies"]
     ]
+
+
+def test_what_is_taken_for_granted_is_told(kvgate: Kvgate, tmp_path: Path) -> None:
+    """A note for each, and none of what is said."""
+
+    def notes(*flags: str, model: str) -> list[str]:
+        return json.loads(kvgate("explain", model, "--format", "json", *flags).out)["notes"]  # type: ignore[no-any-return]
+
+    config, dump = (
+        written(tmp_path / f"{name}.json", document) for name, document in (("config", LLAMA), ("dump", DUMP))
+    )
+    words = ["--kv-cache-dtype", "--tensor-parallel-size", "--max-num-batched-tokens"]
+    untold = notes(model=config)
+    assert [True] * 3 == [word in note for word, note in zip(words, untold, strict=True)]
+    said = ("--max-num-batched-tokens", "8192", "-tp", "1", "--kv-cache-dtype", "auto")
+    assert [] == notes(*said, model=config)
+    assert any("131,072 tokens, unless --max-model-len" in note for note in notes(model=dump))
+    assert [] == notes("--max-num-batched-tokens", "8192", "--max-model-len", "4096", model=dump)
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "ahead"),
+    [("meta/llama-68m", "draft_model", 0), ("yuhuili/EAGLE-LLaMA3", "eagle", 16), ("z-lab/Qwen3-DFlash", "dflash", 16)],
+)
+def test_a_method_that_is_not_said_is_vllms(kvgate: Kvgate, model: str, method: str, ahead: int) -> None:
+    """By the model's name, or a model that drafts on its own and does not look ahead; and it is told."""
+    config = json.dumps({"model": model, "num_speculative_tokens": 3})
+    document = json.loads(kvgate("explain", "full", "--speculative-config", config, "--format", "json").out)
+    assert ahead == document["figures"]["lookahead_tokens"]
+    assert any(f"taken for {method}" in note and "give the method" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize("version", ["0.20.2", "v0.20.2rc1", "0.20.2.post1", "0.20.2.dev3+g1a2b", "0.20"])
+def test_versions_with_tails_are_taken(kvgate: Kvgate, version: str) -> None:
+    """As packages have them."""
+    assert 0 == kvgate("explain", "full", "--vllm-version", version).code
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
@@ -145,6 +181,14 @@ def test_the_snippet_is_python(kvgate: Kvgate) -> None:
         (("full", "--speculative-config", "{"), "--speculative-config is no JSON"),
         (("full", "--speculative-config", "[]"), "must be an object"),
         (("full", "--speculative-config", '{"method": 1}'), 'needs a "method"'),
+        (("full", "--vllm-version", "0.20.2banana"), "'0.20.2banana' is no version"),
+        (("full", "--kv-cache-dtype", "banana"), "it is one of float16, bfloat16, auto, fp8"),
+        (("full", "--max-model-len", "4096", "--prompt-tokens", "4097"), "a request may have 4096 tokens here"),
+        (("full", "--prompt-tokens", "131073"), "a request may have 131072 tokens here"),
+        (
+            ("mamba-align", "--mtp", "9", "--enable-prefix-caching"),
+            "--mtp or --speculative-config: 9 drafts need as many draft states",
+        ),
         (("full", "--shared-tokens", "9"), "say how long the prompts are too"),
         (("full", "--prompt-tokens", "9", "--shared-tokens", "10"), "more than the prompts' 9 tokens"),
         (("gpt-oss-hybrid", "--prefix-cache-retention-interval", "often"), "a number of tokens or auto"),

@@ -6,11 +6,29 @@ Goal: what a shadow wrote can be judged, compared and told by whoever has the fi
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from kvgate.shadow.calls import After, Allocated, Arrived, Checkpoint, End, Freed, LookedUp, Registered, Step, Stored
+import pytest
+
+from kvgate.shadow.calls import (
+    After,
+    Allocated,
+    Arrived,
+    Checkpoint,
+    End,
+    Freed,
+    LookedUp,
+    Registered,
+    Restart,
+    Step,
+    Stored,
+)
 from kvgate.shadow.recording import Header, Writer, encoded
 from kvgate.shadow.status import Status
 from kvgate.shadow.status import write as write_status
@@ -123,6 +141,26 @@ def test_where_two_lives_part(here: Path, kvgate: Kvgate) -> None:
     assert "one of them ends here" == told["difference"]
 
 
+def test_what_two_recordings_lack_is_told(here: Path, kvgate: Kvgate) -> None:
+    """Two that were cut at the same place, or have the same gap, share what is there; what is not is said."""
+    whole = life()
+    gap: list[list[Stored]] = [*whole[:2], [Restart(7, "calls were lost")], [CHECKPOINT], [End()]]
+    for name in ("a.kvrec", "b.kvrec"):
+        written(here / "cut" / name, whole[:-1])
+        written(here / "gap" / name, gap)
+    for folder, message in (
+        ("cut", "it was not closed: whoever wrote it ended first"),
+        ("gap", "behind call 3, at least 7 calls are missing: calls were lost"),
+    ):
+        ended = kvgate("diff", f"{folder}/a.kvrec", f"{folder}/b.kvrec")
+        assert 0 == ended.code
+        assert "the same, in " in ended.out
+        for name in ("a", "b"):
+            assert f"not compared: {folder}/{name}.kvrec: {message}" in ended.out
+        told = json.loads(kvgate("diff", f"{folder}/a.kvrec", f"{folder}/b.kvrec", "--format", "json").out)
+        assert 2 == len(told["missing"])
+
+
 def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
     """Its environment asks for one, its exit code is kept, and what the shadow saw is told."""
     program = "import os, sys; print(sorted(n for n in os.environ if n.startswith('KVGATE_SHADOW'))); sys.exit(7)"
@@ -138,6 +176,36 @@ def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
     ended = kvgate("record", "--check", "--dir", "shadow", "--", sys.executable, "-c", program)
     assert 0 == ended.code
     assert "kvgate: engine e-1: 5 calls judged, 1 difference; the first: KV-OP-05 at step 1\n" == ended.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_ends_it_means_the_command(here: Path, number: signal.Signals) -> None:
+    """Goal: a server behind it ends in its own way. Method: a command that tells its signal, and exits with 5."""
+    program = (
+        "import signal, sys, time\n"
+        "def end(number, _frame): print('got', number, flush=True); sys.exit(5)\n"
+        f"signal.signal({int(number)}, end)\n"
+        "print('up', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    recording = subprocess.Popen(
+        [sys.executable, "-m", "kvgate.command.app", "record", "--", sys.executable, "-c", program],
+        cwd=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert recording.stdout is not None
+        assert "up\n" == recording.stdout.readline()
+        recording.send_signal(number)
+        out, err = recording.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(recording.pid, signal.SIGKILL)
+    assert (5, f"got {int(number)}\n") == (recording.returncode, out)
+    assert "no engine of vLLM had a shadow" in err
 
 
 def test_a_command_that_is_not_there(kvgate: Kvgate) -> None:

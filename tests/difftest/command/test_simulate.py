@@ -44,7 +44,7 @@ def test_the_table() -> None:
     """Goal: the table tells both hit rates, and what was judged. Method: print one."""
     ended = CliRunner().invoke(app, ["simulate", *SMALL, *POOL, "--processes", "1"])
     assert 0 == ended.exit_code
-    assert "4 prefixes of 200 tokens on compressed: 4 requests counted" in ended.stdout
+    assert f"{SMALL[0]} on compressed: 4 requests counted" in ended.stdout
     for word in ("hit rate", "server says", "evictions", "judged", "dense", "reference"):
         assert word in ended.stdout
 
@@ -82,6 +82,18 @@ def test_arms_that_differ_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = CliRunner().invoke(app, arguments)
     assert 1 == ended.exit_code
     assert "DIFFERENT: dense, 120 blocks: reference and forgetful: evictions" in ended.stdout
+
+
+def test_a_sweep_over_an_option_is_no_difference() -> None:
+    """Goal: arms are compared on one workload. Method: two workloads that differ in one option; two arms that agree."""
+    option = "repeat-rate:input_tokens=300,answer_tokens=8,lanes=2,prompts=4,warm="
+    warm, cold = f"{option}yes", f"{option}no"
+    arguments = ["simulate", warm, cold, "--model", "full", *POOL, "--arm", "reference", "--arm", "ranges"]
+    ended = CliRunner().invoke(app, [*arguments, "--processes", "1", "--format", "json"])
+    assert (0, [warm, warm, cold, cold]) == (
+        ended.exit_code,
+        [each.workload for each in from_document(ended.stdout, "out")],
+    )
 
 
 @pytest.mark.parametrize(

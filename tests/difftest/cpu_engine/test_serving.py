@@ -7,6 +7,7 @@ Method: the plug-in that is made on the fly as Python finds it; a command that f
 from __future__ import annotations
 
 import sys
+import time
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from kvgate.adapters.cpu_engine.plugged import NAME, put_in_place, write_plug_in
 from kvgate.adapters.cpu_engine.serving import Serving, command, served
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.live.exercises import EXERCISES, Exercises
+from kvgate.live.following import followed
 from kvgate.live.judging import Verdict
-from kvgate.live.metrics import settled_shadow
 from kvgate.live.server import connected
 
 
@@ -66,6 +67,32 @@ def test_a_server_that_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None
     assert [False] == [folder.parent.exists() for folder in folders]
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "kvgate-shadow"), ({"KVGATE_SHADOW_DIR": "mine"}, "mine")], ids=["default", "given"]
+)
+def test_its_shadow_writes_where_the_caller_is(
+    given: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Goal: what the shadow found outlives the server. Method: a command that is up at once and writes there."""
+    program = "import os, time; open(os.environ['KVGATE_SHADOW_DIR'], 'w').close(); time.sleep(60)"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(serving, "command", lambda *_rest: [sys.executable, "-c", program])
+    monkeypatch.setattr(serving, "_run", lambda _arguments: None)
+    monkeypatch.setattr(serving, "_wait_until_up", lambda *_given: _wait_for(tmp_path / expected))
+    with served(Serving(environment={"KVGATE_SHADOW": "check", **given})) as up:
+        assert tmp_path / expected == up.shadow
+    assert (tmp_path / expected).exists()
+    with served(Serving()) as up:
+        assert None is up.shadow
+
+
+def _wait_for(path: Path) -> None:
+    for _ in range(500):
+        if path.exists():
+            return
+        time.sleep(0.01)
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("mutants", [(), ("last-token-ignored",)], ids=["sound", "broken"])
 def test_a_server(mutants: tuple[str, ...], tmp_path: Path) -> None:
@@ -73,9 +100,10 @@ def test_a_server(mutants: tuple[str, ...], tmp_path: Path) -> None:
     shadow = {"KVGATE_SHADOW": "check", "KVGATE_SHADOW_DIR": str(tmp_path)}
     with served(Serving("gemma-3", shadow, mutants=mutants)) as up, connected(up.url) as server:
         tally = EXERCISES["near-twins"](Exercises(server))
-        seen = settled_shadow(server.metrics)
+        seen = followed(server.metrics, {})
         assert up.is_up
+        assert tmp_path == up.shadow
         assert up.folder.samefile(Path(server.model).parent)
-    assert seen is not None
-    assert (bool(mutants), bool(mutants)) == (tally.count(Verdict.DIFFERS) > 0, seen.differences > 0)
+    assert seen.has_settled
+    assert (bool(mutants), bool(mutants)) == (tally.count(Verdict.DIFFERS) > 0, seen.shadow.differences > 0)
     assert up.process.poll() is not None

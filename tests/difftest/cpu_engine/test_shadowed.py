@@ -36,13 +36,15 @@ def test_the_requests_share_beginnings() -> None:
         (Outcome((evolve(SILENT, status=Status("0", "check", 1)),)), False),
         (Outcome((evolve(SILENT, status=Status("0", "check", 1, judged=5, differences=1)),)), False),
         (Outcome((evolve(SILENT, status=Status("0", "check", 1, judged=5, lost=1)),)), False),
+        (Outcome((evolve(SILENT, status=Status("0", "check", 1, judged=5, unjudged={"a hit": 1})),)), False),
+        (Outcome((evolve(SILENT, requests=2),)), False),
         (Outcome(reported=(evolve(IN_TIME, reported_step=8),)), False),
         (Outcome(reported=(evolve(IN_TIME, reported_step=None, first_wrong_step=None),)), False),
         (Outcome(reported=(evolve(IN_TIME, answered=23),)), False),
     ],
 )
 def test_what_is_as_it_should_be(outcome: Outcome, expected: bool) -> None:
-    """Nothing judged, a difference, lost calls, a late report, a harmless fault and a lost request are not."""
+    """Goal: what is not followed does not pass. Method: one thing wrong at a time, on either side."""
     assert expected is outcome.is_as_it_should_be
 
 

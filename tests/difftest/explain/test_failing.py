@@ -52,7 +52,7 @@ def named(model: str, **flags: Any) -> dict[str, Cause]:
             {"long_prefill_token_threshold": 10},
         ),
         ("interval-is-refused", "mixed-blocks", {"retention": "48"}, "mixed-blocks", {"retention": "64"}),
-        ("interval-is-refused", "full", {"retention": "64"}, "full", {}),
+        ("interval-is-refused", "full", {"retention": "64", "version": "0.23.0"}, "full", {"retention": "64"}),
         ("retention-needs-the-plug-in", "swa", {"retention": "64"}, "swa", {"retention": "64", "version": "0.23.0"}),
         ("known-by-slots", "dsv4-flash-ascend-32", ASCEND, "dsv4-flash-ascend-32", {**ASCEND, "version": "0.23.0"}),
         ("known-by-slots", "compressed", ASCEND, "mixed-blocks", ASCEND),
@@ -71,6 +71,28 @@ def test_who_has_it_is_warned_and_nobody_else(
     """By the id of the cause."""
     assert id in named(model, **flags)
     assert id not in named(model_without, **flags_without)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "flags", "says"),
+    [
+        (
+            9,
+            {"max_model_len": 200},
+            "vLLM 0.20.2 does not start: to serve one request of 200 tokens it reckons",
+        ),
+        (
+            9,
+            {"max_model_len": 129},
+            "vLLM starts, for it reckons with 9 of them, but a request of more than 128",
+        ),
+        (9, {"max_model_len": 200, "version": "0.19.0"}, "a request of more than 128 tokens does not fit"),
+        (9, {"max_model_len": 200, "platform": "ascend"}, "a request of more than 128 tokens does not fit"),
+    ],
+)
+def test_a_pool_that_is_refused_is_told_from_one_that_hangs(blocks: int, flags: dict[str, Any], says: str) -> None:
+    """vLLM compares its estimate with the pool when it starts; only what it leaves out hangs."""
+    assert named("full", num_gpu_blocks_override=blocks, **flags)["never-fits"].says.startswith(says)
 
 
 def test_ordinary_settings_are_not_warned_of() -> None:

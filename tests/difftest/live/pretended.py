@@ -25,7 +25,18 @@ class Pretended:
     """Whether no two answers are the same."""
     leaks: bool = False
     """Whether a request that was given up runs for ever."""
-    shadow: dict[str, int] = field(factory=dict)
+    ignores_salt: bool = False
+    """Whether requests with different salts share what is in the cache."""
+    tells_cached: bool = True
+    """Whether an answer says how many words came from the cache."""
+    tells_metrics: bool = True
+    """Whether it has counters."""
+    shadows: dict[tuple[str, str], dict[str, int]] = field(factory=dict)
+    """What is told of shadows, by engine and mode."""
+    follows: tuple[str, str] | None = None
+    """The shadow that is at work: it observes, and judges if it is to, a call a request."""
+    follows_until: int = 10**9
+    """After so many requests that shadow is dead."""
     models: Any = field(factory=lambda: {"data": [{"id": "pretended", "max_model_len": 600}]})
     hits: int = 0
     given_up: int = 0
@@ -53,8 +64,9 @@ class Pretended:
         words = body["prompt"].split()
         with self.lock:
             self.asked += 1
-            state, hit = self.state_after(words, body["cache_salt"])
+            state, hit = self.state_after(words, "" if self.ignores_salt else body["cache_salt"])
             self.hits += hit
+            self.follow()
         if self.is_noisy:
             state = hashlib.sha256(f"{state}{self.asked}".encode()).hexdigest()
         tokens = [f" {state[place % 64]}" for place in range(body["max_tokens"])]
@@ -69,19 +81,35 @@ class Pretended:
                     },
                 }
             ],
-            "usage": {"prompt_tokens": len(words), "prompt_tokens_details": {"cached_tokens": hit}},
+            "usage": {
+                "prompt_tokens": len(words),
+                "prompt_tokens_details": {"cached_tokens": hit} if self.tells_cached else None,
+            },
         }
+
+    def follow(self) -> None:
+        """What the shadow does at a request."""
+        if self.follows is None or self.asked > self.follows_until:
+            return
+        counts = self.shadows.setdefault(self.follows, {"calls": 0, "judged": 0, "differences": 0, "lost": 0})
+        counts["calls"] += 1
+        counts["judged"] += self.follows[1] == "check"
 
     def metrics(self) -> str:
         """The counters."""
+        if not self.tells_metrics:
+            return ""
         lines = {
             "vllm:prefix_cache_hits_total": self.hits,
             "vllm:num_requests_running": self.given_up if self.leaks else 0,
             "vllm:num_requests_waiting": 0,
             "vllm:kv_cache_usage_perc": 0,
-            **{f"kvgate_shadow_{name}_total": count for name, count in self.shadow.items()},
         }
-        return "".join(f'{name}{{engine="0"}} {value}\n' for name, value in lines.items())
+        told = [f'{name}{{engine="0"}} {value}\n' for name, value in lines.items()]
+        for (engine, mode), counts in self.shadows.items():
+            labels = f'engine="{engine}",mode="{mode}"'
+            told += [f"kvgate_shadow_{name}_total{{{labels}}} {count}\n" for name, count in counts.items()]
+        return "".join(told)
 
 
 @contextmanager

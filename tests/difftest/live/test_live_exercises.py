@@ -13,7 +13,8 @@ import pytest
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.live.exercises import EXERCISES, Exercises
 from kvgate.live.judging import Judged, Tally, Verdict, judged
-from kvgate.live.metrics import HITS, Shadow, held_at_rest, settled_shadow, shadow_of
+from kvgate.live.metrics import HITS, held_at_rest
+from kvgate.live.sample import summed
 from kvgate.live.server import Place, Reply, connected
 
 from .pretended import Pretended, listening
@@ -48,7 +49,7 @@ def test_of_noise_nothing_is_said() -> None:
     """A server that differs from itself is not blamed on its cache, and does not pass either."""
     tally = exercised(Pretended(is_noisy=True), "shared-prefixes")
     assert len(tally.judged) == tally.count(Verdict.NOT_JUDGED)
-    assert "Nothing could be judged" in str(tally.complaint)
+    assert "Half or more could not be judged" in str(tally.complaint)
 
 
 def test_runs_do_not_find_each_other() -> None:
@@ -63,14 +64,44 @@ def test_runs_do_not_find_each_other() -> None:
     assert hits[0] == hits[1]
 
 
+def test_a_server_that_ignores_salts_is_seen() -> None:
+    """Goal: cached answers are not compared with cached ones. Method: a right cache, and one that is wrong too."""
+    for forgets in (False, True):
+        tally = exercised(Pretended(ignores_salt=True, forgets_last_word=forgets), "near-twins")
+        assert len(tally.judged) == tally.count(Verdict.SALT_IGNORED)
+        assert "8 with a salt of their own were served from the cache" in str(tally.complaint)
+
+
+@pytest.mark.parametrize(
+    ("pretended", "expected"),
+    [
+        (Pretended(tells_cached=False), Verdict.EQUAL),
+        (Pretended(tells_cached=False, tells_metrics=False), Verdict.NOT_JUDGED),
+        (Pretended(tells_cached=False, ignores_salt=True), Verdict.NOT_JUDGED),
+    ],
+    ids=["by its counter", "untold", "the counter moves"],
+)
+def test_uncached_is_not_believed(pretended: Pretended, expected: Verdict) -> None:
+    """Goal: what is not known to be uncached is no measure. Method: a server whose answers do not tell of its cache."""
+    tally = exercised(pretended, "near-twins")
+    assert len(tally.judged) == tally.count(expected)
+    assert (expected is not Verdict.EQUAL) == ("not known to be uncached" in str(tally.complaint))
+
+
+@pytest.mark.parametrize(("equal", "others", "passes"), [(9, 7, True), (8, 8, False), (1, 15, False)])
+def test_most_is_judged(equal: int, others: int, passes: bool) -> None:
+    """A few equal answers do not speak for many of which nothing is known."""
+    for other in (Verdict.NOT_JUDGED, Verdict.TIE):
+        tally = Tally((Judged(Verdict.EQUAL),) * equal + (Judged(other, "why"),) * others)
+        assert passes is (tally.complaint is None)
+
+
 def test_metrics() -> None:
-    """They are summed over their labels, and a shadow is known by its counters."""
-    with listening(Pretended()) as url, connected(url) as server:
-        assert 0 == server.metrics()[HITS]
-        assert None is shadow_of(server.metrics())
-    counts = {"judged": 7, "differences": 1, "lost": 2}
-    with listening(Pretended(shadow=counts)) as url, connected(url) as server:
-        assert Shadow(7, 1, 2) == shadow_of(server.metrics())
+    """They are summed over their labels."""
+    shadows = {("a", "check"): {"judged": 7}, ("b", "check"): {"judged": 2}}
+    with listening(Pretended(shadows=shadows)) as url, connected(url) as server:
+        sums = summed(server.metrics())
+    assert (0, 9) == (sums[HITS], sums["kvgate_shadow_judged_total"])
 
 
 def test_what_is_held_at_rest_is_told() -> None:
@@ -81,15 +112,10 @@ def test_what_is_held_at_rest_is_told() -> None:
             assert expected == held_at_rest(server.metrics, seconds=0.0)
 
 
-def test_a_shadow_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its verdict is what it says when it judges no more."""
-    monkeypatch.setattr("time.sleep", lambda _seconds: None)
-    judged_so_far = iter([0, 5, 9, 9])
-
-    def read() -> dict[str, float]:
-        return {"kvgate_shadow_judged_total": next(judged_so_far)}
-
-    assert Shadow(9, 0, 0) == settled_shadow(read)
+def test_of_a_server_without_metrics_nothing_is_known() -> None:
+    """It is not at rest because it does not tell what runs."""
+    with listening(Pretended(tells_metrics=False)) as url, connected(url) as server:
+        assert "vllm:num_requests_running is not told" == held_at_rest(server.metrics, seconds=0.0)
 
 
 @pytest.mark.parametrize(

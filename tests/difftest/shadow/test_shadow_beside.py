@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,12 +17,13 @@ import pytest
 from tests.difftest.shadow.live import Server
 from tests.difftest.shadow.test_shadow_following import released_early
 
-from kvgate.adapters.shadow import attaching, sinks
+from kvgate.adapters.shadow import attaching, counters, observing, sinks
 from kvgate.adapters.shadow.attaching import attach
 from kvgate.adapters.shadow.counters import StatusCollector
 from kvgate.adapters.shadow.observing import Observer
 from kvgate.shadow.rejudging import judge
-from kvgate.shadow.status import Status, read_all
+from kvgate.shadow.status import Status, read_all, write
+from kvgate.shadow.status import path_of as status_file
 from kvgate.shadow.switch import Mode, Switch
 
 WAIT_SECONDS = 60.0
@@ -30,7 +33,7 @@ WAIT_SECONDS = 60.0
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the shadow warns of in the engine's log."""
     lines: list[str] = []
-    for module in (attaching, sinks):
+    for module in (attaching, observing, sinks):
         monkeypatch.setattr(module, "warn", lines.append)
     return lines
 
@@ -85,6 +88,8 @@ def shadowed(tmp_path: Path) -> Iterator[Callable[..., Shadowed]]:
 
     yield make
     for each in made:
+        if hasattr(each, "observer"):
+            each.observer.detach()
         beside(each)._process.kill()
         beside(each)._process.wait()
 
@@ -243,3 +248,102 @@ def test_counters_next_to_vllms_own(shadowed: Callable[..., Shadowed]) -> None:
     label = f'{{engine="{status.engine}",mode="check"}}'
     assert f"kvgate_shadow_judged_total{label} {float(status.judged)}" in told
     assert f"kvgate_shadow_differences_total{label} 0.0" in told
+
+
+def watching(folder: Path) -> list[float]:
+    """What is told of each shadow: whether it watches."""
+    families = {family.name: family for family in StatusCollector(folder).collect()}
+    return [sample.value for sample in families["kvgate_shadow_watching"].samples]
+
+
+def test_a_shadow_that_stopped_does_not_look_healthy(shadowed: Callable[..., Shadowed]) -> None:
+    """Goal: an alert can tell. Method: one that watches, one that was killed a while ago, and one that ended."""
+    each = shadowed(Mode.RECORD)
+    each.server.serve(20)
+    wait_until(lambda: each.status.steps > 0)
+    assert [1.0] == watching(each.folder)
+    process = beside(each)._process
+    process.kill()
+    process.wait()
+    path = status_file(each.folder, each.status.engine)
+    assert "watching" == each.status.state
+    os.utime(path, (time.time() - 60, time.time() - 60))
+    assert [0.0] == watching(each.folder)
+    write(each.folder, Status("another", "record", 1, state="ended"))
+    assert [0.0, 0.0] == watching(each.folder)
+
+
+def test_what_goes_wrong_with_metrics_is_not_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a scrape is answered. Method: files that cannot be read, in a way that nobody thought of."""
+
+    def fails(_folder: Path) -> Any:
+        raise MemoryError("on purpose")
+
+    monkeypatch.setattr(counters, "read_all", fails)
+    assert [] == list(StatusCollector(tmp_path).collect())
+
+
+def test_a_scrape_reads_few_files(tmp_path: Path) -> None:
+    """Goal: a folder that is old costs no time. Method: many files, of which the newest are told."""
+    for number in range(100):
+        write(tmp_path, Status(f"{number:03d}", "record", 1))
+    assert [f"{number:03d}" for number in range(68, 100)] == [status.engine for status in read_all(tmp_path)]
+
+
+@pytest.mark.parametrize("mode", [Mode.CHECK, Mode.RECORD])
+def test_a_request_that_cannot_be_followed_is_said(
+    shadowed: Callable[..., Shadowed], said: list[str], mode: Mode
+) -> None:
+    """Goal: nobody believes that all is watched. Method: a request with a prompt of embeddings."""
+    each = shadowed(mode)
+    each.server.serve(20)
+    request: Any = type("Request", (), {"request_id": "embedded", "resumable": False, "prompt_token_ids": None})()
+    each.observer._added(None, request)
+    (line,) = said
+    assert "a prompt of embeddings cannot be followed" in line
+    assert "until the server is started anew" in line
+    wait_until(lambda: each.status.state == "waiting")
+    each.server.serve(20)
+    assert [0.0] == watching(each.folder)
+
+
+# How it ends
+
+
+def _engine(folder: Path) -> None:
+    """What an engine's process does that is forked: it ends without what Python does at the end of a program."""
+    server = Server("gpt-oss-hybrid", blocks=100)
+    attach(server.scheduler, Switch(Mode.RECORD, folder))
+    server.serve(30)
+
+
+def test_a_forked_engine_ends_its_shadow(tmp_path: Path) -> None:
+    """Goal: nothing is lost where vLLM forks its engine. Method: a forked process that ends; its recording."""
+    process = multiprocessing.get_context("fork").Process(target=_engine, args=(tmp_path,))
+    process.start()
+    process.join(WAIT_SECONDS)
+    assert 0 == process.exitcode
+    wait_until(lambda: [status.state for status in read_all(tmp_path)] == ["ended"])
+    (rejudged,) = judge(tmp_path, lambda _text: None)
+    assert ([], 30) == (rejudged.endings, rejudged.judge.tally.steps)
+
+
+def test_a_scheduler_that_is_shut_down_ends_its_shadow(shadowed: Callable[..., Shadowed]) -> None:
+    """Goal: nothing waits for the end of the process. Method: the call that vLLM's engine makes when it ends."""
+    each = shadowed(Mode.RECORD)
+    each.server.serve(30)
+    each.server.scheduler.shutdown()
+    wait_until(lambda: each.status.state == "ended")
+    assert [] == judge(each.folder, lambda _text: None)[0].endings
+    assert not each.observer._replaced
+    assert 0 == beside(each)._process.wait(WAIT_SECONDS)
+
+
+def test_a_scheduler_that_is_gone_keeps_no_process(shadowed: Callable[..., Shadowed]) -> None:
+    """Goal: whoever builds engine after engine has one shadow. Method: forget a server, and look for its shadow."""
+    each = shadowed(Mode.RECORD)
+    each.server.serve(10)
+    process = beside(each)._process
+    del each.server, each.observer
+    gc.collect()
+    assert 0 == process.wait(WAIT_SECONDS)

@@ -8,17 +8,20 @@ vLLM's own scheduler or without any.
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from attrs import define
 
 from kvgate.adapters.shadow import attaching
 from kvgate.adapters.shadow.wrapping import Wrapping
+from kvgate.shadow.channel import Channel
 from kvgate.shadow.switch import Mode, Switch
 
 CHECK = Switch(Mode.CHECK)
@@ -150,6 +153,34 @@ def test_a_process_beside_that_is_gone_does_not_end_the_engine(tmp_path: Path) -
     assert (0, "closed") == (ended.returncode, ended.stdout.strip())
 
 
+def test_a_backlog_is_not_sent_within_a_call() -> None:
+    """Goal: a step of the engine waits for no megabytes. Method: much that waits, and an end that takes all at once."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        channel = Channel(ours, 2**26)
+        channel._lock.acquire()  # Nobody else sends.
+        channel._socket = cast(Any, Takes())
+        channel._waiting.append(memoryview(bytes(2**25)))
+        channel._bytes = 2**25
+        channel.flush()
+        assert 2**25 - 2**20 == channel.bytes_waiting
+        channel.send(bytes(10))
+        assert 2**25 - 2**21 + 14 == channel.bytes_waiting
+        channel._end()
+        channel._lock.release()
+        ours.close()
+
+
+class Takes:
+    """A socket with room for everything."""
+
+    def send(self, view: memoryview, _flags: int = 0) -> int:
+        return len(view)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
 @define
 class Full:
     """A sink that there is no room in, and that is ready for more."""
@@ -212,3 +243,45 @@ class TestBeneathAScheduler:
         with pytest.raises(AttributeError):
             Observer(server.scheduler, Full(), fails)
         assert before == set(vars(manager))
+
+    def test_what_a_checkpoint_takes_to_tell_counts_as_its_time(self, server: Any) -> None:
+        """Goal: checkpoints stay a small share of the time. Method: a sink that needs long for one."""
+        from kvgate.adapters.shadow.observing import Observer
+
+        sink = Slow()
+        observer = Observer(server.scheduler, sink, fails)
+        assert observer._checkpoint_seconds >= 0.05
+        before = observer._checkpoint_seconds
+        sink.seconds = 0.2
+        observer._say_checkpoint()
+        assert observer._checkpoint_seconds >= 0.2 > before
+
+    def test_a_request_that_is_none_reaches_the_engine(self, server: Any) -> None:
+        """Goal: even what is asked before the engine's own call raises nothing of its own. Method: a foreign object."""
+        from kvgate.adapters.shadow.observing import Observer
+
+        ended: list[BaseException] = []
+        asked: list[object] = []
+        manager = server.scheduler.kv_cache_manager
+        vars(manager)["allocate_slots"] = lambda request, *_args, **_others: asked.append(request)
+        Observer(server.scheduler, Full(takes=True), ended.append)
+        foreign = object()
+        assert manager.allocate_slots(foreign, 1) is None
+        assert [foreign] == asked
+        assert "AttributeError" == type(ended[0]).__name__
+
+
+@define
+class Slow:
+    """A sink that takes its time."""
+
+    seconds: float = 0.05
+    lost: int = 0
+    is_immediate: bool = False
+
+    def ready(self) -> bool:
+        return True
+
+    def tell(self, records: Any) -> None:
+        del records
+        time.sleep(self.seconds)

@@ -54,6 +54,7 @@ LIFE: list[Stored] = [
     Evicted([2], After(5, 1, (1, 2))),
     Checkpoint([0] * 6, [5, 3, 4, 2, 1], {1: b"known"}, [], [], {1: (0, A)}),
     Reset(True, After(5, 0, (1, 2))),
+    Counted(1, 40, 32, 0, 0, 0, True),
 ]
 
 
@@ -81,7 +82,6 @@ def test_a_life_that_is_right() -> None:
         (5, {"after": After(3, 2, (5, 4))}, "KV-OP-05"),
         (5, {"after": After(2, 3, (5, 4))}, "KV-INV-05"),
         (6, {"blocks": [2]}, "KV-OP-14"),
-        (7, {"hits_tokens": 16}, "KV-OP-13"),
         (8, {"after": After(3, 2, (5, 4))}, "KV-OP-06"),
         (9, {"registered": [Registered(0, 2, [3])]}, "KV-OP-10"),
         (10, {"after": After(5, 2, (2, 1))}, "KV-OP-07"),
@@ -91,6 +91,7 @@ def test_a_life_that_is_right() -> None:
         (18, {"contents": {1: (0, B)}}, "KV-OP-09"),
         (18, {"identities": {1: b"known", 2: b"known"}, "contents": {1: (0, A), 2: (0, B)}}, "KV-OP-10"),
         (19, {"succeeded": False}, "KV-OP-11"),
+        (20, {"hits_tokens": 16}, "KV-OP-13"),
     ],
 )
 def test_an_answer_that_is_wrong(index: int, change: dict[str, Any], statement: str) -> None:
@@ -113,3 +114,95 @@ def test_one_name_for_each_content() -> None:
     assert ["KV-OP-09"] == judged([calls.Restart(0, "a gap"), msgspec.structs.replace(EMPTY, **held)])
     sound = {**held, "identities": {1: b"known", 2: b"other"}}
     assert [] == judged([calls.Restart(0, "a gap"), msgspec.structs.replace(EMPTY, **sound)])
+
+
+# A file that begins in the middle of a life
+
+LATER: list[Stored] = [
+    Checkpoint([0] * 6, [5, 3, 4, 2, 1], {1: b"known"}, [], [], {1: (0, A)}),
+    Step(3, 12),
+    Arrived(2, 40, 40, True, [A, B]),
+    LookedUp(2, 16, [[1]], False),
+]
+
+
+def test_a_recording_that_begins_in_the_middle_of_a_life() -> None:
+    """Goal: the first checkpoint of a file is where judging begins. Method: one that tells of a cache in use."""
+    judge = Judge(SETTINGS)
+    assert not judge.is_following
+    assert [] == [finding for record in LATER for finding in judge.follow(record)]
+    assert (1, 0, {}) == (judge.tally.judged, judge.tally.checkpoints, judge.tally.unjudged)
+    wrong = [*LATER[:-1], LookedUp(2, 0, [[]], False)]
+    assert ["KV-OP-01"] == judged(wrong)
+
+
+def test_what_is_before_the_first_checkpoint_is_not_judged() -> None:
+    """Goal: a file whose beginning is gone has no false differences. Method: calls without a checkpoint."""
+    judge = Judge(SETTINGS)
+    assert [] == [finding for record in LIFE[1:7] for finding in judge.follow(record)]
+    assert (0, {"before the first checkpoint": 4}) == (judge.tally.judged, judge.tally.unjudged)
+
+
+def test_statistics_begun_before_the_first_checkpoint_stay_unknown() -> None:
+    """Goal: no false difference. Method: two checkpoints, and then statistics that were begun before both."""
+    judge = Judge(SETTINGS)
+    assert [] == [
+        finding for record in (EMPTY, EMPTY, Counted(7, 700, 7, 0, 0, 0, False)) for finding in judge.follow(record)
+    ]
+    assert {"the first statistics behind a restart": 1} == judge.tally.unjudged
+
+
+# Blocks of which nobody knows what they hold
+
+UNKNOWN = Checkpoint([0] * 6, [1, 2, 3, 4, 5], {5: b"from before"}, [], [])
+
+
+@pytest.mark.parametrize(
+    ("change", "statements"),
+    [
+        ({}, []),
+        ({"free": [2, 1, 3, 4, 5]}, ["KV-OP-07"]),
+        ({"references": [0, 1, 0, 0, 0, 0], "free": [2, 3, 4, 5]}, ["KV-INV-01"]),
+        ({"identities": {4: b"new", 5: b"from before"}}, []),
+    ],
+)
+def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: list[str]) -> None:
+    """Goal: what needs no content is compared, and the rest is not counted. Method: change one thing after another."""
+    judge = Judge(SETTINGS)
+    found = [
+        finding.difference.statement
+        for record in (UNKNOWN, msgspec.structs.replace(UNKNOWN, **change))
+        for finding in judge.follow(record)
+    ]
+    assert statements == found
+    why = "contents at a checkpoint, with blocks that were cached while nobody looked"
+    assert (0, {why: 1}) == (judge.tally.checkpoints, judge.tally.unjudged)
+
+
+# Numbers that nobody has
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Arrived(0, 2**63, 2**63, True, []),
+        Gated(0, 2**63, 0, 0, True),
+        Allocated(0, 2**63, 2**63, 0, 0, 0, False, True, [[]], True, (), [], After(0, 0, ())),
+        LookedUp(-1, 0, [[]], False),
+        Evicted([2**40], After(0, 0, ())),
+    ],
+)
+def test_a_number_that_nobody_has(record: Stored) -> None:
+    """Goal: neither a reader nor a judge ends in a traceback. Method: huge numbers, read, and judged all the same."""
+    with pytest.raises(msgspec.ValidationError, match="int"):
+        calls.STORED.decode(calls.ENCODER.encode([record]))
+    arrived = Arrived(0, 40, 40, True, [A, B])
+    judged([EMPTY, Step(1, 0), arrived, record, LookedUp(0, 0, [[]], False), Gated(0, 0, 0, 0, True)])
+
+
+def test_a_frame_of_empty_arrays_is_refused() -> None:
+    """Goal: a small frame takes no memory a hundred times its size. Method: arrays where there is one for a group."""
+    many: list[list[int]] = [[]] * 100_000
+    for record in (LookedUp(0, 0, many, False), msgspec.structs.replace(EMPTY, several=many)):
+        with pytest.raises(msgspec.ValidationError, match="length"):
+            calls.STORED.decode(calls.ENCODER.encode([record]))

@@ -16,12 +16,29 @@ import msgspec
 import pytest
 from attrs import evolve
 
+from kvgate.difference import Difference
 from kvgate.errors import UsageError
 from kvgate.shadow import recording as recordings
-from kvgate.shadow.calls import After, Arrived, Checkpoint, End, Freed, Grew, Restart, Step, Stored
+from kvgate.shadow.calls import (
+    After,
+    Allocated,
+    Arrived,
+    Checkpoint,
+    End,
+    Freed,
+    Grew,
+    LookedUp,
+    Registered,
+    Restart,
+    Step,
+    Stored,
+)
+from kvgate.shadow.judging import Finding
 from kvgate.shadow.recording import Header, Writer, encoded, is_recording, open_recording
+from kvgate.shadow.rejudging import judge
 from kvgate.shadow.ring import Ring
 from kvgate.shadow.rotation import Rotation
+from kvgate.shadow.story import told
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
@@ -63,9 +80,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 def test_cut_anywhere_all_but_the_last_record_is_read(tmp_path: Path) -> None:
     """Goal: whoever is killed leaves what was written. Method: cut a file behind each of its bytes."""
     whole = written(tmp_path / "a.kvrec").read_bytes()
-    ends = [len(recordings.MAGIC) + 8 + len(msgspec.json.encode(recordings._CONVERTER.unstructure(HEADER)))]
+    ends = [len(recordings.MAGIC) + 12 + len(msgspec.json.encode(recordings._CONVERTER.unstructure(HEADER)))]
     for step in LIFE:
-        ends.append(ends[-1] + 8 + len(encoded(step)))
+        ends.append(ends[-1] + 12 + len(encoded(step)))
     assert len(whole) == ends[-1]
     path = tmp_path / "b.kvrec"
     for length in range(len(whole)):
@@ -81,18 +98,21 @@ def test_cut_anywhere_all_but_the_last_record_is_read(tmp_path: Path) -> None:
 
 
 def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
-    """Goal: what is corrupted is not judged. Method: change each byte of a file, and look for one that nobody sees."""
+    """Goal: what is corrupted is refused, but for a last record. Method: change each byte in two ways."""
     whole = written(tmp_path / "a.kvrec").read_bytes()
-    expected = read(tmp_path / "a.kvrec")
+    all_but_the_last = [record for step in LIFE[:-1] for record in step]
+    last = len(whole) - 12 - len(encoded(LIFE[-1]))
     path = tmp_path / "b.kvrec"
     unseen = []
     for position in range(len(whole)):
-        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x55]) + whole[position + 1 :])
-        try:
-            if read(path) == expected:
-                unseen.append(position)
-        except UsageError:
-            continue
+        for flipped in (0x55, 0x01):
+            path.write_bytes(whole[:position] + bytes([whole[position] ^ flipped]) + whole[position + 1 :])
+            try:
+                records, ended = read(path)
+            except UsageError:
+                continue
+            if position < last or records != all_but_the_last or "cut off" not in ended:
+                unseen.append((position, flipped))
     assert [] == unseen
 
 
@@ -111,7 +131,8 @@ def test_ten_gigabytes_are_announced_and_not_read(tmp_path: Path, behind: str) -
     """Goal: a length costs no memory. Method: announce ten gigabytes, under a limit of memory that they would break."""
     start = written(tmp_path / "a.kvrec", []).read_bytes() if behind == "the header" else recordings.MAGIC
     path = tmp_path / "b.kvrec"
-    path.write_bytes(start + (10 * 2**30 % 2**32 | 0xF0000000).to_bytes(4, "little") + bytes(100))
+    length = 0xF0000000.to_bytes(4, "little")
+    path.write_bytes(start + length + zlib.crc32(length).to_bytes(4, "little") + bytes(100))
     with pytest.raises(UsageError, match=r"announces .* bytes, at most \d+ are read"):
         read(path)
 
@@ -123,7 +144,7 @@ def test_a_record_that_holds_no_calls_is_refused(tmp_path: Path) -> None:
         writer = Writer(path, HEADER)
         writer.append(payload)
         writer.close()
-        with pytest.raises(UsageError, match="record 0"):
+        with pytest.raises(UsageError, match=r"record 0, at byte \d+: "):
             read(path)
 
 
@@ -145,7 +166,7 @@ def test_other_versions_and_files_are_named(tmp_path: Path) -> None:
     """Goal: a clear message. Method: another version, another file, none, an empty one."""
     path = tmp_path / "a.kvrec"
     for content, message in (
-        (b"KVGATER2" + bytes(8), "of version"),
+        (b"KVGATER1" + bytes(8), "of version"),
         (b"{}", "no recording"),
         (b"", "no recording"),
         (recordings.MAGIC, "cut off before its header"),
@@ -293,3 +314,94 @@ def test_the_ring_is_bounded_and_can_be_judged(tmp_path: Path) -> None:
     small.dump(tmp_path / "b.kvrec", HEADER)
     assert not small.is_whole
     assert (tmp_path / "b.kvrec").stat().st_size < 1000
+    assert [] == judged_again(tmp_path / "b.kvrec")[0]
+
+
+# What was written in the middle of a life, judged
+
+
+def judged_again(path: Path) -> tuple[list[str], int]:
+    """What a file or a folder violates, and how many checkpoints were compared."""
+    (rejudged,) = judge(path, lambda _text: None)
+    return [finding.difference.statement for finding in rejudged.found], rejudged.judge.tally.checkpoints
+
+
+def lives(number: int) -> list[list[Stored]]:
+    """A request that leaves a block cached that others are not served by; then a checkpoint that tells of it all."""
+    block, contents = number + 1, {each + 1: (0, b"%d" % each) for each in range(number + 1)}
+    free = [each for each in range(1, 10) if each not in contents]
+    tail = tuple(reversed([*free, *contents]))[:2]
+    given = LookedUp(number, 0, [[]], False), Allocated(
+        number, 0, 16, 0, 0, 0, False, True, [[block]], True, (), [Registered(0, 0, [block])],
+        After(8, number + 1, tuple(reversed([*free, *range(1, number + 1)]))[:2]),
+    )  # fmt: skip
+    return [
+        [Arrived(number, 16, 16, True, [b"%d" % number]), Step(number, number), *given],
+        [Freed(number, True, After(9, number + 1, tail))],
+        [
+            Checkpoint(
+                [0] * 10,
+                [*free, *contents],
+                {each: content[1] for each, content in contents.items()},
+                [],
+                [],
+                contents,
+            )
+        ],
+    ]
+
+
+TEN = evolve(HEADER, settings=Settings(Geometry((Group("full", 16),)), blocks=10))
+BEGIN: list[list[Stored]] = [[Restart(0, "the engine starts")], [Checkpoint([0] * 10, list(range(1, 10)), {}, [], [])]]
+
+
+def test_a_recording_whose_oldest_part_is_gone_is_judged(tmp_path: Path) -> None:
+    """Goal: each part can be judged without those before it. Method: rotate, delete the oldest, and judge the rest."""
+    rotation = Rotation(tmp_path, TEN, 6000, fail)
+    for step in [*BEGIN, *(step for number in range(4) for step in lives(number))]:
+        rotation.append(step)
+    rotation.close()
+    assert len(rotation.written) >= 3
+    assert ([], 4) == judged_again(tmp_path)
+    rotation.written[0].unlink()
+    statements, compared = judged_again(tmp_path)
+    assert [] == statements
+    assert compared >= 1
+    assert [] == judged_again(rotation.written[-2])[0]
+
+
+def test_a_dump_behind_three_checkpoints_is_judged(tmp_path: Path) -> None:
+    """Goal: a difference is seen again, and no other. Method: dump a ring; then with a wrong answer."""
+    ring = Ring(10**6)
+    for step in [*BEGIN, *(step for number in range(3) for step in lives(number))]:
+        ring.append(step)
+    ring.dump(tmp_path / "a.kvrec", TEN)
+    assert ([], 1) == judged_again(tmp_path / "a.kvrec")
+    ring.append([Arrived(9, 16, 16, True, [b"9"]), LookedUp(9, 16, [[3]], False)])
+    ring.dump(tmp_path / "b.kvrec", TEN)
+    assert (["KV-OP-01"], 1) == judged_again(tmp_path / "b.kvrec")
+
+
+def test_a_dump_that_is_not_whole_says_so() -> None:
+    """Goal: nobody is sent to a command that shows nothing. Method: a story with and without its beginning."""
+    finding = Finding(3, 1, LIFE[1][0], Difference("KV-OP-01", "answer", "1", "2"))
+    whole, torn = (told(finding, [], "kvgate replay x.kvrec", is_whole) for is_whole in (True, False))
+    assert ("to see it again:" in whole, "to see it again:" in torn) == (True, False)
+    assert "KVGATE_SHADOW_RING_BYTES" in torn
+
+
+def fail(text: str) -> None:
+    """Nothing is to be said."""
+    raise AssertionError(text)
+
+
+def test_more_than_is_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: what is written can be read. Method: a record that is larger than what is read; it is said, once."""
+    said: list[str] = []
+    rotation = Rotation(tmp_path, HEADER, 2**20, said.append)
+    rotation.append(LIFE[0])
+    monkeypatch.setattr(recordings, "FRAME_BYTES_MAX", 1000)
+    rotation.append([Arrived(0, 20, 20, True, [bytes(16)] * 100)])
+    assert [1, 1] == [rotation.lost, len(said)]
+    assert "at most 1000 are read" in said[0]
+    assert [CHECKPOINT] == read(rotation.written[0])[0]

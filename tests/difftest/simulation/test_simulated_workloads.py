@@ -7,6 +7,7 @@ benchmarks, the clients played by hand, and names that do not fit.
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from kvgate.errors import UsageError
 from kvgate.simulation.catalogue import WORKLOADS as NAMED
@@ -124,10 +125,11 @@ def test_what_is_counted_waits_for_the_warm_up() -> None:
 
 def test_workloads_by_name() -> None:
     """Goal: what the command offers is what the generators make. Method: call one with and without values."""
-    assert repeat_rate() == workload_of("repeat-rate")
-    assert repeat_rate(512, lanes=2, rate=0.5, warm=False) == workload_of(
-        "repeat-rate:input_tokens=512,lanes=2,rate=0.5,warm=no"
-    )
+    for text, made in (
+        ("repeat-rate", repeat_rate()),
+        ("repeat-rate:input_tokens=512,lanes=2,rate=0.5,warm=no", repeat_rate(512, lanes=2, rate=0.5, warm=False)),
+    ):
+        assert evolve(made, name=text) == workload_of(text)
     for name in NAMED:
         assert options(name)
 
@@ -144,6 +146,8 @@ def test_workloads_by_name() -> None:
         ("repeat-rate:rate=1.0", "too few or too many"),
         ("fractions:percent=0", "give 1 to 100"),
         ("agents:lanes=0", "lanes"),
+        ("repeat-rate:prefixes=0", "0 prefixes: give at least 1"),
+        ("repeat-rate:rate=inf", "infinity"),
     ],
 )
 def test_workloads_that_do_not_exist(text: str, message: str) -> None:

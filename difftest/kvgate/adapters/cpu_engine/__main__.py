@@ -43,6 +43,8 @@ def serve(
         with progress_line() as line, served(serving, line.say) as server:
             line.stop()
             typer.echo(f"{model} is served at {server.url}; Ctrl-C ends it. Its log: {server.folder / 'log'}")
+            if server.shadow is not None:
+                typer.echo(f"Its shadow writes to {server.shadow}")
             code = server.process.wait()
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from attrs import define, field, frozen
+from attrs import define, field, fields, frozen
 
 from kvgate.adapters.cpu_engine.engine import ENVIRONMENT, SMALL
 from kvgate.adapters.cpu_engine.plugged import NAME, mutants_named, write_plug_in
 from kvgate.errors import SystemUnavailableError
+from kvgate.shadow.switch import VARIABLE, Switch, variable_of
 
 START_SECONDS_MAX = 900.0
 STOP_SECONDS_MAX = 20.0
@@ -49,7 +50,9 @@ class Served:
     url: str
     process: subprocess.Popen[bytes]
     folder: Path
-    """Its model, its log, and its working directory."""
+    """Its model, its log, and its working directory. Gone when it has ended."""
+    shadow: Path | None
+    """Where its shadow writes, which stays; None if it has none."""
 
     @property
     def log(self) -> str:
@@ -95,16 +98,17 @@ def served(serving: Serving, say: Callable[[str], None] = lambda _text: None) ->
         _run([sys.executable, "-m", "kvgate.adapters.cpu_engine.checkpoint", serving.model, str(folder / "model")])
         write_plug_in(folder / "plug-in", serving.mutants, serving.preloads)
         port = serving.port or _free_port()
+        environment = _environment(serving, folder)
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 command(folder / "model", port, serving.options),
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(serving, folder),
+                env=environment,
                 cwd=folder,
                 start_new_session=True,
             )
-        server = Served(f"http://127.0.0.1:{port}", process, folder)
+        server = Served(f"http://127.0.0.1:{port}", process, folder, _shadow_in(environment))
         try:
             _wait_until_up(server, say)
             yield server
@@ -124,7 +128,17 @@ def _environment(serving: Serving, folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "PROMETHEUS_"))}
     path = os.pathsep.join(filter(None, [str(folder / "plug-in"), os.environ.get("PYTHONPATH", "")]))
     plug_ins = ",".join([NAME, *serving.plug_ins])
-    return {**kept, **ENVIRONMENT, "PYTHONPATH": path, "VLLM_PLUGINS": plug_ins, **serving.environment}
+    given = {**kept, **ENVIRONMENT, "PYTHONPATH": path, "VLLM_PLUGINS": plug_ins, **serving.environment}
+    if given.get(VARIABLE):
+        # Where the caller means, and not in the server's own folder, which goes when the server does.
+        given[variable_of("dir")] = str(
+            Path(given.get(variable_of("dir")) or str(fields(Switch).dir.default)).resolve()
+        )
+    return given
+
+
+def _shadow_in(environment: Mapping[str, str]) -> Path | None:
+    return Path(environment[variable_of("dir")]) if environment.get(VARIABLE) else None
 
 
 def _wait_until_up(server: Served, say: Callable[[str], None]) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import importlib.abc
 import importlib.machinery
 import os
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any
 
@@ -112,9 +113,42 @@ def attach(scheduler: Any, switch: Switch) -> Any:
             with suppress(Exception):
                 sink.close(wait=False)
         return None
-    atexit.register(_leave, os.getpid(), observer, sink)
+    _end_with(observer, sink)
     note(f"{switch.mode.value}: {sink.describe()}")
     return observer
+
+
+def _end_with(observer: Any, sink: Any) -> None:
+    """End the shadow with its engine, however that ends; nothing of it stays behind a scheduler that is forgotten."""
+    seen = weakref.ref(observer)
+
+    def leave() -> None:
+        known = seen()
+        if known is not None:
+            _leave(process, known, sink)
+
+    process = os.getpid()
+    # A forked engine does not run what is registered with atexit; this runs there, and in others.
+    last = Finalize(None, leave, exitpriority=0)
+
+    def forget() -> None:
+        last.cancel()
+        _close(sink)
+
+    def shut_down() -> None:
+        last.cancel()
+        leave()
+
+    try:
+        observer.before_shutdown(shut_down)
+    except Exception as error:
+        warn(f"is ended with the process alone: {_in_words(error)}")
+    weakref.finalize(observer, forget).atexit = False
+
+
+def _close(sink: Any) -> None:
+    with suppress(Exception):
+        sink.close(wait=False)
 
 
 def _leave(process: int, observer: Any, sink: Any) -> None:

@@ -6,11 +6,12 @@ status files that shadows write, at the moment at which they are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kvgate.shadow.status import read_all
+from kvgate.shadow.status import Status, path_of, read_all
 
 _COUNTS = {
     "calls": "Calls of the block manager that were observed.",
@@ -19,6 +20,8 @@ _COUNTS = {
     "unwritten": "Calls that could not be written to disk.",
     "differences": "Differences from the reference that no finding explains.",
 }
+FRESH_SECONDS = 10.0
+"""The status is written twice a second: one that is older has nobody who writes it."""
 _exposed: set[Path] = set()
 
 
@@ -44,19 +47,43 @@ class StatusCollector:
         return iter(())
 
     def collect(self) -> Iterator[Any]:
-        """One counter for each count, by engine."""
-        from prometheus_client.core import CounterMetricFamily
+        """One counter for each count, by engine; nothing, rather than to fail what else is told."""
+        try:
+            found = [(status, self._is_watching(status)) for status in read_all(self.folder)]
+            families = list(_families(found))
+        except Exception:
+            return iter(())
+        return iter(families)
 
-        found = list(read_all(self.folder))
-        for name, text in _COUNTS.items():
-            family = CounterMetricFamily(f"kvgate_shadow_{name}", text, labels=["engine", "mode"])
-            for status in found:
-                family.add_metric([status.engine, status.mode], getattr(status, name))
-            yield family
-        declared = CounterMetricFamily(
-            "kvgate_shadow_declared", "Differences that a finding of vLLM explains.", labels=["engine", "finding"]
-        )
-        for status in found:
-            for finding, count in status.declared.items():
-                declared.add_metric([status.engine, finding], count)
-        yield declared
+    def _is_watching(self, status: Status) -> bool:
+        """Whether a shadow follows now: one that was killed leaves its last words behind."""
+        if status.state != "watching":
+            return False
+        try:
+            age_seconds = time.time() - path_of(self.folder, status.engine).stat().st_mtime
+        except OSError:
+            return False
+        return age_seconds < FRESH_SECONDS
+
+
+def _families(found: Sequence[tuple[Status, bool]]) -> Iterator[Any]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    watching = GaugeMetricFamily(
+        "kvgate_shadow_watching", "Whether an engine is followed now: 1, or 0.", labels=["engine", "mode"]
+    )
+    for status, is_watching in found:
+        watching.add_metric([status.engine, status.mode], float(is_watching))
+    yield watching
+    for name, text in _COUNTS.items():
+        family = CounterMetricFamily(f"kvgate_shadow_{name}", text, labels=["engine", "mode"])
+        for status, _ in found:
+            family.add_metric([status.engine, status.mode], getattr(status, name))
+        yield family
+    declared = CounterMetricFamily(
+        "kvgate_shadow_declared", "Differences that a finding of vLLM explains.", labels=["engine", "finding"]
+    )
+    for status, _ in found:
+        for finding, count in status.declared.items():
+            declared.add_metric([status.engine, finding], count)
+    yield declared

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from kvgate.adapters.shadow.log import warn
 from kvgate.adapters.shadow.standing import RequestBook, checkpoint_of
 from kvgate.adapters.shadow.wrapping import Wrapping
 from kvgate.adapters.words import in_our_words
@@ -100,15 +101,24 @@ class Observer(Wrapping):
         for name in ("update_from_output", "finish_requests"):
             self._replace(self.scheduler, name, self._behind(getattr(self.scheduler, name), self._ended))
 
+    def before_shutdown(self, then: Callable[[], None]) -> None:
+        """Have ``then`` called when the engine ends its scheduler."""
+        self._replace(self.scheduler, "shutdown", self._before(self.scheduler.shutdown, then))
+
     def _around_slots(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Asking for slots, with where the request stood before."""
 
         def allocate_slots(request: Any, *args: Any, **others: Any) -> Any:
             if not self.is_watching:
                 return original(request, *args, **others)
-            is_first = request.status is not self._running
-            computed = request.num_computed_tokens
-            self._registered = []
+            is_first, computed = False, 0
+            try:
+                is_first = request.status is not self._running
+                computed = request.num_computed_tokens
+                self._registered = []
+            except Exception as error:
+                self._fail(error)
+                return original(request, *args, **others)
             try:
                 answer = original(request, *args, **others)
             except Exception:
@@ -167,6 +177,8 @@ class Observer(Wrapping):
     def _say_checkpoint(self) -> None:
         begun = time.monotonic()
         self._say(checkpoint_of(self.scheduler, self.book))
+        # To tell it takes time as well.
+        self.flush()
         self._checkpoint_at = time.monotonic()
         self._checkpoint_seconds = self._checkpoint_at - begun
         self._calls = 0
@@ -235,6 +247,7 @@ class Observer(Wrapping):
             self.sampling.stop()
             self.flush()
             self.is_watching = False
+            warn(f"watches nothing more of this engine, until the server is started anew: {kind} cannot be followed")
             return
         self._say(self.book.arrival_of(request))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attrs import evolve
+
 from kvgate.explain.cause import Case, Cause, Effect, Rule
 from kvgate.explain.rules import failing, geometry, releases, retaining
 
@@ -14,7 +16,14 @@ def causes(case: Case) -> list[Cause]:
     """What is there of causes, the worst for the hit rate first."""
     order = list(Effect)
     found = [cause for rule in RULES for cause in _applied(rule, case)]
-    return sorted(found, key=lambda cause: order.index(cause.effect))
+    found.sort(key=lambda cause: order.index(cause.effect))
+    if case.cached is None:
+        return found
+    # With caching off nothing else matters yet; who follows the first remedy is to know what comes next.
+    behind = [evolve(cause, says=f"once prefix caching is on: {cause.says}") for cause in causes(case.cached)]
+    ids = {cause.id for cause in behind}
+    certain = [cause for cause in found if cause.effect is Effect.ALWAYS_ZERO]
+    return [*certain, *behind, *(cause for cause in found if cause not in certain and cause.id not in ids)]
 
 
 def _applied(rule: Rule, case: Case) -> Iterator[Cause]:

@@ -7,31 +7,60 @@ from attrs import evolve
 from kvgate.explain.cause import Case, Cause, Effect, Rule
 from kvgate.explain.chunks import stands_still
 from kvgate.explain.policies import interval_in_effect
-from kvgate.explain.retained import largest_request
-from kvgate.explain.serving import Platform
+from kvgate.explain.retained import blocks_at_start, largest_at_start, largest_request
+from kvgate.explain.serving import Platform, Serving
 from kvgate.explain.version import Span
 
 _KNOWN_BY_SLOTS = Span("0.20.0", "0.21.0")
+_COMPARES_THE_OVERRIDE = Span("0.20.2")
+_LEAVES_OUT_THE_NULL_BLOCK = Span("0.20.2", "0.20.3")
+"""The release whose check was seen to count the null block as if it could be given; some later one does not."""
 _FORGETS_THE_DROP = Span("0.20.2")
 
 
 def never_fits(case: Case) -> Cause | None:
-    """A request that is accepted can be waited for in vain."""
-    settings, layout = case.settings, case.layout
+    """The longest request does not fit the pool: vLLM does not start, or where it reckons wrongly, waits in vain."""
+    settings, layout, serving = case.settings, case.layout, case.serving
     if layout.blocks is None or layout.max_model_len is None:
         return None
-    largest = largest_request(settings)
-    if largest >= settings.tokens_max:
+    largest, allowed = largest_request(settings), settings.tokens_max
+    asked = blocks_at_start(settings, serving.batched_tokens, allowed)
+    refuses = asked > settings.blocks and _compares(serving)
+    if refuses:
+        largest = min(largest, largest_at_start(settings, serving.batched_tokens))
+        says = (
+            f"vLLM {serving.version} does not start: to serve one request of {allowed} tokens it reckons with {asked} "
+            f"blocks, and the pool has {settings.blocks}"
+        )
+    elif largest < allowed:
+        seen = _compares(serving) and serving.release in _LEAVES_OUT_THE_NULL_BLOCK
+        passes = f"vLLM starts, for it reckons with {asked} of them, but " if seen else ""
+        says = (
+            f"{passes}a request of more than {largest} tokens does not fit the pool of {settings.blocks} blocks, of "
+            f"which one is never given, though --max-model-len allows {allowed}: it is waited for, for ever, and "
+            "everybody behind it"
+        )
+    else:
         return None
     return Cause(
         "never-fits",
         Effect.FAILS,
         "KV-LIVE-01",
         ("vllm-project/vllm#35541", "vllm-project/vllm#39734", "finding 027"),
-        f"a request of more than {largest} tokens does not fit the pool of {settings.blocks} blocks though "
-        f"--max-model-len allows {settings.tokens_max}: it is waited for, for ever, and everybody behind it",
-        remedy=f"--max-model-len {largest or 1}, or more blocks",
+        says,
+        remedy=f"--max-model-len {largest}, or more blocks" if largest > 1 else "more blocks",
+        sets=(("max_model_len", largest),) if largest > 1 else (),
     )
+
+
+def _compares(serving: Serving) -> bool:
+    """Whether the pool is compared with the longest request at the start, as far as that is known.
+
+    Older releases compare what was profiled, and not the blocks that override it; what vLLM-Ascend reckons with is not
+    known here.
+    """
+    overrides = serving.num_gpu_blocks_override is not None
+    return serving.platform is Platform.GPU and (serving.release in _COMPARES_THE_OVERRIDE or not overrides)
 
 
 def chunk_below_state_block(case: Case) -> Cause | None:
@@ -48,6 +77,11 @@ def chunk_below_state_block(case: Case) -> Cause | None:
         f"a step computes {settings.chunk_tokens} tokens of a prompt at most, less than the {block} of a block of "
         "states: the chunk is rounded down to nothing, in every step",
         remedy=f"--max-num-batched-tokens and --long-prefill-token-threshold of at least {block}",
+        sets=tuple(
+            (name, block)
+            for name in ("max_num_batched_tokens", "long_prefill_token_threshold")
+            if 0 < (getattr(case.serving, name) or 0) < block
+        ),
     )
 
 
@@ -58,6 +92,10 @@ def interval_is_refused(case: Case) -> Cause | None:
     if case.serving.retention is None or interval is None or not case.layout.caches:
         return None
     slides = any(group.slides for group in geometry.groups)
+    on_stock = case.serving.on_stock
+    if on_stock and not slides:
+        # The plug-in says that it has no effect, and starts.
+        return None
     if slides and interval % geometry.alignment_tokens == 0:
         return None
     if not slides and geometry.state_block_tokens is not None and interval % geometry.alignment_tokens == 0:
@@ -68,11 +106,12 @@ def interval_is_refused(case: Case) -> Cause | None:
         Effect.FAILS,
         "KV-OP-15",
         ("vllm-project/vllm#43447",),
-        f"a retention interval of {interval} tokens is no multiple of the alignment, {geometry.alignment_tokens}: the "
-        "engine does not start"
+        f"a retention interval of {interval} tokens is no multiple of the alignment, {geometry.alignment_tokens}: "
+        f"{'with the plug-in ' if on_stock else ''}the engine does not start"
         if slides
         else "a retention interval needs a sliding window, and there is none: the engine does not start",
         remedy=f"an interval of {aligned}" if slides else "leave it out",
+        sets=(("retention", str(aligned) if slides else None),),
     )
 
 
@@ -80,6 +119,8 @@ def retention_needs_the_plugin(case: Case) -> Cause | None:
     """An interval that vLLM does not know of."""
     serving = case.serving
     if serving.retention is None or not serving.on_stock or serving.platform is Platform.ASCEND:
+        return None
+    if not any(group.slides for group in case.layout.geometry.groups):
         return None
     return Cause(
         "retention-needs-the-plug-in",

@@ -136,6 +136,7 @@ def state_in_unique_tail(case: Case) -> Cause | None:
         "they part before the last whole block of the first prompt, or it is as long as whole blocks",
         f"--max-num-batched-tokens {block} keeps a state at every block, at the price of smaller steps; or "
         "--mamba-cache-mode all where the model supports it",
+        sets=(("max_num_batched_tokens", block),),
     )
 
 

@@ -36,6 +36,7 @@ def caching_is_off(case: Case) -> Cause | None:
         if by_default
         else "prefix caching is off, by the flags or because no states are kept for it",
         remedy="--enable-prefix-caching",
+        sets=(("enable_prefix_caching", True),),
     )
 
 
@@ -44,21 +45,28 @@ def look_ahead_spirals(case: Case) -> Cause | None:
     groups = case.layout.geometry.groups
     kinds = {evolve(group, lookahead=False) for group in groups}
     drops = any(group.lookahead for group in groups)
-    spirals = (len(kinds) > 2 and case.serving.release in _SPIRALS) or (
-        len(kinds) > 1 and case.serving.release in _SPIRALS_WITH_TWO
-    )
-    if not (case.layout.caches and drops and spirals) or case.serving.platform is Platform.ASCEND:
+    certain, count = _spirals(len(kinds), case), len(kinds)
+    if not certain and not case.layout.counts_draft_layers:
+        count += 1
+    if not (case.layout.caches and drops and _spirals(count, case)) or case.serving.platform is Platform.ASCEND:
         return None
     return Cause(
         "look-ahead-spirals",
-        Effect.ALWAYS_ZERO,
+        Effect.ALWAYS_ZERO if certain else Effect.ZERO_IF,
         "KV-OP-01",
         ("vllm-project/vllm#40624", "vllm-project/vllm#32802", "vllm-project/vllm#33270"),
         f"vLLM {case.serving.version} drops a block for the draft layers in every round of a look-up; with "
-        f"{len(kinds)} kinds of groups there is a round after every drop, until nothing is left",
-        remedy="vLLM 0.20.0 or newer; or no draft model; or --disable-hybrid-kv-cache-manager, which makes one group "
+        f"{count} kinds of groups there is a round after every drop, until nothing is left",
+        "" if certain else "the draft model's layers make a group of another kind",
+        "vLLM 0.20.0 or newer; or no draft model; or --disable-hybrid-kv-cache-manager, which makes one group "
         "and holds every block of a window",
     )
+
+
+def _spirals(kinds: int, case: Case) -> bool:
+    """Whether the loop does not end before nothing is left, with so many kinds of groups."""
+    release = case.serving.release
+    return (kinds > 2 and release in _SPIRALS) or (kinds > 1 and release in _SPIRALS_WITH_TWO)
 
 
 def mask_omits_look_ahead(case: Case) -> Cause | None:
@@ -160,6 +168,7 @@ def split_at_another_block(case: Case) -> Cause | None:
         "" if certain else f"no chunk of theirs happens to end at a multiple of {block} tokens",
         f"--max-num-batched-tokens {-(-settings.chunk_tokens // block) * block}, a multiple of {block}; or no draft "
         "model with smaller blocks",
+        sets=(("max_num_batched_tokens", -(-settings.chunk_tokens // block) * block),),
     )
 
 

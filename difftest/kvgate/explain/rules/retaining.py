@@ -6,14 +6,19 @@ from attrs import evolve
 
 from kvgate.explain.best_hit import Prompts, best_hit
 from kvgate.explain.cause import Case, Cause, Effect, Rule
-from kvgate.explain.policies import settings_of
+from kvgate.explain.policies import auto_interval, settings_of
 from kvgate.explain.retained import blocks_held, blocks_taken, largest_request, prefixes_retained
-from kvgate.explain.serving import RETAINS
+from kvgate.explain.rules import releases
+from kvgate.explain.rules.failing import interval_is_refused
+from kvgate.explain.serving import RETAINS, RETENTION_VARIABLE
 from kvreference.settings import Settings
 
 CHURN = 8
 """Where the pool is not known: a prompt that takes this many times the blocks that it ever holds is likely to turn the
 free queue of any pool that is worth having."""
+
+
+_SHORT_TOKENS = 2048
 
 
 def parts_before_what_is_kept(case: Case) -> Cause | None:
@@ -27,6 +32,7 @@ def parts_before_what_is_kept(case: Case) -> Cause | None:
     if not any(not best_hit(settings, prompts) and best_hit(case.dense, prompts) for prompts in tried):
         return None
     kept = "the last boundary of the first prompt" if interval == 0 else f"multiples of {interval} tokens, and the last"
+    shorter = _shorter(settings, tried[0])
     return Cause(
         "parts-before-what-is-kept",
         Effect.ZERO_IF,
@@ -35,7 +41,8 @@ def parts_before_what_is_kept(case: Case) -> Cause | None:
         f"with a retention interval of {interval} a window keeps what a hit at {kept} reads, and hits end at "
         f"multiples of {alignment}",
         f"they part from the first prompt before that boundary: in its last {alignment} tokens, say",
-        f"a shorter interval, VLLM_PREFIX_CACHE_RETENTION_INTERVAL={_shorter(settings)}: a boundary where yours part",
+        f"a shorter interval, {RETENTION_VARIABLE}={shorter}: a boundary where yours part",
+        sets=(("retention", str(shorter)),),
     )
 
 
@@ -45,10 +52,15 @@ def _parting(case: Case) -> tuple[Prompts, ...]:
     return (Prompts(first, first, first - case.settings.geometry.lookahead_tokens - 2),)
 
 
-def _shorter(settings: Settings) -> int:
-    """An interval of a few thousand tokens."""
-    alignment = settings.geometry.alignment_tokens
-    return max(1, 2048 // alignment) * alignment
+def _shorter(settings: Settings, prompts: Prompts) -> int:
+    """The longest interval with which such prompts hit, below the one that is set, and of a few thousand tokens."""
+    alignment, interval = settings.geometry.alignment_tokens, settings.retention_interval_tokens
+    shared = prompts.shared_tokens - settings.geometry.lookahead_tokens
+    most = min(max(_SHORT_TOKENS, alignment), shared, interval - 1 if interval else shared)
+    for tokens in range(most // alignment * alignment, alignment, -alignment):
+        if best_hit(evolve(settings, retention_interval_tokens=tokens), prompts):
+            return tokens
+    return alignment
 
 
 def windows_flush_the_pool(case: Case) -> Cause | None:
@@ -56,6 +68,9 @@ def windows_flush_the_pool(case: Case) -> Cause | None:
     settings = case.settings
     slides = any(group.slides for group in settings.geometry.groups)
     if not settings.caches or settings.scratch_first or settings.pin_drop_blocks_min is not None or not slides:
+        return None
+    if interval_is_refused(case):
+        # What does not start turns no queue; the settings are those of no interval then.
         return None
     longest = min(settings.tokens_max, largest_request(settings))
     tokens = longest if case.prompts is None else min(case.prompts.first_tokens, longest)
@@ -67,8 +82,10 @@ def windows_flush_the_pool(case: Case) -> Cause | None:
         return None
     if case.prompts is not None and not known:
         return None
-    by_interval = {interval: _retained(case, interval, tokens) for interval in ("auto", "0")}
-    best = max(by_interval, key=lambda interval: by_interval[interval])
+    auto = auto_interval(settings.geometry.alignment_tokens)
+    by_interval = {interval: _retained(case, interval, tokens) for interval in (auto, "0")}
+    best = max(by_interval, key=lambda interval: by_interval[interval]) if known else auto
+    helps = not _spoils(case, best) and (not known or by_interval[best] > prefixes_retained(settings, tokens))
     pool = ""
     if known:
         now = prefixes_retained(settings, tokens)
@@ -81,9 +98,18 @@ def windows_flush_the_pool(case: Case) -> Cause | None:
         f"a prompt of {tokens} tokens holds {held} blocks at most, and takes {taken} from the free queue: what leaves "
         f"a window goes behind what is cached, and the queue turns{pool}",
         f"between a prompt and its replay more blocks are taken than the pool has, {taken} for one of {tokens} tokens",
-        f"VLLM_PREFIX_CACHE_RETENTION_INTERVAL={best if known else 'auto'}, with vLLM {RETAINS.first} or newer, or the "
-        "plug-in for 0.20.2",
+        f"{RETENTION_VARIABLE}={best}, with vLLM {RETAINS.first} or newer, or the plug-in for 0.20.2"
+        if helps
+        else "more blocks",
+        sets=(("retention", best),) if helps else (),
     )
+
+
+def _spoils(case: Case, interval: str) -> bool:
+    """Whether with an interval every rate is zero, as in a release that reckons it wrongly."""
+    served = evolve(case, serving=evolve(case.serving, retention=interval))
+    found = (rule(served) for rule in releases.RULES)
+    return any(cause is not None and cause.effect is Effect.ALWAYS_ZERO for cause in found)
 
 
 def _retained(case: Case, interval: str, tokens: int) -> int:
