@@ -32,6 +32,8 @@ from kvgate.shadow.switch import Mode, Switch
 
 ARMS = ("off again", "record", "check")
 ANSWERS = 24
+CHECKPOINT_CALLS = 200
+"""So few that a round has a checkpoint besides the one that it begins with."""
 WAIT_SECONDS = 120.0
 
 
@@ -90,7 +92,7 @@ class Bench:
         shadow: Any = None
         if arm in ("record", "check"):
             folder = Path(tempfile.mkdtemp(dir=self.folder))
-            shadow = attach(scheduler, Switch(Mode(arm), folder))
+            shadow = attach(scheduler, Switch(Mode(arm), folder, checkpoint_calls=CHECKPOINT_CALLS))
             assert shadow is not None, "the engine has no shadow"
             until(lambda: bool(list(read_all(folder))))
         steps, wall, cpu = self.steps, time.perf_counter(), time.process_time()
@@ -102,6 +104,7 @@ class Bench:
             until(lambda: all(status.state == "ended" for status in read_all(folder)))
             (status,) = read_all(folder)
             assert (status.differences, status.lost, status.unwritten) == (0, 0, 0), status
+            assert status.checkpoints or arm == "record", "no checkpoint fell into the round"
         return Round(wall / steps, cpu / steps, len(self.prompts) / wall)
 
 

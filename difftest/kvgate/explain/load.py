@@ -96,8 +96,8 @@ def _model(config: config_file.Config, serving: Serving) -> Layout:
             layers, notes = _with_draft_layers(layers, config, serving)
         found = grouped(layers, hybrid_manager=not serving.disable_hybrid_kv_cache_manager)
         found = evolve(found, groups=dump.with_drafts(found.groups, serving.looks_ahead))
-    told = (*notes, *_of_the_model(serving))
-    layout = _layout(config.model_type, f"read from {config.path.name}", found, serving, limit, told)
+        notes = (*notes, *_of_the_model(serving))
+    layout = _layout(config.model_type, f"read from {config.path.name}", found, serving, limit, notes)
     return evolve(layout, counts_draft_layers=_OF_DRAFTS not in notes)
 
 

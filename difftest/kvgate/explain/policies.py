@@ -38,8 +38,8 @@ def settings_of(layout: Layout, serving: Serving) -> Settings:
     if states < serving.drafts:
         raise UsageError(
             f"--mtp or --speculative-config: {serving.drafts} drafts need as many draft states in each group of "
-            f"states, and {layout.name} has {states}: write the dump where it is served with the drafts (its draft_states say "
-            "how many), or leave the flag out"
+            f"states, and {layout.name} has {states}: write the dump where it is served with the "
+            "drafts (its draft_states say how many), or leave the flag out"
         )
     interval = interval_in_effect(layout, serving)
     slides = any(group.slides for group in geometry.groups)

@@ -31,7 +31,7 @@ def text_report(explanation: Explanation) -> str:
     console.print(printable(f"{case.layout.name} on {engine} {serving.version}", 500))
     console.print(printable(case.layout.source, 500))
     for note in case.layout.notes:
-        for line in wrap(f"note: {note}", _WIDTH, subsequent_indent="  "):
+        for line in wrap(f"note: {note}", _WIDTH, break_on_hyphens=False, subsequent_indent="  "):
             console.print(printable(line, 500))
     console.print()
     for line in verdict(explanation):
@@ -70,7 +70,7 @@ def verdict(explanation: Explanation) -> Iterator[str]:
         told = f"of a prompt of {prompts.second_tokens:,} tokens that shares {prompts.shared_tokens:,}"
         if figures.hit:
             but = f", but nothing if {conditional[0].condition}: {conditional[0].id}" if conditional else ""
-            yield from wrap(f"Up to {figures.hit:,} tokens can hit {told}{but}.", _WIDTH)
+            yield from wrap(f"Up to {figures.hit:,} tokens can hit {told}{but}.", _WIDTH, break_on_hyphens=False)
         elif conditional:
             yield f"Nothing can hit {told}: {conditional[0].id}."
         else:
@@ -86,7 +86,7 @@ def _cause(cause: Cause, with_sentence: bool) -> Iterator[str]:
     """A cause; the guarantee's sentence is told once."""
     yield ""
     heading = f"{cause.id}: {cause.effect.value}{' ' + cause.condition if cause.condition else ''}"
-    yield from wrap(heading, _WIDTH, subsequent_indent="  ")
+    yield from wrap(heading, _WIDTH, break_on_hyphens=False, subsequent_indent="  ")
     sentence = f": {STATEMENTS[cause.statement]}" if with_sentence else ""
     for text in (
         cause.says,
@@ -94,7 +94,7 @@ def _cause(cause: Cause, with_sentence: bool) -> Iterator[str]:
         f"seen in: {', '.join(map(short, cause.upstream))}",
         f"what to do: {cause.remedy}",
     ):
-        yield from wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ")
+        yield from wrap(text, _WIDTH, break_on_hyphens=False, initial_indent="  ", subsequent_indent="    ")
 
 
 def short(thread: str) -> str:

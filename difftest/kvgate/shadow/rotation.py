@@ -91,7 +91,10 @@ class Rotation:
         while self._sizes and current + sum(self._sizes.values()) > self.bytes_max:
             oldest = next(iter(self._sizes))
             del self._sizes[oldest]
-            oldest.unlink(missing_ok=True)
+            try:
+                oldest.unlink(missing_ok=True)
+            except OSError as error:
+                self.say(f"{oldest} stays: {error.strerror}")
 
     def close(self) -> None:
         """Nothing is written to the current part any more."""

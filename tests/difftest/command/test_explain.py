@@ -103,7 +103,8 @@ def test_what_is_taken_for_granted_is_told(kvgate: Kvgate, tmp_path: Path) -> No
     """A note for each, and none of what is said."""
 
     def notes(*flags: str, model: str) -> list[str]:
-        return json.loads(kvgate("explain", model, "--format", "json", *flags).out)["notes"]  # type: ignore[no-any-return]
+        found: list[str] = json.loads(kvgate("explain", model, "--format", "json", *flags).out)["notes"]
+        return found
 
     config, dump = (
         written(tmp_path / f"{name}.json", document) for name, document in (("config", LLAMA), ("dump", DUMP))

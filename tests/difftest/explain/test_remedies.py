@@ -39,7 +39,7 @@ SERVED: list[tuple[str, dict[str, Any]]] = [
     ("dsv4", {**POOL, "retention": "auto", "version": "0.29.0"}),
     ("dsv4", {"platform": "ascend", "block_size": 32, **POOL}),
     ("dsv4", {"platform": "ascend", "block_size": 32, "version": "0.23.0", "speculation": MTP}),
-    ("dsv4", {"platform": "ascend", "block_size": 32, "version": "0.23.0", **POOL, "num_gpu_blocks_override": 11_000}),
+    ("dsv4", {"platform": "ascend", "block_size": 32, "version": "0.22.0", **POOL, "num_gpu_blocks_override": 11_000}),
     ("gemma4", {"version": "0.29.0"}),
     ("gemma4", {"version": "0.29.0", "retention": "2048"}),
     ("gemma4", {"version": "0.29.0", "retention": "1000"}),

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.difftest.shadow.live import Server
-from tests.difftest.shadow.test_shadow_following import released_early
+from .live import Server
+from .test_shadow_following import released_early
 
 from kvgate.adapters.shadow import attaching, counters, observing, sinks
 from kvgate.adapters.shadow.attaching import attach
@@ -53,6 +53,7 @@ class Shadowed:
     @property
     def status(self) -> Status:
         """The latest that was written."""
+        wait_until(lambda: bool(list(read_all(self.folder))))
         (status,) = read_all(self.folder)
         return status
 
@@ -133,6 +134,8 @@ def test_a_difference_is_told_and_the_server_goes_on(
     assert "KV-OP-06" in status.first
     dump = each.folder / status.dumps[0]
     assert "A block that no later token reads" in dump.with_suffix(".txt").read_text()
+    private = (dump, dump.with_suffix(".txt"), status_file(each.folder, status.engine))
+    assert [0o600] * 3 == [path.stat().st_mode & 0o777 for path in private]
     (again,) = judge(dump, lambda _text: None)
     assert status.first.split(":")[0] == f"KV-OP-06 at step {again.found[0].step}"
     assert [] == said

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.difftest.shadow.live import Server, watched
+from .live import Server, watched
 
 from kvgate.adapters.shadow.attaching import attach
 from kvgate.adapters.shadow.geometry import settings_of

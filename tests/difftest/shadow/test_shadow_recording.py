@@ -390,6 +390,23 @@ def test_a_dump_that_is_not_whole_says_so() -> None:
     assert "KVGATE_SHADOW_RING_BYTES" in torn
 
 
+def test_a_part_that_cannot_be_deleted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: recording goes on. Method: a folder in which nothing can be deleted; it is said, once for each part."""
+
+    def refuses(_path: Path, **_others: bool) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    said: list[str] = []
+    rotation = Rotation(tmp_path, TEN, 2000, said.append)
+    monkeypatch.setattr(Path, "unlink", refuses)
+    for step in [*BEGIN, *(step for number in range(6) for step in lives(number))]:
+        rotation.append(step)
+    rotation.close()
+    assert said
+    assert all("stays: Permission denied" in line for line in said)
+    assert len(rotation.written) == len(list(tmp_path.glob("*.kvrec")))
+
+
 def fail(text: str) -> None:
     """Nothing is to be said."""
     raise AssertionError(text)

@@ -234,7 +234,7 @@ def test_the_committed_table() -> None:
     """Goal: what readers see is of the figures as they are, and nothing in it is wrong. Method: read it."""
     folder = Path(program.__file__).parent
     data = json.loads((folder / "table.json").read_text())
-    assert (FORMAT, VERSION) == (data["format"], data["version"])
+    assert (FORMAT, VERSION, "0.20.2") == (data["format"], data["version"], data["vllm"])
     expected = [
         (figure.number, figure.what, figure.published, list(figure.assumptions), case.name, case.setting.policy.name)
         for figure in program.figures()
