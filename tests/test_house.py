@@ -135,6 +135,8 @@ VALUES = {
     *(f"difftest/kvgate/scheduling/{name}.py" for name in ("blame", "case", "operations")),
     *(f"difftest/kvgate/shadow/{name}.py" for name in ("calls", "sink")),
     *(f"difftest/kvgate/disaggregation/{name}.py" for name in ("case", "operations")),
+    # Says in a log what went wrong, and decides nothing.
+    "difftest/kvgate/adapters/shadow/log.py",
     # The package itself: its modules are named one by one.
     "difftest/kvgate/scheduling.py",
     "difftest/kvgate/disaggregation.py",

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from .live import Server
-from .test_shadow_following import released_early
 
 from kvgate.adapters.shadow import attaching, counters, observing, sinks
 from kvgate.adapters.shadow.attaching import attach
@@ -25,6 +23,9 @@ from kvgate.shadow.rejudging import judge
 from kvgate.shadow.status import Status, read_all, write
 from kvgate.shadow.status import path_of as status_file
 from kvgate.shadow.switch import Mode, Switch
+
+from .live import Server
+from .test_shadow_following import released_early
 
 WAIT_SECONDS = 60.0
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from .live import Server, watched
 
 from kvgate.adapters.shadow.attaching import attach
 from kvgate.adapters.shadow.geometry import settings_of
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.sink import DifferenceError
 from kvgate.shadow.switch import Mode, Switch
+
+from .live import Server, watched
 
 MODELS = [
     ("full", 0),
