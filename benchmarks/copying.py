@@ -4,17 +4,18 @@ The KV cache is that of layers with latent attention, as many as a large model h
 Three ways take turns: by index, as on CUDA; by views in one call, as on CPUs and NPUs; and one copy after the other in
 each layer. The medians of the rounds' ratios to the last one are reported, and the time of a step.
 
-    python benchmarks/copying.py [--device cpu] [--layers 61] [--rounds 9]
+    python -m benchmarks.copying [--device cpu] [--layers 61] [--rounds 9]
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 
 import torch
+from benchmarks.row import Row, ratio_row, row_of
 
 from swa_retention.copying.batch import copy_in, index_of
 from swa_retention.copying.layout import Layout
@@ -25,6 +26,8 @@ BLOCKS, SLOTS, ELEMENTS = 128, 128, 576
 LAYOUT = Layout(block_axis=0, slot_axis=1, rows_per_block=1, slots_per_row=SLOTS, tokens_per_slot=1, is_slotted=True)
 COPIES = (1, 8, 32)
 REPEATS = 5
+BASE = "one by one"
+"""What the other ways are set against."""
 
 
 def ways(layers: list[torch.Tensor], copies: list[BlockCopy]) -> dict[str, Callable[[], None]]:
@@ -43,7 +46,7 @@ def ways(layers: list[torch.Tensor], copies: list[BlockCopy]) -> dict[str, Calla
             for copy in copies:
                 tensor[copy.destination, : copy.tokens] = tensor[copy.source, : copy.tokens]
 
-    return {"by index": by_index, "by views": by_views, "one by one": one_by_one}
+    return {"by index": by_index, "by views": by_views, BASE: one_by_one}
 
 
 def timed(act: Callable[[], None], device: torch.device) -> float:
@@ -57,25 +60,45 @@ def timed(act: Callable[[], None], device: torch.device) -> float:
     return (time.perf_counter() - start) / REPEATS
 
 
+def measure(device: torch.device, layers: int, rounds: int) -> Iterator[tuple[int, dict[str, list[float]]]]:
+    """The seconds of a step per number of copies, way and round."""
+    shape = (BLOCKS, SLOTS, ELEMENTS)
+    tensors = [torch.zeros(shape, dtype=torch.bfloat16, device=device) for _ in range(layers)]
+    for count in COPIES:
+        acts = ways(tensors, [BlockCopy(0, BLOCKS - 1 - number, number, SLOTS // 2) for number in range(count)])
+        found = [{way: timed(act, device) for way, act in acts.items()} for _ in range(rounds)]
+        yield count, {way: [each[way] for each in found] for way in acts}
+
+
+def device_default() -> str:
+    """An accelerator if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """Microseconds of a step that copies one after the other, and the ratio of the other ways to it."""
+    device = torch.device(device_default())
+    for count, spent in measure(device, 8 if quick else 61, 2 if quick else 9):
+        yield row_of(f"{device.type}, {count} copies: {BASE}", [each * 1e6 for each in spent[BASE]], "µs a step")
+        for way in spent:
+            if way != BASE:
+                yield ratio_row(f"{device.type}, {count} copies: {way}", spent[way], spent[BASE], f"of {BASE}")
+
+
 def main() -> None:
     """Measure, and print a line for each number of copies and way."""
     parser = argparse.ArgumentParser(description="What the copies of partial hits cost a worker.")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default=device_default())
     parser.add_argument("--layers", type=int, default=61)
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    shape = (BLOCKS, SLOTS, ELEMENTS)
-    layers = [torch.zeros(shape, dtype=torch.bfloat16, device=device) for _ in range(arguments.layers)]
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
     print(f"{device} ({name}), {arguments.layers} layers, copies of {SLOTS // 2} slots of {ELEMENTS * 2} bytes")
-    for count in COPIES:
-        copies = [BlockCopy(0, BLOCKS - 1 - number, number, SLOTS // 2) for number in range(count)]
-        acts = ways(layers, copies)
-        rounds = [{way: timed(act, device) for way, act in acts.items()} for _ in range(arguments.rounds)]
-        for way in acts:
-            ratio = median(each[way] / each["one by one"] for each in rounds)
-            step_us = median(each[way] for each in rounds) * 1e6
+    for count, spent in measure(device, arguments.layers, arguments.rounds):
+        for way, seconds in spent.items():
+            ratio = median(each / base for each, base in zip(seconds, spent[BASE], strict=True))
+            step_us = median(seconds) * 1e6
             print(f"  {count:2} copies, {way}: {step_us:.0f} µs a step, {ratio:.2f} of one by one")
 
 

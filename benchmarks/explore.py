@@ -3,7 +3,7 @@
 Every search is cut off at the same number of states and timed by process time. A round is a fresh search of every
 model, and the median of all rounds is reported.
 
-    python benchmarks/explore.py [--states 3000] [--rounds 3] [--deep]
+    python -m benchmarks.explore [--states 3000] [--rounds 3] [--deep]
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import json
 import math
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from attrs import frozen
+from benchmarks.row import Row, row_of
 
 from kvgate.explorer.exploration import Limits
 from kvgate.explorer.search import Search
@@ -43,6 +44,13 @@ def search(name: str, deep: bool, states_max: int) -> Pace:
 def typical(paces: Sequence[Pace]) -> Pace:
     """The medians."""
     return Pace(median(pace.states_per_second for pace in paces), median(pace.edges_per_second for pace in paces))
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """States a second of every tiny model."""
+    for name in MODELS:
+        paces = [search(name, False, 300 if quick else 3000) for _ in range(1 if quick else 3)]
+        yield row_of(name, [pace.states_per_second for pace in paces], "states/s")
 
 
 def main() -> None:

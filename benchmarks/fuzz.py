@@ -7,7 +7,7 @@ every shard once, none lost.
 Where other programs take the cores as well, operations a second say little: look at what they cost, the processor time
 of the workers, and at that of the process which hands out the shards.
 
-    python benchmarks/fuzz.py [--sut stock] [--on local|ray] [--jobs 1 2] [--shards 4] [--shard-operations N] [--kill]
+    python -m benchmarks.fuzz [--sut stock] [--on local|ray] [--jobs 1 2] [--shards 4] [--shard-operations N] [--kill]
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from attrs import evolve
+from benchmarks.row import Row, row_of
 
 from kvgate.fuzzing.folder import RunFolder
 from kvgate.fuzzing.merging import Merged, merge
@@ -93,6 +94,20 @@ def measured(plan: FuzzPlan, on: str, jobs: int, shards: int, kill: bool) -> dic
         "processor_seconds_of_workers": None if kill or spent is None or theirs is None else round(spent - theirs, 1),
         "processor_seconds_of_who_hands_out": round(own, 2),
     }
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """Operations a second of one worker, and how many times that two reach."""
+    plan = FuzzPlan("stock", ("full", "gemma-hybrid"), shard_operations=500 if quick else 10_000)
+    paces: list[float] = []
+    for jobs in (1, 2):
+        line = measured(plan, "local", jobs, 1 if quick else 4, kill=False)
+        if line["missing"]:
+            raise RuntimeError(f"shards {line['missing']} were lost")
+        paces.append(float(str(line["operations_per_second"])))
+        if jobs == 1:
+            yield row_of("1 worker", paces, "operations/s")
+    yield row_of("2 workers", [paces[1] / paces[0]], "of 1 worker")
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ Every arm performs the same operations in the same process. The arms take turns 
 time, and the median of all rounds is reported as operations a second, with the ratio to vLLM alone. The arm "vLLM
 again" is vLLM alone once more: its ratio says how noisy the machine is.
 
-    python benchmarks/lockstep.py [--model gemma-hybrid] [--rounds 7]
+    python -m benchmarks.lockstep [--model gemma-hybrid] [--rounds 7]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from attrs import evolve
+from benchmarks.row import Row, ratio_row, row_of
 
 from kvgate.draws import Seeded
 from kvgate.generators import PRESETS, Generator
@@ -31,6 +32,8 @@ from kvreference.settings import Settings
 Arm = Callable[[Settings, Sequence[Operation]], int]
 PROMPTS_TOKENS = (200, 450)
 ANSWERS = 16
+BASE = "vLLM alone"
+"""What the other arms are set against."""
 
 
 def conversation(model: str, seed: int) -> tuple[Settings, list[Operation]]:
@@ -99,21 +102,49 @@ def in_lockstep(bench: Bench) -> Arm:
     return arm
 
 
-def measure(arms: dict[str, Arm], cases: Sequence[tuple[Settings, list[Operation]]], rounds: int) -> dict[str, float]:
-    """Operations a second per arm: the median over all rounds, the arms taking turns forth and back."""
+def measure(
+    arms: dict[str, Arm], cases: Sequence[tuple[Settings, list[Operation]]], rounds: int
+) -> dict[str, list[float]]:
+    """Operations a second per arm and round, the arms taking turns forth and back."""
     rates: dict[str, list[float]] = {name: [] for name in arms}
     for _ in range(rounds):
         for name in (*arms, *reversed(arms)):
             started = time.process_time()
             operations = sum(arms[name](settings, operations) for settings, operations in cases)
             rates[name].append(operations / (time.process_time() - started))
-    return {name: median(values) for name, values in rates.items()}
+    return rates
 
 
-def rows(name: str, rates: dict[str, float]) -> Iterator[str]:
+def results(model: str, rounds: int) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    """Per load, what each arm reached."""
+    stock = load_system("stock").factory
+    arms: dict[str, Arm] = {
+        BASE: alone(stock),
+        "reference alone": alone(load_system("reference").factory),
+        "lockstep": in_lockstep(Bench(stock, ("lockstep",))),
+        "lockstep and monitors": in_lockstep(Bench(stock)),
+        "vLLM again": alone(stock),
+    }
+    for name, draw_load, count in (("conversation", conversation, 4), ("hostile", hostile, 8)):
+        yield name, measure(arms, [draw_load(model, seed) for seed in range(count)], rounds)
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """Operations a second of vLLM alone, and the ratio of every other arm to it."""
+    for load_name, rates in results("gemma-hybrid", 1 if quick else 7):
+        for arm, found in rates.items():
+            what = f"{load_name}: {arm}"
+            if arm == BASE:
+                yield row_of(what, found, "operations/s")
+            else:
+                yield ratio_row(what, found, rates[BASE], "of vLLM alone")
+
+
+def lines(name: str, rates: dict[str, list[float]]) -> Iterator[str]:
     """The table's lines for one load."""
-    for arm, rate in rates.items():
-        yield f"{name:<14} {arm:<24} {rate:>12,.0f} {rate / rates['vLLM alone']:>8.3f}"
+    base = median(rates[BASE])
+    for arm, found in rates.items():
+        yield f"{name:<14} {arm:<24} {median(found):>12,.0f} {median(found) / base:>8.3f}"
 
 
 def main() -> None:
@@ -123,25 +154,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
-    stock = load_system("stock").factory
-    arms: dict[str, Arm] = {
-        "vLLM alone": alone(stock),
-        "reference alone": alone(load_system("reference").factory),
-        "lockstep": in_lockstep(Bench(stock, ("lockstep",))),
-        "lockstep and monitors": in_lockstep(Bench(stock)),
-        "vLLM again": alone(stock),
-    }
-    results = {}
-    for name, draw_load, count in (("conversation", conversation, 4), ("hostile", hostile, 8)):
-        cases = [draw_load(arguments.model, seed) for seed in range(count)]
-        results[name] = measure(arms, cases, arguments.rounds)
+    found = dict(results(arguments.model, arguments.rounds))
     if arguments.json:
-        print(json.dumps({"model": arguments.model, "operations_per_second": results}, indent=1))
+        medians = {load_name: {arm: median(rates[arm]) for arm in rates} for load_name, rates in found.items()}
+        print(json.dumps({"model": arguments.model, "operations_per_second": medians}, indent=1))
         return
     print(f"{arguments.model}, {platform.machine()}, Python {platform.python_version()}, {arguments.rounds} rounds")
     print(f"{'load':<14} {'arm':<24} {'operations/s':>12} {'ratio':>8}")
-    for name, rates in results.items():
-        print("\n".join(rows(name, rates)))
+    for name, rates in found.items():
+        print("\n".join(lines(name, rates)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 The arms take turns forth and back in one process and are timed by process time; reported are medians, in milliseconds
 a step, with the ratio to vLLM alone.
 
-    python benchmarks/long_request.py [--model gpt-oss-hybrid] [--rounds 7]
+    python -m benchmarks.long_request [--model gpt-oss-hybrid] [--rounds 7]
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
+
+from benchmarks.row import Row, ratio_row, row_of
 
 from kvgate.difference import Divergence
 from kvgate.models import load
@@ -24,6 +26,8 @@ from kvreference.settings import Settings
 TOKENS = 131_072
 CHUNK = 8_192
 DECODE_STEPS = 32
+BASE = "vLLM alone"
+"""What the other arms are set against."""
 
 Perform = Callable[[Operation], object]
 
@@ -54,32 +58,56 @@ def in_lockstep(bench: Bench, settings: Settings) -> Perform:
     return perform
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="gpt-oss-hybrid")
-    parser.add_argument("--rounds", type=int, default=7)
-    arguments = parser.parse_args()
-    geometry = load(arguments.model).geometry
+def settings_of(model: str) -> Settings:
+    """A pool that holds the request, and no more."""
+    geometry = load(model).geometry
     tokens_max = TOKENS + 1024
     held = sum(
         min(group.blocks_occupied(tokens_max), group.blocks_held_at_most(CHUNK, tokens_max))
         for group in geometry.groups
     )
-    settings = Settings(geometry, blocks=held + 1, tokens_max=tokens_max, chunk_tokens=CHUNK)
+    return Settings(geometry, blocks=held + 1, tokens_max=tokens_max, chunk_tokens=CHUNK)
+
+
+def measure(settings: Settings, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Seconds for the prefill and for a decode step, per arm and round."""
     stock = load_system("stock").factory
     reference = load_system("reference").factory
     arms: dict[str, Callable[[], Perform]] = {
-        "vLLM alone": lambda: stock(settings).apply,
+        BASE: lambda: stock(settings).apply,
         "reference alone": lambda: reference(settings).apply,
         "lockstep": lambda: in_lockstep(Bench(stock, ("lockstep",)), settings),
         "lockstep and monitors": lambda: in_lockstep(Bench(stock), settings),
         "vLLM again": lambda: stock(settings).apply,
     }
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in arms}
-    for _ in range(arguments.rounds):
+    for _ in range(rounds):
         for name in (*arms, *reversed(arms)):
             seen[name].append(timed(arms[name]()))
+    return seen
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """Milliseconds of vLLM alone, and the ratio of every other arm to it."""
+    seen = measure(settings_of("gpt-oss-hybrid"), 1 if quick else 7)
+    for place, what in enumerate(("prefill", "decode step")):
+        base = [each[place] for each in seen[BASE]]
+        for arm, found in seen.items():
+            spent = [each[place] for each in found]
+            if arm == BASE:
+                yield row_of(f"{what}: {arm}", [seconds * 1000 for seconds in spent], "ms")
+            else:
+                yield ratio_row(f"{what}: {arm}", spent, base, "of vLLM alone")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="gpt-oss-hybrid")
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    settings = settings_of(arguments.model)
+    seen = measure(settings, arguments.rounds)
     print(
         f"{arguments.model}, {TOKENS} tokens in a pool of {settings.blocks} blocks, {platform.machine()}, "
         f"Python {platform.python_version()}, {arguments.rounds} rounds"

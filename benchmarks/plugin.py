@@ -8,7 +8,7 @@ trusted. Requests are made, and their prompts hashed, outside of what is timed.
 Then, for each arm, a decode step behind prompts of growing length: its time, the slope, and how many hashes, accesses
 to the map of what is cached and to the free queue, and calls in all it makes. The counts are exact.
 
-    python benchmarks/plugin.py [--rounds 7] [--seconds 0.4] [--arm NAME]… [--load NAME]…
+    python -m benchmarks.plugin [--rounds 7] [--seconds 0.4] [--arm NAME]… [--load NAME]…
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from statistics import linear_regression, median
 from typing import Any
 
 from attrs import frozen
+from benchmarks.row import Row
 
 RETENTION, PINS = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS"
 PARTIAL = "VLLM_PREFIX_CACHE_PARTIAL_HITS"
@@ -39,6 +40,7 @@ LOADS = {
     "look-up, miss": ("look-up, miss", 8192),
 }
 """What is timed: the load and its prompt's tokens."""
+QUICK_LOADS = ("request of 1k", "decode step at 8k")
 CONTEXTS_TOKENS = (1024, 8192, 32_768, 131_072)
 
 
@@ -116,6 +118,20 @@ def costs(stock: Process, name: str, arm: Process, loads: Iterable[str], rounds:
         kind, tokens = LOADS[load]
         plain, middle, least, largest = ratios(stock, arm, rounds, name=kind, tokens=tokens, seconds=seconds)
         yield f"{name:<16} {load:<18} {plain:>12,.1f} {middle:>8.3f} {f'{least:.2f}-{largest:.2f}':>12}"
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """The ratio of every arm to stock vLLM, load by load."""
+    rounds, seconds = (1, 0.05) if quick else (7, 0.4)
+    for name, arm in ARMS.items():
+        with ExitStack() as open_arms:
+            stock, other = Process(Arm(arm.model, None)), Process(arm)
+            open_arms.callback(stock.close)
+            open_arms.callback(other.close)
+            for load in QUICK_LOADS if quick else LOADS:
+                kind, tokens = LOADS[load]
+                _plain, middle, least, largest = ratios(stock, other, rounds, name=kind, tokens=tokens, seconds=seconds)
+                yield Row(f"{name}: {load}", middle, "of stock vLLM", least, largest, rounds)
 
 
 def steps(name: str, arm: Process, rounds: int, seconds: float) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """How fast the reference is, mechanism by mechanism, and what a request of a million tokens costs it.
 
-Usage: python benchmarks/reference.py [--operations 20000] [--tokens 1000000]
+Usage: python -m benchmarks.reference [--operations 20000] [--tokens 1000000]
 
 All models are measured in one process, in turn, and the first one again at the end: its second figure over its first
 says how far the machine itself can be trusted. Nothing is asserted: read the ratios.
@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
+
+from benchmarks.row import Row, row_of
 
 from kvgate.campaign import Lane, draw_case
 from kvgate.generators import PRESETS, Generator
@@ -21,6 +24,13 @@ from kvreference.settings import Settings
 
 CHUNK_TOKENS = 8192
 DECODE_STEPS = 200
+LONG_REQUESTS = (
+    "full",
+    "gpt-oss-hybrid",
+    "gpt-oss-hybrid+retention+scratch",
+    "dsv4-flash",
+    "dsv4-flash+partial+masked",
+)
 
 
 def operations_per_second(name: str, operations: int) -> float:
@@ -75,6 +85,25 @@ def long_request(name: str, tokens: int) -> tuple[float, float, float, float, in
     return prefill, end, decode * 1000 / DECODE_STEPS, replay, getattr(hit, "tokens", 0)
 
 
+def rows(quick: bool) -> Iterator[Row]:
+    """Operations a second by mechanism, then the pace of a long request."""
+    operations, tokens, rounds = (1000, 65_536, 1) if quick else (20_000, 1_000_000, 3)
+    for name in mechanism_models():
+        paces = [operations_per_second(name, operations) for _ in range(rounds)]
+        yield row_of(f"hostile operations: {name}", paces, "operations/s")
+    for name in LONG_REQUESTS:
+        prefill, _end, decode, replay, _hit = long_request(name, tokens)
+        what = f"a request of {tokens:,} tokens: {name}"
+        yield row_of(f"{what}, prefill", [tokens / prefill], "tokens/s")
+        yield row_of(f"{what}, decode step", [decode], "ms")
+        yield row_of(f"{what}, replay", [replay], "s")
+
+
+def mechanism_models() -> list[str]:
+    """A model for each mechanism."""
+    return list(dict.fromkeys(mechanism.models[0] for mechanism in MECHANISMS.values()))
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -82,7 +111,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1_000_000)
     arguments = parser.parse_args()
 
-    names = list(dict.fromkeys(mechanism.models[0] for mechanism in MECHANISMS.values()))
+    names = mechanism_models()
     first = operations_per_second(names[0], arguments.operations)
     print(f"{names[0]}: {first:,.0f} operations/s")
     for name in [*names[1:], names[0]]:
@@ -90,13 +119,7 @@ def main() -> None:
         print(f"{name}: {speed:,.0f} operations/s, {speed / first:.2f} of {names[0]}")
 
     print(f"one request of {arguments.tokens:,} tokens in chunks of {CHUNK_TOKENS:,}:")
-    for name in (
-        "full",
-        "gpt-oss-hybrid",
-        "gpt-oss-hybrid+retention+scratch",
-        "dsv4-flash",
-        "dsv4-flash+partial+masked",
-    ):
+    for name in LONG_REQUESTS:
         prefill, end, decode, replay, hit = long_request(name, arguments.tokens)
         per_second = arguments.tokens / prefill
         print(

@@ -4,36 +4,44 @@ One real engine on this machine's CPU serves the same requests again and again, 
 away between rounds. The arms take turns (off, record, record, off; off, check, check, off), each round is set against
 the one beside it that was off, and the median of the ratios is told: of the wall clock, and of the engine's own
 processor time, which other work on the machine disturbs less. "off again" sets rounds that were off against each other:
-it says how noisy the machine is. The process beside the engine runs on another core.
+it says how noisy the machine is, as do the quartiles. The process beside the engine runs on another core.
 
-    python benchmarks/shadow.py [--model gemma-3] [--rounds 5] [--requests 24]
+What a shadow takes does not depend on how long the model computes. So two models are measured, each in a process of its
+own: a tiny one, whose step is far shorter than any that somebody would watch, and the same with more layers.
+
+    python benchmarks/shadow.py [--model gemma-3] [--layers-times 1 7] [--rounds 10] [--requests 24]
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import platform
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from kvgate.adapters.cpu_engine.checkpoint import model_in
+from kvgate.adapters.cpu_engine.checkpoint import write_model
 from kvgate.adapters.cpu_engine.engine import prepare_environment, scheduler_of, start
+from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
 from kvgate.adapters.shadow.attaching import attach
 from kvgate.shadow.status import read_all
 from kvgate.shadow.switch import Mode, Switch
 
 ARMS = ("off again", "record", "check")
+LAYERS_TIMES = (1, 7)
 ANSWERS = 24
-CHECKPOINT_CALLS = 200
-"""So few that a round has a checkpoint besides the one that it begins with."""
+CHECKPOINT_CALLS = 500
+"""A fortieth of what it is unless somebody sets it: so few that a round has checkpoints besides its first."""
 WAIT_SECONDS = 120.0
 
 
@@ -56,6 +64,14 @@ def prompts(count: int) -> list[dict[str, list[int]]]:
     ]
 
 
+def deeper(model: str, times: int, folder: Path) -> Path:
+    """A tiny model with so many times the layers."""
+    tiny = HYBRIDS[model]
+    layers = tiny.config["layer_types"] * times
+    config = {**tiny.config, "num_hidden_layers": len(layers), "layer_types": layers}
+    return write_model(evolve(tiny, config=config), folder / model)
+
+
 def until(done: Callable[[], bool]) -> None:
     """Wait for the process beside the engine; not for ever."""
     end = time.monotonic() + WAIT_SECONDS
@@ -68,10 +84,10 @@ def until(done: Callable[[], bool]) -> None:
 class Bench:
     """An engine, and how long its steps take."""
 
-    def __init__(self, model: str, count: int, folder: Path) -> None:
+    def __init__(self, model: Path, count: int, folder: Path) -> None:
         from vllm import SamplingParams
 
-        self.engine = start(model_in(folder, model))
+        self.engine = start(model)
         self.folder = folder
         self.prompts: Any = prompts(count)
         self.sampling = SamplingParams(temperature=0, max_tokens=ANSWERS, ignore_eos=True, detokenize=False)
@@ -95,6 +111,7 @@ class Bench:
             shadow = attach(scheduler, Switch(Mode(arm), folder, checkpoint_calls=CHECKPOINT_CALLS))
             assert shadow is not None, "the engine has no shadow"
             until(lambda: bool(list(read_all(folder))))
+        gc.collect()
         steps, wall, cpu = self.steps, time.perf_counter(), time.process_time()
         self.engine.generate(self.prompts, self.sampling, use_tqdm=False)
         wall, cpu, steps = time.perf_counter() - wall, time.process_time() - cpu, self.steps - steps
@@ -108,35 +125,57 @@ class Bench:
         return Round(wall / steps, cpu / steps, len(self.prompts) / wall)
 
 
-def ratios(bench: Bench, arm: str, rounds: int) -> dict[str, float]:
-    """The medians of an arm's rounds, each set against the one beside it that was off."""
+def paired(bench: Bench, arm: str, rounds: int) -> list[tuple[Round, Round]]:
+    """An arm's rounds, each with the one beside it that was off."""
     pairs: list[tuple[Round, Round]] = []
     for _ in range(rounds):
         first, second, third, fourth = (bench.measure(each) for each in ("off", arm, arm, "off"))
         pairs += [(second, first), (third, fourth)]
+    return pairs
+
+
+def ratios(pairs: Sequence[tuple[Round, Round]]) -> dict[str, object]:
+    """The medians of an arm's rounds, each set against the one beside it that was off."""
+    steps = [one.step_seconds / off.step_seconds for one, off in pairs]
+    lower, _, upper = quantiles(steps, n=4)
     return {
-        "step time": median(one.step_seconds / off.step_seconds for one, off in pairs),
-        "step processor time": median(one.step_cpu_seconds / off.step_cpu_seconds for one, off in pairs),
-        "requests a second": median(one.requests_per_second / off.requests_per_second for one, off in pairs),
-        "step, ms": 1000 * median(one.step_seconds for one, _ in pairs),
+        "step time": round(median(steps), 4),
+        "quartiles": [round(lower, 4), round(upper, 4)],
+        "step processor time": round(median(one.step_cpu_seconds / off.step_cpu_seconds for one, off in pairs), 4),
+        "requests a second": round(median(one.requests_per_second / off.requests_per_second for one, off in pairs), 4),
+        "step off, ms": round(1000 * median(off.step_seconds for _, off in pairs), 3),
+        "added, us": round(1e6 * median(one.step_seconds - off.step_seconds for one, off in pairs)),
+        "added processor time, us": round(
+            1e6 * median(one.step_cpu_seconds - off.step_cpu_seconds for one, off in pairs)
+        ),
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the ratios as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="gemma-3")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=24)
-    options = parser.parse_args(arguments)
+def one_row(options: argparse.Namespace, times: int) -> dict[str, object]:
+    """One model's ratios."""
     prepare_environment()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(options.model, options.requests, Path(folder))
+        bench = Bench(deeper(options.model, times, Path(folder)), options.requests, Path(folder))
         bench.measure("off")
-        found = {arm: ratios(bench, arm, options.rounds) for arm in ARMS}
-    told = {arm: {name: round(value, 4) for name, value in each.items()} for arm, each in found.items()}
-    about = {"model": options.model, "requests": options.requests, "rounds": options.rounds}
-    print(json.dumps({**about, "machine": platform.machine(), "ratios to off": told}, indent=2))
+        found = {arm: ratios(paired(bench, arm, options.rounds)) for arm in ARMS}
+    about = {"model": options.model, "layers times": times, "requests": options.requests, "rounds": options.rounds}
+    return {**about, "machine": platform.machine(), "to off": found}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the ratios as JSON, a line for each model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="gemma-3", choices=tuple(HYBRIDS))
+    parser.add_argument("--layers-times", type=int, nargs="+", default=list(LAYERS_TIMES))
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--requests", type=int, default=24)
+    options = parser.parse_args(arguments)
+    if len(options.layers_times) == 1:
+        print(json.dumps(one_row(options, options.layers_times[0])), flush=True)
+        return
+    for times in options.layers_times:
+        same = ["--model", options.model, "--rounds", str(options.rounds), "--requests", str(options.requests)]
+        subprocess.run([sys.executable, __file__, *same, "--layers-times", str(times)], check=True)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ time, building apart, one after the other and then in reverse, in one process; t
 with the spread of an arm against itself beside it. Short prompts measure what a request and a decode step cost, prompts
 of a million tokens what a block costs.
 
-    python benchmarks/simulation.py [--workload WORKLOAD] [--model NAME] [--blocks N] [--rounds 7] [--json]
-    python benchmarks/simulation.py --workload replays:tokens=1000000,others=13 --model dsv4-flash --blocks 71833 \
+    python -m benchmarks.simulation [--workload WORKLOAD] [--model NAME] [--blocks N] [--rounds 7] [--json]
+    python -m benchmarks.simulation --workload replays:tokens=1000000,others=13 --model dsv4-flash --blocks 71833 \
         --policy masked+scratch --max-model-len 1048576 --arm ranges --rounds 3
 """
 
@@ -15,8 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
+
+from benchmarks.row import Row, ratio_row, row_of
 
 from kvgate.models import load
 from kvgate.simulation.arm import ARMS, Setting, arm_of
@@ -25,6 +27,10 @@ from kvgate.simulation.comparison import disagreements
 from kvgate.simulation.policy import Serving, policy_of
 from kvgate.simulation.result import Result
 
+WORKLOAD = "repeat-rate:input_tokens=8192,lanes=8,answer_tokens=64"
+MODEL = "dsv4-flash-ascend-32"
+BLOCKS = 16_000
+TOKENS_MAX = 135_000
 ARMS_DEFAULT = ("reference", "ranges", "retention")
 
 
@@ -37,17 +43,22 @@ def measure(setting: Setting, arms: Sequence[str], rounds: int) -> dict[str, lis
     return served
 
 
-def figures(setting: Setting, served: dict[str, list[Result]]) -> list[dict[str, object]]:
+def tokens_simulated(result: Result) -> int:
+    """All tokens of all prompts and answers that were served."""
+    return sum(each.prompt_tokens + each.answer_tokens for each in result.served)
+
+
+def figures(served: dict[str, list[Result]]) -> list[dict[str, object]]:
     """Per arm, tokens and requests a second, and how far its own rounds differ."""
-    workload = setting.workload
     rows: list[dict[str, object]] = []
     for name, results in served.items():
         seconds = [result.seconds for result in results]
+        tokens, requests = tokens_simulated(results[0]), len(results[0].served)
         rows.append(
             {
                 "arm": name,
-                "tokens_per_second": workload.tokens / median(seconds),
-                "requests_per_second": workload.requests / median(seconds),
+                "tokens_per_second": tokens / median(seconds),
+                "requests_per_second": requests / median(seconds),
                 "seconds": median(seconds),
                 "slowest_by_fastest": max(seconds) / min(seconds),
                 "hit_rate": results[0].hit_rate,
@@ -57,14 +68,27 @@ def figures(setting: Setting, served: dict[str, list[Result]]) -> list[dict[str,
     return rows
 
 
+def rows(quick: bool) -> Iterator[Row]:
+    """Simulated tokens a second of each arm, and the reference's arm set against the quick one."""
+    load_of = "repeat-rate:input_tokens=8192,lanes=2,answer_tokens=16" if quick else WORKLOAD
+    serving = Serving(MODEL, load(MODEL).geometry, BLOCKS, TOKENS_MAX)
+    setting = Setting(workload_of(load_of), serving, policy_of("dense"))
+    setting.check()
+    served = measure(setting, ARMS_DEFAULT, 1 if quick else 7)
+    paces = {name: [tokens_simulated(each) / each.seconds for each in results] for name, results in served.items()}
+    for name, found in paces.items():
+        yield row_of(name, found, "tokens/s")
+    yield ratio_row("ranges", paces["ranges"], paces["reference"], "of the reference's pace")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workload", default="repeat-rate:input_tokens=8192,lanes=8,answer_tokens=64")
-    parser.add_argument("--model", default="dsv4-flash-ascend-32")
-    parser.add_argument("--blocks", type=int, default=16_000)
+    parser.add_argument("--workload", default=WORKLOAD)
+    parser.add_argument("--model", default=MODEL)
+    parser.add_argument("--blocks", type=int, default=BLOCKS)
     parser.add_argument("--policy", default="dense")
-    parser.add_argument("--max-model-len", type=int, default=135_000, dest="tokens_max")
+    parser.add_argument("--max-model-len", type=int, default=TOKENS_MAX, dest="tokens_max")
     parser.add_argument("--arm", action="append", choices=tuple(ARMS), help="default: reference, ranges, retention")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
@@ -73,14 +97,15 @@ def main() -> None:
     setting = Setting(workload_of(arguments.workload), serving, policy_of(arguments.policy))
     setting.check()
     served = measure(setting, arguments.arm or ARMS_DEFAULT, arguments.rounds)
-    rows = figures(setting, served)
+    found = figures(served)
+    tokens = max(tokens_simulated(results[0]) for results in served.values())
     wrong = disagreements([results[0] for results in served.values()])
     if arguments.json:
-        about = {"workload": setting.workload.about, "tokens": setting.workload.tokens, "rounds": arguments.rounds}
-        print(json.dumps({**about, "python": platform.python_version(), "arms": rows, "different": wrong}, indent=2))
+        about = {"workload": setting.workload.about, "tokens": tokens, "rounds": arguments.rounds}
+        print(json.dumps({**about, "python": platform.python_version(), "arms": found, "different": wrong}, indent=2))
         return
-    print(f"{setting.workload.about}: {setting.workload.tokens:,} tokens, {arguments.policy}, {arguments.model}")
-    for row in rows:
+    print(f"{setting.workload.about}: {tokens:,} tokens, {arguments.policy}, {arguments.model}")
+    for row in found:
         pace = f"{row['tokens_per_second']:>13,.0f} tokens/s {row['requests_per_second']:>8,.1f} requests/s"
         print(f"{row['arm']:10} {pace}   rounds within a factor of {row['slowest_by_fastest']:.2f}")
     print("\n".join(wrong) or "the arms agree on every request")

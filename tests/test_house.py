@@ -1,6 +1,6 @@
-"""The house: who imports whom, how large a file may be, what the package brings along, and that README is current.
+"""The house: who imports whom, how large a file may be, what the package brings along, and what must be trusted.
 
-``python tests/test_house.py`` writes the table of trusted files, ``TRUST.md``, anew.
+``python tests/test_house.py`` writes the table of trusted files, ``TRUST.md``, anew, and its sums in ``README.md``.
 """
 
 from __future__ import annotations
@@ -8,24 +8,19 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator
 from email.parser import Parser
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
-import typer
 from packaging.requirements import Requirement
 
-from kvgate.command.app import app
-
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = ROOT / "README.md"
 TRUST = ROOT / "TRUST.md"
 PACKAGES = ("reference/kvreference", "spec/kvspec", "impl/swa_retention", "difftest/kvgate")
 
@@ -301,49 +296,49 @@ def test_the_wheel_has_all_of_the_four_packages(wheel: zipfile.ZipFile) -> None:
 
 
 def test_an_installation_pulls_nothing_that_vllm_needs(wheel: zipfile.ZipFile) -> None:
-    """Goal: where vLLM is, it stays as it is. Method: read what the wheel requires without extras; README names it."""
+    """Goal: where vLLM is, it stays as it is. Method: read what the wheel requires without extras; INSTALL names it."""
     metadata = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     requirements = map(Requirement, Parser().parsestr(wheel.read(metadata).decode()).get_all("Requires-Dist", []))
     pulled = {each.name for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})}
     assert pulled <= {"attrs", "cattrs", "hypothesis", "jinja2", "msgspec", "rich", "typer", "z3-solver"}
-    assert f"pip install {' '.join(sorted(pulled))}" in README
-
-
-def test_the_commands_in_readme_exist() -> None:
-    """Goal: what README says works as written. Method: look up every subcommand and option of its code blocks."""
-    commands = vars(typer.main.get_command(app))["commands"]
-    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    called = [found for block in blocks for found in re.findall(r"(?m)(?:^|uv run )kvgate (\S+)(.*)$", block)]
-    assert set(commands) == {name for name, _ in called}
-    for name, arguments in called:
-        known = {option for parameter in commands[name].params for option in parameter.opts}
-        # What is behind a bare -- is somebody else's command.
-        own = takewhile(lambda word: word != "--", shlex.split(arguments, comments=True))
-        given = {word for word in own if word.startswith("--")}
-        assert given <= known, name
+    assert f"pip install {' '.join(sorted(pulled))}" in (ROOT / "INSTALL.md").read_text(encoding="utf-8")
 
 
 BEGIN, END = "<!-- trusted files: python tests/test_house.py -->\n", "<!-- end of trusted files -->"
+SUMS, END_OF_SUMS = "<!-- trusted lines: python tests/test_house.py -->\n", "<!-- end of trusted lines -->"
+PARTS = (
+    ("what judges by it", JUDGES),
+    ("what judges a scheduler", SCHEDULING),
+    ("what judges two nodes", PAIRS),
+    ("what judges a live engine", SHADOW),
+    ("what proves it", PROVERS),
+)
+
+
+def trusted() -> dict[str, dict[str, str]]:
+    """What a reviewer must read: the text of each file, by its name, and by the part that it belongs to."""
+    reference = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGES[0]).glob("*.py"))
+    parts = (("the reference", reference), *PARTS)
+    return {title: {name: (ROOT / name).read_text(encoding="utf-8") for name in names} for title, names in parts}
 
 
 def trusted_files() -> str:
-    """The table of what a reviewer must read: each file with its lines, and what its docstring says first."""
-    reference = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGES[0]).glob("*.py"))
+    """The table of trusted files: each with its lines, and what its docstring says first."""
     rows = ["| file | lines | |", "|---|--:|---|"]
-    judges = (
-        ("what judges by it", JUDGES),
-        ("what judges a scheduler", SCHEDULING),
-        ("what judges two nodes", PAIRS),
-        ("what judges a live engine", SHADOW),
-        ("what proves it", PROVERS),
-    )
-    parts = (("the reference", reference), *judges)
-    for title, names in parts:
-        texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
+    for title, texts in trusted().items():
         rows.append(f"| **{title}** | **{sum(len(text.splitlines()) for text in texts.values())}** | |")
         for name, text in texts.items():
             first_line = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
             rows.append(f"| [`{name}`]({name}) | {len(text.splitlines())} | {first_line} |")
+    return "\n".join(rows) + "\n"
+
+
+def trusted_lines() -> str:
+    """The sums of that table, a row for each part."""
+    rows = ["| | files | lines |", "|---|--:|--:|"]
+    for title, texts in trusted().items():
+        lines = sum(len(text.splitlines()) for text in texts.values())
+        rows.append(f"| {title} | {len(texts)} | {lines:,} |")
     return "\n".join(rows) + "\n"
 
 
@@ -369,13 +364,26 @@ def imported_by(names: Iterable[str], room: str) -> set[str]:
     return imported
 
 
+def between(text: str, begin: str, end: str) -> str:
+    """What stands between two marks, of which there is one each."""
+    assert (1, 1) == (text.count(begin), text.count(end))
+    return text.partition(begin)[2].partition(end)[0]
+
+
 def test_the_trusted_files_are_current() -> None:
     """Goal: the table names all that must be believed, and how long it takes. Method: count again, and compare."""
-    assert "[TRUST.md](TRUST.md)" in README
-    _, _, rest = TRUST.read_text(encoding="utf-8").partition(BEGIN)
-    assert trusted_files() == rest.partition(END)[0], "run: python tests/test_house.py"
+    readme = README.read_text(encoding="utf-8")
+    assert "[TRUST.md](TRUST.md)" in readme
+    assert trusted_files() == between(TRUST.read_text(encoding="utf-8"), BEGIN, END), "run: python tests/test_house.py"
+    assert trusted_lines() == between(readme, SUMS, END_OF_SUMS), "run: python tests/test_house.py"
+
+
+def rewrite(path: Path, begin: str, end: str, table: str) -> None:
+    """Put a table between its marks."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    path.write_text(f"{before}{begin}{table}{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    before, _, rest = TRUST.read_text(encoding="utf-8").partition(BEGIN)
-    TRUST.write_text(f"{before}{BEGIN}{trusted_files()}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    rewrite(TRUST, BEGIN, END, trusted_files())
+    rewrite(README, SUMS, END_OF_SUMS, trusted_lines())

@@ -4,12 +4,12 @@ From the repository's root:
 
     python -m benchmarks.headlines --list
     python -m benchmarks.headlines --row 2 --row 4
-    python -m benchmarks.headlines --store headlines.jsonl --out benchmarks/headlines   # writes TABLE.md and table.json
+    python -m benchmarks.headlines --out benchmarks/headlines   # all of it: writes TABLE.md and table.json
 
-With ``--store``, what is simulated is kept as it comes, and not simulated again while the code is the same; ``--keep``
-takes what earlier code computed, and marks it. The whole table takes some minutes per row. Exit 0 if every exact figure
-is within a percentage point, every block read was sound, and the arms agree on every request; 1 if not; 130 if
-interrupted. A published figure outside its bracket is told, and exits 0.
+What is simulated is kept as it comes (``--store``), and not simulated again while the code is the same; ``--keep``
+takes what earlier code computed, and marks it. README.md beside this says how long each part takes. Exit 0 if every
+case is accepted; 1 if one is not (TABLE.md begins with the rule); 130 if interrupted: what is done is kept and printed.
+A published figure outside its bracket is told, and exits 0.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.headlines.document import document
 from benchmarks.headlines.figure import Figure
+from benchmarks.headlines.markdown import markdown
 from benchmarks.headlines.out_of_reach import FIGURES as OUT_OF_REACH
 from benchmarks.headlines.store import Store
-from benchmarks.headlines.table import document, jobs_of, lines_of, markdown
+from benchmarks.headlines.table import jobs_of, lines_of
 
 from kvgate.command.progress import progress_line
 from kvgate.errors import SystemUnavailableError, UsageError
@@ -33,6 +35,8 @@ from kvgate.simulation.sweep import run_all
 
 PARTS = ("repeat_rate", "long_prompts", "pinning", "traces")
 """The modules that hold figures, in the table's order."""
+STORE = Path("reports") / "headlines.jsonl"
+"""Where results are kept unless told otherwise: git ignores the folder."""
 
 
 def figures() -> list[Figure]:
@@ -59,7 +63,11 @@ def main() -> int:
     parser.add_argument("--arm", action="append", metavar="NAME", help="only this arm; the others are 'not run'")
     parser.add_argument("--list", action="store_true", help="say what there is, and simulate nothing")
     parser.add_argument(
-        "--store", type=Path, metavar="FILE", help="keep results in FILE, and do not simulate them again"
+        "--store",
+        type=Path,
+        default=STORE,
+        metavar="FILE",
+        help=f"keep results in FILE ({STORE}), and do not simulate them again",
     )
     parser.add_argument("--keep", action="store_true", help="take from the store what earlier code computed")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write TABLE.md and table.json to DIR")
@@ -73,6 +81,7 @@ def main() -> int:
         for figure in chosen:
             print(f"{figure.number}: {figure.what}: {figure.published} ({figure.accepts.value})")
         return 0
+    arguments.store.parent.mkdir(parents=True, exist_ok=True)
     store = Store(arguments.store, arguments.keep)
     names = arguments.arm or sorted({arm for figure in chosen for case in figure.cases for arm in case.arms})
     completed = run(chosen, store, names, arguments.processes)

@@ -21,8 +21,6 @@ class Accepts(str, Enum):
     """Every case is within a percentage point of what is expected of it, with every arm."""
     BRACKET = "bracket"
     """The published figure depends on what was not published: it lies between the cases, or it is told that not."""
-    DIRECTION = "direction"
-    """Low or high, as published, and not to the point: how far each case is from it is told, and none is a miss."""
     AGREES = "agrees"
     """Nothing was published: another simulation is what it is compared with, or only its own arms."""
 
@@ -36,24 +34,14 @@ class Case:
     expected_percent: float | None = None
     """The hit rate that was published for just this; None where nothing was."""
     arms: tuple[str, ...] = ("reference", "retention")
-    """Who serves it: the fast one first, then vLLM's real scheduler."""
+    """Who serves it: the fast one first, then vLLM's real scheduler, as it is or with the plug-in, or both."""
     spans: bool = True
     """Whether it is one of those that a bracket spans; otherwise it only shows what the figure depends on."""
-    busy: bool = False
-    """Whether only those requests count that were sent while every lane had a session left to begin."""
 
-    def percent(self, result: Result) -> float:
-        """The hit rate that is compared, in per cent."""
-        return busy_percent(result) if self.busy else 100 * result.server.hit_rate
-
-
-def busy_percent(result: Result) -> float:
-    """The hit rate of what was sent before the last session began: until then no lane is idle."""
-    last = max(each.session for each in result.counted)
-    begun = min(each.number for each in result.counted if each.session == last)
-    before = [each for each in result.counted if each.number < begun]
-    prompt_tokens = sum(each.prompt_tokens for each in before)
-    return 100 * sum(each.hit_tokens for each in before) / prompt_tokens if prompt_tokens else 0.0
+    @staticmethod
+    def percent(result: Result) -> float:
+        """The hit rate that is compared, in per cent: the server's own."""
+        return 100 * result.server.hit_rate
 
 
 @frozen

@@ -18,6 +18,7 @@ SERVER = Serving("dsv4-flash", dsv4_flash(), 71_833, tokens_max=1 << 20, chunk_t
 REPORT = "vLLM pull request 43447"
 POOL = "a pool of 71,833 blocks: 14.5 times the 4,954 that a request of 2^20 tokens holds, 2,048 tokens a step"
 BOTH = ("ranges", "retention")
+ALL = ("ranges", "stock", "retention")
 
 
 def sweep(percent: int) -> Workload:
@@ -39,7 +40,7 @@ def sweep(percent: int) -> Workload:
     )
 
 
-def _replay(others: int, policy: str, expected: float, *arms: str) -> Case:
+def _replay(others: int, policy: str, expected: float | None, *arms: str) -> Case:
     setting = Setting(replays(TOKENS, others), SERVER, policy_of(policy))
     when = "at once" if not others else f"after {others} other{'s' if others > 1 else ''}"
     return Case(f"replayed {when}, {policy}", setting, expected, arms)
@@ -62,11 +63,13 @@ FIGURES = (
         REPORT,
         Accepts.EXACT,
         (
-            _replay(0, "dense", 99.99, "ranges", "stock"),
-            _replay(1, "dense", 0.0, "ranges", "stock"),
+            _replay(0, "dense", 99.99, *ALL),
+            _replay(1, "dense", 0.0, *ALL),
             _replay(0, "masked", 99.99, "ranges"),
             _replay(1, "masked", 0.0, "ranges"),
             _replay(2, "masked", 0.0, "ranges"),
+            _replay(0, "masked+scratch", None, *BOTH),
+            _replay(1, "masked+scratch", None, *BOTH),
         ),
         (
             POOL,
@@ -74,7 +77,7 @@ FIGURES = (
             "another simulation, of masked caching without scratch first, told 99.99 % after one other prompt, and "
             "0.0 % only after two: here one is enough to lose it, in either way, so that they differ by one prompt",
             "masked caching alone is what vLLM's main branch did then: neither 0.20.2 nor the plug-in has it without "
-            "scratch first, so it is served by the reference alone",
+            "scratch first, so it is served by the reference alone, and the same with scratch first stands beside it",
         ),
     ),
     Figure(
@@ -85,7 +88,7 @@ FIGURES = (
         Accepts.EXACT,
         (
             _part(10, "retention=32768+scratch", 98.3, *BOTH),
-            *(_part(percent, "retention=32768+scratch", 98.3, "ranges") for percent in (50, 90)),
+            *(_part(percent, "retention=32768+scratch", 98.3, *BOTH) for percent in (50, 90)),
             _part(100, "retention=32768+scratch", 99.99, *BOTH),
             _part(100, "masked+scratch", 0.0, *BOTH),
         ),

@@ -44,7 +44,7 @@ def _sweep(
     return Case(f"{prefixes} prefixes{shape}, {policy}", setting, expected, arms, spans)
 
 
-STOCK = ("ranges", "stock")
+ALL = ("ranges", "stock", "retention")
 PLUGIN = ("ranges", "retention")
 BEST = 100 * 24_992 / (PREFIX_TOKENS + OWN_TOKENS)
 """All of the shared prefix, at a multiple of the alignment."""
@@ -57,10 +57,10 @@ FIGURES = (
         REPORT,
         Accepts.EXACT,
         (
-            _sweep(15, "dense", BEST, STOCK),
-            _sweep(19, "dense", BEST, STOCK),
-            _sweep(20, "dense", 0.0, STOCK),
-            _sweep(30, "dense", 0.0, STOCK),
+            _sweep(15, "dense", BEST, ALL),
+            _sweep(19, "dense", BEST, ALL),
+            _sweep(20, "dense", 0.0, ALL),
+            _sweep(30, "dense", 0.0, ALL),
             *(
                 _sweep(prefixes, "dense", None, ("ranges",), blocks=blocks)
                 for blocks in BLOCKS_OTHER

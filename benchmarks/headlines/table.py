@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from attrs import evolve, frozen
-from benchmarks.headlines.figure import TOLERANCE_POINTS, Accepts, Case, Figure, OutOfReach
-from benchmarks.headlines.origin import code_digest, vllm_version
+from benchmarks.headlines.figure import TOLERANCE_POINTS, Accepts, Case, Figure
+from benchmarks.headlines.origin import code_digest
 from benchmarks.headlines.store import Store
 
 from kvgate.simulation.comparison import difference
 from kvgate.simulation.result import Result
 from kvgate.simulation.sweep import Job
 
-FORMAT = "kvgate-headlines"
-VERSION = 2
-AGREE, ASIDE, INSIDE = "arms agree", "for comparison", "in the bracket"
-EARLIER = "†"
-"""Marks what earlier code computed."""
+ASIDE, INSIDE = "for comparison", "in the bracket"
+RULE = (
+    "One rule for all rows. Where a rate is expected of a case, every arm that serves it must be within one percentage "
+    "point: of what was published (*within a point*), or of what another simulation told (*agrees*). Where the "
+    "published figure depends on what was not published, it lies between the lowest and the highest of several cases "
+    "(*in the bracket*), or it is told that it does not (*outside*). Of all other cases nothing is expected (*for "
+    "comparison*). Whatever is expected: every block must have held what it should when it was read, and arms that "
+    "serve one case must agree on every request, in what it hit, what was computed and copied for it, how often it "
+    "was looked up and preempted, and in the server's counters, the steps and the evictions."
+)
+"""When a case is accepted."""
 
 
 @frozen
@@ -35,17 +40,38 @@ class Line:
     """Of the figure's cases that a bracket spans, as far as they were run."""
 
     @property
+    def done(self) -> tuple[Result, ...]:
+        """What was run."""
+        return tuple(each for each in self.results if each is not None)
+
+    @property
+    def marks(self) -> tuple[bool, ...]:
+        """For each arm, whether what is told was computed by earlier code."""
+        earlier = self.earlier or (False,) * len(self.results)
+        return tuple(mark and each is not None for mark, each in zip(earlier, self.results, strict=True))
+
+    @property
     def differs(self) -> str | None:
         """In what the arms differ, request by request."""
-        done = [each for each in self.results if each is not None]
-        found = (difference(done[0], other) for other in done[1:])
+        found = (difference(self.done[0], other) for other in self.done[1:])
         return next((each for each in found if each), None)
+
+    @property
+    def compared(self) -> int | None:
+        """On how many requests the arms agree, those of the warm-up among them; None if there is nothing to compare."""
+        return len(self.done[0].served) if len(self.done) > 1 and not self.differs else None
 
     def points_off(self, result: Result) -> float | None:
         """How far the hit rate is from the expected one, in percentage points."""
         if self.case.expected_percent is None:
             return None
         return self.case.percent(result) - self.case.expected_percent
+
+    @property
+    def farthest(self) -> float | None:
+        """The same of the arm that is farthest from it."""
+        off = [each for each in map(self.points_off, self.done) if each is not None]
+        return max(off, key=abs) if off else None
 
     @property
     def verdict(self) -> str:
@@ -55,35 +81,30 @@ class Line:
     @property
     def wrong(self) -> str | None:
         """What may not be so, whoever published what; None if nothing."""
-        done = [each for each in self.results if each is not None]
-        if any(not each.soundness.sound for each in done):
+        if any(not each.soundness.sound for each in self.done):
             return "unsound or not judged"
         if self.differs:
             return f"arms differ: {self.differs}"
-        off = max((abs(self.points_off(each) or 0.0) for each in done), default=0.0)
-        if self.figure.accepts in (Accepts.EXACT, Accepts.AGREES) and off > TOLERANCE_POINTS:
-            return f"{off:.2f} points off"
-        return None
+        off = abs(self.farthest or 0.0)
+        return f"{off:.2f} points off" if off > TOLERANCE_POINTS else None
 
     @property
     def _accepted(self) -> str:
         """What is said where nothing is wrong."""
         accepts, case = self.figure.accepts, self.case
-        if any(each is None for each in self.results):
-            return "not run"
+        missing = [arm for arm, each in zip(case.arms, self.results, strict=False) if each is None]
+        if missing:
+            return f"not run: {', '.join(missing)}"
         if accepts is Accepts.BRACKET and case.spans:
             return self._bracket
         if case.expected_percent is None:
-            return AGREE if len(self.results) > 1 else ASIDE
-        if accepts is Accepts.AGREES:
-            return "agrees"
-        off = max(abs(self.points_off(each) or 0.0) for each in self.results if each is not None)
-        return "within a point" if off <= TOLERANCE_POINTS else f"{off:.2f} points from it"
+            return ASIDE
+        return "agrees" if accepts is Accepts.AGREES else "within a point"
 
     @property
     def _bracket(self) -> str:
         """Whether the published figure lies between the cases. It is told if not; it is nobody's fault."""
-        rates = [self.case.percent(each) for each in self.results if each is not None]
+        rates = [self.case.percent(each) for each in self.done]
         low, high = self.span_percent or (min(rates), max(rates))
         published = self.figure.published_percent
         inside = published is not None and low <= published <= high
@@ -113,138 +134,13 @@ def _line(figure: Figure, case: Case, store: Store) -> Line:
 
 def _with_span(lines: Sequence[Line]) -> list[Line]:
     """The lines of one figure, each with what its bracket spans."""
-    rates = [line.case.percent(each) for line in lines if line.case.spans for each in line.results if each is not None]
+    rates = [line.case.percent(each) for line in lines if line.case.spans for each in line.done]
     return [evolve(line, span_percent=(min(rates), max(rates)) if rates else None) for line in lines]
 
 
-def markdown(lines: Sequence[Line], out_of_reach: Sequence[OutOfReach]) -> str:
-    """The table for readers."""
-    rows = [
-        "| # | figure | published | case | reference | vLLM's scheduler | off, points "
-        "| blocks judged when read | verdict |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *(_row(line) for line in lines),
-        "",
-        "What is compared with the published figure is the server's hit rate; where the rate per request differs from "
-        "it, that stands in brackets. vLLM's scheduler is served with the plug-in, unless the cell says stock: then it "
-        "is vLLM as published.",
-        "",
-        *_origins(lines),
-        "",
-        "Assumptions:",
-        "",
-    ]
-    figures = {line.figure.number: line.figure for line in lines}
-    rows += [f"- {each.number} ({each.source}): {'; '.join(each.assumptions)}." for each in figures.values()]
-    rows += ["", "Not to be had from a scheduler alone:", "", "| figure | published | why |", "|---|---|---|"]
-    rows += [f"| {each.what} | {each.published} | {each.why} |" for each in out_of_reach]
-    return "\n".join(rows) + "\n"
-
-
-def _origins(lines: Sequence[Line]) -> list[str]:
-    """By which code all this was computed."""
-    earlier = sum(used for line in lines for used in _earlier(line))
-    told = [f"Computed by code {code_digest()}, vLLM {vllm_version() or 'not installed'}."]
-    if earlier:
-        told += [
-            "",
-            f"{EARLIER}: {earlier} results were computed by earlier code, or with another vLLM, and kept; without "
-            "`--keep` they are simulated again.",
-        ]
-    return told
-
-
-def _earlier(line: Line) -> tuple[bool, ...]:
-    """For each arm, whether what is told was computed by earlier code."""
-    marks = line.earlier or (False,) * len(line.results)
-    return tuple(mark and each is not None for mark, each in zip(marks, line.results, strict=True))
-
-
-def _row(line: Line) -> str:
-    fast, real = (*line.results, None, None)[:2]
-    arms = (*line.case.arms, "", "")[:2]
-    marks = [f" {EARLIER}" if mark else "" for mark in (*_earlier(line), False, False)]
-    off = next((line.points_off(each) for each in reversed(line.results) if each is not None), None)
-    reads = " / ".join(f"{each.soundness.reads:,}" for each in line.results if each is not None)
-    cells = (
-        line.figure.number,
-        line.figure.what,
-        line.figure.published,
-        line.case.name,
-        _rate(line.case, fast, arms[0], "reference") + marks[0],
-        _rate(line.case, real, arms[1], "retention") + marks[1],
-        "" if off is None else f"{off:+.2f}",
-        reads,
-        line.verdict,
-    )
-    return "| " + " | ".join(cells) + " |"
-
-
-def _rate(case: Case, result: Result | None, arm: str, usual: str) -> str:
-    if result is None:
-        return "not run" if arm else "—"
-    name = "" if arm == usual else f"{arm}: "
-    server, each = f"{100 * result.server.hit_rate:.2f} %", f"{100 * result.hit_rate:.2f} %"
-    if case.busy:
-        return f"{name}{case.percent(result):.2f} % (of all {each})"
-    return f"{name}{server}" if server == each else f"{name}{server} ({each})"
-
-
-def document(lines: Sequence[Line], out_of_reach: Sequence[OutOfReach]) -> dict[str, Any]:
-    """The table for programs."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "tolerance_points": TOLERANCE_POINTS,
-        "code": code_digest(),
-        "vllm": vllm_version(),
-        "cases": [_case(line) for line in lines],
-        "out_of_reach": [{"what": each.what, "published": each.published, "why": each.why} for each in out_of_reach],
-    }
-
-
-def _case(line: Line) -> dict[str, Any]:
-    serving = line.case.setting.serving
-    return {
-        "number": line.figure.number,
-        "figure": line.figure.what,
-        "published": line.figure.published,
-        "source": line.figure.source,
-        "published_percent": line.figure.published_percent,
-        "accepts": line.figure.accepts.value,
-        "assumptions": list(line.figure.assumptions),
-        "case": line.case.name,
-        "workload": line.case.setting.workload.about,
-        "model": serving.model,
-        "blocks": serving.blocks,
-        "policy": line.case.setting.policy.name,
-        "expected_percent": line.case.expected_percent,
-        "verdict": line.verdict,
-        "spans": line.case.spans,
-        "while_all_lanes_are_busy": line.case.busy,
-        "wrong": line.is_wrong,
-        "arms": [
-            _arm(line, arm, each, earlier)
-            for arm, each, earlier in zip(line.case.arms, line.results, _earlier(line), strict=True)
-        ],
-    }
-
-
-def _arm(line: Line, arm: str, result: Result | None, earlier: bool) -> dict[str, Any]:
-    if result is None:
-        return {"arm": arm, "run": False}
-    return {
-        "arm": arm,
-        "run": True,
-        "compared_percent": line.case.percent(result),
-        "earlier_code": earlier,
-        "server_percent": 100 * result.server.hit_rate,
-        "per_request_percent": 100 * result.hit_rate,
-        "points_off": line.points_off(result),
-        "sound": result.soundness.sound,
-        "reads_judged": result.soundness.reads,
-        "evictions_blocks": result.evictions,
-        "preemptions": result.preemptions,
-        "steps": result.steps,
-        "process_seconds": result.seconds,
-    }
+def codes_of(lines: Sequence[Line]) -> dict[str, list[str]]:
+    """By the digest of the code as it is now, the arms that it decides."""
+    found: dict[str, list[str]] = {}
+    for arm in sorted({arm for line in lines for arm in line.case.arms}):
+        found.setdefault(code_digest(arm), []).append(arm)
+    return found

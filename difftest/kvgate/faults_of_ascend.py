@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from kvgate.faults import stored_of
+from kvgate.faults_of_releases import HitsBehindTheLoad
 from kvreference.answers import Hit
 from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
@@ -25,7 +26,7 @@ def slots_of(group: Group) -> int:
     return group.block_size_tokens // group.compress_ratio
 
 
-class KnownBySlots(Manager):
+class KnownBySlots(HitsBehindTheLoad):
     """What a compressed block holds is known by its number of slots, taken for tokens."""
 
     spans_null_blocks = False

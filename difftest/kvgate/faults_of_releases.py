@@ -11,11 +11,13 @@ from attrs import evolve
 
 from kvreference.answers import Hit
 from kvreference.geometry import Geometry, Group
+from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import Manager
 from kvreference.population import Request
 from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import Retention, Sparse
 from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
 
 
 class MaskOmitsLookAhead(Manager):
@@ -40,7 +42,46 @@ class _WithoutLookAhead:
         return self._retention.boundaries(start_tokens, end_tokens, prompt_tokens)
 
 
-class SecondGroupUncut(Manager):
+class HitsBehindTheLoad(Manager):
+    """Where a table of full attention goes on behind what is loaded, fewer blocks than none are taken for the load.
+
+    That is what the pool is asked for, and what it counts: so many blocks more are free for it than are in its queue.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        own = type(self.holdings)
+        # Late, for another fault may have put holdings of its own in place.
+        self.holdings.__class__ = type(own.__name__, (_FewerThanNone, own), {})
+
+    def snapshot(self) -> Snapshot:
+        snapshot = super().snapshot()
+        assert isinstance(self.holdings, _FewerThanNone)
+        return evolve(snapshot, blocks_free=snapshot.blocks_free + self.holdings.blocks_miscounted)
+
+
+class _FewerThanNone(Holdings):
+    blocks_miscounted = 0
+    """How many more blocks are counted as free than there are. Whether they let somebody in is not asked: the case is
+    over by then."""
+
+    def copy(self) -> Holdings:
+        other = super().copy()
+        assert isinstance(other, _FewerThanNone)
+        other.blocks_miscounted = self.blocks_miscounted
+        return other
+
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        holds_already = request in self.tables
+        allocation = super().allocate(request, span, hit)
+        if allocation is not None and span.provided and not holds_already:
+            for group, blocks in zip(self.groups, hit.blocks, strict=True):
+                if group.keeps_all:
+                    self.blocks_miscounted += max(0, len(blocks) - group.blocks_occupied(span.provided))
+        return allocation
+
+
+class SecondGroupUncut(HitsBehindTheLoad):
     """Of several kinds of full attention only the first is cut to the hit; the others keep what they had found."""
 
     def _hit(self, request: Request) -> Hit:

@@ -18,10 +18,9 @@ from attrs import field, frozen
 from kvgate.case import Case
 from kvgate.dialects import reference_named
 from kvgate.difference import Divergence
-from kvgate.errors import UsageError
 from kvgate.runner import DETECTORS
 from kvgate.story import describe_answer
-from kvgate.trace_lines import TOKENS_MAX, TraceFormat, read_lines
+from kvgate.trace_lines import TraceFormat, check_prompts, read_lines
 from kvreference.manager import Manager
 from kvreference.operations import Arrive, Operation
 from kvreference.settings import Settings
@@ -145,14 +144,13 @@ def read(path: Path) -> Trace:
         UsageError: no such file, too large, or not a trace of a version that is understood; says which line and why.
     """
     lines = read_lines(path)
-    header = _FILES.read_header(path, lines[0])
+    header = _FILES.read_header(path, lines)
     found: list[Line] = []
     tokens = 0
     for number, text in enumerate(lines[1:], start=2):
         operation, texts = _FILES.read_line(path, number, text)
         if isinstance(operation, Arrive):
             tokens += sum(run.length for run in operation.prompt)
-            if tokens > TOKENS_MAX:
-                raise UsageError(f"{path}: line {number}: more than {TOKENS_MAX} prompt tokens in all")
+            check_prompts(path, number, tokens, header.settings)
         found.append(Line(operation, *texts))
     return Trace(header, tuple(found))

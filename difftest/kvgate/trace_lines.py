@@ -22,7 +22,14 @@ LINE_BYTES_MAX = 2**20
 OPERATIONS_MAX = 200_000
 TOKENS_MAX = 20_000_000
 """The most prompt tokens in one trace, and the longest request."""
+GRAINS_MAX = 2_000_000
+"""The most pieces of content in one trace: each is remembered for itself."""
 BLOCKS_MAX = 2_000_000
+GROUPS_MAX = 256
+DRAFTS_MAX = 10_000
+"""The most drafts behind a sampled token, and states for them."""
+WORK_MAX = 2_000_000_000
+"""Blocks by operations: after each operation every block is compared, a million of them in about half a second."""
 _CONVERTER = strict_converter()
 
 
@@ -66,13 +73,13 @@ class TraceFormat(Generic[HeaderT, OperationT]):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(told) + "\n", encoding="utf-8")
 
-    def read_header(self, path: Path, text: bytes) -> HeaderT:
-        """The header in the first line.
+    def read_header(self, path: Path, lines: Sequence[bytes]) -> HeaderT:
+        """The header in the first of all lines.
 
         Raises:
-            UsageError: not of this kind, or of a version that is not understood; says why.
+            UsageError: not of this kind, of a version that is not understood, or of something too large; says why.
         """
-        document = read_document(path, 1, text)
+        document = read_document(path, 1, lines[0])
         if document.get("format") != self.name:
             raise UsageError(f'{path}: line 1: not {self.called}: "format" is not "{self.name}"')
         version = document.get("version")
@@ -82,7 +89,12 @@ class TraceFormat(Generic[HeaderT, OperationT]):
         header: HeaderT = _structured(path, 1, document, self.header)
         if not header.detectors or not set(header.detectors) <= set(self.detectors):
             raise UsageError(f'{path}: line 1: "detectors" are one or more of {", ".join(self.detectors)}')
-        _check_size(path, header.settings)
+        check_size(f"{path}: line 1", header.settings)
+        if header.settings.blocks * len(lines) > WORK_MAX:
+            raise UsageError(
+                f"{path}: {len(lines) - 1} operations on {header.settings.blocks} blocks: all blocks are compared "
+                f"after each, and at most {WORK_MAX} are in all; replay a part of it"
+            )
         return header
 
     def read_line(self, path: Path, number: int, text: bytes) -> tuple[OperationT, list[str]]:
@@ -138,11 +150,34 @@ def _structured(path: Path, number: int, document: object, kind: type) -> Any:
         raise UsageError(f"{path}: line {number}: {explain(error)}") from error
 
 
-def _check_size(path: Path, settings: Settings) -> None:
-    """Refuse settings that nobody should build a system for."""
-    largest = max(max(group.block_size_tokens, group.draft_states) for group in settings.geometry.groups)
-    if settings.blocks > BLOCKS_MAX or max(settings.tokens_max, settings.drafts_max, largest) > TOKENS_MAX:
+def check_size(where: str, settings: Settings) -> None:
+    """Refuse settings that nobody should build a system for.
+
+    Raises:
+        UsageError: they are; begins with ``where`` they stand.
+    """
+    groups = settings.geometry.groups
+    if len(groups) > GROUPS_MAX:
+        raise UsageError(f"{where}: {len(groups)} groups, at most {GROUPS_MAX} are followed")
+    if max(settings.drafts_max, *(group.draft_states for group in groups)) > DRAFTS_MAX:
+        raise UsageError(f"{where}: at most {DRAFTS_MAX} drafts, and states for them, are followed")
+    largest = max(group.block_size_tokens for group in groups)
+    if settings.blocks > BLOCKS_MAX or max(settings.tokens_max, largest) > TOKENS_MAX:
         raise UsageError(
-            f"{path}: line 1: at most {BLOCKS_MAX} blocks and requests, drafts and blocks of {TOKENS_MAX} tokens are "
-            "replayed"
+            f"{where}: at most {BLOCKS_MAX} blocks, and requests and blocks of {TOKENS_MAX} tokens, are followed"
+        )
+
+
+def check_prompts(path: Path, number: int, tokens: int, settings: Settings) -> None:
+    """Refuse prompts that nobody should keep; ``tokens`` are in all of them up to this line.
+
+    Raises:
+        UsageError: there are more tokens, or pieces of content, than are kept.
+    """
+    if tokens > TOKENS_MAX:
+        raise UsageError(f"{path}: line {number}: more than {TOKENS_MAX} prompt tokens in all")
+    grain = settings.geometry.grain_tokens
+    if tokens // grain > GRAINS_MAX:
+        raise UsageError(
+            f"{path}: line {number}: {tokens} prompt tokens in pieces of {grain}: at most {GRAINS_MAX} pieces are kept"
         )

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "TRUST.md",
+    "*.md",
     "spec/*.md",
     "difftest/*.md",
     "difftest/*/*.md",

@@ -188,8 +188,8 @@ HEADER: dict[str, tuple[Callable[[Document], object], str]] = {
     "too long requests": (lambda d: d["settings"].update(tokens_max=20_000_001), "line 1: at most 2000000 blocks"),
     "more drafts than states": (lambda d: d["settings"].update(drafts_max=3), "line 1: 3 drafts in flight need as"),
     "too many drafts": (
-        lambda d: (d["settings"].update(drafts_max=20_000_001), deep(d, "settings", "geometry", "groups").pop(2)),
-        "line 1: at most 2000000 blocks",
+        lambda d: (d["settings"].update(drafts_max=10_001), deep(d, "settings", "geometry", "groups").pop(2)),
+        "line 1: at most 10000 drafts",
     ),
     "an interval that is no multiple": (
         lambda d: d["settings"].update(retention_interval_tokens=6),
@@ -207,8 +207,12 @@ HEADER: dict[str, tuple[Callable[[Document], object], str]] = {
         "line 1: a unit of 1 tokens must divide the block and be whole slots",
     ),
     "too many states for drafts": (
-        lambda d: deep(d, "settings", "geometry", "groups", 2).update(draft_states=20_000_001),
-        "line 1: at most 2000000 blocks",
+        lambda d: deep(d, "settings", "geometry", "groups", 2).update(draft_states=10_001),
+        "line 1: at most 10000 drafts",
+    ),
+    "too many groups": (
+        lambda d: deep(d, "settings", "geometry", "groups").extend(deep(d, "settings", "geometry", "groups")[:2] * 127),
+        "line 1: 258 groups, at most 256 are followed",
     ),
     "too long blocks": (
         lambda d: (
@@ -280,10 +284,31 @@ def test_a_bad_line_is_refused(
 def test_tokens_are_counted_over_the_whole_trace(path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many prompts take as much memory as a long one."""
     header, arrival, *_ = sound.splitlines(keepends=True)
-    monkeypatch.setattr(traces, "TOKENS_MAX", 11 * 100)
+    monkeypatch.setattr(trace_lines, "TOKENS_MAX", 11 * 100)
     path.write_bytes(header + arrival * 100)
     assert 100 == len(read(path).lines)
     assert "line 102: more than 1100 prompt tokens in all" == message(path, header + arrival * 101)
+
+
+def test_pieces_of_content_are_counted(path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt in pieces of two tokens is remembered in as many; as many as are kept is the control."""
+    monkeypatch.setattr(trace_lines, "GRAINS_MAX", 5)
+    header, arrival, *_ = sound.splitlines(keepends=True)
+    path.write_bytes(header + arrival)
+    assert 1 == len(read(path).lines)
+    monkeypatch.setattr(trace_lines, "GRAINS_MAX", 4)
+    told = "line 2: 11 prompt tokens in pieces of 2: at most 4 pieces are kept"
+    assert told == message(path, header + arrival)
+
+
+def test_comparing_all_blocks_is_bounded(path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few lines on many blocks take as long as many on a few; as much as is compared is the control."""
+    blocks, lines = json.loads(sound.splitlines()[0])["settings"]["blocks"], sound.count(b"\n")
+    monkeypatch.setattr(trace_lines, "WORK_MAX", blocks * lines)
+    path.write_bytes(sound)
+    assert OPERATIONS == read(path).operations
+    monkeypatch.setattr(trace_lines, "WORK_MAX", blocks * lines - 1)
+    assert f"{lines - 1} operations on {blocks} blocks: all blocks" in message(path, sound)
 
 
 def test_a_file_is_read_no_further_than_its_limit(path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import typer
@@ -13,6 +14,7 @@ from kvgate.command import (
     conform,
     corpus,
     diff,
+    doctor,
     explain,
     explore,
     fetch,
@@ -32,14 +34,50 @@ MESSAGE_CHARACTERS_MAX = 2000
 
 
 class Commands(TyperGroup):
-    """Says what is wrong with an option, and nothing of how it was found: some releases of typer begin with that."""
+    """The subcommands, by what they are for; and what is wrong with an option, without how it was found."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
+            # Some releases of typer begin with that.
             error.message = error.message.removeprefix("Value error, ")
             raise
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a list for each panel: in plain text, which is quick, can be piped, and keeps its lines."""
+        del ctx
+        for panel in PANELS:
+            with formatter.section(panel):
+                formatter.write_dl([(name, sentence) for name, (_, at, sentence) in COMMANDS.items() if at == panel])
+
+
+GATE = "The gate: production code beside its specification"
+LIVE = "A live engine"
+HITS = "Hit rates"
+MODEL = "The reference, and its proofs"
+ITSELF = "The gate itself: what it finds, and what it misses"
+MAINTENANCE = "Maintenance"
+PANELS = (GATE, LIVE, HITS, MODEL, ITSELF, MAINTENANCE)
+
+COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
+    "check": (check.check, GATE, "Run a system beside the reference: do they agree?"),
+    "replay": (replay.replay, GATE, "Run again what was found; judge what was recorded."),
+    "fuzz": (fuzz.fuzz, GATE, "The same for hours, on all cores or on a cluster."),
+    "record": (record.record, LIVE, "Run a server with a shadow that records, or checks."),
+    "diff": (diff.diff, LIVE, "Where two recordings part."),
+    "explain": (explain.explain, HITS, "Why is my hit rate zero? From model and flags alone."),
+    "simulate": (simulate.simulate, HITS, "Serve requests without a model: what hits, and when?"),
+    "prove": (prove.prove, MODEL, "The formulas and the invariants, by z3."),
+    "conform": (conform.conform, MODEL, "The reference's steps are those that are proved."),
+    "explore": (explore.explore, MODEL, "Every state of tiny models; designs that fail."),
+    "mechanisms": (mechanisms.mechanisms, MODEL, "The reference alone, mechanism by mechanism."),
+    "mutants": (mutants.mutants, ITSELF, "Plant known faults: is each of them found?"),
+    "corpus": (corpus.corpus, ITSELF, "Run defects that people reported: is each caught?"),
+    "doctor": (doctor.doctor, MAINTENANCE, "What is installed, and what of kvgate works here."),
+    "fetch": (fetch.fetch, MAINTENANCE, "Get other releases, to be systems under test."),
+}
+"""The subcommands: what each runs, where the help shows it, and as what."""
 
 
 app = typer.Typer(
@@ -47,37 +85,21 @@ app = typer.Typer(
     cls=Commands,
     help=(
         "Run a KV-cache block manager in lockstep with an executable specification.\n\n"
-        "kvgate check drives vLLM's real block manager and the reference through the same operations, and says "
-        "whether they agree. kvgate replay runs what was found again, and judges what kvgate record wrote of a live "
-        "engine; kvgate diff compares two of those. kvgate mutants plants known faults, and shows that they are found. "
-        "kvgate corpus runs defects that people reported. kvgate fuzz runs campaigns for hours, "
-        "and kvgate fetch gets other releases. kvgate explore visits every reachable state of tiny models. kvgate "
-        "mechanisms drives and explores the reference alone, mechanism by mechanism. kvgate prove proves its formulas "
-        "and its invariants, and kvgate conform shows that the reference is what these proofs are about."
+        "Begin with kvgate doctor, which says what works here, and kvgate check, which runs vLLM's real block manager "
+        "and the reference through the same operations. Whatever differs is told as a short story, and written as a "
+        "trace for kvgate replay."
     ),
     epilog=(
-        "Exit codes: 0 agreement, 1 divergence, 2 bad usage or input, 3 no system under test, 4 stopped before all was "
-        "explored, or not decided, 130 interrupted."
+        "kvgate COMMAND --help has examples. Exit codes: 0 agreement, 1 divergence, 2 bad usage or input, 3 no system "
+        "under test, 4 stopped before all was explored, or not decided, 130 interrupted."
     ),
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("check")(check.check)
-app.command("replay")(replay.replay)
-app.command("record")(record.record)
-app.command("diff")(diff.diff)
-app.command("mutants")(mutants.mutants)
-app.command("corpus")(corpus.corpus)
-app.command("explain")(explain.explain)
-app.command("explore")(explore.explore)
-app.command("fetch")(fetch.fetch)
-app.command("fuzz")(fuzz.fuzz)
-app.command("mechanisms")(mechanisms.mechanisms)
-app.command("prove")(prove.prove)
-app.command("conform")(conform.conform)
-app.command("simulate")(simulate.simulate)
+for name, (run, panel, sentence) in COMMANDS.items():
+    app.command(name, rich_help_panel=panel, short_help=sentence)(run)
 
 
 def main() -> None:

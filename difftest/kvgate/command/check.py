@@ -16,6 +16,7 @@ from kvgate.command.options import (
     INTERRUPTED,
     Format,
     Models,
+    MonitorsOnly,
     OutputFormat,
     Preloads,
     ProfileName,
@@ -55,13 +56,14 @@ def check(
     time_budget: Annotated[
         str | None, typer.Option("--time-budget", metavar="TIME", help="Stop after, for example, 60s, 5m or 2h.")
     ] = None,
-    monitors_only: Annotated[
-        bool, typer.Option("--monitors-only", help="Judge by the monitors alone, without the reference.")
-    ] = False,
+    monitors_only: MonitorsOnly = False,
     report: ReportDirectory = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Run a system in lockstep with the reference, and say whether they agree.
+
+    Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here, 130 if
+    interrupted.
 
     Examples:
 

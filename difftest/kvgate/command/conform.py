@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, Seed, TableFormat
+from kvgate.command.mechanisms import tell_mechanisms
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, Seed, TableFormat, TableOutput
 
 if TYPE_CHECKING:
     from kvgate.mechanisms import Mechanism
@@ -19,15 +20,14 @@ EXPLORE_SECONDS = 600.0
 
 
 def conform(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these mechanisms, each once.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these mechanisms, each once.")] = None,
     operations: Annotated[
         int, typer.Option("--operations", metavar="N", min=1, help="How many operations are driven per mechanism.")
     ] = OPERATIONS,
     explores: Annotated[bool, typer.Option("--explore", help="Also follow every edge of the tiny models.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and drive nothing.")] = False,
     seed: Seed = 0,
-    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+    output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Follow the reference with the transition system that the proofs are about, and compare after each operation.
 
@@ -55,6 +55,9 @@ def conform(
     from kvgate.mechanisms import MECHANISMS, load
 
     chosen = [load(name) for name in dict.fromkeys(names)] if names else list(MECHANISMS.values())
+    if list_only:
+        tell_mechanisms(chosen, output)
+        return
     tally: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     ended = "completed"

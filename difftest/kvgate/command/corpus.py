@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat, TableOutput
 
 if TYPE_CHECKING:
     from kvgate.corpus.bug import Bug
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def corpus(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]…", help="Only these defects, by id or by number.")
+        list[str] | None, typer.Argument(metavar="ID", help="Only these defects, by id or by number.")
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and run nothing.")] = False,
     as_page: Annotated[bool, typer.Option("--page", help="Print the page of the corpus, in Markdown.")] = False,
@@ -30,7 +30,7 @@ def corpus(
             help="Also draw cases from seeds on the same groups, for S seconds each, and say how soon they find it.",
         ),
     ] = 0.0,
-    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+    output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Run reported defects of published block managers as cases, and say what catches each, and how soon.
 
@@ -38,7 +38,8 @@ def corpus(
     is not there; else a mutant re-introduces it, or is an analogue of it. A case counts as caught only if its control
     shows nothing: the same without the defect, or without what brings it about.
 
-    Exit 0 if every defect is caught that has a case, 1 if one is not, 4 if a case of one could not be run.
+    Exit 0 if every defect is caught that has a case, 1 if one is not, 4 if a case of one could not be run, 130 if
+    interrupted.
 
     Examples:
 
@@ -59,7 +60,7 @@ def corpus(
 
     bugs = chosen(names or ())
     if list_only:
-        typer.echo(_listing(bugs))
+        _list(bugs, output)
         return
     results: list[Result] = []
     interrupted = False
@@ -88,9 +89,14 @@ def _code(bugs: Sequence[Bug], results: Sequence[Result]) -> int:
     return NOT_EXHAUSTIVE if states & {State.NOT_RUN, State.PARTLY_RUN} else AGREEMENT
 
 
-def _listing(bugs: Sequence[Bug]) -> str:
-    lines = []
+def _list(bugs: Sequence[Bug], output: TableFormat) -> None:
+    from kvgate.command.listing import tell
+
+    lines, entries = [], []
     for bug in bugs:
-        how = ", ".join(dict.fromkeys(trial.code for trial in bug.trials)) or "not caught"
+        code = list(dict.fromkeys(trial.code for trial in bug.trials))
+        how = ", ".join(code) or "not caught"
         lines.append(f"{bug.number:2} {bug.id} ({bug.kind.value}; {how}; {bug.thread}): {bug.title}")
-    return "\n".join(lines)
+        entry = {"number": bug.number, "id": bug.id, "class": bug.kind.value, "code": code}
+        entries.append({**entry, "thread": bug.thread, "title": bug.title})
+    tell("\n".join(lines), {"defects": entries}, output)

@@ -7,22 +7,21 @@ from typing import Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, TableFormat
+from kvgate.command.options import AGREEMENT, DIVERGENCE, TableFormat, TableOutput
 
 
 def diff(
     one: Annotated[Path, typer.Argument(metavar="A", help="A recording of a shadow.", show_default=False)],
     other: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
-    output: Annotated[TableFormat, typer.Option("--format", help="What is printed to standard output.")] = (
-        TableFormat.TEXT
-    ),
+    output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Compare two recordings call by call, and tell the first difference.
 
     Two runs of the same requests should do the same. Where they part, a patch, a setting or a race shows. Times and
     checkpoints are left out; content is compared although each recording has a salt of its own. Where a recording has a
-    gap, or no end, that is said: what is not there was not compared. Exit code 0: the same as far as they go, 1: they
-    differ.
+    gap, or no end, that is said: what is not there was not compared.
+
+    Exit 0 if they are the same as far as they go, 1 if they differ.
 
     Examples:
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import attrs
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, TableFormat
+from kvgate.command.options import AGREEMENT, DIVERGENCE, TableFormat, TableOutput
 from kvgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def explain(
     shared_tokens: SharedTokens = None,
     plot: Plot = None,
     snippet: Snippet = False,
-    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+    output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Say why a prefix cache hits nothing, and what its sizes allow, before anything is started.
 
@@ -117,7 +117,7 @@ def explain(
     prompts the pool retains under each policy, and every setting that is known to fail, with its guarantee and its
     thread. Nothing is downloaded, and vLLM is not imported.
 
-    Exit 1 if the hit rate is zero whatever is sent, or for the prompts that are told; else 0.
+    Exit 0 if something can hit, 1 if the hit rate is zero whatever is sent, or for the prompts that are told.
 
     Examples:
 

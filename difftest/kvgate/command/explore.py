@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+from kvgate.command.check import parse_duration
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat, TableOutput
 from kvgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,19 +34,22 @@ def explore(
     states_max: Annotated[
         int | None, typer.Option("--states-max", metavar="N", min=1, help="Stop a search at N states.")
     ] = None,
-    seconds_max: Annotated[
-        float | None, typer.Option("--seconds-max", metavar="S", min=0.0, help="Stop a search after S seconds.")
+    time_budget: Annotated[
+        str | None,
+        typer.Option(
+            "--time-budget", "--seconds-max", metavar="TIME", help="Stop each search after, for example, 60s or 5m."
+        ),
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and explore nothing.")] = False,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Write the way to the first violation to FILE.")
     ] = None,
-    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+    output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Visit every reachable state of tiny models, and tell the shortest way to one that should not be.
 
     Exit 0 if every state was visited and nothing is wrong, 1 if something is, 4 if a limit was reached before. A
-    design that does not work is expected to end with 1.
+    design that does not work is expected to end with 1. 130 if interrupted.
 
     Examples:
 
@@ -53,7 +57,7 @@ def explore(
 
       kvgate explore --all
 
-      kvgate explore --model tiny-eagle --deep --seconds-max 600
+      kvgate explore --model tiny-eagle --deep --time-budget 10m
 
       kvgate explore --design released-early --trace released-early.jsonl
     """
@@ -65,12 +69,14 @@ def explore(
     from kvgate.explorer.report import text_report
 
     if list_only:
-        typer.echo(_listing())
+        _list(output)
         return
     chosen_design = None if design is None else designs.load(design)
     chosen = _chosen(model or (), all_models, chosen_design)
     usual = tiny.DEEP if deep else tiny.SHALLOW
-    limits = Limits(states_max or usual.states_max, usual.seconds_max if seconds_max is None else seconds_max)
+    limits = Limits(
+        states_max or usual.states_max, usual.seconds_max if time_budget is None else parse_duration(time_budget)
+    )
     explored: list[Explored] = []
     with progress_line() as line:
         for each in chosen:
@@ -83,14 +89,25 @@ def explore(
     raise typer.Exit(_code(explored))
 
 
-def _listing() -> str:
+def _list(output: TableFormat) -> None:
     """Every model and every design, a line for each."""
+    from kvgate.command.listing import tell
     from kvgate.explorer.designs import DESIGNS
     from kvgate.explorer.tiny_models import MODELS
 
-    models = [f"{tiny.name}: {tiny.mechanism}" for tiny in MODELS.values()]
-    designs = [f"{design.name} ({design.model}, {design.statement}): {design.story}" for design in DESIGNS.values()]
-    return "\n".join(["models:", *models, "", "designs that do not work:", *designs])
+    lines = [
+        "models:",
+        *(f"{tiny.name}: {tiny.mechanism}" for tiny in MODELS.values()),
+        "",
+        "designs that do not work:",
+    ]
+    lines += [f"{design.name} ({design.model}, {design.statement}): {design.story}" for design in DESIGNS.values()]
+    models = [{"name": tiny.name, "mechanism": tiny.mechanism} for tiny in MODELS.values()]
+    designs = [
+        {"name": design.name, "model": design.model, "statement": design.statement, "story": design.story}
+        for design in DESIGNS.values()
+    ]
+    tell("\n".join(lines), {"models": models, "designs": designs}, output)
 
 
 def _chosen(names: Sequence[str], all_models: bool, design: Design | None) -> list[Explorable]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kvgate.command.options import TableFormat
 from kvgate.errors import UsageError
 
 
@@ -13,15 +14,22 @@ def fetch(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME…", help="native@VERSION, native for the newest, or vllm-ascend.", show_default=False
+            metavar="NAME", help="native@VERSION, native for the newest, or vllm-ascend.", show_default=False
         ),
     ] = None,
-    show: Annotated[bool, typer.Option("--list", help="Say which are known, and which are here.")] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="Say what there is, and which of it is here; fetch nothing.")
+    ] = False,
+    output: Annotated[
+        TableFormat, typer.Option("--format", help="What --list prints to standard output.")
+    ] = TableFormat.TEXT,
 ) -> None:
     """Fetch published releases from the package registry, to be systems under test.
 
     They are unpacked into a cache and never installed: what is in the environment stays as it is. A wheel with other
     bytes than those that were published is refused. KVGATE_CACHE names another folder than ~/.cache/kvgate.
+
+    Exit 0 if all that was named is there, 3 if something cannot be fetched or kept.
 
     Examples:
 
@@ -35,8 +43,8 @@ def fetch(
     from kvgate.releases import fetch as fetch_release
     from kvgate.releases import release_named
 
-    if show:
-        typer.echo(_listing())
+    if list_only:
+        _list(output)
         return
     if not names:
         raise UsageError("nothing to fetch: name a release, or see kvgate fetch --list")
@@ -49,11 +57,16 @@ def fetch(
         typer.echo(f"{release.name} {'was' if was_here else 'is'} in {folder}")
 
 
-def _listing() -> str:
+def _list(output: TableFormat) -> None:
+    from kvgate.command.listing import tell
     from kvgate.releases import RELEASES, cache
 
     lines = [f"in {cache()}:"]
     for release in RELEASES.values():
         state = "fetched" if release.is_here else "-"
         lines.append(f"  {release.name:<18} {release.distribution:<12} {state}")
-    return "\n".join(lines)
+    entries = [
+        {"name": each.name, "distribution": each.distribution, "fetched": each.is_here, "folder": str(each.folder)}
+        for each in RELEASES.values()
+    ]
+    tell("\n".join(lines), {"releases": entries}, output)

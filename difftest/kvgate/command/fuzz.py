@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -18,7 +18,9 @@ from kvgate.command.options import (
     INTERRUPTED,
     NOT_EXHAUSTIVE,
     Format,
+    Jobs,
     Models,
+    MonitorsOnly,
     OutputFormat,
     Preloads,
     Seed,
@@ -39,9 +41,6 @@ OUT_DEFAULT = Path("kvgate-fuzz")
 Out: TypeAlias = Annotated[Path, typer.Option("--out", metavar="DIR", help="The directory of a new run.")]
 Resume: TypeAlias = Annotated[
     Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR, which says what is fuzzed.")
-]
-Jobs: TypeAlias = Annotated[
-    int | None, typer.Option("--jobs", metavar="N", min=1, help="How many workers. Default: one for each core.")
 ]
 OnRay: TypeAlias = Annotated[
     str | None,
@@ -72,9 +71,6 @@ Twice: TypeAlias = Annotated[
 TimeBudget: TypeAlias = Annotated[
     str | None, typer.Option("--time-budget", metavar="TIME", help="Begin no shard after, for example, 60s or 8h.")
 ]
-MonitorsOnly: TypeAlias = Annotated[
-    bool, typer.Option("--monitors-only", help="Judge by the monitors alone, without the reference.")
-]
 
 
 def fuzz(
@@ -104,7 +100,8 @@ def fuzz(
 
     Of a hundred cases 5 are run twice, on fresh systems: another outcome is a finding.
 
-    Exit codes as for kvgate check; 4 if a shard killed its worker three times, or nothing was run.
+    Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here, 4 if a shard
+    killed its worker three times or nothing was run, 130 if interrupted.
 
     Examples:
 
@@ -137,6 +134,8 @@ def fuzz(
         )
         models_named(plan.models)
         folder.create(plan)
+    else:
+        _refuse_foreign_code(folder, sut, preload or ())
     try:
         verdict, given_up = _session(folder, jobs, ray, seconds, shard_seconds_max)
     except (UsageError, SystemUnavailableError):
@@ -146,6 +145,29 @@ def fuzz(
     _publish(verdict, folder, output)
     _say_what_is_left(verdict, folder, given_up)
     raise typer.Exit(_code(verdict))
+
+
+def _refuse_foreign_code(folder: RunFolder, sut: str, preloads: Sequence[Path]) -> None:
+    """A folder is not trusted to name code that is run: whoever goes on with it names that once more.
+
+    Raises:
+        UsageError: its plan names a system or a preload that the command does not.
+    """
+    given = {f"--sut {sut}", *(f"--preload {path.resolve()}" for path in preloads)}
+    foreign = [words for words in _foreign_code(folder.plan()) if words not in given]
+    if foreign:
+        raise UsageError(
+            f"--resume {folder.path}: its plan runs code that does not come with kvgate; if that is what you want, say "
+            f"so: {' '.join(foreign)}"
+        )
+
+
+def _foreign_code(plan: FuzzPlan) -> list[str]:
+    """The options that name the code of a plan which does not come with kvgate."""
+    from kvgate.systems import is_built_in
+
+    system = [] if is_built_in(plan.sut) else [f"--sut {plan.sut}"]
+    return system + [f"--preload {path}" for path in plan.preloads]
 
 
 def _from_anywhere(model: str) -> str:
@@ -220,7 +242,8 @@ def _say_what_is_left(verdict: Verdict, folder: RunFolder, given_up: Mapping[int
     for shard, why in sorted(given_up.items()):
         typer.echo(f"kvgate: shard {shard} ended its worker three times: {why}", err=True)
     if verdict.ended != "completed":
-        typer.echo(f"kvgate: to go on: kvgate fuzz --resume {folder.path}", err=True)
+        words = " ".join(["kvgate fuzz --resume", str(folder.path), *_foreign_code(folder.plan())])
+        typer.echo(f"kvgate: to go on: {words}", err=True)
 
 
 def _code(verdict: Verdict) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, Seed, TableFormat
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, Seed, TableFormat, TableOutput
 
 if TYPE_CHECKING:
     from kvgate.mechanisms import Mechanism
@@ -18,14 +18,14 @@ EXPLORE_SECONDS = 120.0
 
 
 def mechanisms(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these mechanisms.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these mechanisms.")] = None,
     operations: Annotated[
         int, typer.Option("--operations", metavar="N", min=1, help="How many operations are driven per mechanism.")
     ] = OPERATIONS,
     explores: Annotated[bool, typer.Option("--explore", help="Also explore the tiny models of each.")] = False,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and drive nothing.")] = False,
     seed: Seed = 0,
-    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+    output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Drive the reference alone, and judge it after each operation: its invariants, and what every slot would hold.
 
@@ -46,8 +46,7 @@ def mechanisms(
 
     chosen = [load(name) for name in names] if names else list(MECHANISMS.values())
     if list_only:
-        for each in chosen:
-            typer.echo(f"{each.name}: driven on {', '.join(each.models)}; explored on {', '.join(each.tiny)}")
+        tell_mechanisms(chosen, output)
         return
     rows: list[dict[str, Any]] = []
     ended = "completed"
@@ -65,6 +64,15 @@ def mechanisms(
         else "\n".join([*_table(rows), *(["interrupted"] if ended == "interrupted" else [])])
     )
     raise typer.Exit(_code(rows, ended))
+
+
+def tell_mechanisms(chosen: Sequence[Mechanism], output: TableFormat) -> None:
+    """Print what can be driven, and on which models."""
+    from kvgate.command.listing import tell
+
+    lines = [f"{each.name}: driven on {', '.join(each.models)}; explored on {', '.join(each.tiny)}" for each in chosen]
+    entries = [{"name": each.name, "models": list(each.models), "tiny": list(each.tiny)} for each in chosen]
+    tell("\n".join(lines), {"mechanisms": entries}, output)
 
 
 def _driven(mechanism: Mechanism, operations: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, Seed, TableFormat
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, Seed, TableFormat, TableOutput
 from kvgate.errors import UsageError
 from kvgate.level import Level
 
@@ -51,7 +51,7 @@ _AS_IT_IS = dict(
 
 
 def mutants(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these mutants.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these mutants.")] = None,
     sut: Annotated[
         Planted, typer.Option("--sut", help="What they are planted in: vLLM alone, or the plug-in, retention.")
     ] = Planted.STOCK,
@@ -78,11 +78,12 @@ def mutants(
         Path | None, typer.Option("--write", metavar="FILE.md", help="Write the table as a Markdown file, too.")
     ] = None,
     seed: Seed = 0,
-    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+    output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Plant known faults one at a time, and say what finds each, after how many operations and seconds.
 
-    Exit 0 if the system as it is shows nothing new and every mutant that can be found is found, 1 otherwise.
+    Exit 0 if the system as it is shows nothing new and every mutant that can be found is found, 1 otherwise, 130 if
+    interrupted.
 
     Examples:
 
@@ -102,8 +103,7 @@ def mutants(
     """
     chosen = _chosen(_zoos(sut, level, everywhere), names or ())
     if list_only:
-        for mutant in (each for group in chosen.values() for each in group):
-            typer.echo(f"{mutant.name}: {mutant.sentence}" + (" (equivalent)" if mutant.equivalent else ""))
+        _list([mutant for group in chosen.values() for mutant in group], output)
         return
     hunted: list[Killed] = []
     interrupted = False
@@ -117,6 +117,14 @@ def mutants(
     if not all(each.sound for each in hunted):
         raise typer.Exit(DIVERGENCE)
     raise typer.Exit(INTERRUPTED if interrupted else AGREEMENT)
+
+
+def _list(known: Sequence[Mutant], output: TableFormat) -> None:
+    from kvgate.command.listing import tell
+
+    lines = [f"{each.name}: {each.sentence}" + (" (equivalent)" if each.equivalent else "") for each in known]
+    entries = [{"name": each.name, "sentence": each.sentence, "equivalent": each.equivalent} for each in known]
+    tell("\n".join(lines), {"mutants": entries}, output)
 
 
 def _zoos(sut: Planted, level: Level, everywhere: bool) -> tuple[Zoo, ...]:

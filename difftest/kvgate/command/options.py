@@ -10,6 +10,8 @@ import typer
 
 AGREEMENT = 0
 DIVERGENCE = 1
+UNAVAILABLE = 3
+"""The system under test is not here, or not what its adapter is for."""
 NOT_EXHAUSTIVE = 4
 """Nothing was found, and the search stopped before it had seen everything."""
 INTERRUPTED = 130
@@ -67,7 +69,9 @@ Models: TypeAlias = Annotated[
         "times. Default: four published models and one with mixed block sizes, each with and without EAGLE.",
     ),
 ]
-Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="The seed that every case follows from.")]
+Seed: TypeAlias = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="The seed that every case follows from.")
+]
 ReportDirectory: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -77,3 +81,13 @@ ReportDirectory: TypeAlias = Annotated[
     ),
 ]
 OutputFormat: TypeAlias = Annotated[Format, typer.Option("--format", help="What is printed to standard output.")]
+TableOutput: TypeAlias = Annotated[TableFormat, typer.Option("--format", help="What is printed to standard output.")]
+MonitorsOnly: TypeAlias = Annotated[
+    bool, typer.Option("--monitors-only", help="Judge by the monitors alone, without the reference.")
+]
+Jobs: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", metavar="N", min=1, help="How many processes work side by side. Default: one for each core."
+    ),
+]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.text import Text
 
 _PLAIN_EVERY_SECONDS = 15.0
 _LIVE_EVERY_SECONDS = 0.2
@@ -26,7 +27,8 @@ class Line:
         if now < self._next:
             return
         if self._status is not None:
-            self._status.update(text)
+            # As it is: a name of a file is no markup.
+            self._status.update(Text(text))
             self._next = now + _LIVE_EVERY_SECONDS
         else:
             self._console.print(text, markup=False, highlight=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, Jobs, TableFormat, TableOutput
 from kvgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ def prove(
     obligation: Annotated[
         list[str] | None,
         typer.Option(
-            "--obligation", metavar="ID", help="An obligation, or all of a chapter (retention). May be given often."
+            "--obligation",
+            metavar="ID",
+            help="An obligation, or all of a chapter (retention). May be given several times.",
         ),
     ] = None,
     model: Annotated[
@@ -37,9 +40,9 @@ def prove(
     proof_only: Annotated[
         bool, typer.Option("--proof-only", help="Neither look for witnesses nor try mutants.")
     ] = False,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="How many processes prove at once.")] = 2,
+    jobs: Jobs = None,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and prove nothing.")] = False,
-    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+    output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Prove the formulas that the reference runs, and its invariants, with z3.
 
@@ -72,7 +75,7 @@ def prove(
         return
     if design:
         _refute(design, output)
-    _prove(obligation or (), model, proof_only, jobs, output)
+    _prove(obligation or (), model, proof_only, jobs or os.cpu_count() or 1, output)
 
 
 def _prove(names: Sequence[str], model: str | None, proof_only: bool, jobs: int, output: TableFormat) -> None:

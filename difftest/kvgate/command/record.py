@@ -16,27 +16,33 @@ from kvgate.errors import UsageError
 
 def record(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND…", help="The command to run.", show_default=False)
+        list[str], typer.Argument(metavar="COMMAND", help="The command to run, behind --.", show_default=False)
     ],
     folder: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where recordings, what was found and the status go.")
+        Path, typer.Option("--out", "--dir", metavar="DIR", help="Where recordings, what was found and the status go.")
     ] = Path("kvgate-shadow"),
     checks: Annotated[
         bool, typer.Option("--check", help="Do not write what happens to disk: let the reference follow at once.")
     ] = False,
-    max_mib: Annotated[int, typer.Option("--max-mib", min=1, help="How much recordings take on disk.")] = 1024,
-    sample: Annotated[float, typer.Option("--sample", help="The share of the engine's steps that is observed.")] = 1.0,
+    max_mib: Annotated[
+        int, typer.Option("--max-mib", metavar="N", min=1, help="How much recordings take on disk.")
+    ] = 1024,
+    sample: Annotated[
+        float, typer.Option("--sample", metavar="SHARE", help="The share of the engine's steps that is observed.")
+    ] = 1.0,
 ) -> None:
     """Run a command, and record what the block managers of its vLLM engines do.
 
-    The same as setting KVGATE_SHADOW and KVGATE_SHADOW_* in the command's environment; see difftest/LIVE.md. The exit
-    code is the command's own, and signals that ask for an end are passed on to it. Token ids are not stored.
+    The same as setting KVGATE_SHADOW and KVGATE_SHADOW_* in the command's environment; see difftest/LIVE.md. Signals
+    that ask for an end are passed on to it. Token ids are not stored.
+
+    Exit with the command's own code, whatever was found: it is told at the end, and in DIR.
 
     Examples:
 
       kvgate record -- vllm serve my-model
 
-      kvgate record --check --dir shadow -- python my_offline_script.py
+      kvgate record --check --out shadow -- python my_offline_script.py
 
       kvgate replay shadow
     """

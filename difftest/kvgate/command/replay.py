@@ -30,15 +30,19 @@ def replay(
     as_pytest: Annotated[bool, typer.Option("--as-pytest", help="Print a plain test that does the same.")] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write what happened, step by step, as a page for any browser."),
+        typer.Option(
+            "--html", metavar="FILE.html", help="Write what happened, step by step, as a page for any browser."
+        ),
     ] = None,
     chrome: Annotated[
         Path | None,
-        typer.Option("--chrome", metavar="FILE", help="Write trace events, for chrome://tracing or Perfetto."),
+        typer.Option("--chrome", metavar="FILE.json", help="Write trace events, for chrome://tracing or Perfetto."),
     ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Run a stored case again, and say whether it still diverges.
+    """Run a stored case again, and say whether it still diverges; or judge what a shadow recorded.
+
+    Exit 0 if it does not, 1 if it does, 3 if the system is not here.
 
     Examples:
 

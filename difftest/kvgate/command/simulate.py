@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, Seed, TableFormat
+from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, Seed, TableFormat, TableOutput
 from kvgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Asked = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[WORKLOAD]…", help="What is asked: NAME or NAME:key=value,key=value (see --list)."),
+    typer.Argument(metavar="WORKLOAD", help="What is asked: NAME or NAME:key=value,key=value (see --list)."),
 ]
 Policies = Annotated[
     list[str] | None,
@@ -39,10 +39,18 @@ Arms = Annotated[
     typer.Option("--arm", metavar="NAME", help="Who serves (see --list). May be given several times."),
 ]
 Accepted = Annotated[
-    float, typer.Option("--acceptance", min=0.0, max=1.0, help="How probable it is that a draft holds.")
+    float, typer.Option("--acceptance", metavar="P", min=0.0, max=1.0, help="How probable it is that a draft holds.")
 ]
-Processes = Annotated[
-    int, typer.Option("--processes", metavar="N", min=0, help="Simulations side by side; 0: one per core.")
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        # The older name takes 0 for each core, too.
+        "--jobs",
+        "--processes",
+        metavar="N",
+        min=0,
+        help="How many processes work side by side. Default: one for each core.",
+    ),
 ]
 WORKLOAD = "repeat-rate"
 MODEL = "dsv4-flash-ascend-128"
@@ -52,23 +60,27 @@ WIDTH_PIPED = 160
 
 def simulate(
     workload: Asked = None,
-    model: Annotated[str, typer.Option("--model", help="A preset (see kvgate check), or a JSON file.")] = MODEL,
+    model: Annotated[str, typer.Option("--model", metavar="NAME|FILE", help="A model preset, or a JSON file.")] = MODEL,
     blocks: Annotated[
         list[int] | None,
         typer.Option("--blocks", metavar="N", min=2, help="Blocks in the pool. May be given several times."),
     ] = None,
     policy: Policies = None,
     arm: Arms = None,
-    tokens_max: Annotated[int, typer.Option("--max-model-len", min=2, help="As for vLLM.")] = 135_000,
-    chunk_tokens: Annotated[int, typer.Option("--max-num-batched-tokens", min=1, help="As for vLLM.")] = 8192,
-    running_max: Annotated[int, typer.Option("--max-num-seqs", min=1, help="As for vLLM.")] = 256,
-    drafts: Annotated[int, typer.Option("--drafts", min=0, help="Draft tokens behind each sampled one.")] = 0,
+    tokens_max: Annotated[int, typer.Option("--max-model-len", metavar="N", min=2, help="As vLLM's.")] = 135_000,
+    chunk_tokens: Annotated[
+        int, typer.Option("--max-num-batched-tokens", metavar="N", min=1, help="As vLLM's.")
+    ] = 8192,
+    running_max: Annotated[int, typer.Option("--max-num-seqs", metavar="N", min=1, help="As vLLM's.")] = 256,
+    drafts: Annotated[
+        int, typer.Option("--drafts", metavar="N", min=0, help="Draft tokens behind each sampled one.")
+    ] = 0,
     acceptance: Accepted = 0.6,
     seed: Seed = 0,
-    processes: Processes = 0,
+    jobs: Jobs = None,
     plots: Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Write plots (SVG) to DIR.")] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and simulate nothing.")] = False,
-    output: Annotated[TableFormat, typer.Option("--format", help="What is printed.")] = TableFormat.TEXT,
+    output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Simulate serving, request by request, and say what hits.
 
@@ -92,7 +104,7 @@ def simulate(
     from kvgate.simulation.sweep import run_all
 
     if list_only:
-        _list()
+        _list(output)
         return
     workloads = [workload_of(each) for each in workload or (WORKLOAD,)]
     policies = [policy_of(each) for each in policy or ("dense",)]
@@ -102,12 +114,12 @@ def simulate(
     ]
     if plots is not None:
         _make_folder(plots)
-    jobs = _jobs(list(product(workloads, servings, policies)), arm or ("reference",), seed)
+    todo = _jobs(list(product(workloads, servings, policies)), arm or ("reference",), seed)
     results: dict[int, Result] = {}
     ended = "completed"
     with progress_line() as line:
         try:
-            run_all(jobs, processes or os.cpu_count() or 1, results.__setitem__, line.say)
+            run_all(todo, jobs or os.cpu_count() or 1, results.__setitem__, line.say)
         except KeyboardInterrupt:
             ended = "interrupted"
     told = [results[place] for place in sorted(results)]
@@ -142,17 +154,17 @@ def _geometry(name: str) -> Geometry:
     return model.geometry
 
 
-def _list() -> None:
+def _list(output: TableFormat) -> None:
     """What can be asked, and who can serve."""
+    from kvgate.command.listing import tell
     from kvgate.simulation.arm import ARMS
     from kvgate.simulation.catalogue import WORKLOADS, options
 
-    typer.echo("Workloads:")
-    for name, (_, about) in WORKLOADS.items():
-        typer.echo(f"  {name}: {about}\n      {options(name)}")
-    typer.echo("Arms:")
-    for name, (_, about) in ARMS.items():
-        typer.echo(f"  {name}: {about}")
+    lines = ["Workloads:", *(f"  {name}: {about}\n      {options(name)}" for name, (_, about) in WORKLOADS.items())]
+    lines += ["Arms:", *(f"  {name}: {about}" for name, (_, about) in ARMS.items())]
+    workloads = [{"name": name, "about": about, "options": options(name)} for name, (_, about) in WORKLOADS.items()]
+    arms = [{"name": name, "about": about} for name, (_, about) in ARMS.items()]
+    tell("\n".join(lines), {"workloads": workloads, "arms": arms}, output)
 
 
 def _make_folder(folder: Path) -> None:

@@ -16,7 +16,7 @@ from kvgate.disaggregation.operations import OPERATIONS, Ask, Operation, StepOn
 from kvgate.errors import UsageError
 from kvgate.scheduling.stored import check_replies, check_stage
 from kvgate.trace import Violated
-from kvgate.trace_lines import BLOCKS_MAX, TOKENS_MAX, TraceFormat, read_document, read_lines
+from kvgate.trace_lines import BLOCKS_MAX, TOKENS_MAX, TraceFormat, check_prompts, read_document, read_lines
 from kvreference.settings import Settings
 
 FORMAT = "kvgate-pair-trace"
@@ -101,7 +101,7 @@ def read_pair(path: Path) -> PairTrace:
         UsageError: no such file, too large, or not a trace of a version that is understood; says which line and why.
     """
     lines = read_lines(path)
-    header = _FILES.read_header(path, lines[0])
+    header = _FILES.read_header(path, lines)
     _check_pair_stage(path, header)
     operations: list[Operation] = []
     tokens = 0
@@ -109,8 +109,9 @@ def read_pair(path: Path) -> PairTrace:
         operation, _ = _FILES.read_line(path, number, text)
         if isinstance(operation, Ask):
             tokens += operation.prompt_tokens
-            if max(tokens, operation.answers_max) > TOKENS_MAX:
-                raise UsageError(f"{path}: line {number}: more than {TOKENS_MAX} tokens in all prompts, or in answers")
+            check_prompts(path, number, tokens, header.settings)
+            if operation.answers_max > TOKENS_MAX:
+                raise UsageError(f"{path}: line {number}: more than {TOKENS_MAX} tokens in answers")
         if isinstance(operation, StepOn):
             check_replies(path, number, operation.replies)
         operations.append(operation)

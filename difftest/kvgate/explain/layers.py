@@ -78,6 +78,8 @@ def grouped(layers: Sequence[Layer], hybrid_manager: bool = True) -> Grouping:
     """
     if not layers:
         raise UsageError("the model has no layer with a KV cache: nothing can be hit")
+    if any(layer.block_bytes < 1 for layer in layers):
+        raise UsageError("a layer of the model keeps blocks of no bytes: its heads, or their sizes, are 0 in its file")
     if not hybrid_manager:
         layers = [_as_full(layer) if _needs_full(layers) else layer for layer in layers]
     if _is_one_type(layers):

@@ -76,11 +76,11 @@ class Serving:
     """
 
     platform: Platform = field(default=Platform.GPU, converter=Platform)
-    version: str = field(default=VERSION)
+    version: str = field(default=VERSION, validator=instance_of(str))
     """Of vLLM, or of vLLM-Ascend on that platform."""
     block_size: int | None = field(default=None, validator=_number)
     speculation: Speculation | None = None
-    retention: str | None = None
+    retention: str | None = field(default=None, validator=optional(instance_of(str)))
     """The retention interval as it was written; None if nothing was."""
     num_gpu_blocks_override: int | None = field(default=None, validator=_number)
     kv_cache_memory_bytes: int | None = field(default=None, validator=_number)
@@ -88,13 +88,13 @@ class Serving:
     max_num_batched_tokens: int | None = field(default=None, validator=_number)
     max_num_seqs: int = field(default=256, validator=[instance_of(int), ge(1)])
     long_prefill_token_threshold: int = field(default=0, validator=[instance_of(int), ge(0)])
-    enable_prefix_caching: bool | None = None
+    enable_prefix_caching: bool | None = field(default=None, validator=optional(instance_of(bool)))
     """None: vLLM's default for the model."""
-    disable_hybrid_kv_cache_manager: bool = False
+    disable_hybrid_kv_cache_manager: bool = field(default=False, validator=instance_of(bool))
     tensor_parallel_size: int | None = field(default=None, validator=_number)
-    dtype_bytes: int = 2
+    dtype_bytes: int = field(default=2, validator=[instance_of(int), ge(1)])
     """How many bytes an element of the model has: two for bfloat16 and float16."""
-    kv_cache_dtype: str | None = field(default=None)
+    kv_cache_dtype: str | None = field(default=None, validator=optional(instance_of(str)))
 
     @version.validator
     def _is_version(self, _attribute: Attribute[str], version: str) -> None:
@@ -188,7 +188,7 @@ def speculation_of(text: str | None, mtp: int | None = None) -> Speculation | No
         raise UsageError("--mtp is short for --speculative-config: give one of them")
     try:
         document: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--speculative-config is no JSON: {error}") from error
     if not isinstance(document, dict):
         raise UsageError('--speculative-config must be an object, like {"method": "mtp", "num_speculative_tokens": 1}')

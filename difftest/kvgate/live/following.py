@@ -6,11 +6,13 @@ counted from where it stood before, and one whose counters do not move did not f
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from attrs import evolve, field, frozen
 
+from kvgate.errors import SystemUnavailableError
 from kvgate.live.sample import Sample
 
 CALLS, JUDGED, DIFFERENCES, LOST = (
@@ -89,14 +91,24 @@ class Followed:
 
 
 def shadows_of(samples: Iterable[Sample]) -> dict[Engine, Shadow]:
-    """The counters of every shadow that the server tells of, by engine."""
+    """The counters of every shadow that the server tells of, by engine.
+
+    Raises:
+        SystemUnavailableError: one of them is no number.
+    """
     found: dict[Engine, Shadow] = {}
     for sample in samples:
         if sample.name in _FIELDS:
             engine = Engine(sample.labels.get("engine", ""), sample.labels.get("mode", ""))
-            counted = {_FIELDS[sample.name]: int(sample.value)}
+            counted = {_FIELDS[sample.name]: _count(sample)}
             found[engine] = evolve(found.get(engine, Shadow()), **counted)
     return found
+
+
+def _count(sample: Sample) -> int:
+    if not math.isfinite(sample.value):
+        raise SystemUnavailableError(f"/metrics: {sample.name} is {sample.value}, and no count: is that a shadow's?")
+    return int(sample.value)
 
 
 def since(before: Shadows, now: Shadows) -> dict[Engine, Shadow]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,8 +20,11 @@ if TYPE_CHECKING:
 ANSWER_SECONDS_MAX = 300.0
 TOGETHER_MAX = 32
 """How many requests are under way at once, at most."""
-_BODY_BYTES_MAX = 2**24
+ANSWER_BYTES_MAX = 2**24
+"""The longest answer that is read, unpacked: a server is not trusted to end."""
 _WORDS_MAX = 200
+_ANSWER_ERRORS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
+"""Whatever an answer that is none may raise while it becomes a value."""
 
 
 @frozen
@@ -83,10 +88,13 @@ class Server:
         import httpx
 
         body = self._body(asked) | {"stream": True}
+        # No line of it is longer than its beginning: that of the first token is in it.
+        begun = bytearray()
         try:
             with self.http.stream("POST", "/v1/completions", json=body) as response:
-                for line in response.iter_lines():
-                    if line.startswith("data:"):
+                for piece in response.iter_bytes():
+                    begun += piece
+                    if len(begun) > ANSWER_BYTES_MAX or begun.startswith(b"data:") or b"\ndata:" in begun:
                         return
         except httpx.HTTPError as error:
             raise _unavailable(self.url, error) from error
@@ -97,20 +105,19 @@ class Server:
         Raises:
             SystemUnavailableError: the server did not answer.
         """
-        import httpx
         from prometheus_client.parser import text_string_to_metric_families
 
-        try:
-            response = self.http.get("/metrics")
-        except httpx.HTTPError as error:
-            raise _unavailable(self.url, error) from error
-        if response.status_code != httpx.codes.OK:
+        status, said = self._answer("GET", "/metrics")
+        if status != _OK:
             return ()
-        return tuple(
-            Sample(sample.name, sample.labels, sample.value)
-            for family in text_string_to_metric_families(response.text[:_BODY_BYTES_MAX])
-            for sample in family.samples
-        )
+        try:
+            return tuple(
+                Sample(sample.name, sample.labels, sample.value)
+                for family in text_string_to_metric_families(said.decode())
+                for sample in family.samples
+            )
+        except _ANSWER_ERRORS as error:
+            raise SystemUnavailableError(f"{self.url}/metrics: no metrics as Prometheus has them: {error!r}") from error
 
     def _body(self, asked: Asked) -> dict[str, Any]:
         return {
@@ -123,18 +130,34 @@ class Server:
         }
 
     def _sent(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        status, said = self._answer(method, path, body)
+        if status != _OK:
+            words = said[:_WORDS_MAX].decode(errors="replace")
+            raise SystemUnavailableError(f"{self.url}{path}: the server answered {status}: {words}")
+        try:
+            return json.loads(said)
+        except (ValueError, RecursionError) as error:
+            raise SystemUnavailableError(f"{self.url}{path}: an answer that is no JSON: {error}") from error
+
+    def _answer(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
+        """The status, and what comes with it, read no further than its limit."""
         import httpx
 
+        said = bytearray()
         try:
-            response = self.http.request(method, path, json=body)
+            with self.http.stream(method, path, json=body) as response:
+                for piece in response.iter_bytes():
+                    said += piece
+                    if len(said) > ANSWER_BYTES_MAX:
+                        raise SystemUnavailableError(
+                            f"{self.url}{path}: an answer of more than {ANSWER_BYTES_MAX} bytes"
+                        )
+                return response.status_code, bytes(said)
         except httpx.HTTPError as error:
             raise _unavailable(self.url, error) from error
-        if response.status_code != httpx.codes.OK:
-            said = response.text[:_WORDS_MAX]
-            raise SystemUnavailableError(f"{self.url}{path}: the server answered {response.status_code}: {said}")
-        if len(response.content) > _BODY_BYTES_MAX:
-            raise SystemUnavailableError(f"{self.url}{path}: an answer of more than {_BODY_BYTES_MAX} bytes")
-        return response.json()
+
+
+_OK = 200
 
 
 def _unavailable(url: str, error: Exception) -> SystemUnavailableError:
@@ -160,12 +183,22 @@ def connected(url: str) -> Iterator[Server]:
         raise UsageError(f"--live {url}: give an address that begins with http://, such as http://127.0.0.1:8000")
     with httpx.Client(base_url=base, timeout=ANSWER_SECONDS_MAX) as http:
         server = Server(base, http, "", 0)
-        try:
-            first = server._sent("GET", "/v1/models")["data"][0]
-            server.model, server.tokens_max = str(first["id"]), int(first.get("max_model_len") or 2048)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise SystemUnavailableError(f"{base}/v1/models: no list of models: {error!r}") from error
+        server.model, server.tokens_max = first_model(server)
         yield server
+
+
+def first_model(server: Server) -> tuple[str, int]:
+    """The first model that a server serves, and the longest request that it takes.
+
+    Raises:
+        SystemUnavailableError: nobody answers, or nothing that speaks the protocol.
+    """
+    told = server._sent("GET", "/v1/models")
+    try:
+        first = told["data"][0]
+        return str(first["id"]), int(first.get("max_model_len") or 2048)
+    except _ANSWER_ERRORS as error:
+        raise SystemUnavailableError(f"{server.url}/v1/models: no list of models: {error!r}") from error
 
 
 def _reply(plain: Any) -> Reply:
@@ -175,10 +208,10 @@ def _reply(plain: Any) -> Reply:
         return Reply(
             text=str(choice["text"]),
             places=tuple(_places(choice.get("logprobs"))),
-            prompt_tokens=int(usage["prompt_tokens"]),
-            cached_tokens=details.get("cached_tokens"),
+            prompt_tokens=_count(usage["prompt_tokens"], 1),
+            cached_tokens=None if (cached := details.get("cached_tokens")) is None else _count(cached, 0),
         )
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except _ANSWER_ERRORS as error:
         raise SystemUnavailableError(f"an answer that is no completion: {error!r}") from error
 
 
@@ -187,4 +220,17 @@ def _places(logprobs: Any) -> Iterator[Place]:
         return
     others = logprobs.get("top_logprobs") or [{}] * len(logprobs["tokens"])
     for token, logprob, each in zip(logprobs["tokens"], logprobs["token_logprobs"], others, strict=True):
-        yield Place(str(token), float(logprob), {str(name): float(value) for name, value in (each or {}).items()})
+        yield Place(str(token), _logprob(logprob), {str(name): _logprob(value) for name, value in (each or {}).items()})
+
+
+def _count(value: object, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError(f"a number of at least {least} is needed, got {value!r:.80}")
+    return value
+
+
+def _logprob(value: object) -> float:
+    """A number that can be compared: of one that is none, no difference would ever be large."""
+    if type(value) not in (int, float) or math.isnan(value):  # type: ignore[arg-type]  # it is one of the two
+        raise ValueError(f"a log-probability is needed, got {value!r:.80}")
+    return float(value)  # type: ignore[arg-type]  # likewise

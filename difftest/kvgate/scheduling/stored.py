@@ -17,7 +17,7 @@ from kvgate.scheduling.case import EngineCase, Stage
 from kvgate.scheduling.detectors import GATE
 from kvgate.scheduling.operations import OPERATIONS, Operation, Reply, Step, Submit
 from kvgate.trace import Violated
-from kvgate.trace_lines import TOKENS_MAX, TraceFormat, read_document, read_lines
+from kvgate.trace_lines import TOKENS_MAX, TraceFormat, check_prompts, read_document, read_lines
 from kvreference.settings import Settings
 
 FORMAT = "kvgate-engine-trace"
@@ -107,7 +107,7 @@ def read_engine(path: Path) -> EngineTrace:
         UsageError: no such file, too large, or not a trace of a version that is understood; says which line and why.
     """
     lines = read_lines(path)
-    header = _FILES.read_header(path, lines[0])
+    header = _FILES.read_header(path, lines)
     check_stage(path, header.stage)
     operations: list[Operation] = []
     tokens = 0
@@ -115,8 +115,9 @@ def read_engine(path: Path) -> EngineTrace:
         operation, _ = _FILES.read_line(path, number, text)
         if isinstance(operation, Submit):
             tokens += operation.prompt_tokens
-            if max(tokens, operation.answers_max, operation.external_tokens) > TOKENS_MAX:
-                raise UsageError(f"{path}: line {number}: more than {TOKENS_MAX} tokens in all prompts, or in answers")
+            check_prompts(path, number, tokens, header.settings)
+            if max(operation.answers_max, operation.external_tokens) > TOKENS_MAX:
+                raise UsageError(f"{path}: line {number}: more than {TOKENS_MAX} tokens in answers, or from elsewhere")
         if isinstance(operation, Step):
             check_replies(path, number, operation.replies)
         operations.append(operation)

@@ -23,6 +23,7 @@ from kvgate.shadow.channel import LENGTH
 from kvgate.shadow.judging import Finding, Judge
 from kvgate.shadow.recording import FRAME_BYTES_MAX, SUFFIX, Header
 from kvgate.shadow.ring import Ring
+from kvgate.shadow.room import DIFFERENCE, differences_bytes
 from kvgate.shadow.rotation import Rotation
 from kvgate.shadow.salted import Salting
 from kvgate.shadow.status import Status, write
@@ -32,6 +33,13 @@ from kvgate.structure import strict_converter
 
 _STATUS_EVERY_SECONDS = 0.5
 _READ_BYTES = 2**20
+_NAP_SECONDS = 0.02
+"""How long it sleeps while the engine is busy. A process that waits at the socket has to be woken by whoever sends, and
+that costs an engine several times what the sending does."""
+_NAP_BYTES = 2**16
+"""More than this, and there is too much to sleep."""
+_IDLE_SECONDS = 1.0
+"""An engine that has sent nothing for so long is idle: then it waits at the socket."""
 _CONVERTER = strict_converter()
 
 
@@ -80,6 +88,7 @@ class Beside:
         self._written = 0.0
         self._could_write = True
         self._is_suspended = False
+        self._writes_no_more = False
 
     def take(self, payload: bytes) -> None:
         """The calls of a step."""
@@ -105,11 +114,14 @@ class Beside:
         self.status.differences += 1
         line = headline(finding)
         self.status.first = self.status.first or line
-        if self.status.differences > self.order.dumps:
-            if self.status.differences == self.order.dumps + 1:
-                say("more differences are counted, and not written")
+        if self._writes_no_more:
             return
-        name = f"difference-{self.header.engine}-{self.status.differences}"
+        self._writes_no_more = self.status.differences > self.order.dumps or self._has_no_room()
+        if self._writes_no_more:
+            say(f"{line}; the engine goes on. This one and more are counted, and not written")
+            self.report()
+            return
+        name = f"{DIFFERENCE}{self.header.engine}-{self.status.differences}"
         story = told(finding, self._recent, f"kvgate replay {name}{SUFFIX}", self.ring.is_whole)
         try:
             self.ring.dump(self.folder / f"{name}{SUFFIX}", self.header)
@@ -121,6 +133,10 @@ class Beside:
         except OSError as error:
             say(f"{line}; the engine goes on. It could not be written to {self.folder}: {error.strerror}")
         self.report()
+
+    def _has_no_room(self) -> bool:
+        taken = differences_bytes(self.folder) + self.ring.dump_bytes(self.header)
+        return taken > self.order.max_bytes
 
     def report(self, state: str = "watching") -> None:
         """Write the status, if that is possible."""
@@ -152,21 +168,31 @@ class Beside:
 
 def _serve(beside: Beside, source: int, buffered: bytearray) -> None:
     """Take frames until the engine has ended."""
-    next_report = 0.0
+    next_report, heard = 0.0, time.monotonic()
     while True:
         while (payload := _frame(buffered)) is not None:
             beside.take(payload)
-            if time.monotonic() >= next_report:
-                beside.report()
-                next_report = time.monotonic() + _STATUS_EVERY_SECONDS
-        readable, _, _ = select.select([source], [], [], _STATUS_EVERY_SECONDS)
-        if not readable:
-            beside.report()
-            continue
-        data = os.read(source, _READ_BYTES)
-        if not data:
+            next_report = _report_when_due(beside, next_report)
+        next_report = _report_when_due(beside, next_report)
+        is_idle = time.monotonic() - heard > _IDLE_SECONDS
+        readable, _, _ = select.select([source], [], [], _STATUS_EVERY_SECONDS if is_idle else 0)
+        data = os.read(source, _READ_BYTES) if readable else None
+        if data == b"":
             return
-        buffered += data
+        if data:
+            heard = time.monotonic()
+            buffered += data
+        if not is_idle and len(data or b"") < _NAP_BYTES:
+            time.sleep(_NAP_SECONDS)
+
+
+def _report_when_due(beside: Beside, due: float) -> float:
+    """Write the status twice a second; when the next one is due."""
+    now = time.monotonic()
+    if now < due:
+        return due
+    beside.report()
+    return now + _STATUS_EVERY_SECONDS
 
 
 def _frame(buffered: bytearray) -> bytes | None:

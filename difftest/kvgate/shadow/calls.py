@@ -6,6 +6,8 @@ scheduler counted on.
 
 ``Arriving`` and ``Appended`` carry token ids. They pass from the engine to the process beside it and are never stored:
 ``kvgate.shadow.salted`` makes ``Arrived`` and ``Grew`` of them.
+
+None of these can be part of a cycle, so the garbage collector of the engine need not look at them.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class Registered(msgspec.Struct, array_like=True, frozen=True, gc=False):
 RegisteredRuns: TypeAlias = Annotated[list[Registered], msgspec.Meta(max_length=REGISTERED_MAX)]
 
 
-class Media(msgspec.Struct, array_like=True, frozen=True):
+class Media(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A multimodal item of a request."""
 
     identifier: str
@@ -59,7 +61,7 @@ class Media(msgspec.Struct, array_like=True, frozen=True):
     length_tokens: Count
 
 
-class Arriving(msgspec.Struct, array_like=True, frozen=True, tag="arriving"):
+class Arriving(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="arriving"):
     """A request is there, with its tokens in clear: not to be stored."""
 
     number: int
@@ -79,7 +81,7 @@ class Appended(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="appe
     tokens: list[int]
 
 
-class Arrived(msgspec.Struct, array_like=True, frozen=True, tag="arrived"):
+class Arrived(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="arrived"):
     """A request is there. ``digests[i]`` stands for its first ``(i + 1) * grain`` tokens and all they depend on."""
 
     number: Number
@@ -89,7 +91,7 @@ class Arrived(msgspec.Struct, array_like=True, frozen=True, tag="arrived"):
     digests: list[bytes]
 
 
-class Grew(msgspec.Struct, array_like=True, frozen=True, tag="grew"):
+class Grew(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="grew"):
     """A request has ``tokens`` tokens now; the digests are those of its newly complete grains."""
 
     number: Number
@@ -97,7 +99,7 @@ class Grew(msgspec.Struct, array_like=True, frozen=True, tag="grew"):
     digests: list[bytes] = []
 
 
-class LookedUp(msgspec.Struct, array_like=True, frozen=True, tag="looked-up"):
+class LookedUp(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="looked-up"):
     """The longest hit was asked for."""
 
     number: Number
@@ -116,7 +118,7 @@ class Gated(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="gated")
     fits: bool
 
 
-class Allocated(msgspec.Struct, array_like=True, frozen=True, tag="allocated"):
+class Allocated(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="allocated"):
     """Slots were asked for."""
 
     number: Number
@@ -139,7 +141,7 @@ class Allocated(msgspec.Struct, array_like=True, frozen=True, tag="allocated"):
     after: After
 
 
-class Cached(msgspec.Struct, array_like=True, frozen=True, tag="cached"):
+class Cached(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="cached"):
     """What the first ``tokens`` tokens fill was to be cached."""
 
     number: Number
@@ -148,7 +150,7 @@ class Cached(msgspec.Struct, array_like=True, frozen=True, tag="cached"):
     after: After
 
 
-class Skipped(msgspec.Struct, array_like=True, frozen=True, tag="skipped"):
+class Skipped(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="skipped"):
     """Blocks were to be released that no token behind the first ``computed`` reads."""
 
     number: Number
@@ -157,7 +159,7 @@ class Skipped(msgspec.Struct, array_like=True, frozen=True, tag="skipped"):
     after: After
 
 
-class Freed(msgspec.Struct, array_like=True, frozen=True, tag="freed"):
+class Freed(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="freed"):
     """A request gave up its blocks; ``is_over`` if nothing of it follows."""
 
     number: Number
@@ -165,21 +167,21 @@ class Freed(msgspec.Struct, array_like=True, frozen=True, tag="freed"):
     after: After
 
 
-class Evicted(msgspec.Struct, array_like=True, frozen=True, tag="evicted"):
+class Evicted(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="evicted"):
     """Blocks were to be forgotten, in this order."""
 
     blocks: list[Count]
     after: After
 
 
-class Reset(msgspec.Struct, array_like=True, frozen=True, tag="reset"):
+class Reset(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="reset"):
     """Everything was to be forgotten."""
 
     succeeded: bool
     after: After
 
 
-class Shared(msgspec.Struct, array_like=True, frozen=True, tag="shared"):
+class Shared(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="shared"):
     """It was asked how many leading blocks everybody shares."""
 
     number: Number
@@ -205,7 +207,7 @@ class Step(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="step"):
     since_start_ms: Number
 
 
-class Standing(msgspec.Struct, array_like=True, frozen=True):
+class Standing(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Where a request stands at a checkpoint, besides its tokens."""
 
     number: Number
@@ -216,7 +218,7 @@ class Standing(msgspec.Struct, array_like=True, frozen=True):
     """Whether it has tables at all."""
 
 
-class Checkpoint(msgspec.Struct, array_like=True, frozen=True, tag="checkpoint"):
+class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="checkpoint"):
     """All of a block manager's state: who starts to read here needs nothing that was before."""
 
     references: list[Seen]

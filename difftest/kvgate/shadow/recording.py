@@ -23,7 +23,7 @@ from attrs import define, field, frozen
 from kvgate.errors import UsageError
 from kvgate.shadow.calls import ENCODER, STORED, Stored
 from kvgate.structure import DOCUMENT_ERRORS, explain, strict_converter
-from kvgate.trace_lines import BLOCKS_MAX, TOKENS_MAX
+from kvgate.trace_lines import check_size
 from kvreference.settings import Settings
 
 MAGIC = b"KVGATER2"
@@ -67,8 +67,7 @@ class Writer:
         self.bytes = 0
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         try:
-            document = msgspec.json.encode(_CONVERTER.unstructure(header))
-            self.write(MAGIC + framed(document))
+            self.write(beginning(header))
         except BaseException:
             self.close()
             path.unlink(missing_ok=True)
@@ -93,6 +92,11 @@ class Writer:
     def close(self) -> None:
         """Nothing follows."""
         os.close(self._file)
+
+
+def beginning(header: Header) -> bytes:
+    """What a file begins with."""
+    return MAGIC + framed(msgspec.json.encode(_CONVERTER.unstructure(header)))
 
 
 def framed(payload: bytes) -> bytes:
@@ -139,7 +143,8 @@ class Recording:
             while (payload := self._next(file)) is not None:
                 try:
                     records = STORED.decode(payload)
-                except (msgspec.DecodeError, RecursionError) as error:
+                # Text in it that is none raises an error of its own, which is not msgspec's.
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     raise UsageError(f"{self.path}: record {self.frames}, at byte {self._start}: {error}") from error
                 self.frames += 1
                 if self.frames > FRAMES_MAX:
@@ -240,11 +245,5 @@ def _opened(path: Path, file: BinaryIO, size: int) -> Recording:
         header: Header = _CONVERTER.structure(msgspec.json.decode(document), Header)
     except (msgspec.DecodeError, *DOCUMENT_ERRORS) as error:
         raise UsageError(f"{path}: header: {explain(error)}") from error
-    _check_size(path, header.settings)
+    check_size(f"{path}: header", header.settings)
     return Recording(path, header, file=file, size=size)
-
-
-def _check_size(path: Path, settings: Settings) -> None:
-    largest = max(max(group.block_size_tokens, group.draft_states) for group in settings.geometry.groups)
-    if settings.blocks > BLOCKS_MAX or max(settings.tokens_max, settings.drafts_max, largest) > TOKENS_MAX:
-        raise UsageError(f"{path}: header: at most {BLOCKS_MAX} blocks, and numbers of {TOKENS_MAX} tokens, are judged")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvgate.shadow.calls import Checkpoint, Stored
-from kvgate.shadow.recording import Header, Writer, encoded
+from kvgate.shadow.recording import FRAME_OVERHEAD_BYTES, Header, Writer, beginning, encoded
 
 
 class Ring:
@@ -42,6 +42,10 @@ class Ring:
 
     def _drop(self) -> None:
         self._bytes -= len(self._frames.popleft()[0])
+
+    def dump_bytes(self, header: Header) -> int:
+        """How large the recording is that ``dump`` writes."""
+        return len(beginning(header)) + self._bytes + FRAME_OVERHEAD_BYTES * len(self._frames)
 
     def dump(self, path: Path, header: Header) -> None:
         """Write what is remembered as a recording.

@@ -1,6 +1,7 @@
 """Rotation: a recording as several files, of which the oldest go when there is too much.
 
-Each file begins with a checkpoint, so what is left can be judged. Where the disk is full, or does not answer as it
+Each file begins with a checkpoint, so what is left can be judged. What engines that have ended left behind is older,
+and goes before. Where the disk is full, or does not answer as it
 should, writing ends until the next checkpoint; the engine never knows of it.
 """
 
@@ -13,6 +14,7 @@ from attrs import evolve
 
 from kvgate.shadow.calls import Checkpoint, End, Step, Stored
 from kvgate.shadow.recording import FRAME_OVERHEAD_BYTES, SUFFIX, Header, Writer, encoded
+from kvgate.shadow.room import RECORDING, left_behind
 
 SEGMENTS = 8
 """Into how many files the allowed size is divided."""
@@ -33,6 +35,9 @@ class Rotation:
         """Records that were not written."""
         self._writer: Writer | None = None
         self._sizes: dict[Path, int] = {}
+        """Of the parts that nothing is written to any more."""
+        self._left: dict[Path, int] = {}
+        """Of what engines that have ended left behind."""
         self._segment = 0
         self._was_told = False
 
@@ -69,7 +74,8 @@ class Rotation:
 
     def _open(self) -> None:
         self.close()
-        path = self.folder / f"recording-{self.header.engine}-{self._segment:06d}{SUFFIX}"
+        self._left = left_behind(self.folder, self.header.engine)
+        path = self.folder / f"{RECORDING}{self.header.engine}-{self._segment:06d}{SUFFIX}"
         try:
             self._writer = Writer(path, evolve(self.header, segment=self._segment))
         except OSError as error:
@@ -88,9 +94,10 @@ class Rotation:
     def _make_room(self) -> None:
         """Delete the oldest parts for as long as all together are too large."""
         current = 0 if self._writer is None else self._writer.bytes
-        while self._sizes and current + sum(self._sizes.values()) > self.bytes_max:
-            oldest = next(iter(self._sizes))
-            del self._sizes[oldest]
+        room = self.bytes_max - current - sum(self._sizes.values()) - sum(self._left.values())
+        while room < 0 and (kept := self._left or self._sizes):
+            oldest = next(iter(kept))
+            room += kept.pop(oldest)
             try:
                 oldest.unlink(missing_ok=True)
             except OSError as error:

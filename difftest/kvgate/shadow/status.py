@@ -75,12 +75,18 @@ def write(folder: Path, status: Status) -> None:
 def read_all(folder: Path) -> Iterator[Status]:
     """The status of every engine in a folder, oldest first; what is none is passed over."""
     for path in sorted(folder.glob("status-*.json"))[-FILES_MAX:]:
-        try:
-            if path.stat().st_size > FILE_BYTES_MAX:
-                continue
-            document: Any = msgspec.json.decode(path.read_bytes())
-            status: Status = _CONVERTER.structure(document, Status)
-        except (OSError, msgspec.DecodeError, *DOCUMENT_ERRORS):
-            continue
-        if status.format == FORMAT and status.version == VERSION:
+        status = read(path)
+        if status is not None:
             yield status
+
+
+def read(path: Path) -> Status | None:
+    """A status; None if ``path`` is none."""
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            return None
+        document: Any = msgspec.json.decode(path.read_bytes())
+        status: Status = _CONVERTER.structure(document, Status)
+    except (OSError, msgspec.DecodeError, *DOCUMENT_ERRORS):
+        return None
+    return status if status.format == FORMAT and status.version == VERSION else None

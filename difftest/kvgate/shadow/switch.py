@@ -40,7 +40,8 @@ class Switch:
     dir: Path = field(default=Path("kvgate-shadow"))
     """Where recordings, what was found and the status go."""
     max_bytes: int = field(default=1024 * MEBIBYTE, validator=_bounded(MEBIBYTE, 2**44))
-    """How much recordings take on disk, all together; the oldest go first."""
+    """How much an engine's recordings take on disk, with those of engines that have ended; the oldest go first. And how
+    much differences may take, those of all engines together."""
     queue_bytes: int = field(default=64 * MEBIBYTE, validator=_bounded(MEBIBYTE // 16, 2**32))
     """How much may wait in the engine for the process beside it; what is more is left out, and counted."""
     ring_bytes: int = field(default=64 * MEBIBYTE, validator=_bounded(MEBIBYTE // 16, 2**32))

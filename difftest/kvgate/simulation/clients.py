@@ -52,9 +52,9 @@ class Clients:
         return self._warming > 0
 
     def send(self) -> list[Sending]:
-        """What is sent now, in order: everything that waits for no other request."""
+        """What is sent now, in order: everything that waits for no other request, and is not one too many."""
         sendings = []
-        while self._due:
+        while self._due and self._sent < self.workload.requests:
             session, turn = self._due.popleft()
             counted = session >= len(self.workload.warm_up)
             sending = Sending(self._sent, session, turn, counted, self._sessions[session].turns[turn])

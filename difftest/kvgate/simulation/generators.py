@@ -15,6 +15,15 @@ TEMPLATE_TOKENS = 4
 """What the chat template adds around a prompt."""
 
 
+REQUESTS_MAX = 200_000
+"""The most requests of a workload that is made. All are there before the first is sent."""
+
+
+def _few(requests: int) -> None:
+    if requests > REQUESTS_MAX:
+        raise UsageError(f"{requests:,} requests: at most {REQUESTS_MAX:,} are made; give smaller numbers")
+
+
 class Spellings:
     """Fresh token ids: no two runs that it hands out share a token."""
 
@@ -48,6 +57,8 @@ def repeat_rate(
     """
     if prefixes < 1:
         raise UsageError(f"{prefixes} prefixes: give at least 1")
+    count = 4 * lanes if prompts is None else prompts
+    _few(count + prefixes)
     shared_tokens = int(rate * input_tokens)
     if not 0 < shared_tokens <= input_tokens - UNIQUE_TOKENS:
         raise UsageError(
@@ -61,7 +72,6 @@ def repeat_rate(
         own = (words.fresh(own_tokens),) if own_tokens else ()
         return Turn((begin, prefix, *own, end), words.fresh(answered))
 
-    count = 4 * lanes if prompts is None else prompts
     turns = [turn(shared[each % prefixes], input_tokens - shared_tokens, answer_tokens) for each in range(count)]
     return Workload(
         f"repeat-rate {input_tokens} x {lanes}, r={rate}",
@@ -86,6 +96,7 @@ def replays(
 
     ``others`` is how many different prompts lie between a prompt and its replay; only replays are counted.
     """
+    _few(others + replayed)
     words = Spellings()
     prompts = [(words.fresh(tokens),) for _ in range(others + replayed)]
     first = [Turn(prompt, words.fresh(answer_tokens)) for prompt in prompts]
@@ -105,6 +116,7 @@ def fractions(
     """Long prompts one after another, and then of each the first ``percent`` per cent, with a tail of its own."""
     if not 1 <= percent <= 100:
         raise UsageError(f"a fraction of {percent} per cent: give 1 to 100")
+    _few(2 * prompts)
     words = Spellings()
     whole = [words.fresh(tokens) for _ in range(prompts)]
     part = tokens * percent // 100
@@ -127,6 +139,7 @@ def shared_prefixes(
     rounds: int = 1,
 ) -> Workload:
     """A sweep over documents: each prefix once to warm up, and then ``rounds`` times with another question."""
+    _few(prefixes * (rounds + 1))
     words = Spellings()
     documents = [words.fresh(prefix_tokens) for _ in range(prefixes)]
 
@@ -158,6 +171,8 @@ def agents(
     All sessions share the system prompt. What is new in a turn is between half and one and a half times
     ``turn_tokens``, and so are the answers around ``answer_tokens``.
     """
+    # A turn repeats all before it, so long conversations count for more.
+    _few(sessions * turns * max(1, turns // 100))
     words, drawn = Spellings(), random.Random(seed)
     system = words.fresh(system_tokens)
 

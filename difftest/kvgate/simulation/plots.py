@@ -45,7 +45,8 @@ def _figure(path: Path, paint: Callable[[Axes, Sequence[Result]], None], results
     from matplotlib.figure import Figure
 
     # The same plot is the same file, and its words are words: they can be searched, and need no font here.
-    with rc_context({"svg.hashsalt": "kvgate", "svg.fonttype": "none", "font.size": 10}):
+    look = {"svg.hashsalt": "kvgate", "svg.fonttype": "none", "font.size": 10, "text.parse_math": False}
+    with rc_context(look):
         figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained", facecolor="white")
         axes = figure.add_subplot()
         axes.spines[["top", "right"]].set_visible(False)

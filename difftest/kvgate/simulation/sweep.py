@@ -88,9 +88,7 @@ def _result_of(future: Future[Result]) -> Result:
     try:
         return future.result()
     except BrokenProcessPool as error:
-        raise UsageError(
-            "a simulation was ended from outside, for want of memory perhaps: try fewer --processes"
-        ) from error
+        raise UsageError("a simulation was ended from outside, for want of memory perhaps: try fewer --jobs") from error
 
 
 def _name(job: Job) -> str:

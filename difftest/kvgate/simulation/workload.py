@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from attrs import field, frozen
-from attrs.validators import ge, instance_of, min_len
+from attrs.validators import ge, instance_of, min_len, optional
 
 from kvreference.operations import Run
 
@@ -64,20 +64,18 @@ class Workload:
     """Sent before by the same lanes, and not counted: what is counted is sent when all of it has ended."""
     about: str = ""
     """In one sentence, for readers."""
+    requests_max: int | None = field(default=None, validator=optional([instance_of(int), ge(1)]))
+    """After how many counted requests the clients stop, as a benchmark does whose time is over; None: at the end."""
 
     @cached_property
     def requests(self) -> int:
         """How many requests are sent, those of the warm-up among them."""
-        return sum(len(session.turns) for session in (*self.warm_up, *self.sessions))
-
-    @cached_property
-    def tokens(self) -> int:
-        """How many tokens all prompts and answers have together: what is *simulated*."""
-        return sum(turn.tokens for session in (*self.warm_up, *self.sessions) for turn in session.turns)
+        counted = sum(len(session.turns) for session in self.sessions)
+        return sum(len(session.turns) for session in self.warm_up) + min(counted, self.requests_max or counted)
 
     @cached_property
     def tokens_longest(self) -> int:
-        """How long the longest request becomes."""
+        """How long the longest request becomes, sent or not."""
         return max(turn.tokens for session in (*self.warm_up, *self.sessions) for turn in session.turns)
 
 

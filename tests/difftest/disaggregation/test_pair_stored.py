@@ -82,7 +82,7 @@ def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
         ("places", 1, "requests run"),
         ("node", 2, "node"),
         ("kind", 2, "unknown operation 'Serve'"),
-        ("prompt", 2, "tokens in all prompts"),
+        ("prompt", 2, "prompt tokens in all"),
     ],
 )
 def test_what_is_no_trace_is_refused(where: str, line: int, says: str, tmp_path: Path) -> None:

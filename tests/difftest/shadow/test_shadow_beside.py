@@ -231,7 +231,7 @@ def test_a_fault_of_the_shadow_ends_the_shadow(shadowed: Callable[..., Shadowed]
     """Goal: whatever is wrong with what observes, the server goes on. Method: break what looks at a request."""
     each = shadowed()
     each.server.serve(20)
-    each.observer.book.numbers.clear()
+    each.observer.book.followed.clear()
     answered = each.server.answered
     each.server.serve(50)
     assert each.server.answered > answered

@@ -22,6 +22,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "fractions": fractions(1200, prompts=3, percent=60),
     "prefixes": shared_prefixes(5, 400, 30, 8, lanes=2, rounds=2),
     "agents": agents(5, 3, 3, 150, 90, 20),
+    "agents, stopped": evolve(agents(5, 3, 3, 150, 90, 20), name="agents, stopped", requests_max=8),
 }
 """Small variants of all that ``kvgate simulate --list`` has."""
 

@@ -17,12 +17,14 @@ import pytest
 from attrs import evolve
 from benchmarks.headlines import __main__ as program
 from benchmarks.headlines import origin, repeat_rate
-from benchmarks.headlines.figure import TOLERANCE_POINTS, Accepts, Case, Figure, OutOfReach, busy_percent
+from benchmarks.headlines.document import FORMAT, VERSION, document
+from benchmarks.headlines.figure import TOLERANCE_POINTS, Accepts, Case, Figure, OutOfReach
+from benchmarks.headlines.markdown import markdown
 from benchmarks.headlines.store import Store
-from benchmarks.headlines.table import FORMAT, VERSION, Line, document, jobs_of, lines_of, markdown
+from benchmarks.headlines.table import RULE, Line, jobs_of, lines_of
 
 from kvgate.errors import UsageError
-from kvgate.simulation.arm import arm_of
+from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.result import Counters, Result, Soundness
 from kvgate.simulation.sweep import Job
 
@@ -46,7 +48,8 @@ def figure(expected: float | None, accepts: Accepts = Accepts.EXACT) -> Figure:
 def line(expected: float | None, *results: Result | None, accepts: Accepts = Accepts.EXACT) -> Line:
     """Its line in the table."""
     found = figure(expected, accepts)
-    return Line(found, found.cases[0], results)
+    arms = ("reference", "retention", "stock")[: len(results)]
+    return Line(found, evolve(found.cases[0], arms=arms), results)
 
 
 def test_a_figure_is_reproduced_within_a_point(result: Result) -> None:
@@ -58,7 +61,7 @@ def test_a_figure_is_reproduced_within_a_point(result: Result) -> None:
         (rate + 0.99, "within a point"),
         (rate - 1.5, "1.50 points off"),
         (rate + 2.0, "2.00 points off"),
-        (None, "arms agree"),
+        (None, "for comparison"),
     ):
         assert verdict == line(expected, result, other).verdict
     assert not line(rate, result, other).is_wrong
@@ -73,8 +76,41 @@ def test_nothing_published_is_no_reproduction(result: Result) -> None:
     rate = 100 * result.server.hit_rate
     assert "agrees" == line(rate + 0.9, result, accepts=Accepts.AGREES).verdict
     assert line(rate + 1.1, result, accepts=Accepts.AGREES).is_wrong
-    direction = line(rate + 1.5, result, accepts=Accepts.DIRECTION)
-    assert ("1.50 points from it", False) == (direction.verdict, direction.is_wrong)
+
+
+def test_the_arm_that_is_farthest_decides(result: Result) -> None:
+    """Goal: no arm hides behind another. Method: three arms, each of them in turn a little or too far off."""
+    rate = 100 * result.server.hit_rate
+    hits = result.server.hits_tokens
+    for off in (-3, 3):
+        points = 100 * off / result.server.queries_tokens
+        for place in range(3):
+            arms = [result] * 3
+            arms[place] = evolve(result, server=evolve(result.server, hits_tokens=hits + off))
+            assert points == pytest.approx(line(rate, *arms).farthest)
+    assert None is line(None, result).farthest is line(rate, None).farthest
+    # A bracket's case, too: the rule is one for all rows.
+    assert "1.50 points off" == line(rate + 1.5, result, accepts=Accepts.BRACKET).verdict
+
+
+def test_on_how_many_requests_arms_agree(result: Result) -> None:
+    """Goal: agreement is told, and only where there was something to compare. Method: one arm to three, one spoilt."""
+    spoilt = evolve(result, served=(evolve(result.served[0], look_ups=7), *result.served[1:]))
+    several = len(result.served)
+    assert len(result.counted) < several
+    for results, expected in (
+        ((result,), None),
+        ((result, None), None),
+        ((result, result), several),
+        ((result, None, result), several),
+        ((result, result, result), several),
+        ((result, spoilt), None),
+        ((result, result, spoilt), None),
+    ):
+        assert expected == line(None, *results).compared
+    text = markdown([line(None, result, result), line(None, result, spoilt), line(None, result)], ())
+    assert f"2 cases were served by more than one arm: in 1 of them the arms agree, on each of {several} req" in text
+    assert [f"{several} requests", "", ""] == [row.split(" | ")[8].strip() for row in text.splitlines()[4:7]]
 
 
 def test_a_bracket_holds_what_was_published_or_it_is_told(result: Result) -> None:
@@ -111,25 +147,6 @@ def test_a_bracket_holds_what_was_published_or_it_is_told(result: Result) -> Non
         evolve(figure(None), accepts=Accepts.BRACKET, published_percent=None)
 
 
-def test_while_all_lanes_are_busy(result: Result) -> None:
-    """Goal: what is sent when a lane may be idle does not count. Method: sums by hand; another rate at the end."""
-    last = max(each.session for each in result.served)
-    begun = next(each.number for each in result.served if each.session == last)
-    # Early requests hit one token each, those of the end all of them; the warm-up hits too, and does not count.
-    served = tuple(
-        evolve(each, hit_tokens=1 if each.counted and each.number < begun else each.prompt_tokens)
-        for each in result.served
-    )
-    early = [each for each in served if each.counted and each.number < begun]
-    assert 0 < len(early) < len(result.counted) < len(served)
-    expected = 100 * len(early) / sum(each.prompt_tokens for each in early)
-    result = evolve(result, served=served)
-    assert expected == busy_percent(result)
-    found = line(expected, result)
-    assert expected == evolve(found.case, busy=True).percent(result)
-    assert 100 * result.server.hit_rate == found.case.percent(result)
-
-
 def test_what_may_not_be_believed_is_not_reproduced(result: Result) -> None:
     """Goal: a rate counts only if it is sound, and the arms agree. Method: the right rate, with one thing wrong."""
     rate = 100 * result.server.hit_rate
@@ -146,22 +163,44 @@ def test_what_may_not_be_believed_is_not_reproduced(result: Result) -> None:
         found = line(rate, result, other)
         assert found.verdict.startswith(verdict)
         assert found.is_wrong
-    assert ("not run", False) == (line(rate, result, None).verdict, line(rate, result, None).is_wrong)
+    missing = line(rate, result, None)
+    assert ("not run: retention", False) == (missing.verdict, missing.is_wrong)
 
 
 def test_the_table_says_it(result: Result) -> None:
     """Goal: published, simulated, difference, assumptions, and what is out of reach. Method: both forms of a table."""
     rate = 100 * result.server.hit_rate
     lines = [line(rate + 0.25, result, None)]
+    took = evolve(result, seconds=60.0)
+    lines += [line(None, took, evolve(took, arm="retention", seconds=7.0))]
     beyond = [OutOfReach("TTFT", "14 s", "a time on a device")]
     text, data = markdown(lines, beyond), document(lines, beyond)
-    for words in (f"| {rate:.2f} % | not run | -0.25 |", "- 1 (a report): an assumption.", "| TTFT | 14 s | a time"):
+    for words in (
+        f"| {rate:.2f} % | not run | -0.25 |",
+        "- 1 (a report): an assumption.",
+        "| TTFT | 14 s | a time",
+        # Both lines are of one setting: whoever is told twice was served once.
+        "| 1 | 60 | 7 |\n| all | 60 | 7 |",
+        RULE,
+    ):
         assert words in text
-    (case,) = data["cases"]
-    assert ("not run", rate + 0.25) == (case["verdict"], case["expected_percent"])
+    case, other = data["cases"]
+    assert ("not run: retention", rate + 0.25) == (case["verdict"], case["expected_percent"])
     assert [True, False] == [each["run"] for each in case["arms"]]
-    assert ("kvgate-headlines", 2) == (data["format"], data["version"])
-    assert f"Computed by code {origin.code_digest()}, vLLM " in text
+    assert (None, len(result.served)) == (case["requests_agreed_on"], other["requests_agreed_on"])
+    assert ("kvgate-headlines", 3) == (data["format"], data["version"])
+    assert {arm: origin.code_digest(arm) for arm in ("reference", "retention")} == data["code"]
+    assert f"{origin.code_digest('retention')} (retention)" in text
+
+
+def test_arms_stand_side_by_side(result: Result) -> None:
+    """Goal: who served what can be told. Method: three arms, one of them not run."""
+    case = Case("small", SETTING, arms=("ranges", "stock", "retention"))
+    found = Line(figure(None), case, (result, result, None))
+    row = markdown([found], ()).splitlines()[4].split(" | ")
+    rate = f"{100 * result.server.hit_rate:.2f} %"
+    assert [f"ranges: {rate}", f"stock: {rate}, not run"] == row[5:7]
+    assert f"{len(result.counted)} x {result.prompt_tokens / len(result.counted):,.0f}" == row[4]
 
 
 def test_the_store_keeps_what_was_simulated(result: Result, tmp_path: Path) -> None:
@@ -200,7 +239,7 @@ def test_what_other_code_computed_is_simulated_again(
         lines = [json.dumps({"key": each["key"], "document": each["document"]}) for each in entries]
         path.write_text("".join(f"{each}\n" for each in lines))
     else:
-        monkeypatch.setattr(origin, {"code": "code_digest", "vllm": "vllm_version"}[change], lambda: "other")
+        monkeypatch.setattr(origin, {"code": "code_digest", "vllm": "vllm_version"}[change], lambda *_: "other")
     assert None is Store(path).get(job)
     # The reference knows nothing of vLLM.
     assert (change == "vllm") == (Store(path).get(Job("reference", SETTING)) is not None)
@@ -217,17 +256,43 @@ def test_what_other_code_computed_is_simulated_again(
 
 
 def test_the_digest_is_of_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: any change of the code is seen. Method: a package that is changed, renamed in, and is not there."""
+    """Goal: any change of what runs is seen, and no other. Method: a package that is changed, and is not there."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(origin, "PACKAGES", ("digested_package",))
-    digests = [origin.code_digest.__wrapped__()]
+    digest = origin.package_digest.__wrapped__
+    digests = [digest("digested_package")]
     (tmp_path / "digested_package").mkdir()
     importlib.invalidate_caches()
-    for name, text in (("__init__.py", ""), ("one.py", "x = 1"), ("one.py", "x = 2"), ("two.py", "x = 2")):
+    for name, text in (
+        ("__init__.py", ""),
+        ("one.py", "x = 1"),
+        ("one.py", "x = 2"),
+        ("one.py", "x = '2'"),
+        ("two.py", "def f(): return 2"),
+    ):
         (tmp_path / "digested_package" / name).write_text(text)
-        digests.append(origin.code_digest.__wrapped__())
+        digests.append(digest("digested_package"))
     assert len(digests) == len(set(digests))
-    assert digests[-1] == origin.code_digest.__wrapped__()
+    two = tmp_path / "digested_package" / "two.py"
+    two.write_text('"""Of a module."""\n\n\ndef f():  # as before\n    """Of a function."""\n    return 2\n')
+    assert digests[-1] == digest("digested_package")
+    two.rename(two.with_name("three.py"))
+    assert digest("digested_package") not in digests
+
+
+def test_an_arm_is_of_its_own_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: what changes the plug-in changes no result of the reference. Method: one package's digest is another."""
+    arms = ("ranges", "reference", "infinite", "stock", "retention")
+    before = {arm: origin.code_digest(arm) for arm in arms}
+    found = origin.package_digest
+    for package, expected in (
+        ("kvreference", set(arms)),
+        ("kvgate.simulation", set(arms)),
+        ("kvgate.adapters.scheduling", {"stock", "retention"}),
+        ("kvgate.adapters.simulation", {"stock", "retention"}),
+        ("swa_retention", {"retention"}),
+    ):
+        monkeypatch.setattr(origin, "package_digest", lambda each, other=package: found(each) + "x" * (each == other))
+        assert expected == {arm for arm in arms if origin.code_digest(arm) != before[arm]}
 
 
 def test_the_committed_table() -> None:
@@ -249,9 +314,12 @@ def test_the_committed_table() -> None:
         assert list(case.arms) == [each["arm"] for each in told["arms"]]
         assert all(each["sound"] for each in ran)
         if told["verdict"] in ("within a point", "agrees"):
-            off = [abs(each["compared_percent"] - case.expected_percent) for each in ran]
+            off = [abs(each["server_percent"] - case.expected_percent) for each in ran]
             assert max(off) <= TOLERANCE_POINTS
-    rows = (folder / "TABLE.md").read_text().split("\n\n")[0].splitlines()[2:]
+        # Arms that were compared agree on every request.
+        requests = ran[0]["requests"] if len(ran) > 1 else None
+        assert requests == told["requests_agreed_on"]
+    rows = (folder / "TABLE.md").read_text().split("\n\n")[1].splitlines()[2:]
     told = [tuple(cell.strip() for cell in row.strip("|").split(" | ")) for row in rows]
     assert [(each["number"], each["case"], each["verdict"]) for each in data["cases"]] == [
         (cells[0], cells[3], cells[-1]) for cells in told
@@ -273,13 +341,50 @@ def test_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
 
     code, data = run(rate, "--out", str(tmp_path))
     assert (0, "within a point") == (code, data["cases"][0]["verdict"])
-    assert (tmp_path / "TABLE.md").read_text().startswith("| # | figure |")
+    assert (tmp_path / "TABLE.md").read_text().startswith(f"{RULE}\n\n| # | figure |")
     assert data == json.loads((tmp_path / "table.json").read_text())
     # It is in the store now: nobody serves it again.
     monkeypatch.setattr("kvgate.simulation.sweep.arm_of", lambda name: pytest.fail(f"{name} served again"))
     assert 1 == run(rate + 5)[0]
     with pytest.raises(UsageError, match="no such row: there are 1"):
         run(rate, "--row", "99")
+
+
+def test_whoever_interrupts_keeps_what_is_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], result: Result
+) -> None:
+    """Goal: Ctrl-C loses nothing that is done. Method: it comes in the second of two simulations; then go on."""
+    other = evolve(SETTING, seed=1)
+    cases = tuple(Case(name, setting, arms=("reference",)) for name, setting in (("a", SETTING), ("b", other)))
+    monkeypatch.setattr(program, "figures", lambda: [evolve(figure(None), cases=cases)])
+    store = tmp_path / "new" / "store.jsonl"
+    monkeypatch.setattr(sys, "argv", ["headlines", "--processes", "1", "--store", str(store), "--json"])
+
+    class Interrupted:
+        """An arm during whose second simulation somebody interrupts."""
+
+        def run(self, setting: Setting, _progress: object) -> Result:
+            if setting == other:
+                raise KeyboardInterrupt
+            return result
+
+    monkeypatch.setattr("kvgate.simulation.sweep.arm_of", lambda name: Interrupted())
+    assert 130 == program.main()
+    told = json.loads(capsys.readouterr().out)
+    assert ["for comparison", "not run: reference"] == [each["verdict"] for each in told["cases"]]
+    assert result == Store(store).get(Job("reference", SETTING))
+    served: list[int] = []
+
+    class Going:
+        """The same arm, later."""
+
+        def run(self, setting: Setting, _progress: object) -> Result:
+            served.append(setting.seed)
+            return evolve(result, seed=setting.seed)
+
+    monkeypatch.setattr("kvgate.simulation.sweep.arm_of", lambda name: Going())
+    assert 0 == program.main()
+    assert [1] == served
 
 
 def test_every_figure_can_be_served() -> None:

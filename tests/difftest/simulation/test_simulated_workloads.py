@@ -120,6 +120,27 @@ def test_what_is_counted_waits_for_the_warm_up() -> None:
     assert [(3, True)] == [(each.number, each.counted) for each in clients.send()]
 
 
+def test_clients_stop_after_so_many_requests() -> None:
+    """Goal: a benchmark is over when its time is, in the middle of sessions. Method: two lanes, three turns."""
+    talks = (*agents(1, 3, 1).sessions, *single(turn(0), turn(30)))
+    clients = Clients(Workload("x", talks, 2, single(turn(60)), requests_max=3))
+    assert 1 + 3 == clients.workload.requests
+    (warm,) = clients.send()
+    clients.end(warm.number)
+    assert [(1, 0), (2, 0)] == [(each.session, each.turn) for each in clients.send()]
+    clients.end(1)
+    clients.end(2)
+    # Both lanes have something left to send, and one of them may.
+    assert [(1, 1)] == [(each.session, each.turn) for each in clients.send()]
+    assert not clients.over
+    clients.end(3)
+    assert ([], True) == (clients.send(), clients.over)
+    # As many as there are, or more: nobody is stopped.
+    assert 5 == Workload("x", talks, requests_max=5).requests == Workload("x", talks, requests_max=9).requests
+    with pytest.raises(ValueError, match="'requests_max' must be >= 1"):
+        Workload("x", talks, requests_max=0)
+
+
 # Names
 
 

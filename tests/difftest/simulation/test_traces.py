@@ -80,6 +80,8 @@ def test_a_part_of_a_trace(tmp_path: Path) -> None:
     assert 2 == workload_of(f"mooncake:file={chats},requests=2").requests
     assert 4 == workload_of(f"weka:file={agents},sessions=2,turns=2,lanes=1").requests
     assert 3 == workload_of(f"weka:file={agents},skip=2").requests
+    some = workload_of(f"weka:file={agents},skip=1,requests=4")
+    assert (4, 6, 4) == (some.requests, sum(len(each.turns) for each in some.sessions), some.requests_max)
     # The second turn would be longer, and so the session ends before it.
     assert 3 == workload_of(f"weka:file={agents},tokens_max=200").requests
     with pytest.raises(UsageError, match="no session in it of at least 4 turns"):

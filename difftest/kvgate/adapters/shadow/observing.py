@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvgate.adapters.shadow.log import warn
-from kvgate.adapters.shadow.standing import RequestBook, checkpoint_of
+from kvgate.adapters.shadow.standing import Followed, RequestBook, checkpoint_of, more_of
 from kvgate.adapters.shadow.wrapping import Wrapping
 from kvgate.adapters.words import in_our_words
 from kvgate.shadow import calls
@@ -19,6 +19,7 @@ from kvgate.shadow.calls import After, Blocks, Raw, Registered
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.sink import DifferenceError, Sink
 
+_NOTHING: list[int] = []
 TAIL = 4
 """How many of the last free blocks are looked at behind each call."""
 _WINDOWED = ("SlidingWindowSpec", "SlidingWindowMLASpec", "ChunkedLocalAttentionSpec")
@@ -55,9 +56,9 @@ class Observer(Wrapping):
         self.share_of_time = share_of_time
         self.sampling = sampling or Sampling()
         self.steps = 0
-        self.book = RequestBook()
         self._running = RequestStatus.RUNNING
         self._records: list[Raw] = []
+        self._say: Callable[[Raw], None] = self._say_at_once if sink.is_immediate else self._records.append
         self._calls = 0
         self._registered: list[Registered] = []
         specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
@@ -66,8 +67,7 @@ class Observer(Wrapping):
         self._windowed = [
             each.req_to_blocks for each, spec in zip(managers, specs, strict=True) if type(spec).__name__ in _WINDOWED
         ]
-        self._nulls: dict[str, list[int]] = {}
-        """Per request that holds blocks, how many leading entries are known to be given up."""
+        self.book = RequestBook(len(self._windowed))
         self._started = self._checkpoint_at = time.monotonic()
         self._checkpoint_seconds = 0.0
         self._start("the engine starts")
@@ -163,12 +163,12 @@ class Observer(Wrapping):
     def _start(self, because: str) -> None:
         """Begin, or begin again, with all that is alive."""
         begun = time.monotonic()
-        self._records = [calls.Restart(self.sink.lost, because)]
+        self._records.clear()
+        self._say(calls.Restart(self.sink.lost, because))
         self.sink.lost = 0
         self.book.clear()
-        self._nulls.clear()
         for request in self.scheduler.requests.values():
-            self._records.append(self.book.arrival_of(request))
+            self._say(self.book.arrival_of(request))
         self._say_checkpoint()
         # The tokens of all that is alive are told as well.
         self._checkpoint_seconds = self._checkpoint_at - begun
@@ -185,9 +185,13 @@ class Observer(Wrapping):
 
     def flush(self) -> None:
         """Tell the sink what was observed."""
-        if self._records:
-            records, self._records = self._records, []
-            self.sink.tell(records)
+        records = self._records
+        if records:
+            self._calls += len(records)
+            try:
+                self.sink.tell(records)
+            finally:
+                records.clear()
 
     def end(self) -> None:
         """Nothing follows."""
@@ -196,18 +200,17 @@ class Observer(Wrapping):
             self.flush()
         self.detach()
 
-    def _say(self, record: Raw) -> None:
+    def _say_at_once(self, record: Raw) -> None:
         self._records.append(record)
-        self._calls += 1
-        if self.sink.is_immediate:
-            self.flush()
+        self.flush()
 
-    def _number(self, request: Any) -> int:
-        """The number of a request, of which all tokens are told."""
-        more = self.book.more_of(request)
-        if more is not None:
-            self._say(more)
-        return self.book.numbers[request.request_id]
+    def _followed(self, request: Any) -> Followed:
+        """A request, of which all tokens are told."""
+        followed = self.book.followed[request.request_id]
+        tokens = request._all_token_ids
+        if len(tokens) != followed.tokens:
+            self._say(more_of(tokens, followed))
+        return followed
 
     def _after(self) -> After:
         queue = self.pool.free_block_queue
@@ -218,18 +221,17 @@ class Observer(Wrapping):
             block = block.prev_free_block
         return After(queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache), tuple(tail))
 
-    def _given_up(self, name: str) -> tuple[int, ...]:
+    def _given_up(self, name: str, known: list[int]) -> tuple[int, ...]:
         """How many leading entries are given up now, found from where the last look ended."""
-        known = self._nulls.get(name)
-        if known is None:
-            known = self._nulls[name] = [0] * len(self._windowed)
         for index, tables in enumerate(self._windowed):
             table = tables.get(name)
             if table:
                 end, count = len(table), known[index]
-                while count < end and table[count].is_null:
+                if count < end and table[count].is_null:
                     count += 1
-                known[index] = count
+                    while count < end and table[count].is_null:
+                        count += 1
+                    known[index] = count
         return tuple(known)
 
     def _take_registered(self) -> list[Registered]:
@@ -239,7 +241,7 @@ class Observer(Wrapping):
     # What is told
 
     def _added(self, _answer: None, request: Any) -> None:
-        if request.request_id in self.book.numbers:
+        if request.request_id in self.book.followed:
             return
         if request.resumable or request.prompt_token_ids is None:
             kind = "a request whose input is streamed" if request.resumable else "a prompt of embeddings"
@@ -256,7 +258,7 @@ class Observer(Wrapping):
 
     def _looked_up(self, answer: Any, request: Any) -> None:
         blocks, tokens = answer
-        number = self._number(request)
+        number = self._followed(request).number
         self._say(calls.LookedUp(number, tokens, list(blocks.get_block_ids()), request.num_preemptions > 0))
 
     def _gated(
@@ -269,7 +271,7 @@ class Observer(Wrapping):
         num_encoder_tokens: int = 0,
     ) -> None:
         del new_computed_blocks, num_encoder_tokens
-        number = self._number(request)
+        number = self._followed(request).number
         computed, external = request.num_computed_tokens, num_external_computed_tokens
         self._say(calls.Gated(number, computed, num_new_computed_tokens, external, bool(fits)))
 
@@ -288,15 +290,21 @@ class Observer(Wrapping):
         num_encoder_tokens: int = 0,
     ) -> None:
         del new_computed_blocks, num_encoder_tokens
-        number = self._number(request)
+        followed = self._followed(request)
         is_whole = is_first or self._has_states
         given: Blocks | None = None
+        nulls: tuple[int, ...] = ()
         if answer is not None:
-            asked = self.manager.get_block_ids(request.request_id) if is_whole else answer.get_block_ids()
-            given = list(asked)
+            name = request.request_id
+            if is_whole:
+                given = list(self.manager.get_block_ids(name))
+            else:
+                # Most steps give nothing: then nothing is gone through.
+                given = list(answer.get_block_ids()) if any(answer.blocks) else [_NOTHING] * len(answer.blocks)
+            nulls = self._given_up(name, followed.nulls)
         self._say(
             calls.Allocated(
-                number,
+                followed.number,
                 computed,
                 num_new_tokens,
                 num_new_computed_tokens,
@@ -306,7 +314,7 @@ class Observer(Wrapping):
                 is_first,
                 given,
                 is_whole,
-                () if given is None else self._given_up(request.request_id),
+                nulls,
                 self._take_registered(),
                 self._after(),
             )
@@ -330,25 +338,25 @@ class Observer(Wrapping):
         self._registered.append(Registered(kv_cache_group_id, num_cached_blocks, named))
 
     def _cached(self, _answer: None, request: Any, num_computed_tokens: int) -> None:
-        number, registered = self._number(request), self._take_registered()
+        number, registered = self._followed(request).number, self._take_registered()
         self._say(calls.Cached(number, num_computed_tokens, registered, self._after()))
 
     def _skipped(self, _answer: None, request_id: str, total_computed_tokens: int) -> None:
-        number = self.book.numbers[request_id]
-        nulls = self._given_up(request_id)
-        self._say(calls.Skipped(number, total_computed_tokens, nulls, self._after()))
+        followed = self.book.followed[request_id]
+        nulls = self._given_up(request_id, followed.nulls)
+        self._say(calls.Skipped(followed.number, total_computed_tokens, nulls, self._after()))
 
     def _freed(self, _answer: None, request: Any) -> None:
-        is_over = request.is_finished()
-        self._nulls.pop(request.request_id, None)
-        number = self.book.numbers[request.request_id]
+        is_over, name = request.is_finished(), request.request_id
+        number = self.book.followed[name].number
+        self.book.holds_nothing(name)
         if is_over:
-            self.book.forget(request.request_id)
+            self.book.forget(name)
         self._say(calls.Freed(number, is_over, self._after()))
 
     def _shared(self, answer: list[int], running_request_id: str) -> None:
         if self.steps % SHARED_EVERY_STEPS == 0:
-            self._say(calls.Shared(self.book.numbers[running_request_id], list(answer)))
+            self._say(calls.Shared(self.book.followed[running_request_id].number, list(answer)))
 
     def _evicted(self, _answer: None, block_ids: Any) -> None:
         self._say(calls.Evicted(sorted(block_ids), self._after()))

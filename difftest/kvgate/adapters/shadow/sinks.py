@@ -86,7 +86,7 @@ class BesideSink:
         return not self._is_behind
 
     def tell(self, records: Sequence[Raw]) -> None:
-        if self._is_behind or not self.channel.send(ENCODER.encode(list(records))):
+        if self._is_behind or not self.channel.send(ENCODER.encode(records)):
             self.lost += len(records)
             self._is_behind = True
             if not self._was_told:

@@ -5,35 +5,50 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from kvgate.adapters.work_meter import following
+from attrs import define, field
+
 from kvgate.shadow.calls import Appended, Arriving, Checkpoint, Media, Standing
 from kvgate.shadow.salted import TOKEN
 
 
-class RequestBook:
-    """Which number a request has, and how many of its tokens were told."""
+@define
+class Followed:
+    """A request that is followed."""
 
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self._tokens: dict[str, int] = {}
+    number: int
+    tokens: int
+    """How many of its tokens were told."""
+    nulls: list[int] = field(factory=list)
+    """Per group with a window, how many leading entries are known to be given up."""
+
+
+class RequestBook:
+    """The requests that are followed, by name."""
+
+    def __init__(self, windowed_groups: int = 0) -> None:
+        self.followed: dict[str, Followed] = {}
+        self._windowed_groups = windowed_groups
         self._next = 0
 
     def clear(self) -> None:
         """Nobody is known. Numbers are not given twice."""
-        self.numbers.clear()
-        self._tokens.clear()
+        self.followed.clear()
 
     def forget(self, name: str) -> None:
         """A request is over."""
-        del self.numbers[name], self._tokens[name]
+        del self.followed[name]
+
+    def holds_nothing(self, name: str) -> None:
+        """A request has given up its blocks, and those that it has next are new."""
+        self.followed[name].nulls = [0] * self._windowed_groups
 
     def arrival_of(self, request: Any) -> Arriving:
         """A request, with all the tokens that it has."""
         name, tokens = request.request_id, request._all_token_ids
-        self.numbers[name], self._next = self._next, self._next + 1
-        self._tokens[name] = len(tokens)
+        self.followed[name] = Followed(self._next, len(tokens), [0] * self._windowed_groups)
+        self._next += 1
         return Arriving(
-            self.numbers[name],
+            self.followed[name].number,
             array(TOKEN, tokens).tobytes(),
             request.num_prompt_tokens,
             not request.skip_reading_prefix_cache,
@@ -42,33 +57,30 @@ class RequestBook:
             [Media(item.identifier, item.mm_position.offset, item.mm_position.length) for item in request.mm_features],
         )
 
-    def more_of(self, request: Any) -> Appended | None:
-        """The tokens of a request that were not told yet.
 
-        Raises:
-            ValueError: it has fewer than were told.
-        """
-        name, tokens = request.request_id, request._all_token_ids
-        known = self._tokens[name]
-        if len(tokens) == known:
-            return None
-        if len(tokens) < known:
-            raise ValueError("a request has lost tokens, which cannot be followed")
-        self._tokens[name] = len(tokens)
-        return Appended(self.numbers[name], tokens[known:])
+def more_of(tokens: list[int], followed: Followed) -> Appended:
+    """The tokens of a request that were not told yet.
+
+    Raises:
+        ValueError: it has fewer than were told.
+    """
+    known = followed.tokens
+    if len(tokens) < known:
+        raise ValueError("a request has lost tokens, which cannot be followed")
+    followed.tokens = len(tokens)
+    return Appended(followed.number, tokens[known:])
 
 
 def checkpoint_of(scheduler: Any, book: RequestBook) -> Checkpoint:
     """All of the block manager's state. It takes time in proportion to the pool."""
     manager = scheduler.kv_cache_manager
     pool = manager.block_pool
-    several = [list(blocks) for blocks in pool.cached_block_hash_to_block._cache.values() if isinstance(blocks, dict)]
     return Checkpoint(
         [block.ref_cnt for block in pool.blocks],
         _free_queue(pool),
         {block.block_id: block._block_hash for block in pool.blocks if block._block_hash is not None},
-        [blocks for blocks in several if len(blocks) > 1],
-        [_standing(manager, name, number) for name, number in book.numbers.items()],
+        _several(pool.cached_block_hash_to_block._cache),
+        [_standing(manager, name, followed.number) for name, followed in book.followed.items()],
     )
 
 
@@ -84,10 +96,19 @@ def _standing(manager: Any, name: str, number: int) -> Standing:
 
 def _free_queue(pool: Any) -> list[int]:
     queue = pool.free_block_queue
-    follow, end = following(queue.fake_free_list_head), queue.fake_free_list_tail
-    block: Any = follow(queue.fake_free_list_head)
+    end, block = queue.fake_free_list_tail, queue.fake_free_list_head.next_free_block
     found: list[int] = []
-    while block is not None and block is not end and len(found) <= pool.num_gpu_blocks:
+    # A queue that has become a ring ends here, too.
+    for _ in range(pool.num_gpu_blocks + 1):
+        if block is None or block is end:
+            break
         found.append(block.block_id)
-        block = follow(block)
+        block = block.next_free_block
     return found
+
+
+def _several(cache: dict[Any, Any]) -> list[list[int]]:
+    """The blocks that have one content with others, of which a cache keeps a map."""
+    if not any(issubclass(kind, dict) for kind in set(map(type, cache.values()))):
+        return []
+    return [list(blocks) for blocks in cache.values() if isinstance(blocks, dict) and len(blocks) > 1]

@@ -30,8 +30,11 @@ def weka(
     skip: int = 0,
     turns_min: int = 1,
     tokens_max: int = 1 << 20,
+    requests: int = 0,
 ) -> Workload:
     """``sessions`` sessions of a trace behind the first ``skip``, the first ``turns`` turns of each; 0 being all.
+
+    ``requests``: the lanes stop after so many requests, wherever they stand; 0: at the end.
 
     A session ends before the first turn that is longer than ``tokens_max`` with its answer. Those that have fewer than
     ``turns_min`` turns then are passed over: where ``turns`` of each are taken, all lanes are busy nearly to the end.
@@ -40,8 +43,8 @@ def weka(
         UsageError: the file cannot be read, or is no such trace; says which line is wrong and how.
     """
     path = Path(file)
-    if min(sessions, turns, skip) < 0:
-        raise UsageError("sessions, turns and skip must be at least 0")
+    if min(sessions, turns, skip, requests) < 0:
+        raise UsageError("sessions, turns, skip and requests must be at least 0")
     read: list[Session] = []
     spoken = _Text()
     for number, document in read_lines(path):
@@ -58,12 +61,17 @@ def weka(
     if not read:
         raise UsageError(f"{path}: no session in it of at least {max(1, turns_min)} turns")
     asked = sum(len(session.turns) for session in read)
+    asked = min(asked, requests or asked)
+    first = "the first " if requests else ""
+    behind = f" behind the first {skip:,}" if skip else ""
     name = path.name.removesuffix(".xz").removesuffix(".jsonl").removesuffix(".rle")
     return Workload(
-        f"{name}, {len(read)} sessions, {asked} requests, {lanes} lanes",
+        f"{name}, {len(read)} sessions{behind}, {asked} requests, {lanes} lanes",
         tuple(read),
         lanes,
-        about=f"{asked:,} requests of {len(read)} coding-agent sessions, {lanes} at once; nobody stops to think",
+        about=f"{first}{asked:,} requests of {len(read)} coding-agent sessions{behind}, {lanes} at once; "
+        "nobody stops to think",
+        requests_max=requests or None,
     )
 
 

@@ -1,0 +1,98 @@
+"""All benchmarks in one go, one table of what they showed, and a history of all runs.
+
+Each benchmark runs in a process of its own, one at a time. Its rows are kept as they come: whoever interrupts keeps
+what there is. The history is a line of JSON for every run (benchmarks/history.jsonl); the table (benchmarks/TABLE.md)
+is made from the newest run of each benchmark, one that was complete and not quick before any other.
+
+    python -m benchmarks                               # all of them: about an hour
+    python -m benchmarks --quick                       # every row, measured briefly: some minutes
+    python -m benchmarks --only lockstep --only explore
+    python -m benchmarks --list
+    python -m benchmarks --table                       # measures nothing, writes the table again
+
+Exit 0 if all were complete; 1 if one failed, which is told; 2 for a request that makes no sense; 130 if interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.history import Entry, State, append, latest, line_of, read
+from benchmarks.registry import chosen
+from benchmarks.row import Row
+from benchmarks.running import ROOT, Job, run
+from benchmarks.table import figure, markdown
+
+from kvgate.command.progress import progress_line
+from kvgate.errors import UsageError
+
+HISTORY, TABLE = "history.jsonl", "TABLE.md"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    found = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found.add_argument("--only", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
+    found.add_argument("--quick", action="store_true", help="every row, with few rounds and small loads")
+    found.add_argument("--list", action="store_true", help="say which benchmarks there are, and run none")
+    found.add_argument("--table", action="store_true", help="run none, and write the table from the history")
+    found.add_argument("--out", type=Path, default=ROOT / "benchmarks", metavar="DIR", help="default: benchmarks/")
+    found.add_argument("--json", action="store_true", help="print the runs as JSON, a line each, and not the table")
+    return found
+
+
+def measure(jobs: Sequence[Job], history: Path, say: Callable[[str], None]) -> list[Entry]:
+    """Run them, keep each in the history, and stop where somebody interrupts."""
+    entries: list[Entry] = []
+    for place, job in enumerate(jobs, 1):
+        where = f"{job.name} ({place} of {len(jobs)})"
+        say(f"{where}: starting")
+
+        def seen(row: Row, where: str = where) -> None:
+            say(f"{where}: {row.what}: {figure(row.value)} {row.unit}")
+
+        entries.append(run(job, seen))
+        append(history, entries[-1])
+        if entries[-1].state is State.INTERRUPTED:
+            break
+    return entries
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, write and print; the exit code."""
+    options = parser().parse_args(arguments)
+    picked = chosen(options.only)
+    if options.list:
+        print("\n".join(f"{each.name:<14} {each.what}" for each in picked))
+        return 0
+    if not options.out.is_dir():
+        raise UsageError(f"{options.out}: no such folder")
+    history = options.out / HISTORY
+    before = read(history)
+    entries: list[Entry] = []
+    if not options.table:
+        with progress_line() as line:
+            entries = measure([Job(each.name, options.quick) for each in picked], history, line.say)
+    told = markdown(latest([*before, *entries]).values())
+    (options.out / TABLE).write_text(told, encoding="utf-8")
+    print("\n".join(map(line_of, entries)) if options.json else told)
+    for entry in entries:
+        if entry.state is State.FAILED:
+            print(f"{entry.name} failed: {entry.why}", file=sys.stderr)
+    states = {entry.state for entry in entries}
+    return 130 if State.INTERRUPTED in states else int(State.FAILED in states)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UsageError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,126 @@
+"""The table for readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.headlines.figure import OutOfReach
+from benchmarks.headlines.origin import REAL, vllm_version
+from benchmarks.headlines.table import RULE, Line, codes_of
+
+from kvgate.simulation.result import Result
+
+EARLIER = "†"
+"""Marks what earlier code computed."""
+SENT = (
+    "Sent is how many prompts are counted, and how long they are in tokens on the average; what only warms the cache is "
+    "served, compared and judged, but not counted. What is compared with the published figure is the server's hit "
+    "rate; where the rate per request differs from it, that stands in brackets. vLLM's scheduler is served with the "
+    "plug-in, unless the cell says stock: then it is vLLM as published."
+)
+USUAL = ("reference", "retention")
+"""The arms whose names are left out."""
+
+
+def markdown(lines: Sequence[Line], out_of_reach: Sequence[OutOfReach]) -> str:
+    """The table for readers."""
+    rows = [
+        RULE,
+        "",
+        "| # | figure | published | case | sent | reference | vLLM's scheduler | off, points "
+        "| arms agree on | blocks judged when read | verdict |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        *(_row(line) for line in lines),
+        "",
+        *_agreements(lines),
+        "",
+        SENT,
+        "",
+        *_origins(lines),
+        "",
+        *_times(lines),
+        "",
+        "Assumptions:",
+        "",
+    ]
+    figures = {line.figure.number: line.figure for line in lines}
+    rows += [f"- {each.number} ({each.source}): {'; '.join(each.assumptions)}." for each in figures.values()]
+    rows += ["", "Not to be had from a scheduler alone:", "", "| figure | published | why |", "|---|---|---|"]
+    rows += [f"| {each.what} | {each.published} | {each.why} |" for each in out_of_reach]
+    return "\n".join(rows) + "\n"
+
+
+def _agreements(lines: Sequence[Line]) -> list[str]:
+    """What comparing the arms came to, in a sentence."""
+    several = [line for line in lines if len(line.done) > 1]
+    agreed = [line for line in several if line.compared is not None]
+    requests = sum(line.compared or 0 for line in agreed)
+    told = f"{len(several)} cases were served by more than one arm: in {len(agreed)} of them the arms agree, "
+    return [told + f"on each of {requests:,} requests."]
+
+
+def _times(lines: Sequence[Line]) -> list[str]:
+    """What it took, per row: process time of one core."""
+    rows = ["| # | reference, s | vLLM's scheduler, s |", "|---|--:|--:|"]
+    sums = {False: 0.0, True: 0.0}
+    for number in dict.fromkeys(line.figure.number for line in lines):
+        done = {
+            (each.arm, line.case.setting): each for line in lines if line.figure.number == number for each in line.done
+        }
+        took = {real: sum(each.seconds for each in done.values() if (each.arm in REAL) is real) for real in sums}
+        rows.append(f"| {number} | {took[False]:,.0f} | {took[True]:,.0f} |")
+        sums = {real: sums[real] + took[real] for real in sums}
+    rows.append(f"| all | {sums[False]:,.0f} | {sums[True]:,.0f} |")
+    return ["What simulating took, process time on one core:", "", *rows]
+
+
+def _origins(lines: Sequence[Line]) -> list[str]:
+    """By which code all this was computed."""
+    earlier = sum(used for line in lines for used in line.marks)
+    code = ", ".join(f"{digest} ({', '.join(arms)})" for digest, arms in codes_of(lines).items())
+    told = [f"Computed by code {code}, vLLM {vllm_version() or 'not installed'}."]
+    if earlier:
+        told += [
+            "",
+            f"{EARLIER}: {earlier} results were computed by earlier code, or with another vLLM, and kept; without "
+            "`--keep` they are simulated again.",
+        ]
+    return told
+
+
+def _row(line: Line) -> str:
+    told = [
+        _rate(each, arm) + f" {EARLIER}" * mark
+        for each, arm, mark in zip(line.results, line.case.arms, line.marks, strict=True)
+    ]
+    off = line.farthest
+    cells = (
+        line.figure.number,
+        line.figure.what,
+        line.figure.published,
+        line.case.name,
+        _sent(line),
+        told[0],
+        ", ".join(told[1:]) or "—",
+        "" if off is None else f"{off:+.2f}",
+        "" if line.compared is None else f"{line.compared:,} requests",
+        " / ".join(f"{each.soundness.reads:,}" for each in line.done),
+        line.verdict,
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _sent(line: Line) -> str:
+    """How many prompts are counted, and how long they are."""
+    if not line.done:
+        return ""
+    first = line.done[0]
+    return f"{len(first.counted):,} x {first.prompt_tokens / len(first.counted):,.0f}"
+
+
+def _rate(result: Result | None, arm: str) -> str:
+    name = "" if arm in USUAL else f"{arm}: "
+    if result is None:
+        return f"{name}not run"
+    server, each = f"{100 * result.server.hit_rate:.2f} %", f"{100 * result.hit_rate:.2f} %"
+    return f"{name}{server}" if server == each else f"{name}{server} ({each})"

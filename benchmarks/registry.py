@@ -1,0 +1,58 @@
+"""All benchmarks, by name, in the order in which they run: the quick ones first."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from attrs import frozen
+from benchmarks.row import Benchmark
+
+from kvgate.errors import UsageError
+
+
+@frozen
+class Registered:
+    """A benchmark, and where it is."""
+
+    name: str
+    module: str
+    """Holds the function ``rows``."""
+    what: str
+    """What it measures, in one line."""
+
+    def load(self) -> Benchmark:
+        """Its function, with all that it imports."""
+        rows: Benchmark = import_module(self.module).rows
+        return rows
+
+
+BENCHMARKS = {
+    each.name: each
+    for each in (
+        Registered("reference", "benchmarks.reference", "operations a second of the reference, by mechanism"),
+        Registered("explore", "benchmarks.explore", "states a second of the explorer, by tiny model"),
+        Registered("lockstep", "benchmarks.lockstep", "what lockstep and monitors cost, next to vLLM alone"),
+        Registered("long_request", "benchmarks.long_request", "a request of 131,072 tokens in lockstep"),
+        Registered("simulation", "benchmarks.simulation", "simulated tokens a second, by arm"),
+        Registered("copying", "benchmarks.copying", "what the copies of partial hits cost a worker"),
+        Registered("fuzz", "benchmarks.fuzz", "what a second worker adds to `kvgate fuzz`"),
+        Registered("plugin", "benchmarks.plugin", "what the plug-in costs vLLM's block manager, by switch"),
+        Registered("shadow_calls", "benchmarks.shadow_calls", "what a shadow costs in the engine, call by call"),
+        Registered("shadow", "benchmarks.shadow_rows", "what a shadow costs a live engine"),
+        Registered("shadow_deeper", "benchmarks.shadow_deeper_rows", "the same, of a model with longer steps"),
+        Registered("agreement", "benchmarks.agreement", "operations a second of the plug-in in lockstep, cell by cell"),
+        Registered("headlines", "benchmarks.headlines.rows", "hit rates of published workloads, as simulated"),
+    )
+}
+
+
+def chosen(names: list[str]) -> list[Registered]:
+    """Those that are named; all without a name.
+
+    Raises:
+        UsageError: a name that there is not.
+    """
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        raise UsageError(f"no benchmark {unknown[0]!r}: there are {', '.join(BENCHMARKS)}")
+    return [each for name, each in BENCHMARKS.items() if not names or name in names]

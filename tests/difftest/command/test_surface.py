@@ -1,0 +1,217 @@
+"""The surface of the command: its help tells what to run, and every subcommand speaks the same language.
+
+Goal: who knows one subcommand can guess the others. Method: read what the parser knows of all of them, and let it parse
+every example that a help text or a page gives.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from kvgate.command.app import COMMANDS, MAINTENANCE, PANELS, app
+
+from .stage import Ended
+
+ROOT = Path(__file__).parents[3]
+PAGES = ("README.md", "INSTALL.md", "difftest/COMMANDS.md", "difftest/README.md", "difftest/LIVE.md")
+SENTENCE_CHARACTERS_MAX = 60
+"""A line of the help is never cut off on a terminal of 80 characters."""
+# One name, and yet two things: a FILE that an option reads or writes says of which kind it is.
+METAVARS_THAT_DIFFER = {"--plot", "--model"}
+SHELLS = ("bash", "zsh", "fish")
+
+
+def known() -> dict[str, Any]:
+    """The subcommands, as the parser has them."""
+    return dict(vars(typer.main.get_command(app))["commands"])
+
+
+def examples(text: str) -> Iterator[list[str]]:
+    """The words of every call of kvgate in a help text."""
+    for line in inspect.cleandoc(text).partition("Examples:\n")[2].splitlines():
+        for part in line.split(";"):
+            if part.strip():
+                # What goes on behind it is the shell's.
+                yield list(takewhile(lambda word: word not in (">", "|"), shlex.split(part)))
+
+
+def unparsed(words: Sequence[str]) -> str:
+    """Why the parser does not take a call of kvgate; empty if it does."""
+    program, name, *arguments = words
+    if program != "kvgate" or name not in known():
+        return f"{program} {name}: no such command"
+    command = known()[name]
+    try:
+        command.make_context(name, list(arguments))
+    except Exception as error:
+        return f"{' '.join(words)}: {type(error).__name__}: {getattr(error, 'message', error)}"
+    return ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_that_parse(name: str) -> None:
+    """Each begins with an example of its own; what else it shows, such as what to do next, is parsed too."""
+    calls = list(examples(COMMANDS[name][0].__doc__ or ""))
+    assert ["kvgate", name] == calls[0][:2]
+    assert [] == [told for words in calls if (told := unparsed(words))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_call_on_a_page_parses(page: str) -> None:
+    """With its values: what is out of range, or none of a few words, is told."""
+    blocks = re.findall(r"^ *```sh\n(.*?)^ *```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    calls = [re.sub(r"^ *(?:[A-Z_]+=\S+ +)*(?:uv run (?:--no-sync )?)?", "", line) for line in lines]
+    told = []
+    for call in calls:
+        words = list(takewhile(lambda word: word not in (">", "|", "&"), shlex.split(call, comments=True)))
+        if words[:1] == ["kvgate"] and words[1:2] != ["--help"]:
+            told.append(unparsed(words))
+    assert len(told) > 0
+    assert [] == [each for each in told if each]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("kvgate check --seeds 1", "No such option"),
+        ("kvgate check --seed -1", "not in the range"),
+        ("kvgate check --format xml", "not one of"),
+        ("kvgate chek", "no such command"),
+        ("kvgate replay", "Missing argument"),
+        ("kvgate replay file.jsonl --sut stock", ""),
+    ],
+)
+def test_an_example_that_does_not_parse_would_be_found(words: str, told: str) -> None:
+    """One of each kind, and one that does."""
+    found = unparsed(words.split())
+    assert told in found
+    assert bool(told) == bool(found)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_how_it_ends(name: str) -> None:
+    """In a sentence that begins with Exit; who runs for long says what an interrupt does."""
+    told = " ".join((COMMANDS[name][0].__doc__ or "").split())
+    assert re.search(r"(?:^|\. |\) )Exit (?:0 if|with)", told), name
+
+
+def options() -> dict[str, dict[str, Any]]:
+    """By the name of an option, the subcommands that have it, each with what it knows of it."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for name, command in known().items():
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.opts[0] != "--help":
+                found[parameter.opts[0]][name] = parameter
+    return found
+
+
+def takes_a_value(parameter: Any) -> bool:
+    """Whether a word follows, of which the parser does not list all."""
+    return not parameter.is_flag and not words_of(parameter)
+
+
+def words_of(parameter: Any) -> tuple[str, ...]:
+    """The words that an option takes, where these are a few."""
+    annotation = getattr(parameter, "type", None)
+    found: Sequence[object] = getattr(annotation, "choices", None) or getattr(parameter, "choices", None) or ()
+    return tuple(map(str, found))
+
+
+def test_an_option_is_called_the_same_everywhere() -> None:
+    """One name, one kind of value; and every value has a name, in capitals."""
+    differ = {
+        name: sorted({str(each.metavar) for each in commands.values()})
+        for name, commands in options().items()
+        if name not in METAVARS_THAT_DIFFER and len({each.metavar for each in commands.values()}) > 1
+    }
+    assert {} == differ
+
+
+def test_one_thing_has_one_name() -> None:
+    """Names that stood for the same are kept as second ones, never first."""
+    first = set(options())
+    assert set() == first & {"--processes", "--seconds-max", "--dir", "--output", "--time-limit", "--workers", "--json"}
+    assert {"check", "fuzz", "explore", "doctor"} == set(options()["--time-budget"])
+    assert {"fuzz", "prove", "simulate"} == set(options()["--jobs"])
+    assert {"fuzz", "record"} == set(options()["--out"])
+
+
+@pytest.mark.parametrize(("name", "old", "new"), [("simulate", "--processes", "--jobs"), ("record", "--dir", "--out")])
+def test_the_older_names_are_taken_too(name: str, old: str, new: str) -> None:
+    """Whoever wrote them into a script keeps it."""
+    (parameter,) = (each for each in known()[name].params if old in each.opts)
+    assert new == parameter.opts[0]
+
+
+@pytest.mark.parametrize("name", [name for name, command in known().items() if name not in ("record", "fetch")])
+def test_every_verdict_can_be_had_as_json(name: str) -> None:
+    """By the same option."""
+    (parameter,) = (each for each in known()[name].params if "--format" in each.opts)
+    assert "output" == parameter.name
+    assert ("text", "json") == tuple(each.value for each in type(parameter.default))[:2]
+
+
+LISTING = [name for name, command in known().items() if any("--list" in each.opts for each in command.params)]
+
+
+@pytest.mark.parametrize("name", LISTING)
+def test_what_there_is_can_be_had_as_json(name: str) -> None:
+    """A document with a version, and something in each of its parts."""
+    ended = CliRunner().invoke(app, [name, "--list", "--format", "json"])
+    document = json.loads(ended.stdout)
+    assert 0 == ended.exit_code
+    if name != "prove":
+        assert ("kvgate-list", 1) == (document.pop("format"), document.pop("version"))
+    else:
+        assert 1 == document.pop("format")
+    assert document
+    assert all(entries and isinstance(entries[0], dict) for entries in document.values())
+
+
+def test_there_are_listings() -> None:
+    """Else the test above says nothing."""
+    assert {"fetch", "mutants", "corpus", "explore", "mechanisms", "conform", "prove", "simulate"} == set(LISTING)
+
+
+def test_the_help_tells_what_to_run(kvgate: Callable[..., Ended]) -> None:
+    """What comes first, then every command below what it is for, with a whole sentence."""
+    shown = kvgate("--help").out
+    assert shown.index("kvgate doctor") < shown.index("kvgate check") < shown.index(PANELS[0])
+    assert sorted(PANELS, key=shown.index) == list(PANELS)
+    assert MAINTENANCE == PANELS[-1]
+    for name, (_, panel, sentence) in COMMANDS.items():
+        below = shown.partition(f"{panel}:\n")[2].partition("\n\n")[0]
+        assert re.search(rf"(?m)^  {name} +{re.escape(sentence)}$", below), name
+        assert len(sentence) <= SENTENCE_CHARACTERS_MAX
+    assert set(known()) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_can_complete(shell: str, kvgate: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script for a shell is printed, and what it asks then is answered: subcommands, and their options."""
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    assert "_KVGATE_COMPLETE" in kvgate("--show-completion", shell).out
+    monkeypatch.setenv("_KVGATE_COMPLETE", f"complete_{shell}")
+    answers = []
+    for line, count in (("kvgate ex", 1), ("kvgate explore --se", 2)):
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(count))
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
+        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+        answers.append(kvgate().out)
+    assert all(name in answers[0] for name in ("explain", "explore"))
+    assert "check" not in answers[0].split()
+    assert "--seconds-max" in answers[1]
