@@ -21,14 +21,14 @@ testpaths = ["tests/reference"]
 addopts = ["--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:anyio"]
 """
 
-CONFTEST = '''"""The tests in the order of what they take, so that mutants are noticed early; by `benchmarks.mutation`."""
+CONFTEST = '''"""The quick tests first, so that mutants are noticed early. Written by benchmarks.mutation."""
 
 import json
 from pathlib import Path
 
 
 def pytest_collection_modifyitems(items):
-    """Quick ones first, as far as mutmut has timed them."""
+    """By what they took when mutmut timed them."""
     stats = Path("mutmut-stats.json")
     seconds = json.loads(stats.read_text()).get("duration_by_test", {}) if stats.exists() else {}
     items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from kvgate import trace as traces
 from kvgate import trace_lines
 from kvgate.case import Case
 from kvgate.errors import UsageError

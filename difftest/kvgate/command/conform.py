@@ -70,7 +70,8 @@ def conform(
         except KeyboardInterrupt:
             ended = "interrupted"
     never = [] if names or ended == "interrupted" else _never(tally)
-    report = {"format": 1, "ended": ended, "mechanisms": rows, "transitions": dict(tally), "never": never}
+    report = {"format": "kvgate-conformance", "version": 1, "ended": ended, "mechanisms": rows}
+    report |= {"transitions": dict(tally), "never": never}
     typer.echo(json.dumps(report, indent=1) if output is TableFormat.JSON else "\n".join(_table(report)))
     raise typer.Exit(_code(report))
 

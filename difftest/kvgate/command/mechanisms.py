@@ -59,7 +59,7 @@ def mechanisms(
         except KeyboardInterrupt:
             ended = "interrupted"
     typer.echo(
-        json.dumps({"ended": ended, "mechanisms": rows}, indent=1)
+        json.dumps({"format": "kvgate-mechanisms", "version": 1, "ended": ended, "mechanisms": rows}, indent=1)
         if output is TableFormat.JSON
         else "\n".join([*_table(rows), *(["interrupted"] if ended == "interrupted" else [])])
     )

@@ -272,7 +272,8 @@ def _tell(hunted: Sequence[Killed], output: TableFormat, write: Path | None, com
     if output is TableFormat.JSON:
         records = [record(prey) for each in hunted for prey in each.prey]
         alarm = any(each.alarm is not None for each in hunted)
-        typer.echo(json.dumps({"false_alarm": alarm, "mutants": records}, indent=1))
+        document = {"format": "kvgate-mutants", "version": 1, "false_alarm": alarm, "mutants": records}
+        typer.echo(json.dumps(document, indent=1))
         return
     for killed in hunted:
         _print(killed)

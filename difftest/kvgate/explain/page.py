@@ -16,7 +16,7 @@ model as its configuration, or where *groups* says so, as a dump that was filled
 *From the flags alone* is the cause that is named first, with how many are named that can make a hit rate zero. Where
 the thread tells how long the prompts were, they were given too, in a second run: *with the prompts* is what is named
 then. *Thread* says whether it is the cause that the thread ended with, and whether it is the first. The data are in
-[`tests/difftest/explain/reports`](../tests/difftest/explain/reports), where each says what is from the thread and what
+`tests/difftest/explain/reports`, where each says what is from the thread and what
 was filled in. This page is generated: `python -m kvgate.explain tests/difftest/explain/reports`.
 
 """

@@ -1,4 +1,4 @@
-"""The report of an exploration for programs: a list of worlds, each with its size, its bounds and what was found."""
+"""The report of an exploration for programs: the worlds, each with its size, its bounds and what was found."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from attrs import asdict
 from kvgate.explorer.explored import Explored
 from kvreference.statements import STATEMENTS
 
+FORMAT = "kvgate-exploration"
+VERSION = 1
+
 
 def json_report(explored: Sequence[Explored]) -> str:
     """The report as JSON."""
-    return json.dumps([_record(each) for each in explored], indent=1) + "\n"
+    document = {"format": FORMAT, "version": VERSION, "models": [_record(each) for each in explored]}
+    return json.dumps(document, indent=1) + "\n"
 
 
 def _record(each: Explored) -> dict[str, object]:

@@ -86,7 +86,8 @@ def _line(operation: Any) -> str:
 
 def as_json(refutations: Sequence[Refutation], ended: str) -> str:
     """The refutations, for a program."""
-    return json.dumps({"format": 1, "ended": ended, "designs": [_row(each) for each in refutations]}, indent=1)
+    rows = [_row(each) for each in refutations]
+    return json.dumps({"format": "kvgate-refutations", "version": 1, "ended": ended, "designs": rows}, indent=1)
 
 
 def _row(refutation: Refutation) -> dict[str, Any]:

@@ -27,7 +27,8 @@ def listing_as_json(names: Sequence[str], designs: Sequence[str]) -> str:
     found = [obligations()[name] for name in names]
     return json.dumps(
         {
-            "format": 1,
+            "format": "kvgate-list",
+            "version": 1,
             "obligations": [
                 {
                     "id": each.id,

@@ -14,6 +14,7 @@ from kvspec.maps import FiniteMap
 from kvspec.obligation import Obligation
 from kvspec.registry import obligations
 
+FORMAT = "kvgate-proofs"
 FORMAT_VERSION = 1
 """Of the report as JSON."""
 
@@ -106,7 +107,8 @@ def as_json(judgements: Sequence[Judgement], ended: str, seconds: float) -> str:
     """Everything, for a program."""
     return json.dumps(
         {
-            "format": FORMAT_VERSION,
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
             "ended": ended,
             "seconds": round(seconds, 2),
             "obligations": [_row(judgement) for judgement in judgements],

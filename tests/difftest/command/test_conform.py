@@ -203,5 +203,5 @@ def test_a_mechanism_that_is_named_twice_is_driven_once(kvgate: Kvgate) -> None:
     ended = kvgate("conform", "scheduler", "scheduler", "--operations", "50", "--format", "json")
     assert 0 == ended.code
     document = json.loads(ended.out)
-    assert 1 == document["format"]
+    assert ("kvgate-conformance", 1) == (document["format"], document["version"])
     assert ["scheduler"] == [row["mechanism"] for row in document["mechanisms"]]

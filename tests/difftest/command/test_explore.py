@@ -53,13 +53,13 @@ def test_a_model_in_order_is_exit_code_0(kvgate: Kvgate) -> None:
 
 def test_a_limit_that_is_reached_is_exit_code_4(kvgate: Kvgate) -> None:
     """In states or in seconds, for any of the models."""
-    for limit in (("--states-max", "5"), ("--seconds-max", "0")):
+    for limit in (("--states-max", "5"), ("--time-budget", "0.000001s")):
         ended = kvgate("explore", "--model", "smallest", "--model", "tiny-swa", *limit)
         assert 4 == ended.code
         assert "; not exhaustive: smallest, tiny-swa" in ended.out.splitlines()[0]
     ended = kvgate("explore", "--all", "--states-max", "100", "--format", "json")
     assert 4 == ended.code
-    assert [False, True] == [model["exhaustive"] for model in json.loads(ended.out)]
+    assert [False, True] == [model["exhaustive"] for model in json.loads(ended.out)["models"]]
 
 
 def test_a_refuted_design_is_exit_code_1(kvgate: Kvgate, here: Path) -> None:
@@ -123,7 +123,7 @@ def test_an_interrupt_ends_with_what_was_seen(tmp_path: Path) -> None:
     )
     out, err = process.communicate(timeout=60)
     assert (130, "") == (process.returncode, err)
-    (seen,) = json.loads(out)
+    (seen,) = json.loads(out)["models"]
     assert ("interrupted", False) == (seen["stopped"], seen["exhaustive"])
     assert 50 <= seen["states"] < 200
 

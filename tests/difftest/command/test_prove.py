@@ -143,7 +143,7 @@ def test_as_json(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
     assert 1 == ended.code
     document = json.loads(ended.out)
     sound, false = document["obligations"]
-    assert (1, "completed") == (document["format"], document["ended"])
+    assert ("kvgate-proofs", 1, "completed") == (document["format"], document["version"], document["ended"])
     assert ("proved", "P", None, 2) == (sound["outcome"], sound["tier"], sound["bound"], sound["ways"])
     assert {"longer": "refuted"} == {name: each["verdict"] for name, each in sound["mutants"].items()}
     assert ("refuted", {"computed": 7, "window": 2}, True) == (

@@ -162,14 +162,14 @@ def test_a_design_that_violates_something_else_is_told_so() -> None:
 
 def test_the_report_for_programs_has_the_operations() -> None:
     """And the bounds, and whether it is all."""
-    (found,) = json.loads(json_report([Explored(refuted(), explore(refuted()), EARLY)]))
+    (found,) = json.loads(json_report([Explored(refuted(), explore(refuted()), EARLY)]))["models"]
     assert ("tiny-swa", "released-early", 70, False, None) == (
         *(found["model"], found["design"], found["states"], found["exhaustive"], found["stopped"]),
     )
     assert ["Arrive", "Admit", "Schedule", "Schedule"] == [move["operation"] for move in found["found"]["moves"]]
     assert {"operation": "Schedule", "request": 0, "tokens": 1} == found["found"]["moves"][-1]
     assert "KV-MEM-01" == found["found"]["violations"][0]["statement"]
-    (sound,) = json.loads(json_report([Explored(DRAWN, explore(DRAWN))]))
+    (sound,) = json.loads(json_report([Explored(DRAWN, explore(DRAWN))]))["models"]
     assert (None, None, True, 0) == (*(sound[name] for name in ("design", "found", "exhaustive", "idle_steps_max")),)
 
 

@@ -37,7 +37,7 @@ def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) ->
     """
     if switch.mode is Mode.STRICT:
         return StrictSink(settings)
-    switch.dir.mkdir(parents=True, exist_ok=True)
+    switch.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
     header = Header(settings, system, _version(), scheduler, 0, engine)
     return BesideSink(switch, header)

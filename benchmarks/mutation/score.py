@@ -1,0 +1,107 @@
+"""The score of the tests: how many mutants they notice, and which they do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import frozen
+from benchmarks.mutation.argued import Argument
+from benchmarks.mutation.tree import Tree
+from benchmarks.mutation.verdicts import Mutant, Verdict, changes, mutants
+
+NOTICED = (Verdict.KILLED, Verdict.TIMEOUT)
+OPEN = (Verdict.SURVIVED, Verdict.UNREACHED, Verdict.ODD)
+
+
+@frozen
+class Survivor:
+    """A mutant that the tests did not notice."""
+
+    mutant: Mutant
+    change: tuple[str, ...]
+    argument: Argument | None
+    """Why nobody could."""
+
+
+@frozen
+class Score:
+    """What there is to tell."""
+
+    counts: dict[str, Counter[Verdict]]
+    """Per module."""
+    survivors: tuple[Survivor, ...]
+    stale: tuple[Argument, ...]
+    """Arguments for which there is no survivor, where all mutants of their function were tried."""
+
+    @property
+    def total(self) -> Counter[Verdict]:
+        """Over all modules."""
+        return sum(self.counts.values(), Counter[Verdict]())
+
+    @property
+    def unexplained(self) -> list[Survivor]:
+        """The gaps: neither noticed nor argued."""
+        return [survivor for survivor in self.survivors if survivor.argument is None]
+
+    def percent(self, argued: bool) -> float:
+        """Of the mutants that were tried and can be told from the original, how many were noticed; with ``argued``, of
+        which those that are argued to be equivalent are left out.
+        """
+        tried = sum(count for verdict, count in self.total.items() if verdict is not Verdict.WAITING)
+        noticed = sum(self.total[verdict] for verdict in NOTICED)
+        left_out = len(self.survivors) - len(self.unexplained) if argued else 0
+        return 100 * noticed / (tried - left_out) if tried > left_out else 0.0
+
+
+def score(tree: Tree, arguments: Sequence[Argument]) -> Score:
+    """The score as it is now, of whatever was tried."""
+    found = list(mutants(tree))
+    counts: dict[str, Counter[Verdict]] = {}
+    for mutant in found:
+        counts.setdefault(mutant.module, Counter())[mutant.verdict] += 1
+    survivors = tuple(_survivors(tree, found, arguments))
+    used = {survivor.argument for survivor in survivors}
+    waiting = {mutant.function for mutant in found if mutant.verdict is Verdict.WAITING}
+    stale = tuple(each for each in arguments if each not in used and each.function not in waiting)
+    return Score(counts, survivors, stale)
+
+
+def _survivors(tree: Tree, found: Iterable[Mutant], arguments: Sequence[Argument]) -> Iterator[Survivor]:
+    by_module: dict[str, list[Mutant]] = {}
+    for mutant in found:
+        if mutant.verdict in OPEN:
+            by_module.setdefault(mutant.module, []).append(mutant)
+    for module, missed in by_module.items():
+        changed = changes(tree, module, [mutant.name for mutant in missed])
+        for mutant in missed:
+            change = changed[mutant.name]
+            fitting = (each for each in arguments if (each.function, each.change) == (mutant.function, change))
+            yield Survivor(mutant, change, next(fitting, None))
+
+
+def lines(found: Score) -> Iterator[str]:
+    """What `report` prints."""
+    yield f"{'module':<36} {'mutants':>8} {'noticed':>8} {'survived':>9} {'unreached':>10} {'odd':>4} {'waiting':>8}"
+    for module, counts in [*found.counts.items(), ("all", found.total)]:
+        noticed = sum(counts[verdict] for verdict in NOTICED)
+        yield (
+            f"{module:<36} {counts.total():>8,} {noticed:>8,} {counts[Verdict.SURVIVED]:>9,} "
+            f"{counts[Verdict.UNREACHED]:>10,} {counts[Verdict.ODD]:>4,} {counts[Verdict.WAITING]:>8,}"
+        )
+    argued = len(found.survivors) - len(found.unexplained)
+    tried = found.total.total() - found.total[Verdict.WAITING]
+    yield ""
+    yield (
+        f"{found.percent(argued=False):.1f} % of {tried:,} mutants noticed; {found.percent(argued=True):.1f} % without "
+        f"the {argued} that are argued to be equivalent; {found.total[Verdict.WAITING]:,} of "
+        f"{found.total.total():,} not tried yet"
+    )
+    for survivor in found.unexplained:
+        yield ""
+        yield f"{survivor.mutant.verdict.value}: {survivor.mutant.name}"
+        yield from (f"  {line}" for line in survivor.change)
+    for argument in found.stale:
+        yield ""
+        yield f"an argument without a survivor: {argument.function}"
+        yield from (f"  {line}" for line in argument.change)
