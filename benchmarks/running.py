@@ -54,7 +54,8 @@ def run(job: Job, seen: Callable[[Row], None], command: Sequence[str] | None = N
             state = State.INTERRUPTED
         finally:
             _end(process)
-        why = _last_line(said.seek(0) or said.read()) if state is State.FAILED else None
+        said.seek(0)
+        why = _last_line(said.read()) if state is State.FAILED else None
     seconds = round(time.monotonic() - started, 1)
     return Entry(job.name, when, commit(), machine, job.quick, state, seconds, tuple(rows), why)
 

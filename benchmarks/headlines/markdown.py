@@ -13,8 +13,8 @@ from kvgate.simulation.result import Result
 EARLIER = "†"
 """Marks what earlier code computed."""
 SENT = (
-    "Sent is how many prompts are counted, and how long they are in tokens on the average; what only warms the cache is "
-    "served, compared and judged, but not counted. What is compared with the published figure is the server's hit "
+    "Sent is how many prompts are counted, and how long they are in tokens on the average; what only warms the cache "
+    "is served, compared and judged, but not counted. What is compared with the published figure is the server's hit "
     "rate; where the rate per request differs from it, that stands in brackets. vLLM's scheduler is served with the "
     "plug-in, unless the cell says stock: then it is vLLM as published."
 )
@@ -33,7 +33,6 @@ def markdown(lines: Sequence[Line], out_of_reach: Sequence[OutOfReach]) -> str:
         *(_row(line) for line in lines),
         "",
         *_agreements(lines),
-        "",
         SENT,
         "",
         *_origins(lines),
@@ -53,10 +52,12 @@ def markdown(lines: Sequence[Line], out_of_reach: Sequence[OutOfReach]) -> str:
 def _agreements(lines: Sequence[Line]) -> list[str]:
     """What comparing the arms came to, in a sentence."""
     several = [line for line in lines if len(line.done) > 1]
+    if not several:
+        return []
     agreed = [line for line in several if line.compared is not None]
     requests = sum(line.compared or 0 for line in agreed)
     told = f"{len(several)} cases were served by more than one arm: in {len(agreed)} of them the arms agree, "
-    return [told + f"on each of {requests:,} requests."]
+    return [told + f"on each of {requests:,} requests.", ""]
 
 
 def _times(lines: Sequence[Line]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attrs import evolve, frozen
 from benchmarks.headlines.figure import TOLERANCE_POINTS, Accepts, Case, Figure
-from benchmarks.headlines.origin import code_digest
+from benchmarks.headlines.origin import REAL, code_digest
 from benchmarks.headlines.store import Store
 
 from kvgate.simulation.comparison import difference
@@ -117,9 +117,9 @@ class Line:
 
 
 def jobs_of(figures: Sequence[Figure]) -> list[Job]:
-    """All simulations that the figures need, each once."""
+    """All simulations that the figures need, each once; those first that take seconds and not minutes."""
     jobs = [Job(arm, case.setting) for figure in figures for case in figure.cases for arm in case.arms]
-    return list(dict.fromkeys(jobs))
+    return sorted(dict.fromkeys(jobs), key=lambda job: (job.arm in REAL, job.arm == "reference"))
 
 
 def lines_of(figures: Sequence[Figure], store: Store) -> list[Line]:

@@ -105,7 +105,7 @@ def _slow(
     name: str, what: str, seeds: Callable[[Path], list[bytes]], take: Callable[[bytes, Path], object]
 ) -> Entrance:
     """An explanation takes ten times as long as most of what is read."""
-    return Entrance(name, what, Form.JSON, seeds, take, one_in=4)
+    return Entrance(name, what, Form.JSON, seeds, take, one_in=8)
 
 
 FOREIGN = (

@@ -121,7 +121,7 @@ TOLD = (
         *(_fixed(*_SWITCHES), _environment(config.VARIABLES, config.read), (ConfigurationError,)),
     ),
     Entrance("model-name", "the name of a model", Form.WORDS, _fixed(*_WORDS), _typed(load)),
-    Entrance("workload-name", "a workload in words", Form.WORDS, _fixed(*_ASKED), _typed(workload_of)),
+    Entrance("workload-name", "a workload in words", Form.WORDS, _fixed(*_ASKED), _typed(workload_of), one_in=8),
     Entrance("policy-name", "a policy in words", Form.WORDS, _fixed(b"masked+partial=64+min=9"), _typed(policy_of)),
     Entrance("version", "a version of vLLM", Form.WORDS, _fixed(b"v0.23.0rc1.dev3+g1a2b"), _typed(version_of)),
     Entrance("release", "a release to fetch", Form.WORDS, _fixed(b"native@0.23.0", b"ascend"), _typed(release_named)),

@@ -18,7 +18,7 @@ from benchmarks.parsers.entrance import Entrance
 
 SECONDS_MAX = 5.0
 """How much processor time one input may take: most take less than a thousandth of it."""
-SMALLER_SECONDS = 15.0
+SMALLER_SECONDS = 10.0
 """How much processor time it may take to make an input smaller."""
 MEMORY_BYTES_MAX = 2**29
 """How much address space a worker may take, beyond what it has once all parsers are loaded."""

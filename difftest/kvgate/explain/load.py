@@ -18,7 +18,10 @@ from kvgate.explain.policies import UNKNOWN_TOKENS
 from kvgate.explain.serving import BATCHED_TOKENS, Serving
 from kvgate.structure import read_bytes
 from kvreference.attention import Kind
+from kvreference.geometry import Geometry
 
+TOKENS_MAX = 2**24
+"""The longest request, window and alignment that are explained: where hits can end is tried one by one."""
 _OF_DRAFTS = "the layers of a draft model that is a model of its own are not counted: a dump has them"
 _SCALED = "a preset of the gate: windows are scaled down; give the model's config.json for its true sizes"
 
@@ -136,8 +139,21 @@ def _layout(
             raise UsageError(f"--kv-cache-memory-bytes: not enough for two blocks of {block_bytes} bytes")
     caches = serving.caches(has_states) and serves
     longest = serving.max_model_len or limit
+    _refuse_what_is_too_long(name, found, longest)
     told = (*notes, *_taken_for_granted(serving, longest))
     return Layout(name, source, found.groups, caches, block_bytes, blocks, longest, told)
+
+
+def _refuse_what_is_too_long(name: str, found: Grouping, longest: int | None) -> None:
+    try:
+        geometry = Geometry(tuple(placed.group for placed in found.groups))
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from error
+    if longest is not None and longest > TOKENS_MAX:
+        raise UsageError(f"{name}: requests of {longest} tokens, at most {TOKENS_MAX} here; give --max-model-len")
+    sizes = (max(group.block_size_tokens, group.window_tokens or 0) for group in geometry.groups)
+    if max(geometry.alignment_tokens, *sizes) > TOKENS_MAX:
+        raise UsageError(f"{name}: a block, a window, or their common multiple has more than {TOKENS_MAX} tokens")
 
 
 def _taken_for_granted(serving: Serving, longest: int | None) -> Iterator[str]:

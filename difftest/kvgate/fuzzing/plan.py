@@ -19,6 +19,7 @@ SHARDS_MAX = 1_000_000
 """How many shards a run may have; the seeds of two runs never meet."""
 FILE_BYTES_MAX = 1_000_000
 
+_CONVERTER = strict_converter()
 _number = [instance_of(int), ge(0)]
 _count = [instance_of(int), ge(1)]
 _names = deep_iterable(instance_of(str), instance_of(tuple))
@@ -80,5 +81,5 @@ def plan_in(document: Any) -> FuzzPlan:
     plan = document.get("plan")
     if isinstance(plan, dict) and not all(isinstance(plan.get(name, []), list) for name in ("models", "preloads")):
         raise ValueError("models and preloads are lists")
-    found: FuzzPlan = strict_converter().structure(plan, FuzzPlan)
+    found: FuzzPlan = _CONVERTER.structure(plan, FuzzPlan)
     return found

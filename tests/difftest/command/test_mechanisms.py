@@ -226,7 +226,8 @@ def test_an_interrupt_ends_with_what_was_driven(kvgate: Kvgate, monkeypatch: pyt
     monkeypatch.setattr("kvgate.mechanisms.MECHANISMS", NEVER | SMALL)
     assert 1 == kvgate("mechanisms", "--operations", "500").code
     document = json.loads(kvgate("mechanisms", "--format", "json").out)
-    assert {"ended": "interrupted", "mechanisms": []} == document
+    expected = {"format": "kvgate-mechanisms", "version": 1, "ended": "interrupted", "mechanisms": []}
+    assert expected == document
 
 
 def test_an_interrupt_while_exploring_ends_with_what_was_seen(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ METAVARS_THAT_DIFFER = {"--plot", "--model"}
 SHELLS = ("bash", "zsh", "fish")
 
 
+@cache
 def known() -> dict[str, Any]:
     """The subcommands, as the parser has them."""
     return dict(vars(typer.main.get_command(app))["commands"])

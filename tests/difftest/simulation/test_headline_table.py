@@ -387,6 +387,16 @@ def test_whoever_interrupts_keeps_what_is_done(
     assert [1] == served
 
 
+def test_what_is_quick_comes_first() -> None:
+    """Goal: whoever interrupts has most of the table. Method: two cases of three arms, one of them twice."""
+    one, other = (
+        Case(name, evolve(SETTING, seed=seed), arms=("reference", "stock", "ranges")) for seed, name in enumerate("ab")
+    )
+    jobs = jobs_of([evolve(figure(None), cases=(one, other, one))])
+    assert ["ranges", "ranges", "reference", "reference", "stock", "stock"] == [job.arm for job in jobs]
+    assert [0, 1] * 3 == [job.setting.seed for job in jobs]
+
+
 def test_every_figure_can_be_served() -> None:
     """Goal: no row asks for what does not exist. Method: check every setting, and what is expected."""
     figures = program.figures()

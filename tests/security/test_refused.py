@@ -1,0 +1,214 @@
+"""Input that once ended in a traceback, a hang, or a wrong answer.
+
+Goal: each is refused in one message that says what was wrong. Method: the input as it was found, by fuzzing or by
+reading, and one beside it that is accepted.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from kvgate.adapters.shadow.sinks import sink_for
+from kvgate.command.progress import Line
+from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.explain.explanation import case_of, explain
+from kvgate.explain.load import TOKENS_MAX, load
+from kvgate.explain.plot import draw
+from kvgate.explain.serving import Serving, speculation_of
+from kvgate.live.following import shadows_of
+from kvgate.live.sample import Sample
+from kvgate.live.server import ANSWER_BYTES_MAX, Asked, Server, first_model
+from kvgate.shadow.calls import Restart
+from kvgate.shadow.recording import Header, Writer, encoded, open_recording
+from kvgate.shadow.switch import Mode, Switch
+from kvgate.simulation.catalogue import workload_of
+from kvreference.geometry import Geometry, Group
+from kvreference.settings import Settings
+
+SETTINGS = Settings(Geometry((Group("full", 16),)), blocks=4)
+HEADER = Header(SETTINGS, "stock", "0.20.2", "Scheduler", 0, "engine")
+GROUP = {"kind": "full", "block_size_tokens": 16}
+LLAMA = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 64}
+GEMMA = {**LLAMA, "model_type": "gemma3_text", "sliding_window": 64, "sliding_window_pattern": 2}
+DUMP = {"format": "kvgate-kv-cache-config", "version": 1, "groups": [GROUP]}
+COMPLETION: dict[str, Any] = {"choices": [{"text": "a"}], "usage": {"prompt_tokens": 9}}
+
+
+def recording(path: Path, text: bytes) -> list[object]:
+    """What is read of a recording that says ``text``, which need not be any."""
+    writer = Writer(path, HEADER)
+    payload = encoded([Restart(1, "because")])
+    assert b"\xa7because" in payload
+    writer.append(payload.replace(b"because", text))
+    writer.close()
+    return list(open_recording(path).records())
+
+
+def test_text_in_a_recording_that_is_none(tmp_path: Path) -> None:
+    """Goal: no error of the decoder's own. Method: bytes that are no UTF-8, behind right checksums."""
+    assert [Restart(1, "anyhows")] == recording(tmp_path / "a", b"anyhows")
+    with pytest.raises(UsageError, match="record 0, at byte"):
+        recording(tmp_path / "b", b"\xff\xfe\xfd\xfc\xfb\xfa\xf9")
+    assert issubclass(msgspec.ValidationError, msgspec.DecodeError)
+
+
+def test_a_speculative_config_that_nests_for_ever() -> None:
+    """Goal: no recursion error. Method: a hundred thousand brackets."""
+    assert speculation_of('{"method": "mtp"}') is not None
+    with pytest.raises(UsageError, match="is no JSON"):
+        speculation_of("[" * 100_000)
+
+
+EXPLAINED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "heads of no size": (GEMMA, {**GEMMA, "hidden_size": 1}, "keeps blocks of no bytes"),
+    "a window without end": (GEMMA, {**GEMMA, "sliding_window": 2**30}, "a block, a window, or their"),
+    "requests without end": (LLAMA, {**LLAMA, "max_position_embeddings": 2**30}, "requests of 1073741824 tokens"),
+    "blocks without end": (DUMP, {**DUMP, "groups": [{**GROUP, "block_size_tokens": 2**40}]}, "common multiple"),
+    "blocks that never meet": (
+        DUMP,
+        {**DUMP, "groups": [GROUP, {**GROUP, "block_size_tokens": 99_991}, {**GROUP, "block_size_tokens": 99_989}]},
+        "common multiple",
+    ),
+    "states of two sizes": (
+        DUMP,
+        {**DUMP, "groups": [{"kind": "mamba", "states": "align", "block_size_tokens": size} for size in (16, 32)]},
+        "blocks of the same size",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sound", "bad", "told"), EXPLAINED.values(), ids=EXPLAINED)
+def test_a_model_that_cannot_be_explained(
+    sound: dict[str, Any], bad: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    """Goal: neither a traceback nor hours. Method: each beside a model that differs in it alone."""
+    path = tmp_path / "config.json"
+
+    def explained(document: dict[str, Any]) -> object:
+        path.write_text(json.dumps(document))
+        return explain(case_of(lambda serving: load(str(path), serving), Serving()))
+
+    assert explained(sound)
+    with pytest.raises(UsageError, match=told):
+        explained(bad)
+    assert TOKENS_MAX > 10_485_760, "the longest published context"
+
+
+@pytest.mark.parametrize("name", ["version", "retention", "kv_cache_dtype", "enable_prefix_caching", "dtype_bytes"])
+def test_flags_of_a_report_are_of_their_kind(name: str) -> None:
+    """Goal: what a file says of flags is no other kind of value. Method: a list for each of them."""
+    assert Serving()
+    with pytest.raises((TypeError, UsageError)):
+        Serving(**{name: []})
+
+
+def test_a_file_called_like_a_formula_can_be_drawn(tmp_path: Path) -> None:
+    """Goal: a name is text. Method: a name that is bad mathematics."""
+    path, plot = tmp_path / "$\\frac{$x.json", tmp_path / "plot.svg"
+    path.write_text(json.dumps({"groups": [GROUP]}))
+    draw(explain(case_of(lambda serving: load(str(path), serving), Serving())), plot)
+    assert "$\\frac{$x" in plot.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "replays:others=100000000",
+        "prefixes:rounds=100000000",
+        "repeat-rate:prompts=100000000",
+        "repeat-rate:lanes=100000000",
+        "fractions:prompts=100000000",
+        "agents:sessions=100000000",
+        "agents:sessions=1,turns=100000",
+    ],
+)
+def test_a_workload_without_end(words: str) -> None:
+    """Goal: a slip of the keyboard costs no memory. Method: many requests; a few of the same are the control."""
+    assert workload_of(f"{words.partition(':')[0]}:lanes=2")
+    with pytest.raises(UsageError, match="requests: at most 200,000 are made"):
+        workload_of(words)
+
+
+def server(content: bytes) -> Server:
+    """A server that always says the same."""
+    http = httpx.Client(
+        base_url="http://a", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=content))
+    )
+    return Server("http://a", http, "a", 600)
+
+
+def said(**changes: Any) -> bytes:
+    """A completion, with something else in it."""
+    return json.dumps({**COMPLETION, **changes}).encode()
+
+
+ANSWERS: dict[str, bytes] = {
+    "no JSON": b"<html>",
+    "too deep": b"[" * 100_000,
+    "no text": b"\xff\xfe",
+    "a list": b"[]",
+    "usage that is a list": said(usage=[1]),
+    "details that are a list": said(usage={"prompt_tokens": 9, "prompt_tokens_details": [1]}),
+    "cached in words": said(usage={"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": "8"}}),
+    "no prompt": said(usage={"prompt_tokens": 0}),
+    "an infinite prompt": b'{"choices": [{"text": "a"}], "usage": {"prompt_tokens": 1e999}}',
+    "log-probabilities that are a list": said(choices=[{"text": "a", "logprobs": [1]}]),
+    "a log-probability that is none": said(
+        choices=[{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [0]}}]
+    ).replace(b"[0]", b"[NaN]"),
+    "an answer without end": b" " * (ANSWER_BYTES_MAX + 1),
+}
+
+
+@pytest.mark.parametrize("content", ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_that_is_none(content: bytes) -> None:
+    """Goal: exit 3 and a message, and never a difference that is not seen. Method: one flaw each; none as a control."""
+    assert 9 == server(said()).complete(Asked("a", "s", 1)).prompt_tokens
+    with pytest.raises(SystemUnavailableError, match="http://a|no completion"):
+        server(content).complete(Asked("a", "s", 1))
+
+
+def test_models_and_metrics_that_are_none() -> None:
+    """Goal: the same for what else a server says. Method: numbers that are none, and lines that are none."""
+    assert ("a", 7) == first_model(server(b'{"data": [{"id": "a", "max_model_len": 7}]}'))
+    for content in (b'{"data": [{"id": "a", "max_model_len": Infinity}]}', b'{"data": [[]]}', b"{}"):
+        with pytest.raises(SystemUnavailableError, match="no list of models"):
+            first_model(server(content))
+    assert (Sample("a", {}, 1.0),) == server(b"a 1\n").metrics()
+    for content in (b'a{b="c 1\n', b"a b c d\n", b"\xff 1\n"):
+        with pytest.raises(SystemUnavailableError, match="no metrics"):
+            server(content).metrics()
+    with pytest.raises(SystemUnavailableError, match="no count"):
+        shadows_of([Sample("kvgate_shadow_calls_total", {}, float("nan"))])
+
+
+def test_a_progress_line_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a name in brackets does not end a command. Method: a line that would be bad markup, on a terminal."""
+    from rich.console import Console
+
+    console = Console(force_terminal=True, file=None)
+    line, shown = Line(console), []
+    status: Any = vars(line)["_status"]
+    monkeypatch.setattr(
+        status, "update", lambda text: shown.append(console.render_str(text) if type(text) is str else text)
+    )
+    line.say("loading [/my] …")
+    assert ["loading [/my] …"] == [str(text) for text in shown]
+
+
+def test_a_shadow_is_for_its_owner(tmp_path: Path) -> None:
+    """Goal: nobody else reads what a shadow writes. Method: a folder that is new, and what is in it."""
+    folder = tmp_path / "shadow"
+    sink = sink_for(Switch(Mode.RECORD, dir=folder), SETTINGS, "stock", "Scheduler")
+    sink.close()
+    modes: Callable[[Path], int] = lambda path: stat.S_IMODE(path.stat().st_mode)  # noqa: E731  # named for what follows
+    assert 0o700 == modes(folder)
+    assert {0o600} == {modes(path) for path in folder.iterdir()}
