@@ -16,9 +16,11 @@ Exit 0 if all were complete; 1 if one failed, which is told; 2 for a request tha
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 
 from benchmarks.history import Entry, State, append, latest, line_of, read
 from benchmarks.registry import chosen
@@ -88,7 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 130 if State.INTERRUPTED in states else int(State.FAILED in states)
 
 
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    # Whoever ends it otherwise keeps what there is, too.
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         sys.exit(main())
     except UsageError as error:

@@ -104,8 +104,8 @@ FIGURES = (
         REPORT,
         Accepts.EXACT,
         (
-            _begun(BEFORE, 0, "dense", 0.0, *ALL),
-            _begun(BEFORE, BEHIND, "dense", 0.0, *ALL),
+            _begun(BEFORE, 0, "dense", 0.0, *BOTH),
+            _begun(BEFORE, BEHIND, "dense", 0.0, *BOTH),
             _begun(BEFORE, 100, "dense", None, "ranges"),
             _begun(BEFORE, 300, "dense", None, "ranges"),
             Case("all sessions to their end, dense", Setting(agents(), SERVER, policy_of("dense")), arms=("ranges",)),

@@ -6,6 +6,8 @@ that fits no survivor any more is stale, and is told.
 
 from __future__ import annotations
 
+import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
@@ -25,9 +27,21 @@ class Argument(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Why one survivor is none."""
 
     function: str
-    change: tuple[str, ...]
-    """The lines that went and came, as `report` prints them."""
+    """Which function; a pattern where the same is argued of several."""
     why: str
+    change: tuple[str, ...] = ()
+    """The lines that went and came, as `report` prints them."""
+    apart_from: str = ""
+    """In place of the lines: whatever matches this is taken out of both, and nothing else may differ."""
+
+    def fits(self, function: str, change: tuple[str, ...]) -> bool:
+        """Whether it argues about this change."""
+        if not fnmatchcase(function, self.function):
+            return False
+        if not self.apart_from:
+            return change == self.change
+        lost, gained = ([re.sub(self.apart_from, "", line[1:]) for line in change if line[0] == sign] for sign in "-+")
+        return lost == gained
 
 
 class Document(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -51,6 +65,9 @@ def read(path: Path = FILE) -> tuple[Argument, ...]:
     if (document.format, document.version) != (FORMAT, VERSION):
         raise UsageError(f'{path}: not "{FORMAT}" of version {VERSION}')
     for argument in document.survivor:
-        if len(argument.why) < WHY_CHARACTERS_MIN or not argument.change:
-            raise UsageError(f"{path}: {argument.function}: a change, and why nobody can tell it, in a sentence")
+        if len(argument.why) < WHY_CHARACTERS_MIN or bool(argument.change) == bool(argument.apart_from):
+            raise UsageError(
+                f"{path}: {argument.function}: needs either a change or what it is apart from, and why nobody can tell "
+                "it, in a sentence"
+            )
     return document.survivor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -63,7 +64,7 @@ def score(tree: Tree, arguments: Sequence[Argument]) -> Score:
     survivors = tuple(_survivors(tree, found, arguments))
     used = {survivor.argument for survivor in survivors}
     waiting = {mutant.function for mutant in found if mutant.verdict is Verdict.WAITING}
-    stale = tuple(each for each in arguments if each not in used and each.function not in waiting)
+    stale = tuple(each for each in arguments if each not in used and not fnmatch.filter(waiting, each.function))
     return Score(counts, survivors, stale)
 
 
@@ -76,7 +77,7 @@ def _survivors(tree: Tree, found: Iterable[Mutant], arguments: Sequence[Argument
         changed = changes(tree, module, [mutant.name for mutant in missed])
         for mutant in missed:
             change = changed[mutant.name]
-            fitting = (each for each in arguments if (each.function, each.change) == (mutant.function, change))
+            fitting = (each for each in arguments if each.fits(mutant.function, change))
             yield Survivor(mutant, change, next(fitting, None))
 
 
@@ -104,4 +105,4 @@ def lines(found: Score) -> Iterator[str]:
     for argument in found.stale:
         yield ""
         yield f"an argument without a survivor: {argument.function}"
-        yield from (f"  {line}" for line in argument.change)
+        yield from (f"  {line}" for line in argument.change or (f"apart from {argument.apart_from}",))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
+import os
 import signal
 import sys
 import tempfile
@@ -27,6 +28,8 @@ STANDSTILL_SECONDS = 600.0
 """How long one input may take by the clock, with other work beside it; to make it smaller counts as well."""
 _NUMBER, _ACCEPTED, _REFUSED, _FAILED = range(4)
 _NOTHING = object()
+_SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where inputs are files for a moment: in memory, if that is to be had."""
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -59,7 +62,7 @@ def _try_all(pipe: Connection, seed: int, counts: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a parser says belongs to nobody here; a table is printed there.
     sys.stdout = sys.stderr
-    with tempfile.TemporaryDirectory(prefix="kvgate-parsers-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="kvgate-parsers-", dir=_SCRATCH) as scratch:
         folder = Path(scratch)
         seeds = {name: _seeds(name) for name in ENTRANCES}
         bound_memory()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import msgspec
@@ -26,7 +25,9 @@ from kvgate.explain.serving import Serving, speculation_of
 from kvgate.live.following import shadows_of
 from kvgate.live.sample import Sample
 from kvgate.live.server import ANSWER_BYTES_MAX, Asked, Server, first_model
-from kvgate.shadow.calls import Restart
+from kvgate.shadow import status
+from kvgate.shadow.calls import Arrived, Checkpoint, LookedUp, Restart
+from kvgate.shadow.judging import Judge
 from kvgate.shadow.recording import Header, Writer, encoded, open_recording
 from kvgate.shadow.switch import Mode, Switch
 from kvgate.simulation.catalogue import workload_of
@@ -60,6 +61,15 @@ def test_text_in_a_recording_that_is_none(tmp_path: Path) -> None:
     assert issubclass(msgspec.ValidationError, msgspec.DecodeError)
 
 
+def test_a_request_of_no_tokens_is_a_difference() -> None:
+    """Goal: what the reference cannot follow ends no judge. Method: a look-up for a request without a token."""
+    judge = Judge(SETTINGS)
+    for record in (Checkpoint([0] * 4, [1, 2, 3], {}, [], []), Arrived(0, 0, 0, True, [])):
+        assert [] == judge.follow(record)
+    (found,) = judge.follow(LookedUp(0, 0, [[]], False))
+    assert ("KV-SYS-02", "StopIteration: ") == (found.difference.statement, found.difference.got)
+
+
 def test_a_speculative_config_that_nests_for_ever() -> None:
     """Goal: no recursion error. Method: a hundred thousand brackets."""
     assert speculation_of('{"method": "mtp"}') is not None
@@ -69,6 +79,7 @@ def test_a_speculative_config_that_nests_for_ever() -> None:
 
 EXPLAINED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "heads of no size": (GEMMA, {**GEMMA, "hidden_size": 1}, "keeps blocks of no bytes"),
+    "a window of nothing": (GEMMA, {**GEMMA, "sliding_window": 0}, "window_tokens of at least 2"),
     "a window without end": (GEMMA, {**GEMMA, "sliding_window": 2**30}, "a block, a window, or their"),
     "requests without end": (LLAMA, {**LLAMA, "max_position_embeddings": 2**30}, "requests of 1073741824 tokens"),
     "blocks without end": (DUMP, {**DUMP, "groups": [{**GROUP, "block_size_tokens": 2**40}]}, "common multiple"),
@@ -107,7 +118,7 @@ def test_flags_of_a_report_are_of_their_kind(name: str) -> None:
     """Goal: what a file says of flags is no other kind of value. Method: a list for each of them."""
     assert Serving()
     with pytest.raises((TypeError, UsageError)):
-        Serving(**{name: []})
+        Serving(**cast("dict[str, Any]", {name: []}))
 
 
 def test_a_file_called_like_a_formula_can_be_drawn(tmp_path: Path) -> None:
@@ -172,7 +183,7 @@ ANSWERS: dict[str, bytes] = {
 def test_an_answer_that_is_none(content: bytes) -> None:
     """Goal: exit 3 and a message, and never a difference that is not seen. Method: one flaw each; none as a control."""
     assert 9 == server(said()).complete(Asked("a", "s", 1)).prompt_tokens
-    with pytest.raises(SystemUnavailableError, match="http://a|no completion"):
+    with pytest.raises(SystemUnavailableError, match=r"http://a/|no completion"):
         server(content).complete(Asked("a", "s", 1))
 
 
@@ -196,19 +207,25 @@ def test_a_progress_line_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
     console = Console(force_terminal=True, file=None)
     line, shown = Line(console), []
-    status: Any = vars(line)["_status"]
-    monkeypatch.setattr(
-        status, "update", lambda text: shown.append(console.render_str(text) if type(text) is str else text)
-    )
+
+    def update(text: Any) -> None:
+        shown.append(str(console.render_str(text) if isinstance(text, str) else text))
+
+    monkeypatch.setattr(vars(line)["_status"], "update", update)
     line.say("loading [/my] …")
-    assert ["loading [/my] …"] == [str(text) for text in shown]
+    assert ["loading [/my] …"] == shown
 
 
 def test_a_shadow_is_for_its_owner(tmp_path: Path) -> None:
-    """Goal: nobody else reads what a shadow writes. Method: a folder that is new, and what is in it."""
+    """Goal: nobody else reads what a shadow writes. Method: a folder that is new, a status, and a recording."""
     folder = tmp_path / "shadow"
-    sink = sink_for(Switch(Mode.RECORD, dir=folder), SETTINGS, "stock", "Scheduler")
-    sink.close()
-    modes: Callable[[Path], int] = lambda path: stat.S_IMODE(path.stat().st_mode)  # noqa: E731  # named for what follows
-    assert 0o700 == modes(folder)
-    assert {0o600} == {modes(path) for path in folder.iterdir()}
+    sink_for(Switch(Mode.RECORD, dir=folder), SETTINGS, "stock", "Scheduler").close()
+    status.write(folder, status.Status("engine", "record", 1))
+    Writer(folder / "a.kvrec", HEADER).close()
+    assert 0o700 == mode_of(folder)
+    assert (0o600, 0o600) == (mode_of(folder / "a.kvrec"), mode_of(status.path_of(folder, "engine")))
+
+
+def mode_of(path: Path) -> int:
+    """Who may do what with a file."""
+    return stat.S_IMODE(path.stat().st_mode)

@@ -48,8 +48,6 @@ def doctor(
             tried = try_all(programs, seconds, line.say)
     judged = checks.judge(facts, tried)
     told = list(checks.notes(facts))
-    if output is TableFormat.JSON:
-        typer.echo(report.as_json(facts, tried, judged, told))
-    else:
-        report.print_report(facts, tried, judged, told)
+    shown = report.as_json if output is TableFormat.JSON else report.as_text
+    typer.echo(shown(facts, tried, judged, told))
     raise typer.Exit(AGREEMENT if judged[0].works is not checks.Works.NO else UNAVAILABLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
@@ -199,7 +200,7 @@ def _found_by_vllm(check: Check, facts: Facts, plug_in: str) -> Check:
     if named is not None and plug_in not in named.split(","):
         together = ",".join(filter(None, [named, plug_in]))
         why = f"{PLUG_INS_VARIABLE}={named} leaves out {plug_in}"
-        return evolve(check, works=Works.NO, why=why, mend=f"export {PLUG_INS_VARIABLE}={together}")
+        return evolve(check, works=Works.NO, why=why, mend=f"export {PLUG_INS_VARIABLE}={shlex.quote(together)}")
     return check
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 
 from attrs import asdict
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kvgate.adapters.signatures import VLLM_VERSION
 from kvgate.doctor.checks import SYSTEM_PROGRAM, Check
@@ -55,31 +57,30 @@ def as_json(facts: Facts, tried: Mapping[str, Tried], checks: Sequence[Check], n
     return json.dumps(document, indent=1)
 
 
-def print_report(facts: Facts, tried: Mapping[str, Tried], checks: Sequence[Check], notes: Sequence[str]) -> None:
+def as_text(facts: Facts, tried: Mapping[str, Tried], checks: Sequence[Check], notes: Sequence[str]) -> str:
     """Two tables, what is here and what works, and what to do about the rest."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH_PIPED)
     here = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     here.add_column(no_wrap=True)
     here.add_column(overflow="fold")
     for name, told in rows(facts, tried):
-        here.add_row(name, _plain(told))
-    console.print(here, markup=False, highlight=False)
-    console.print()
+        here.add_row(name, Text(_plain(told)))
     works = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("works", "what", "command", "why"):
-        works.add_column(title, no_wrap=title in ("works",), overflow="fold")
+        works.add_column(title, no_wrap=title == "works", overflow="fold")
     for check in checks:
-        works.add_row(check.works.value, check.name, check.command, _plain(check.why))
-    console.print(works, markup=False, highlight=False)
-    mends = [check for check in checks if check.mend]
-    if mends:
-        console.print("\nwhat would mend it:", highlight=False)
-    for check in mends:
-        console.print(f"  {check.command}: {_plain(check.mend)}", markup=False, highlight=False, soft_wrap=True)
-    for note in notes:
-        console.print(f"note: {_plain(note)}", markup=False, highlight=False, soft_wrap=True)
+        works.add_row(check.works.value, check.name, check.command, Text(_plain(check.why)))
+    mends = [f"  {check.command}: {_plain(check.mend)}" for check in checks if check.mend]
+    lines = ["", "what would mend it:", *mends] if mends else []
+    return "\n".join([_drawn(here), "", _drawn(works), *lines, *(f"note: {_plain(note)}" for note in notes)])
+
+
+def _drawn(table: Table) -> str:
+    """A table as text, as wide as the terminal."""
+    terminal = Console()
+    console = Console(file=io.StringIO(), width=terminal.width if terminal.is_terminal else WIDTH_PIPED)
+    with console.capture() as drawn:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in drawn.get().splitlines())
 
 
 def rows(facts: Facts, tried: Mapping[str, Tried]) -> list[tuple[str, str]]:

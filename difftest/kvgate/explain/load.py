@@ -89,6 +89,14 @@ def _dumped(found: dump.Dump, name: str, serving: Serving) -> Layout:
 
 
 def _model(config: config_file.Config, serving: Serving) -> Layout:
+    try:
+        return _of_model(config, serving)
+    except ValueError as error:
+        # A window of one token, say: no group that there could be.
+        raise UsageError(f"{config.path}: {error}") from error
+
+
+def _of_model(config: config_file.Config, serving: Serving) -> Layout:
     limit = config.optional("max_position_embeddings")
     notes: tuple[str, ...] = ()
     if config.model_type == deepseek_v4.MODEL_TYPE:

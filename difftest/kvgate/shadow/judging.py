@@ -326,7 +326,9 @@ class Judge:
 
 _Found = tuple[Difference, str | None, bool] | None
 """A difference, what explains it, and whether the state is still the same."""
-_UNFOLLOWED = (ValueError, LookupError, AttributeError, AssertionError, TypeError, ArithmeticError, RecursionError)
+_UNFOLLOWED = (
+    *(ValueError, LookupError, AttributeError, AssertionError, TypeError, ArithmeticError, RuntimeError, StopIteration),
+)
 _Judging = Callable[[Judge, Following, Any], _Found]
 
 _JUDGE: dict[type, _Judging] = {

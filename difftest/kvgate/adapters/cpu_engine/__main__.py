@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -39,6 +41,9 @@ def serve(
         raise UsageError(f"no model is called {model!r}; there are {', '.join(HYBRIDS)}")
     handed = {name: value for name, value in os.environ.items() if name.startswith("VLLM_")}
     serving = Serving(model, handed, mutants=tuple(mutants or ()), preloads=tuple(preloads or ()), port=port)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Whoever asks this process to end means the server: it is not left behind.
+        signal.signal(number, _end)
     try:
         with progress_line() as line, served(serving, line.say) as server:
             line.stop()
@@ -49,6 +54,10 @@ def serve(
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     raise SystemUnavailableError(f"vllm serve ended with {code}")
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":
