@@ -87,8 +87,8 @@ FIGURES = (
         REPORT,
         Accepts.EXACT,
         (
-            _part(10, "retention=32768+scratch", 98.3, *BOTH),
-            *(_part(percent, "retention=32768+scratch", 98.3, *BOTH) for percent in (50, 90)),
+            *(_part(percent, "retention=32768+scratch", 98.3, *BOTH) for percent in (10, 50)),
+            _part(90, "retention=32768+scratch", 98.3, "ranges"),
             _part(100, "retention=32768+scratch", 99.99, *BOTH),
             _part(100, "masked+scratch", 0.0, *BOTH),
         ),

@@ -105,7 +105,7 @@ FIGURES = (
         Accepts.EXACT,
         (
             _begun(BEFORE, 0, "dense", 0.0, *BOTH),
-            _begun(BEFORE, BEHIND, "dense", 0.0, *BOTH),
+            _begun(BEFORE, BEHIND, "dense", 0.0, "ranges"),
             _begun(BEFORE, 100, "dense", None, "ranges"),
             _begun(BEFORE, 300, "dense", None, "ranges"),
             Case("all sessions to their end, dense", Setting(agents(), SERVER, policy_of("dense")), arms=("ranges",)),
@@ -172,11 +172,11 @@ FIGURES = (
         Accepts.AGREES,
         (
             _chats("dense", 31.97, "infinite"),
-            _chats("dense", 3.86, "ranges", "stock"),
+            _chats("dense", 3.86, "ranges"),
             _chats("masked", 3.86, "ranges"),
             _chats("masked+scratch", 4.51, "ranges"),
             _chats("retention=0+scratch", 15.12, "ranges"),
-            _chats(INTERVAL, 18.02, *BOTH),
+            _chats(INTERVAL, 18.02, "ranges"),
             _chats("dense+pinned", None, "ranges"),
             _few_chats("dense", *ALL),
             _few_chats(INTERVAL, *BOTH),

@@ -98,6 +98,8 @@ def lines(found: Score) -> Iterator[str]:
         f"the {argued} that are argued to be equivalent; {found.total[Verdict.WAITING]:,} of "
         f"{found.total.total():,} not tried yet"
     )
+    if found.total[Verdict.TIMEOUT]:
+        yield f"{found.total[Verdict.TIMEOUT]} of the noticed by the clock alone: on a busy machine, run them again"
     for survivor in found.unexplained:
         yield ""
         yield f"{survivor.mutant.verdict.value}: {survivor.mutant.name}"

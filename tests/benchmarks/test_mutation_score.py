@@ -74,7 +74,9 @@ def test_an_end_that_is_none_is_not_taken_for_a_kill(tree: Tree, code: int, verd
     change_codes(tree, {"kvreference.pool.x_half__mutmut_1": code})
     assert verdict == next(mutants(tree)).verdict
     noticed = verdict is Verdict.TIMEOUT
-    assert (50.0 if noticed else 0.0) == score(tree, ()).percent(argued=False)
+    found = score(tree, ())
+    assert (50.0 if noticed else 0.0) == found.percent(argued=False)
+    assert noticed == ("1 of the noticed by the clock alone" in "\n".join(lines(found)))
 
 
 def test_the_score_counts_what_was_tried(tree: Tree) -> None:

@@ -297,3 +297,14 @@ def test_a_copy_is_independent() -> None:
     copy.settle(Finish(0), Done())
     assert {0: before} == population.alive
     assert (1, 2) == (population.arrived, copy.arrived)
+
+
+def test_a_copied_request_has_lists_of_its_own() -> None:
+    """Goal: whoever changes a copy changes nothing else. Method: empty both of its lists."""
+    population, request = decoding()
+    request.drafts = [7, 8]
+    copy = population.copy()[0]
+    copy.tokens.clear()
+    copy.drafts.clear()
+    assert [7, 8] == request.drafts
+    assert [] != request.tokens

@@ -38,8 +38,8 @@ def tried(inputs: int, folder: Path, seconds_max: float) -> str:
 
 
 def test_every_parser_accepts_or_refuses(tmp_path: Path) -> None:
-    """Goal: no third outcome. Method: 250 inputs for each, fewer for slow ones; some of each kind for most parsers."""
-    table = tried(250, tmp_path, 600)
+    """Goal: no third outcome. Method: 150 inputs for each, fewer for slow ones; some of each kind for most parsers."""
+    table = tried(150, tmp_path, 600)
     rows = [row for row in (line.split("|") for line in table.splitlines()) if len(row) > 5]
     rows = [row for row in rows if row[1].strip() in ENTRANCES]
     assert list(ENTRANCES) == [row[1].strip() for row in rows]
@@ -101,11 +101,11 @@ def test_a_broken_parser_is_seen(
     take: Callable[[bytes, Path], object], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: the fuzzer can fail. Method: parsers with one fault each; the input that shows it becomes smaller."""
-    monkeypatch.setattr(trial, "SECONDS_MAX", 0.05)
-    monkeypatch.setattr(trial, "SMALLER_SECONDS", 1.0)
+    monkeypatch.setattr(trial, "SECONDS_MAX", 0.02)
+    monkeypatch.setattr(trial, "SMALLER_SECONDS", 0.3)
     entrance = Entrance("broken", "", Form.JSON, lambda _: [b'{"a": [1, 2, {"b": "words"}]}'], take)
     seeds = entrance.seeds(tmp_path)
-    found = [(data, attempt(entrance, data, tmp_path)) for data in (input_of(entrance, seeds, 0, n) for n in range(60))]
+    found = [(data, attempt(entrance, data, tmp_path)) for data in (input_of(entrance, seeds, 0, n) for n in range(25))]
     defects = [(data, each) for data, each in found if isinstance(each, Defect) and each.kind.startswith(kind)]
     assert defects
     data, defect = max(defects, key=lambda each: len(each[0]))
@@ -157,9 +157,8 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
         file.write('{"entrance": "model", "fi')
     left = still_to_try(["model", "trace"], kept.plan.inputs, kept.batches())
     second = BATCH_INPUTS, BATCH_INPUTS
-    assert [("trace", 7, BATCH_INPUTS - 7), ("model", *second), ("trace", *second)] == [
-        (each.entrance, each.first, each.count) for each in left
-    ]
+    told = [(each.entrance, each.first, each.count) for each in left]
+    assert [("trace", 7, BATCH_INPUTS - 7), ("model", *second), ("trace", *second)] == told
     with pytest.raises(UsageError, match="give another folder"):
         Kept(tmp_path, Plan(1, 2 * BATCH_INPUTS))
 

@@ -26,7 +26,7 @@ from kvgate.live.following import shadows_of
 from kvgate.live.sample import Sample
 from kvgate.live.server import ANSWER_BYTES_MAX, Asked, Server, first_model
 from kvgate.shadow import status
-from kvgate.shadow.calls import Arrived, Checkpoint, LookedUp, Restart
+from kvgate.shadow.calls import After, Allocated, Arrived, Checkpoint, LookedUp, Restart
 from kvgate.shadow.judging import Judge
 from kvgate.shadow.recording import Header, Writer, encoded, open_recording
 from kvgate.shadow.switch import Mode, Switch
@@ -68,6 +68,16 @@ def test_a_request_of_no_tokens_is_a_difference() -> None:
         assert [] == judge.follow(record)
     (found,) = judge.follow(LookedUp(0, 0, [[]], False))
     assert ("KV-SYS-02", "StopIteration: ") == (found.difference.statement, found.difference.got)
+
+
+def test_a_call_for_more_than_there_is_takes_no_memory() -> None:
+    """Goal: a few bytes of a recording do not become gigabytes. Method: a call for two thousand million tokens."""
+    judge = Judge(SETTINGS)
+    for record in (Checkpoint([0] * 4, [1, 2, 3], {}, [], []), Arrived(0, 20, 20, True, [])):
+        assert [] == judge.follow(record)
+    after = After(1, 0, (3,))
+    (found,) = judge.follow(Allocated(0, 0, 2**31, 0, 0, 0, False, True, [[1, 2]], False, (), [], after))
+    assert "tables of 134217728 entries" in found.difference.got
 
 
 def test_a_speculative_config_that_nests_for_ever() -> None:

@@ -23,6 +23,9 @@ from kvreference.population import Request, Status
 from kvreference.settings import Settings
 from kvreference.tables import Table
 
+ENTRIES_MAX = 2**24
+"""The most entries in all tables of a request: those of ten million tokens in blocks of 16, in two dozen groups."""
+
 
 class Following(Manager):
     """The reference of a live block manager. What a request's tokens are it does not know, only their digests.
@@ -92,7 +95,15 @@ class Following(Manager):
         return ready and self._fits(request, hit, min(end, len(request.tokens) - 1))
 
     def allocate(self, call: Allocated, hit: Hit) -> tuple[tuple[int, ...], ...] | None:
-        """Give slots, and cache what that makes due: what the tables gained, or None."""
+        """Give slots, and cache what that makes due: what the tables gained, or None.
+
+        Raises:
+            ValueError: more is asked for than any request has.
+        """
+        slots = call.computed + call.hit_tokens + call.external_tokens + call.tokens + call.lookahead_tokens
+        entries = sum(slots // group.block_size_tokens for group in self.geometry.groups)
+        if entries > ENTRIES_MAX:
+            raise ValueError(f"tables of {entries} entries, at most {ENTRIES_MAX} are followed")
         request = self.population[call.number]
         if call.is_first:
             end = call.computed + hit.tokens + call.external_tokens

