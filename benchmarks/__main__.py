@@ -4,8 +4,8 @@ Each benchmark runs in a process of its own, one at a time. Its rows are kept as
 what there is. The history is a line of JSON for every run (benchmarks/history.jsonl); the table (benchmarks/TABLE.md)
 is made from the newest run of each benchmark, one that was complete and not quick before any other.
 
-    python -m benchmarks                               # all of them: about an hour
-    python -m benchmarks --quick                       # every row, measured briefly: some minutes
+    python -m benchmarks                               # all of them; the headlines alone take minutes a row
+    python -m benchmarks --quick                       # briefly, and of long lists a part
     python -m benchmarks --only lockstep --only explore
     python -m benchmarks --list
     python -m benchmarks --table                       # measures nothing, writes the table again
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     found.add_argument("--only", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
-    found.add_argument("--quick", action="store_true", help="every row, with few rounds and small loads")
+    found.add_argument("--quick", action="store_true", help="few rounds, small loads, and of long lists a part")
     found.add_argument("--list", action="store_true", help="say which benchmarks there are, and run none")
     found.add_argument("--table", action="store_true", help="run none, and write the table from the history")
     found.add_argument("--out", type=Path, default=ROOT / "benchmarks", metavar="DIR", help="default: benchmarks/")

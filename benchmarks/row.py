@@ -45,7 +45,7 @@ class Benchmark(Protocol):
     """What a module of this folder offers."""
 
     def __call__(self, quick: bool) -> Iterator[Row]:
-        """Measure; with ``quick`` only so much that every row is seen."""
+        """Measure; with ``quick`` briefly, in few rounds and with small loads, and of a long list a part."""
         ...
 
 

@@ -7,19 +7,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.row import Row, ratio_row
-from benchmarks.shadow import ARMS, Bench, deeper, paired
+from benchmarks.shadow import ARMS, LAYERS_TIMES, Bench, deeper, paired
 
 from kvgate.adapters.cpu_engine.engine import prepare_environment
 
+REQUESTS = 24
+"""So many that a checkpoint falls into every round."""
 OFF = "of the engine without a shadow"
 
 
 def rows(quick: bool) -> Iterator[Row]:
     """Every arm's rounds, each set against the one beside it that had no shadow."""
-    rounds, requests = (1, 8) if quick else (10, 24)
+    return rows_of(LAYERS_TIMES[0], quick)
+
+
+def rows_of(layers_times: int, quick: bool) -> Iterator[Row]:
+    """The same, of a model with so many times the layers."""
+    rounds = 1 if quick else 10
     prepare_environment()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(deeper("gemma-3", 1, Path(folder)), requests, Path(folder))
+        bench = Bench(deeper("gemma-3", layers_times, Path(folder)), REQUESTS, Path(folder))
         bench.measure("off")
         for arm in ARMS:
             ours, off = zip(*paired(bench, arm, rounds), strict=True)

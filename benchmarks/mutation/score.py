@@ -11,8 +11,14 @@ from benchmarks.mutation.argued import Argument
 from benchmarks.mutation.tree import Tree
 from benchmarks.mutation.verdicts import Mutant, Verdict, changes, mutants
 
-NOTICED = (Verdict.KILLED, Verdict.TIMEOUT)
+APART = (Verdict.WAITING, Verdict.TIMEOUT)
+"""They count neither way: on a busy machine the clock ends what the tests would have noticed, or would not."""
 OPEN = (Verdict.SURVIVED, Verdict.UNREACHED, Verdict.ODD)
+
+COLUMNS = (
+    *(Verdict.KILLED, Verdict.SURVIVED, Verdict.UNREACHED, Verdict.ODD),
+    *(Verdict.TIMEOUT, Verdict.WAITING),
+)
 
 
 @frozen
@@ -41,18 +47,22 @@ class Score:
         return sum(self.counts.values(), Counter[Verdict]())
 
     @property
+    def judged(self) -> int:
+        """How many mutants the tests said something about."""
+        return sum(count for verdict, count in self.total.items() if verdict not in APART)
+
+    @property
     def unexplained(self) -> list[Survivor]:
         """The gaps: neither noticed nor argued."""
         return [survivor for survivor in self.survivors if survivor.argument is None]
 
     def percent(self, argued: bool) -> float:
-        """Of the mutants that were tried and can be told from the original, how many were noticed; with ``argued``, of
-        which those that are argued to be equivalent are left out.
+        """Of the mutants that the tests judged, how many they killed; with ``argued``, those that are argued to be
+        equivalent are left out.
         """
-        tried = sum(count for verdict, count in self.total.items() if verdict is not Verdict.WAITING)
-        noticed = sum(self.total[verdict] for verdict in NOTICED)
         left_out = len(self.survivors) - len(self.unexplained) if argued else 0
-        return 100 * noticed / (tried - left_out) if tried > left_out else 0.0
+        counted = self.judged - left_out
+        return 100 * self.total[Verdict.KILLED] / counted if counted else 0.0
 
 
 def score(tree: Tree, arguments: Sequence[Argument]) -> Score:
@@ -83,23 +93,19 @@ def _survivors(tree: Tree, found: Iterable[Mutant], arguments: Sequence[Argument
 
 def lines(found: Score) -> Iterator[str]:
     """What `report` prints."""
-    yield f"{'module':<36} {'mutants':>8} {'noticed':>8} {'survived':>9} {'unreached':>10} {'odd':>4} {'waiting':>8}"
+    columns = ("killed", "survived", "unreached", "odd", "by the clock", "waiting")
+    yield f"{'module':<32} {'mutants':>8} " + " ".join(f"{column:>12}" for column in columns)
     for module, counts in [*found.counts.items(), ("all", found.total)]:
-        noticed = sum(counts[verdict] for verdict in NOTICED)
-        yield (
-            f"{module:<36} {counts.total():>8,} {noticed:>8,} {counts[Verdict.SURVIVED]:>9,} "
-            f"{counts[Verdict.UNREACHED]:>10,} {counts[Verdict.ODD]:>4,} {counts[Verdict.WAITING]:>8,}"
-        )
+        yield f"{module:<32} {counts.total():>8,} " + " ".join(f"{counts[verdict]:>12,}" for verdict in COLUMNS)
     argued = len(found.survivors) - len(found.unexplained)
-    tried = found.total.total() - found.total[Verdict.WAITING]
     yield ""
     yield (
-        f"{found.percent(argued=False):.1f} % of {tried:,} mutants noticed; {found.percent(argued=True):.1f} % without "
-        f"the {argued} that are argued to be equivalent; {found.total[Verdict.WAITING]:,} of "
+        f"{found.percent(argued=False):.1f} % of {found.judged:,} mutants killed; {found.percent(argued=True):.1f} % "
+        f"without the {argued} that are argued to be equivalent; {found.total[Verdict.WAITING]:,} of "
         f"{found.total.total():,} not tried yet"
     )
     if found.total[Verdict.TIMEOUT]:
-        yield f"{found.total[Verdict.TIMEOUT]} of the noticed by the clock alone: on a busy machine, run them again"
+        yield f"{found.total[Verdict.TIMEOUT]} ended by the clock, which says nothing on a busy machine: run them again"
     for survivor in found.unexplained:
         yield ""
         yield f"{survivor.mutant.verdict.value}: {survivor.mutant.name}"

@@ -21,7 +21,7 @@ class Verdict(Enum):
 
     KILLED = "killed"
     TIMEOUT = "timeout"
-    """It went on for so long that it was ended: noticed, as a hang is."""
+    """It went on for so long that it was ended: it hangs, or the machine was busy."""
     SURVIVED = "survived"
     UNREACHED = "no test reaches it"
     WAITING = "not tried yet"

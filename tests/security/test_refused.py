@@ -16,12 +16,15 @@ import msgspec
 import pytest
 
 from kvgate.adapters.shadow.sinks import sink_for
+from kvgate.command.fuzz import refuse_foreign_code
 from kvgate.command.progress import Line
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.explain.explanation import case_of, explain
 from kvgate.explain.load import TOKENS_MAX, load
 from kvgate.explain.plot import draw
 from kvgate.explain.serving import Serving, speculation_of
+from kvgate.fuzzing.folder import RunFolder
+from kvgate.fuzzing.plan import FuzzPlan, manifest
 from kvgate.live.following import shadows_of
 from kvgate.live.sample import Sample
 from kvgate.live.server import ANSWER_BYTES_MAX, Asked, Server, first_model
@@ -209,6 +212,30 @@ def test_models_and_metrics_that_are_none() -> None:
             server(content).metrics()
     with pytest.raises(SystemUnavailableError, match="no count"):
         shadows_of([Sample("kvgate_shadow_calls_total", {}, float("nan"))])
+
+
+def test_a_folder_names_no_code_of_its_own(tmp_path: Path) -> None:
+    """Goal: whoever is sent a run's folder runs no code by going on with it. Method: plans that name some, and none."""
+    for plan, sut, preloads, told in (
+        (FuzzPlan("stock"), "stock", (), ""),
+        (FuzzPlan("mine:build"), "stock", (), "say so: --sut mine:build"),
+        (FuzzPlan("mine:build"), "mine:build", (), ""),
+        (FuzzPlan("stock", preloads=("/a/patch.py",)), "stock", (), "say so: --preload /a/patch.py"),
+        (
+            FuzzPlan("stock", preloads=("/a/patch.py",)),
+            "stock",
+            (Path("/b/patch.py"),),
+            "say so: --preload /a/patch.py",
+        ),
+        (FuzzPlan("stock", preloads=("/a/patch.py",)), "stock", (Path("/a/patch.py"),), ""),
+    ):
+        folder = RunFolder(tmp_path)
+        (tmp_path / "manifest.json").write_text(manifest(plan))
+        if told:
+            with pytest.raises(UsageError, match=told):
+                refuse_foreign_code(folder, sut, preloads)
+        else:
+            refuse_foreign_code(folder, sut, preloads)
 
 
 def test_a_progress_line_is_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,8 +96,7 @@ def fuzz(
     A shard is a small campaign of its own: its cases follow from the seed and its number. DIR/shards has a result for
     each that is done, DIR/corpus the shortest trace of each defect, for kvgate replay, and DIR/report all reports, with
     a page for each divergence. A worker that dies costs its shard, which is run again; an interrupt costs those that
-    were running, and --resume goes on. Of a hundred cases 5 are run twice, on fresh systems: another outcome is a
-    finding.
+    were running, and --resume goes on. Of 100 cases 5 are run twice, on fresh systems: another outcome is a finding.
 
     Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here, 4 if a shard
     killed its worker three times or nothing was run, 130 if interrupted.
@@ -134,7 +133,7 @@ def fuzz(
         models_named(plan.models)
         folder.create(plan)
     else:
-        _refuse_foreign_code(folder, sut, preload or ())
+        refuse_foreign_code(folder, sut, preload or ())
     try:
         verdict, given_up = _session(folder, jobs, ray, seconds, shard_seconds_max)
     except (UsageError, SystemUnavailableError):
@@ -146,7 +145,7 @@ def fuzz(
     raise typer.Exit(_code(verdict))
 
 
-def _refuse_foreign_code(folder: RunFolder, sut: str, preloads: Sequence[Path]) -> None:
+def refuse_foreign_code(folder: RunFolder, sut: str, preloads: Sequence[Path]) -> None:
     """A folder is not trusted to name code that is run: whoever goes on with it names that once more.
 
     Raises:

@@ -15,6 +15,7 @@ from kvgate.releases import NEWEST, RELEASES
 
 SYSTEM_PROGRAM, Z3_PROGRAM = "vLLM", "z3"
 GATE = "the gate"
+LONGER = "kvgate doctor --time-budget 10m waits longer"
 MEMORY_BYTES_LEAST = 2 * 2**30
 DISK_BYTES_LEAST = 2**30
 SHADOW_PLUG_IN, PLUG_IN = "kvgate_shadow", "swa_retention"
@@ -106,7 +107,8 @@ def _system(facts: Facts, tried: Mapping[str, Tried]) -> Check:
     if "torch" not in facts.installed:
         return no("torch is not installed", install)
     what, version = ("vLLM", facts.vllm) if "torch" in found.facts else ("torch", facts.installed["torch"])
-    return no(f"{what} {version} cannot be imported: {found.trouble}", f"python -c 'import {what.lower()}' says more")
+    mend = LONGER if found.code is None else f"python -c 'import {what.lower()}' says more"
+    return no(f"{what} {version} cannot be imported: {found.trouble}", mend)
 
 
 def _like(system: Check, name: str, command: str) -> Check:

@@ -183,10 +183,12 @@ def test_nothing_of_the_working_directory_is_taken_for_vllm(tmp_path: Path) -> N
 
 def test_here_the_gate_works(tmp_path: Path) -> None:
     """The command itself, on the environment of these tests: exit code 0, and a document with its version."""
-    ended = run_kvgate(tmp_path, "doctor", "--format", "json")
-    document = json.loads(ended.out)
-    assert (FORMAT, VERSION, "yes") == (document["format"], document["version"], document["gate_works"]), ended.out
-    assert 0 == ended.code
+    # Whatever else this machine does meanwhile.
+    command = [sys.executable, "-m", "kvgate.command.app", "doctor", "--format", "json", "--time-budget", "10m"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=660, check=False)
+    document = json.loads(ended.stdout)
+    assert (FORMAT, VERSION, "yes") == (document["format"], document["version"], document["gate_works"]), ended.stdout
+    assert 0 == ended.returncode
     assert "0.20.2" == document["tried"][SYSTEM_PROGRAM]["facts"]["stock"]
     assert 0 == document["tried"][SYSTEM_PROGRAM]["facts"]["plug_in"]
 

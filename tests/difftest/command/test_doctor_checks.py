@@ -49,7 +49,7 @@ def test_where_all_is_there_all_works() -> None:
             "vLLM 0.20.2 cannot be imported: it was ended by SIGSEGV",
             "'import vllm'",
         ),
-        (SOUND, loaded(None, {"torch": "2"}), "it took too long, and was ended", "'import vllm'"),
+        (SOUND, loaded(None, {"torch": "2"}), "it took too long, and was ended", "--time-budget 10m"),
         (
             SOUND,
             loaded(1, said="Traceback\nOSError: no libtorch"),
