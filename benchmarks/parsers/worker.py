@@ -58,21 +58,19 @@ def _seeds(entrance: str) -> Sequence[bytes]:
         return ENTRANCES[entrance].seeds(Path(folder))
 
 
-def _try_all(pipe: Connection, seed: int, counts: Any) -> None:
+def _try_all(pipe: Connection, seed: int, counts: Any, folder: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a parser says belongs to nobody here; a table is printed there.
     sys.stdout = sys.stderr
-    with tempfile.TemporaryDirectory(prefix="kvgate-parsers-", dir=_SCRATCH) as scratch:
-        folder = Path(scratch)
-        seeds = {name: _seeds(name) for name in ENTRANCES}
-        bound_memory()
-        # What is loaded stays: a collector that walks it again and again takes a third of the time.
-        gc.freeze()
-        pipe.send(None)
-        known: set[tuple[str, str]] = set()
-        with contextlib.suppress(EOFError):
-            while (asked := pipe.recv()) is not None:
-                pipe.send(_try(asked, seed, seeds[asked.entrance], folder, counts, known))
+    seeds = {name: _seeds(name) for name in ENTRANCES}
+    bound_memory()
+    # What is loaded stays: a collector that walks it again and again takes a third of the time.
+    gc.freeze()
+    pipe.send(None)
+    known: set[tuple[str, str]] = set()
+    with contextlib.suppress(EOFError):
+        while (asked := pipe.recv()) is not None:
+            pipe.send(_try(asked, seed, seeds[asked.entrance], folder, counts, known))
 
 
 def _try(
@@ -108,7 +106,10 @@ class Worker:
     def _start(self) -> None:
         self._counts: Any = _SPAWN.Array("q", 4)
         self.pipe, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_try_all, args=(theirs, self.seed, self._counts), daemon=True)
+        # It is ended by a signal that it cannot see, so what it leaves is taken away here.
+        self._scratch = tempfile.TemporaryDirectory(prefix="kvgate-parsers-", dir=_SCRATCH)
+        arguments = theirs, self.seed, self._counts, Path(self._scratch.name)
+        self._process = _SPAWN.Process(target=_try_all, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
         self._last, self._moved = -1, time.monotonic()
@@ -159,4 +160,5 @@ class Worker:
         """End it, whatever it does."""
         self._process.kill()
         self._process.join()
+        self._scratch.cleanup()
         self.pipe.close()

@@ -216,18 +216,19 @@ def test_models_and_metrics_that_are_none() -> None:
 
 def test_a_folder_names_no_code_of_its_own(tmp_path: Path) -> None:
     """Goal: whoever is sent a run's folder runs no code by going on with it. Method: plans that name some, and none."""
+    patched = FuzzPlan("stock", preloads=("/a/patch.py",))
     for plan, sut, preloads, told in (
         (FuzzPlan("stock"), "stock", (), ""),
         (FuzzPlan("mine:build"), "stock", (), "say so: --sut mine:build"),
         (FuzzPlan("mine:build"), "mine:build", (), ""),
-        (FuzzPlan("stock", preloads=("/a/patch.py",)), "stock", (), "say so: --preload /a/patch.py"),
+        (patched, "stock", (), "say so: --preload /a/patch.py"),
         (
             FuzzPlan("stock", preloads=("/a/patch.py",)),
             "stock",
             (Path("/b/patch.py"),),
             "say so: --preload /a/patch.py",
         ),
-        (FuzzPlan("stock", preloads=("/a/patch.py",)), "stock", (Path("/a/patch.py"),), ""),
+        (patched, "stock", (Path("/a/patch.py"),), ""),
     ):
         folder = RunFolder(tmp_path)
         (tmp_path / "manifest.json").write_text(manifest(plan))
