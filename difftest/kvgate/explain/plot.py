@@ -28,8 +28,8 @@ def draw(explanation: Explanation, path: Path) -> None:
         raise UsageError("--plot needs matplotlib: pip install 'kvgate[plots]'") from error
     matplotlib.use("Agg")
     # The same picture from the same figures, byte by byte; and text as text: a file's name is no formula.
-    look = {"svg.hashsalt": "kvgate", "svg.fonttype": "none", "font.size": 10, "text.parse_math": False}
-    matplotlib.rcParams.update(look)
+    matplotlib.rcParams.update({"svg.hashsalt": "kvgate", "svg.fonttype": "none", "font.size": 10})
+    matplotlib.rcParams["text.parse_math"] = False
     from matplotlib.figure import Figure
     from matplotlib.ticker import StrMethodFormatter
 

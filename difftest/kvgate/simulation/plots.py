@@ -46,7 +46,7 @@ def _figure(path: Path, paint: Callable[[Axes, Sequence[Result]], None], results
 
     # The same plot is the same file, and its words are words: they can be searched, and need no font here.
     look = {"svg.hashsalt": "kvgate", "svg.fonttype": "none", "font.size": 10, "text.parse_math": False}
-    with rc_context(look):
+    with rc_context(look):  # type: ignore[arg-type]  # Matplotlib types its keys one by one, and no dict of them by name.
         figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained", facecolor="white")
         axes = figure.add_subplot()
         axes.spines[["top", "right"]].set_visible(False)
