@@ -96,8 +96,8 @@ class Merged:
             seed=plan.seed,
             detectors=self._detectors,
             tallies=tuple(self._tallies.values()),
-            found=tuple(_found(record, corpus) for record in self._found.values()),
-            declared=tuple(_found(record, corpus) for record in self._declared.values()),
+            found=tuple(_found(record, corpus) for _, record in sorted(self._found.items())),
+            declared=tuple(_found(record, corpus) for _, record in sorted(self._declared.items())),
             seconds=self.seconds,
             preloads=plan.preloads,
             ended=ended,
@@ -116,7 +116,8 @@ def _of_both(one: Record | None, other: Record) -> Record:
     """What two records of the same defect say together: the shorter way there that has a trace, and how often."""
     if one is None:
         return other
-    first = min((one, other), key=lambda record: (record.trace is None, record.operations))
+    # Of two of one length always the same one, whichever shard ended first.
+    first = min((one, other), key=lambda record: (record.trace is None, record.operations, record.trace or ""))
     return evolve(first, times=one.times + other.times)
 
 

@@ -58,7 +58,9 @@ def test_a_defect(kvgate: Kvgate, here: Path) -> None:
     assert "KV-OP-07" in page
     assert "kvgate replay run/report/divergence-1.jsonl --sut faulty:HeadFirst" in page
     assert 1 == kvgate("replay", str(corpus), "--sut", "faulty:HeadFirst").code
-    again = kvgate("fuzz", "--resume", "run", "--jobs", "1")
+    refused = kvgate("fuzz", "--resume", "run", "--jobs", "1")
+    assert (2, True) == (refused.code, "say so: --sut faulty:HeadFirst" in refused.message)
+    again = kvgate("fuzz", "--resume", "run", "--jobs", "1", "--sut", "faulty:HeadFirst")
     assert (1, untimed(ended.out)) == (again.code, untimed(again.out))
 
 

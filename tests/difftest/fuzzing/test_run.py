@@ -136,3 +136,9 @@ def test_the_smallest_trace_is_kept() -> None:
         assert ("short", 8) == (merged._found[record().kind].trace, merged._found[record().kind].times)
         assert {record().kind} == merged.known().kinds
     assert [0, 0, 0, 1] == [len(merge(results[:count]).known().kinds) for count in range(4)]
+
+
+def test_whichever_shard_ends_first() -> None:
+    """Goal: the same shards, the same verdict. Method: two traces of one length, in both orders."""
+    results = [result(0, record(trace="b", operations=2)), result(1, record(trace="a", operations=2))]
+    assert ["a", "a"] == [merge(order)._found[record().kind].trace for order in (results, results[::-1])]
