@@ -4,7 +4,9 @@ One real engine on this machine's CPU serves the same requests again and again, 
 away between rounds. The arms take turns (off, record, record, off; off, check, check, off), each round is set against
 the one beside it that was off, and the median of the ratios is told: of the wall clock, and of the engine's own
 processor time, which other work on the machine disturbs less. "off again" sets rounds that were off against each other:
-it says how noisy the machine is, as do the quartiles. The process beside the engine runs on another core.
+it says how noisy the machine is, as do the quartiles. "within" is what noise disturbs least: how much of a step passes
+in the shadow's own code in the engine, by a clock, in rounds of their own. The process beside the engine runs on
+another core.
 
 What a shadow takes does not depend on how long the model computes. So two models are measured, each in a process of its
 own: a tiny one, whose step is far shorter than any that somebody would watch, and the same with more layers.
@@ -24,9 +26,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
+from unittest.mock import patch
 
 from attrs import evolve, frozen
 
@@ -34,6 +38,7 @@ from kvgate.adapters.cpu_engine.checkpoint import write_model
 from kvgate.adapters.cpu_engine.engine import prepare_environment, scheduler_of, start
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
 from kvgate.adapters.shadow.attaching import attach
+from kvgate.adapters.shadow.observing import Observer
 from kvgate.shadow.status import read_all
 from kvgate.shadow.switch import Mode, Switch
 
@@ -43,6 +48,23 @@ ANSWERS = 24
 CHECKPOINT_CALLS = 500
 """A fortieth of what it is unless somebody sets it: so few that a round has two or three checkpoints besides its first,
 whatever share of the time they take."""
+LOOKS = (
+    "_added",
+    "_allocated",
+    "_begin_step",
+    "_cached",
+    "_counted",
+    "_ended",
+    "_evicted",
+    "_freed",
+    "_gated",
+    "_looked_up",
+    "_registers",
+    "_reset",
+    "_shared",
+    "_skipped",
+)
+"""What an observer does when the engine calls; none calls another."""
 WAIT_SECONDS = 120.0
 
 
@@ -136,6 +158,31 @@ def paired(bench: Bench, arm: str, rounds: int) -> list[tuple[Round, Round]]:
     return pairs
 
 
+def within_us(bench: Bench, arm: str, rounds: int) -> float:
+    """How many microseconds of a step pass in the shadow's own code in the engine; the median of some rounds."""
+    spent = [0.0]
+
+    def timed(look: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **others: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return look(*args, **others)
+            finally:
+                spent[0] += time.perf_counter() - begun
+
+        return call
+
+    found = []
+    with ExitStack() as patches:
+        for name in LOOKS:
+            patches.enter_context(patch.object(Observer, name, timed(getattr(Observer, name))))
+        for _ in range(rounds):
+            spent[0], steps = 0.0, bench.steps
+            bench.measure(arm)
+            found.append(1e6 * spent[0] / (bench.steps - steps))
+    return median(found)
+
+
 def ratios(pairs: Sequence[tuple[Round, Round]]) -> dict[str, object]:
     """The medians of an arm's rounds, each set against the one beside it that was off."""
     steps = [one.step_seconds / off.step_seconds for one, off in pairs]
@@ -160,6 +207,8 @@ def one_row(options: argparse.Namespace, times: int) -> dict[str, object]:
         bench = Bench(deeper(options.model, times, Path(folder)), options.requests, Path(folder))
         bench.measure("off")
         found = {arm: ratios(paired(bench, arm, options.rounds)) for arm in ARMS}
+        for arm in ARMS[1:]:
+            found[arm]["within, us"] = round(within_us(bench, arm, options.rounds))
     about = {"model": options.model, "layers times": times, "requests": options.requests, "rounds": options.rounds}
     return {**about, "machine": platform.machine(), "to off": found}
 
