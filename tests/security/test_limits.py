@@ -81,7 +81,10 @@ LIMITS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
             ("sessions", weka.SESSIONS_MAX),
         ),
     ),
-    ("a workload in words", (("requests", generators.REQUESTS_MAX),)),
+    (
+        "a workload in words",
+        (("requests", generators.REQUESTS_MAX), ("sessions by turns squared", generators.PIECES_MAX)),
+    ),
     ("a server's answer", (("bytes", server.ANSWER_BYTES_MAX), ("seconds", int(server.ANSWER_SECONDS_MAX)))),
     ("a text that is shown", (("characters", wording.CHARACTERS_MAX),)),
 )

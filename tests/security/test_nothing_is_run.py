@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ ARGUED = {
     ("difftest/kvgate/simulation/catalogue.py", "import_module"): _OURS,
     ("impl/swa_retention/ascend_first.py", "import_module"): _OURS,
     ("impl/swa_retention/register.py", "import_module"): _OURS,
+    ("difftest/kvgate/doctor/trying.py", "runpy.run_module"): "the plug-in's own doctor, in a process of its own",
     ("spec/kvspec/obligation.py", "import_module"): _OURS,
     ("spec/kvspec/registry.py", "import_module"): _OURS,
     ("benchmarks/registry.py", "import_module"): _OURS,
@@ -72,6 +74,10 @@ def found_in(text: str) -> Iterator[str]:
             yield str(node.module)
         elif isinstance(node, ast.Call):
             yield from _called(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "import " in node.value:
+            # A program in a string, such as one behind "-c".
+            with suppress(SyntaxError, ValueError):
+                yield from list(found_in(node.value))
 
 
 def _called(node: ast.Call) -> Iterator[str]:
@@ -131,6 +137,9 @@ def test_nothing_from_outside_is_run() -> None:
         ("importlib.import_module(f'{name}.x')", ["import_module"]),
         ("importlib.import_module('vllm')", []),
         ("importlib.import_module(f'kvgate.{name}')", []),
+        ("run([python, '-c', 'import os; os.system(line)'])", ["os.system"]),
+        ("run([python, '-c', 'import os; print(os.getcwd())'])", []),
+        ("'nobody can import os.system(line)'", []),
         ("model.eval(term)", []),
         ("folder = factory.mktemp('a')", []),
     ],

@@ -151,7 +151,6 @@ def test_a_file_called_like_a_formula_can_be_drawn(tmp_path: Path) -> None:
         "repeat-rate:lanes=100000000",
         "fractions:prompts=100000000",
         "agents:sessions=100000000",
-        "agents:sessions=1,turns=100000",
     ],
 )
 def test_a_workload_without_end(words: str) -> None:
@@ -159,6 +158,13 @@ def test_a_workload_without_end(words: str) -> None:
     assert workload_of(f"{words.partition(':')[0]}:lanes=2")
     with pytest.raises(UsageError, match="requests: at most 200,000 are made"):
         workload_of(words)
+
+
+def test_a_talk_without_end() -> None:
+    """Goal: the same where few requests are long. Method: one session of many turns, told by what was given."""
+    assert workload_of("agents:sessions=1,turns=1000")
+    with pytest.raises(UsageError, match="1 sessions of 5,000 turns: every turn repeats all before it"):
+        workload_of("agents:sessions=1,turns=5000")
 
 
 def server(content: bytes) -> Server:

@@ -112,6 +112,9 @@ def main() -> None:
         _end(error, 3)
     except KeyboardInterrupt:
         _end("interrupted", 130)
+    except MemoryError:
+        # What is legal may still be larger than what is here; it is no divergence.
+        _end("not enough memory: give it more, or smaller numbers", 4)
 
 
 def _end(message: object, code: int) -> NoReturn:

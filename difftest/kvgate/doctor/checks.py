@@ -15,6 +15,7 @@ from kvgate.releases import NEWEST, RELEASES
 
 SYSTEM_PROGRAM, Z3_PROGRAM = "vLLM", "z3"
 GATE = "the gate"
+FOUND = "found, not tried"
 LONGER = "kvgate doctor --time-budget 10m waits longer"
 MEMORY_BYTES_LEAST = 2 * 2**30
 DISK_BYTES_LEAST = 2**30
@@ -55,8 +56,8 @@ def judge(facts: Facts, tried: Mapping[str, Tried]) -> list[Check]:
         _like(system, "a patch that is not merged", "kvgate check --preload FILE.py"),
         _like(system, "reported defects, and planted faults", "kvgate corpus; kvgate mutants"),
         _proofs(facts, tried),
-        Check("a zero hit rate, explained", "kvgate explain", Works.YES),
-        Check("the reference alone", "kvgate mechanisms; kvgate explore; kvgate simulate", Works.YES),
+        Check("a zero hit rate, explained", "kvgate explain", Works.UNTRIED, FOUND),
+        Check("the reference alone", "kvgate mechanisms; kvgate explore; kvgate simulate", Works.UNTRIED, FOUND),
         _shadow(system, facts),
         _served_with_plug_in(system, facts),
         _test_run(system, facts),
@@ -131,10 +132,12 @@ def _retention(system: Check, tried: Mapping[str, Tried]) -> Check:
 
 
 def _ascend(system: Check, facts: Facts) -> Check:
-    """vLLM-Ascend's managers: its wheel, beside a vLLM that can be loaded."""
+    """vLLM-Ascend's managers: its wheel, which is not tried, beside a vLLM that can be loaded."""
     check = _like(system, "the gate on vLLM-Ascend's managers", "kvgate check --sut ascend")
-    if system.works is not Works.YES or facts.ascend_folder is not None:
+    if system.works is not Works.YES:
         return check
+    if facts.ascend_folder is not None:
+        return evolve(check, works=Works.UNTRIED, why=FOUND)
     if facts.variables.get(ASCEND_VARIABLE):
         why = f"there is no vllm_ascend in {ASCEND_VARIABLE}={facts.variables[ASCEND_VARIABLE]}"
         return evolve(check, works=Works.NO, why=why, mend=f"unset {ASCEND_VARIABLE}")
@@ -152,8 +155,7 @@ def _releases(facts: Facts, tried: Mapping[str, Tried]) -> Check:
         return Check(name, command, Works.NO, "torch cannot be imported", "python -c 'import torch' says more")
     if not here:
         return Check(name, command, Works.NO, "none is fetched", _fetched(facts, NEWEST))
-    why = f"fetched: {', '.join(each.partition('@')[2] for each in here)}"
-    return Check(name, command, Works.YES if SYSTEM_PROGRAM in tried else Works.UNTRIED, why)
+    return Check(name, command, Works.UNTRIED, f"{FOUND}: {', '.join(each.partition('@')[2] for each in here)}")
 
 
 def _fetched(facts: Facts, name: str) -> str:
@@ -241,8 +243,10 @@ def _npu(facts: Facts, tried: Mapping[str, Tried]) -> Check:
 
 
 def _installed(facts: Facts, name: str, command: str, needs: Sequence[str], mend: str) -> Check:
-    """A part that needs nothing but some packages."""
+    """A part that needs nothing but some packages, which are not imported."""
     missing = [each for each in needs if facts.installed.get(each) in (None, BROKEN)]
     if missing:
         return Check(name, command, Works.NO, f"{', '.join(missing)} is missing", mend)
-    return Check(name, command, Works.YES, ", ".join(f"{each} {facts.installed[each]}" for each in needs))
+    return Check(
+        name, command, Works.UNTRIED, f"{FOUND}: " + ", ".join(f"{each} {facts.installed[each]}" for each in needs)
+    )

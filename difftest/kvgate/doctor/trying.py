@@ -106,8 +106,9 @@ def try_all(
             running[name] = _started(program)
         while time.monotonic() < deadline and not all(each.has_ended for each in running.values()):
             for each in running.values():
-                each.code = each.process.poll()
-                each.has_ended = each.code is not None
+                if not each.has_ended and _is_over(each.process):
+                    each.code = _killed(each.process)
+                    each.has_ended = True
             say(f"trying {', '.join(name for name, each in running.items() if not each.has_ended)} …")
             time.sleep(_POLL_SECONDS)
         return {name: _tried(each) for name, each in running.items()}
@@ -135,11 +136,21 @@ def _ended_at_last(running: Mapping[str, _Running]) -> Iterator[None]:
         yield
     finally:
         for each in running.values():
-            # With whatever it started: it has a session of its own.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(each.process.pid, signal.SIGKILL)
-            each.process.wait()
+            if not each.has_ended:
+                _killed(each.process)
             each.said.close()
+
+
+def _is_over(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended. It is left to be waited for: until then nobody else gets its number."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _killed(process: subprocess.Popen[bytes]) -> int:
+    """Its exit code, once it is ended with whatever it started: it has a session of its own."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
 
 
 def _tried(running: _Running) -> Tried:

@@ -38,6 +38,8 @@ class Merged:
         self._versions: set[str] = set()
         self._detectors: tuple[str, ...] = ()
         self._tallies: dict[tuple[str, str], Tally] = {}
+        self._first: dict[tuple[str, str], tuple[int, int]] = {}
+        """Where a tally stands in the first shard, by number, that has it: shards end in any order."""
         self._found: dict[tuple[str, ...], Record] = {}
         self._declared: dict[str, Record] = {}
         self._traces: Counter[tuple[str, ...] | str] = Counter()
@@ -52,8 +54,9 @@ class Merged:
         self.twice += result.twice
         self._versions.add(result.system_version)
         self._detectors = tuple(dict.fromkeys((*self._detectors, *result.detectors)))
-        for tally in result.tallies:
+        for line, tally in enumerate(result.tallies):
             place = tally.model, tally.preset
+            self._first[place] = min((result.shard, line), self._first.get(place, (result.shard, line)))
             had = self._tallies.get(place, evolve(tally, cases=0, operations=0, cut=0, alone=0))
             self._tallies[place] = evolve(
                 had,
@@ -95,7 +98,7 @@ class Merged:
             profile=f"fuzz, {counted(len(self.shards), 'shard')}, {counted(self.twice, 'case')} twice",
             seed=plan.seed,
             detectors=self._detectors,
-            tallies=tuple(self._tallies.values()),
+            tallies=tuple(self._tallies[place] for place in sorted(self._tallies, key=self._first.__getitem__)),
             found=tuple(_found(record, corpus) for _, record in sorted(self._found.items())),
             declared=tuple(_found(record, corpus) for _, record in sorted(self._declared.items())),
             seconds=self.seconds,

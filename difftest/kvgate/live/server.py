@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import httpx
 
 ANSWER_SECONDS_MAX = 300.0
+"""For a whole answer, as far as something of it comes; and for what comes next of it."""
 TOGETHER_MAX = 32
 """How many requests are under way at once, at most."""
 ANSWER_BYTES_MAX = 2**24
@@ -90,9 +92,11 @@ class Server:
         body = self._body(asked) | {"stream": True}
         # No line of it is longer than its beginning: that of the first token is in it.
         begun = bytearray()
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
         try:
             with self.http.stream("POST", "/v1/completions", json=body) as response:
                 for piece in response.iter_bytes():
+                    _hurry(f"{self.url}/v1/completions", deadline)
                     begun += piece
                     if len(begun) > ANSWER_BYTES_MAX or begun.startswith(b"data:") or b"\ndata:" in begun:
                         return
@@ -144,9 +148,11 @@ class Server:
         import httpx
 
         said = bytearray()
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
         try:
             with self.http.stream(method, path, json=body) as response:
                 for piece in response.iter_bytes():
+                    _hurry(f"{self.url}{path}", deadline)
                     said += piece
                     if len(said) > ANSWER_BYTES_MAX:
                         raise SystemUnavailableError(
@@ -158,6 +164,12 @@ class Server:
 
 
 _OK = 200
+
+
+def _hurry(address: str, deadline: float) -> None:
+    """A server that drips is not read for ever: httpx's own limit is one for each read."""
+    if time.monotonic() > deadline:
+        raise SystemUnavailableError(f"{address}: no whole answer within {ANSWER_SECONDS_MAX:g} seconds")
 
 
 def _unavailable(url: str, error: Exception) -> SystemUnavailableError:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ from kvgate.shadow.channel import LENGTH
 from kvgate.shadow.judging import Finding, Judge
 from kvgate.shadow.recording import FRAME_BYTES_MAX, SUFFIX, Header
 from kvgate.shadow.ring import Ring
-from kvgate.shadow.room import DIFFERENCE, differences_bytes
+from kvgate.shadow.room import DIFFERENCE, differences_bytes, forget
 from kvgate.shadow.rotation import Rotation
 from kvgate.shadow.salted import Salting
 from kvgate.shadow.status import Status, write
@@ -83,12 +84,12 @@ class Beside:
             self.rotation = Rotation(self.folder, header, order.max_bytes, say)
         else:
             self.judge = Judge(header.settings)
-        self.status = Status(header.engine, order.mode, os.getpid())
+        self.status = Status(header.engine, order.mode, os.getpid(), socket.gethostname())
         self._recent: list[Stored] = []
         self._written = 0.0
         self._could_write = True
         self._is_suspended = False
-        self._writes_no_more = False
+        self._was_told_of_room = False
 
     def take(self, payload: bytes) -> None:
         """The calls of a step."""
@@ -114,29 +115,49 @@ class Beside:
         self.status.differences += 1
         line = headline(finding)
         self.status.first = self.status.first or line
-        if self._writes_no_more:
-            return
-        self._writes_no_more = self.status.differences > self.order.dumps or self._has_no_room()
-        if self._writes_no_more:
+        if self.status.differences > self.order.dumps:
+            self._counts_only(line)
+        else:
+            self._write(finding, line)
+        self.report()
+
+    def _counts_only(self, line: str) -> None:
+        if self.status.differences == self.order.dumps + 1:
             say(f"{line}; the engine goes on. This one and more are counted, and not written")
-            self.report()
-            return
+
+    def _write(self, finding: Finding, line: str) -> None:
+        """Write down the story of a difference and, where there is room, what led there."""
         name = f"{DIFFERENCE}{self.header.engine}-{self.status.differences}"
-        story = told(finding, self._recent, f"kvgate replay {name}{SUFFIX}", self.ring.is_whole)
+        text = self.folder / f"{name}.txt"
+        is_recorded = False
         try:
-            self.ring.dump(self.folder / f"{name}{SUFFIX}", self.header)
-            text = self.folder / f"{name}.txt"
+            if self._has_no_room():
+                if not self._was_told_of_room:
+                    say("there is no room for what led to a difference: only its story is written, until there is")
+                self._was_told_of_room = True
+            else:
+                self.ring.dump(self.folder / f"{name}{SUFFIX}", self.header)
+                self.status.dumps.append(f"{name}{SUFFIX}")
+                is_recorded = True
+        except OSError as error:
+            say(f"{line}; the engine goes on. What led there could not be written to {self.folder}: {error.strerror}")
+        again = f"kvgate replay {name}{SUFFIX}" if is_recorded else None
+        try:
             text.touch(mode=0o600)
-            text.write_text(story, encoding="utf-8")
-            self.status.dumps.append(f"{name}{SUFFIX}")
-            say(f"{line}; the engine goes on. See {self.folder / name}.txt")
+            text.write_text(told(finding, self._recent, again, self.ring.is_whole), encoding="utf-8")
+            say(f"{line}; the engine goes on. See {text}")
         except OSError as error:
             say(f"{line}; the engine goes on. It could not be written to {self.folder}: {error.strerror}")
-        self.report()
 
     def _has_no_room(self) -> bool:
         taken = differences_bytes(self.folder) + self.ring.dump_bytes(self.header)
         return taken > self.order.max_bytes
+
+    def begin(self) -> None:
+        """The engine begins; what tells of those long gone is deleted."""
+        self.report()
+        with contextlib.suppress(OSError):
+            forget(self.folder, self.header.engine)
 
     def report(self, state: str = "watching") -> None:
         """Write the status, if that is possible."""
@@ -226,7 +247,7 @@ def main() -> None:
         buffered += data
     beside = Beside(_CONVERTER.structure(msgspec.json.decode(first), Order))
     try:
-        beside.report()
+        beside.begin()
         _serve(beside, source, buffered)
     except Exception as error:
         say(f"ends, and the engine goes on without it: {type(error).__name__}: {error}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from kvgate.comparison import Comparison
 from kvgate.correspondence import Correspondence
@@ -19,7 +19,7 @@ from kvgate.difference import Difference
 from kvgate.shadow import calls
 from kvgate.shadow.calls import After, Blocks, Checkpoint, Registered, Stored
 from kvgate.shadow.following import Following
-from kvgate.shadow.known import explain_gate, explain_hit
+from kvgate.shadow.known import Miscounted, explain_gate, explain_hit
 from kvreference.answers import BlockTable, Hit, Statistics
 from kvreference.operations import TakeEvents
 from kvreference.prefix_cache import no_hit
@@ -73,6 +73,7 @@ class Judge:
         self._unknown: set[int] = set()
         """Cached blocks of which nobody knows what they hold."""
         self._counts_are_known = True
+        self._miscounted = Miscounted()
         self._step = 0
 
     @property
@@ -192,6 +193,7 @@ class Judge:
             told = ("refused" if ours is None else f"{ours}", "refused" if record.given is None else f"{record.given}")
             return Difference("KV-OP-04", "answer to Allocated", *told), None, False
         if ours is not None and record.given is not None:
+            self._miscounted.admit(self.settings.geometry, record, hit)
             if record.is_whole:
                 ours = tuple(tuple(table.blocks) for table in following.tables[record.number])
             theirs = _table(record.given)
@@ -278,8 +280,9 @@ class Judge:
             extra = [each for each in theirs if each not in ours]
             told = "(group, position, block) that are cached"
             return Difference("KV-OP-10" if extra else "KV-OP-08", told, str(ours), str(theirs)), None, False
-        free = len(following.pool.free)
-        if free != after.free:
+        free = len(following.pool.free) + self._miscounted.blocks
+        declared = self._miscounted.explain(free, after.free)
+        if free != after.free and declared is None:
             return Difference(statement, "blocks free", str(free), str(after.free)), None, False
         entries = following.contents_cached if not self._unknown else after.entries
         if entries != after.entries:
@@ -287,7 +290,9 @@ class Judge:
         tail = following.last_free(len(after.tail))
         if tail != after.tail:
             return Difference(statement, "last of the free queue", str(tail), str(after.tail)), None, False
-        return None
+        if declared is None:
+            return None
+        return Difference("KV-INV-03", "blocks said to be free", str(free), str(after.free)), declared, True
 
     # Checkpoints
 
@@ -346,8 +351,6 @@ _JUDGE: dict[type, _Judging] = {
 
 
 def _by_digest(snapshot: Snapshot) -> Snapshot:
-    from attrs import evolve
-
     def bare(content: Any) -> Any:
         return None if content is None else (content[0], content[1].piece)
 
@@ -356,8 +359,6 @@ def _by_digest(snapshot: Snapshot) -> Snapshot:
 
 
 def _without_contents(snapshot: Snapshot) -> Snapshot:
-    from attrs import evolve
-
     return evolve(snapshot, contents=[None] * len(snapshot.contents), read_entries=dict)
 
 
@@ -388,8 +389,6 @@ def _table(blocks: Blocks) -> BlockTable:
 
 
 def _fields(statistics: Statistics) -> dict[str, Any]:
-    from attrs import asdict
-
     return asdict(statistics)
 
 

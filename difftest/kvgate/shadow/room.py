@@ -1,48 +1,97 @@
 """Room on disk: what engines that have ended left in a folder is within the bound as well.
 
 A server that is started again and again writes into one folder. Recordings give way, the oldest first; what tells a
-difference is never deleted, and where it takes all the room there is, no more of it is written.
+difference is never deleted, and where it takes all the room there is, only its story is written.
 """
 
 from __future__ import annotations
 
-import time
+import os
+import re
+import socket
 from pathlib import Path
 
 from kvgate.shadow.recording import SUFFIX
-from kvgate.shadow.status import path_of, read
+from kvgate.shadow.status import FILES_MAX, path_of, read
 
 RECORDING, DIFFERENCE = "recording-", "difference-"
 """What files are called, before the name of the engine."""
 STALE_SECONDS = 60.0
-"""The status of an engine that is followed is written twice a second: one that is older is of one that has ended."""
+"""The status of an engine that is followed is written twice a second: if it is so much older than one's own, and its
+process is gone, it has ended."""
+STALE_ELSEWHERE_SECONDS = 86_400.0
+"""The same for a process on another host, of which nobody here knows whether it is gone."""
+_ENGINE = r"\d{8}T\d{6}-\d+"
+_RECORDING = re.compile(rf"{RECORDING}({_ENGINE})-\d{{6,}}{re.escape(SUFFIX)}", re.ASCII)
+_OTHER = re.compile(rf"(?:{RECORDING}|{DIFFERENCE})({_ENGINE})-", re.ASCII)
+_STATUS = re.compile(rf"status-({_ENGINE})\.json", re.ASCII)
 
 
 def left_behind(folder: Path, engine: str) -> dict[Path, int]:
-    """The recordings of all engines but ``engine`` that have ended, oldest first, and how many bytes each has."""
-    parts = sorted(folder.glob(f"{RECORDING}*{SUFFIX}"))
-    over = {name: _is_over(folder, name) for name in {_engine_of(part) for part in parts} - {engine}}
-    return {part: _bytes(part) for part in parts if over.get(_engine_of(part), False)}
+    """The recordings of all engines but ``engine`` that have ended, oldest first, and how many bytes each has.
+
+    Only what is called as a shadow calls its files: others are somebody's.
+    """
+    parts = [
+        (part, match[1])
+        for part in sorted(folder.glob(f"{RECORDING}*{SUFFIX}"))
+        if (match := _RECORDING.fullmatch(part.name)) and match[1] != engine
+    ]
+    over = {name: _is_over(folder, name, engine) for name in {name for _, name in parts}}
+    return {part: _bytes(part) for part, name in parts if over[name]}
 
 
 def differences_bytes(folder: Path) -> int:
-    """How many bytes the differences of all engines take."""
+    """How many bytes the recordings of differences of all engines take."""
     return sum(_bytes(path) for path in folder.glob(f"{DIFFERENCE}*{SUFFIX}"))
 
 
-def _engine_of(part: Path) -> str:
-    return part.name.removeprefix(RECORDING).rpartition("-")[0]
+def forget(folder: Path, engine: str) -> None:
+    """Delete the status of engines that have ended, left nothing else, and are too old to be told of.
+
+    Raises:
+        OSError: one cannot be deleted.
+    """
+    others = {match[1] for path in folder.iterdir() if (match := _OTHER.match(path.name))}
+    for path in sorted(folder.glob("status-*.json"))[:-FILES_MAX]:
+        match = _STATUS.fullmatch(path.name)
+        if match and match[1] not in others | {engine} and _is_over(folder, match[1], engine):
+            path.unlink(missing_ok=True)
 
 
-def _is_over(folder: Path, engine: str) -> bool:
+def _is_over(folder: Path, engine: str, own: str) -> bool:
+    """Whether an engine has certainly ended; ``own`` is the engine that asks."""
     path = path_of(folder, engine)
     try:
-        if time.time() - path.stat().st_mtime > STALE_SECONDS:
-            return True
-    except OSError:
+        written = path.stat().st_mtime
+    except FileNotFoundError:
         return True
+    except OSError:
+        return False
     status = read(path)
-    return status is not None and status.state == "ended"
+    if status is None or status.state == "ended":
+        return status is not None
+    try:
+        # By the clock of whoever keeps the folder, which need not be this host's.
+        silent_seconds = path_of(folder, own).stat().st_mtime - written
+    except OSError:
+        return False
+    if status.host != socket.gethostname():
+        return silent_seconds > STALE_ELSEWHERE_SECONDS
+    return silent_seconds > STALE_SECONDS and not _runs(status.pid)
+
+
+def _runs(process: int) -> bool:
+    """Whether there is such a process. This one is not meant: it writes another status."""
+    if process <= 0 or process == os.getpid():
+        return process <= 0
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def _bytes(path: Path) -> int:

@@ -13,11 +13,11 @@ from pathlib import Path
 from attrs import evolve
 
 from kvgate.shadow.calls import Checkpoint, End, Step, Stored
-from kvgate.shadow.recording import FRAME_OVERHEAD_BYTES, SUFFIX, Header, Writer, encoded
+from kvgate.shadow.recording import FILE_BYTES_MAX, FRAME_OVERHEAD_BYTES, SUFFIX, Header, Writer, encoded
 from kvgate.shadow.room import RECORDING, left_behind
 
 SEGMENTS = 8
-"""Into how many files the allowed size is divided."""
+"""Into how many files the allowed size is divided, at least."""
 
 
 class Rotation:
@@ -27,6 +27,10 @@ class Rotation:
         self.folder = folder
         self.header = header
         self.bytes_max = bytes_max
+        self.part_bytes = min(bytes_max // SEGMENTS, FILE_BYTES_MAX // 4)
+        """From the first checkpoint behind so many on there is a new part."""
+        self.part_bytes_max = min(bytes_max, FILE_BYTES_MAX)
+        """More than this, and it would not be read."""
         self.say = say
         self.written: list[Path] = []
         self.bytes_written = 0
@@ -50,7 +54,7 @@ class Rotation:
         if not records:
             return
         begins = isinstance(records[0], Checkpoint)
-        if begins and (self._writer is None or self._writer.bytes > self.bytes_max // SEGMENTS):
+        if begins and (self._writer is None or self._writer.bytes > self.part_bytes):
             self._open()
         writer = self._writer
         if writer is None:
@@ -59,8 +63,8 @@ class Rotation:
             return
         payload = encoded(records)
         self.steps += sum(isinstance(record, Step) for record in records)
-        if writer.bytes + len(payload) + FRAME_OVERHEAD_BYTES > self.bytes_max:
-            self._give_up(f"a part would be larger than {self.bytes_max} bytes before its next checkpoint")
+        if writer.bytes + len(payload) + FRAME_OVERHEAD_BYTES > self.part_bytes_max:
+            self._give_up(f"a part would be larger than {self.part_bytes_max} bytes before its next checkpoint")
             self.lost += len(records)
             return
         try:

@@ -28,6 +28,8 @@ class Status:
     mode: str
     pid: int
     """The process beside the engine. If it is ended, the engine goes on without a shadow."""
+    host: str = ""
+    """Where that process is."""
     format: str = FORMAT
     version: int = VERSION
     state: str = "watching"

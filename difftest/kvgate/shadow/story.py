@@ -12,6 +12,9 @@ from kvreference.statements import STATEMENTS
 
 TEXT_MAX = 400
 """How much of an answer is told."""
+STORY_MAX = 2**14
+"""How much of a story is told; one of the calls that are handed over here is shorter."""
+_NO_ROOM = "it cannot be seen again: what led there was not written, for want of room; see KVGATE_SHADOW_MAX_BYTES"
 _TORN = (
     "it cannot be seen again from what was written: there was no room for the checkpoint that it begins with; "
     "set KVGATE_SHADOW_RING_BYTES higher"
@@ -25,8 +28,11 @@ def headline(finding: Finding) -> str:
     return printable(f"{difference.statement} at step {finding.step}: {difference.subject}: {text}", TEXT_MAX)
 
 
-def told(finding: Finding, before: Sequence[Stored], again: str, is_whole: bool = True) -> str:
-    """A difference with the calls that led there, and how to see it again; ``is_whole`` if that is possible."""
+def told(finding: Finding, before: Sequence[Stored], again: str | None, is_whole: bool = True) -> str:
+    """A difference with the calls that led there, and how to see it again; ``is_whole`` if that is possible.
+
+    ``again`` is None where no recording was written.
+    """
     difference = finding.difference
     lines = [
         f"{difference.statement}: {STATEMENTS[difference.statement]}",
@@ -39,7 +45,8 @@ def told(finding: Finding, before: Sequence[Stored], again: str, is_whole: bool 
         lines.append(f"declared: {finding.declared}")
     lines += ["calls:", *(f"      {describe(record)}" for record in before), f">     {describe(finding.record)}"]
     how = ["to see it again:", f"  {again}"] if is_whole else [_TORN]
-    return "\n".join([*lines, *how]) + "\n"
+    how = [_NO_ROOM] if again is None else how
+    return "\n".join([*lines, *how])[: STORY_MAX - 1] + "\n"
 
 
 def describe(record: Stored) -> str:

@@ -14,9 +14,10 @@ UNIQUE_TOKENS = 3
 TEMPLATE_TOKENS = 4
 """What the chat template adds around a prompt."""
 
-
 REQUESTS_MAX = 200_000
 """The most requests of a workload that is made. All are there before the first is sent."""
+PIECES_MAX = 20_000_000
+"""The most sessions times the square of their turns, since a turn repeats all before it."""
 
 
 def _few(requests: int) -> None:
@@ -171,8 +172,12 @@ def agents(
     All sessions share the system prompt. What is new in a turn is between half and one and a half times
     ``turn_tokens``, and so are the answers around ``answer_tokens``.
     """
-    # A turn repeats all before it, so long conversations count for more.
-    _few(sessions * turns * max(1, turns // 100))
+    _few(sessions * turns)
+    if sessions * turns**2 > PIECES_MAX:
+        raise UsageError(
+            f"{sessions:,} sessions of {turns:,} turns: every turn repeats all before it, so sessions times the square "
+            f"of turns may be {PIECES_MAX:,} at most; give smaller numbers"
+        )
     words, drawn = Spellings(), random.Random(seed)
     system = words.fresh(system_tokens)
 

@@ -90,17 +90,19 @@ def test_a_container_has_as_much_memory_as_it_is_given(tmp_path: Path, monkeypat
 
 
 def test_processes_that_do_not_end_well_are_told() -> None:
-    """Each as what it is, side by side, and none of them is waited for longer than allowed."""
+    """Each as what it is, side by side; what hangs has a time limit of its own, and is not waited for longer."""
     programs = {
         "crashes": "import os, signal; print('before', flush=True); os.kill(os.getpid(), signal.SIGSEGV)",
-        "hangs": f"import time; print({MARK!r} + '{{\"a\": 1}}', flush=True); time.sleep(60)",
         "raises": "import sys; print('noise'); sys.exit('no module named x')",
         "chatters": f"print('x' * 10**6); print({MARK!r} + '{{\"a\": 2}}'); print({MARK!r} + 'nonsense')",
     }
-    started = time.monotonic()
+    hangs = f"import time; print({MARK!r} + '{{\"a\": 1}}', flush=True); time.sleep(600)"
     told: list[str] = []
-    ended = try_all(programs, 3.0, told.append)
-    assert time.monotonic() - started < 30
+    # Whatever else this machine does meanwhile.
+    ended = dict(try_all(programs, 120.0))
+    started = time.monotonic()
+    ended |= try_all({"hangs": hangs}, 8.0, told.append)
+    assert time.monotonic() - started < 120
     assert "it was ended by SIGSEGV" == ended["crashes"].trouble
     assert ("it took too long, and was ended", {"a": 1}) == (ended["hangs"].trouble, ended["hangs"].facts)
     assert "no module named x" == ended["raises"].trouble
@@ -121,6 +123,21 @@ def test_whoever_is_interrupted_leaves_no_process_behind(tmp_path: Path) -> None
     with pytest.raises(KeyboardInterrupt):
         try_all({"parent": child}, 30.0, interrupt)
     assert ended_soon(int((tmp_path / "pid").read_text()))
+
+
+def test_each_group_is_ended_once_and_before_its_number_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: no foreign process is killed by a number that was reused. Method: what is at a number when it is killed."""
+    killpg, killed = os.killpg, []
+
+    def watch(group: int, number: int) -> None:
+        killed.append((group, Path(f"/proc/{group}/stat").exists()))
+        killpg(group, number)
+
+    monkeypatch.setattr(os, "killpg", watch)
+    ended = try_all({"ends": "pass", "fails": "raise SystemExit(7)", "hangs": "import time; time.sleep(600)"}, 8.0)
+    assert [True] * 3 == [is_there for _group, is_there in killed]
+    assert 3 == len({group for group, _is_there in killed})
+    assert None is ended["hangs"].code
 
 
 def ended_soon(pid: int) -> bool:
@@ -161,14 +178,14 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
     ],
 )
 def test_a_broken_vllm_is_told(broken: Callable[[str], Path], line: str, seconds: str, why: str) -> None:
-    """The command ends with 3, says how it broke, and the proofs work all the same."""
+    """The command ends with 3, says how it broke, and what needs no vLLM is not said to be broken."""
     ended = run_kvgate(broken(line), "doctor", "--format", "json", "--time-budget", seconds)
     assert 3 == ended.code, ended.err
     document = json.loads(ended.out)
     checks = {check["command"]: check for check in document["checks"]}
     assert ("no", "no") == (document["gate_works"], checks["kvgate check"]["works"])
     assert why in checks["kvgate check"]["why"]
-    assert "yes" == checks["kvgate explain"]["works"]
+    assert "not tried" == checks["kvgate explain"]["works"]
     assert "Traceback" not in ended.err
 
 

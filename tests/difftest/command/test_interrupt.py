@@ -109,6 +109,18 @@ def test_an_interrupt_at_any_other_time_is_one_line(
     assert (130, "kvgate: interrupted\n") == (ended.value.code, capsys.readouterr().err)
 
 
+def test_out_of_memory_is_no_divergence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Under a limit, which whoever reads foreign files is told to set."""
+
+    def too_large() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(command, "app", too_large)
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert (4, True) == (ended.value.code, capsys.readouterr().err.startswith("kvgate: not enough memory"))
+
+
 def test_before_there_is_anything_to_report_nothing_is(tmp_path: Path) -> None:
     """While the system is loaded, by either subcommand."""
     (tmp_path / "hangs.py").write_text(HANGS, encoding="utf-8")

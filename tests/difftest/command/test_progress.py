@@ -55,7 +55,7 @@ def test_a_terminal_gets_a_line_that_moves(clock: Clock) -> None:
     for text in ("first", "too soon", "second"):
         line.say(text)
         assert line._status is not None
-        shown.append(line._status.status)
+        shown.append(str(line._status.status))
         clock.now += 0.15
     line.stop()
     assert ["first", "first", "second"] == shown

@@ -18,6 +18,7 @@ from kvgate.live.shadowed import FAULTS, Outcome, Reported, Watched, reported, r
 from kvgate.mutants.zoo import ZOO
 from kvgate.shadow.status import Status
 
+STATISTICS = "the first statistics behind a restart"
 SILENT = Watched("gemma-3", 1, Told("", (Answer((1,), 0, 0.0, 1.0),)), Status("0", "check", 1, judged=5))
 IN_TIME = Reported(FAULTS[0], "gemma-3", 7, 7, "KV-OP-01 at step 7: …", 24, 24)
 
@@ -37,6 +38,8 @@ def test_the_requests_share_beginnings() -> None:
         (Outcome((evolve(SILENT, status=Status("0", "check", 1, judged=5, differences=1)),)), False),
         (Outcome((evolve(SILENT, status=Status("0", "check", 1, judged=5, lost=1)),)), False),
         (Outcome((evolve(SILENT, status=Status("0", "check", 1, judged=5, unjudged={"a hit": 1})),)), False),
+        (Outcome((evolve(SILENT, status=Status("0", "check", 1, judged=5, unjudged={STATISTICS: 2})),)), False),
+        (Outcome((evolve(SILENT, status=Status("0", "check", 1, judged=5, unjudged={STATISTICS: 1})),)), True),
         (Outcome((evolve(SILENT, requests=2),)), False),
         (Outcome(reported=(evolve(IN_TIME, reported_step=8),)), False),
         (Outcome(reported=(evolve(IN_TIME, reported_step=None, first_wrong_step=None),)), False),
@@ -56,6 +59,7 @@ def test_the_faults_are_known() -> None:
 def test_a_shadow_is_silent_and_a_fault_is_in_time(started: Engines, tmp_path: Path) -> None:
     """One model, few requests, one fault."""
     seen = watched(started, "gpt-oss", 36, tmp_path / "check")
+    assert seen.is_silent, seen.status
     assert (36, 0, 0) == (len(seen.told.answers), seen.status.differences, seen.status.lost)
     fault = reported(started, "gpt-oss", FAULTS[1], 24, tmp_path / "fault")
     assert fault.is_in_time, fault

@@ -15,6 +15,7 @@ from kvgate.fuzzing.merging import Merged, merge
 from kvgate.fuzzing.plan import FuzzPlan
 from kvgate.fuzzing.results import told
 from kvgate.fuzzing.run import Run
+from kvgate.verdict import Tally
 
 from .stage import PLAN, Scripted, answered, record, result
 
@@ -138,7 +139,17 @@ def test_the_smallest_trace_is_kept() -> None:
     assert [0, 0, 0, 1] == [len(merge(results[:count]).known().kinds) for count in range(4)]
 
 
-def test_whichever_shard_ends_first() -> None:
-    """Goal: the same shards, the same verdict. Method: two traces of one length, in both orders."""
-    results = [result(0, record(trace="b", operations=2)), result(1, record(trace="a", operations=2))]
-    assert ["a", "a"] == [merge(order)._found[record().kind].trace for order in (results, results[::-1])]
+def test_whichever_shard_ends_first(tmp_path: Path) -> None:
+    """Goal: the same shards, the same verdict. Method: two traces of one length, and presets in another order."""
+    tallies = [Tally("full", preset, 1, 1) for preset in ("legal", "tiny", "long")]
+    results = [
+        evolve(result(0, record(trace="b", operations=2)), tallies=tuple(tallies[:2])),
+        evolve(result(1, record(trace="a", operations=2)), tallies=tuple(tallies[::-1])),
+        evolve(result(2), tallies=tuple(tallies)),
+    ]
+    for order in permutations(results):
+        merged = merge(order)
+        assert "a" == merged._found[record().kind].trace
+        merged._found.clear()
+        verdict = merged.verdict(PLAN, tmp_path, "completed")
+        assert ["legal", "tiny", "long"] == [tally.preset for tally in verdict.tallies]

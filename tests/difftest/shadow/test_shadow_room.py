@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,16 +15,18 @@ from attrs import evolve
 
 from kvgate.shadow.beside import Beside, Order
 from kvgate.shadow.calls import ENCODER, After, Evicted, Restart
-from kvgate.shadow.recording import Writer, encoded
-from kvgate.shadow.room import STALE_SECONDS, differences_bytes, left_behind
+from kvgate.shadow.recording import FILE_BYTES_MAX, Writer, encoded
+from kvgate.shadow.room import STALE_ELSEWHERE_SECONDS, STALE_SECONDS, _is_over, differences_bytes, left_behind
 from kvgate.shadow.rotation import Rotation
-from kvgate.shadow.status import Status, path_of, write
+from kvgate.shadow.status import FILES_MAX, Status, path_of, write
+from kvgate.shadow.story import STORY_MAX
 from kvgate.shadow.switch import Mode
 
 from .test_shadow_recording import CHECKPOINT, HEADER, LIFE, written
 
 STEP_BYTES = 12 + len(encoded(LIFE[1]))
 BOUND_BYTES = 20_000
+HERE = socket.gethostname()
 
 
 def left_by(folder: Path, engine: str, state: str | None) -> Path:
@@ -61,29 +67,127 @@ def test_what_engines_that_serve_write_is_theirs(tmp_path: Path) -> None:
     assert [True, True] == [path.exists() for path in paths]
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param("stale", id="last words are old"), pytest.param("none", id="no last words")]
-)
-def test_who_was_killed_has_ended(tmp_path: Path, how: str) -> None:
-    """Goal: nobody needs to have said that they end. Method: a status that nobody writes any more; none at all."""
-    engine = "20260101T000000-7"
-    path = left_by(tmp_path, engine, "watching" if how == "stale" else None)
-    if how == "stale":
-        assert {} == left_behind(tmp_path, HEADER.engine)
-        then = time.time() - STALE_SECONDS - 1
-        os.utime(path_of(tmp_path, engine), (then, then))
+OTHER = "20260101T000000-7"
+
+
+def gone() -> int:
+    """The id of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def watched(folder: Path, silent_seconds: float, process: int, host: str) -> Path:
+    """A recording of an engine that has said nothing for so long, by the clock of the folder; we say something now."""
+    path = left_by(folder, OTHER, None)
+    write(folder, Status(OTHER, Mode.RECORD.value, process, host))
+    write(folder, Status(HEADER.engine, Mode.RECORD.value, os.getpid(), HERE))
+    # The folder's clock is two hours behind ours.
+    now = time.time() - 7200
+    os.utime(path_of(folder, HEADER.engine), (now, now))
+    os.utime(path_of(folder, OTHER), (now - silent_seconds, now - silent_seconds))
+    return path
+
+
+def test_who_left_no_status_has_ended(tmp_path: Path) -> None:
+    """Goal: nobody needs to have said that they end. Method: a recording without a status."""
+    path = left_by(tmp_path, OTHER, None)
     assert {path: path.stat().st_size} == left_behind(tmp_path, HEADER.engine)
-    assert {} == left_behind(tmp_path, engine)
+    assert {} == left_behind(tmp_path, OTHER)
 
 
-def differing(folder: Path, bound_bytes: int, times: int) -> Beside:
+@pytest.mark.parametrize(
+    ("silent_seconds", "runs", "host", "is_over"),
+    [
+        pytest.param(STALE_SECONDS + 1, False, HERE, True, id="killed"),
+        pytest.param(STALE_SECONDS - 1, False, HERE, False, id="just now"),
+        pytest.param(STALE_ELSEWHERE_SECONDS + 1, True, HERE, False, id="stopped"),
+        pytest.param(STALE_SECONDS + 1, False, "elsewhere", False, id="silent elsewhere"),
+        pytest.param(STALE_SECONDS + 1, False, "", False, id="silent somewhere"),
+        pytest.param(STALE_ELSEWHERE_SECONDS + 1, True, "elsewhere", True, id="killed elsewhere"),
+    ],
+)
+def test_who_is_silent_has_ended_if_that_is_sure(
+    tmp_path: Path, silent_seconds: float, runs: bool, host: str, is_over: bool
+) -> None:
+    """Goal: nobody deletes what a live engine writes. Method: silence, a process, its host, and a clock that is off."""
+    path = watched(tmp_path, silent_seconds, os.getppid() if runs else gone(), host)
+    assert ([path] if is_over else []) == list(left_behind(tmp_path, HEADER.engine))
+
+
+def test_without_ones_own_status_nobody_is_silent(tmp_path: Path) -> None:
+    """Goal: when in doubt an engine is alive. Method: nothing to compare the time with; a status that is none."""
+    watched(tmp_path, STALE_ELSEWHERE_SECONDS + 1, gone(), HERE)
+    path_of(tmp_path, HEADER.engine).unlink()
+    assert {} == left_behind(tmp_path, HEADER.engine)
+    path_of(tmp_path, OTHER).write_text("{}")
+    assert {} == left_behind(tmp_path, HEADER.engine)
+
+
+def test_a_status_that_cannot_be_looked_at_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a folder that does not answer costs nobody a recording. Method: an error, and not that nothing is there."""
+
+    def fails(_path: Path, **_more: object) -> os.stat_result:
+        raise OSError(errno.ESTALE, "stale file handle")
+
+    left_by(tmp_path, OTHER, "ended")
+    monkeypatch.setattr(Path, "stat", fails)
+    assert not _is_over(tmp_path, OTHER, HEADER.engine)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recording-incident-4711.kvrec",
+        "recording-keep.kvrec",
+        f"recording-{OTHER}-000000-copy.kvrec",
+        f"recording-{OTHER}.kvrec",
+    ],
+)
+def test_what_the_shadow_did_not_write_is_not_deleted(tmp_path: Path, name: str) -> None:
+    """Goal: what somebody keeps is theirs. Method: other names, where there is no room."""
+    kept = left_by(tmp_path, OTHER, None).rename(tmp_path / name)
+    assert {} == left_behind(tmp_path, HEADER.engine)
+    record(tmp_path, BOUND_BYTES // 2 // STEP_BYTES)
+    assert kept.exists()
+
+
+def test_status_that_nobody_is_told_of_is_deleted(tmp_path: Path) -> None:
+    """Goal: a folder does not fill with status. Method: many that ended; some left files, one is no shadow's."""
+    engines = [f"202601{day:02d}T000000-7" for day in range(1, 5)]
+    for engine in [*engines, *(f"20260201T0000{second:02d}-7" for second in range(FILES_MAX))]:
+        write(tmp_path, Status(engine, Mode.CHECK.value, 1, state="ended"))
+    write(tmp_path, Status(engines[3], Mode.CHECK.value, 1))
+    (tmp_path / f"difference-{engines[1]}-1.txt").write_text("")
+    written(tmp_path / f"recording-{engines[2]}-000000.kvrec")
+    (tmp_path / "status-0.json").write_text("")
+    differing(tmp_path, BOUND_BYTES, 0).begin()
+    left = {path.name for path in tmp_path.glob("status-*.json")}
+    assert [False, True, True, True] == [path_of(tmp_path, engine).name in left for engine in engines]
+    assert "status-0.json" in left
+    # Told of are ours and all but one of the others.
+    assert FILES_MAX + 4 == len(left)
+
+
+def test_parts_can_be_read_however_much_is_allowed(tmp_path: Path) -> None:
+    """Goal: no part is larger than what is read. Method: the most that the switch allows."""
+    rotation = Rotation(tmp_path, HEADER, 2**44, pytest.fail)
+    assert [FILE_BYTES_MAX // 4, FILE_BYTES_MAX] == [rotation.part_bytes, rotation.part_bytes_max]
+
+
+def differing(folder: Path, bound_bytes: int, times: int, dumps: int = 100) -> Beside:
     """A process beside an engine that differs so many times."""
-    beside = Beside(Order(Mode.CHECK.value, str(folder), bound_bytes, 10**6, 100, HEADER))
+    beside = Beside(Order(Mode.CHECK.value, str(folder), bound_bytes, 10**6, dumps, HEADER))
+    differ(beside, times)
+    return beside
+
+
+def differ(beside: Beside, times: int) -> None:
+    """The engine differs so many times."""
     for _ in range(times):
         # Three blocks are free.
         broken = Evicted([1], After(2, 0, (3, 2, 1)))
         beside.take(ENCODER.encode([Restart(0, "a test"), CHECKPOINT, broken]))
-    return beside
 
 
 def test_differences_are_bounded_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +201,29 @@ def test_differences_are_bounded_too(tmp_path: Path, capfd: pytest.CaptureFixtur
     another = differing(tmp_path, bound_bytes, 3)
     assert bound_bytes == differences_bytes(tmp_path)
     assert [3, []] == [another.status.differences, another.status.dumps]
+    assert 1 == capfd.readouterr().err.count("there is no room for what led to a difference")
+
+
+def test_stories_are_short_and_written_without_room_and_recordings_where_there_is_some_again(tmp_path: Path) -> None:
+    """Goal: want of room passes, and costs no story. Method: differ without room, make some, and differ again."""
+    other = tmp_path / "difference-another-1.kvrec"
+    other.write_bytes(bytes(BOUND_BYTES))
+    beside = differing(tmp_path, BOUND_BYTES, 2)
+    story = tmp_path / f"difference-{HEADER.engine}-2.txt"
+    assert story.read_text().endswith("for want of room; see KVGATE_SHADOW_MAX_BYTES\n")
+    assert (0o600, True) == (story.stat().st_mode & 0o777, story.stat().st_size <= STORY_MAX)
+    assert [] == beside.status.dumps
+    other.unlink()
+    differ(beside, 1)
+    name = f"difference-{HEADER.engine}-3.kvrec"
+    assert [name] == beside.status.dumps
+    assert f"kvgate replay {name}" in story.with_name(name).with_suffix(".txt").read_text()
+
+
+def test_a_number_of_differences_is_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Goal: whoever differs all the time fills no disk. Method: more differences than are written."""
+    differing(tmp_path, 10**9, 4, dumps=2)
+    assert [2, 2] == [len(list(tmp_path.glob(f"difference-*.{suffix}"))) for suffix in ("kvrec", "txt")]
     assert 1 == capfd.readouterr().err.count("This one and more are counted, and not written")
 
 

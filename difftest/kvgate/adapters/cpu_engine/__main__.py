@@ -43,7 +43,9 @@ def serve(
     serving = Serving(model, handed, mutants=tuple(mutants or ()), preloads=tuple(preloads or ()), port=port)
     for number in (signal.SIGTERM, signal.SIGHUP):
         # Whoever asks this process to end means the server: it is not left behind.
-        signal.signal(number, _end)
+        # One that is ignored, as under nohup, stays ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
     try:
         with progress_line() as line, served(serving, line.say) as server:
             line.stop()
@@ -57,6 +59,9 @@ def serve(
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
+    # The server is ended on the way out: no second signal cuts that short.
+    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
 

@@ -154,14 +154,16 @@ def _wait_until_up(server: Served, say: Callable[[str], None]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server with the processes that it started, politely at first."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS_MAX)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    """End the server with the processes that it started, politely at first; whoever is interrupted ends it at once."""
+    try:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS_MAX)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _free_port() -> int:
