@@ -37,7 +37,8 @@ def _with_one_killed(folder: RunFolder, plan: FuzzPlan, workers: Workers) -> tup
         seen.append(progress)
 
     try:
-        return Run(plan, folder, merge(()), workers, report=watch).run(), seen
+        # A cluster on a crowded machine may leave a new worker waiting for ever: then it is ended, and counts as lost.
+        return Run(plan, folder, merge(()), workers, report=watch, shard_seconds_max=120.0).run(), seen
     finally:
         workers.stop()
 
@@ -67,7 +68,7 @@ def test_a_killed_worker_costs_nothing(
     folder = RunFolder(tmp_path / "run")
     ended, seen = _with_one_killed(folder, PLAN, workers(manifest(PLAN)))
     assert "completed" == ended
-    assert 1 == seen[-1].lost
+    assert 1 <= seen[-1].lost
     assert expected == _without_seconds(list(folder.results()))
     assert sum(each.operations for each in expected) == seen[-1].operations
 
