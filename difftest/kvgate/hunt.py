@@ -115,7 +115,11 @@ def hunt(
     alone: Mapping[str, Bench | Trials] | None = None,
     minimises: bool = False,
 ) -> Prey:
-    """Plant ``mutant`` and run the gate, then the benches that judge with less, ``alone``, for a tenth as long."""
+    """Plant ``mutant`` and run the gate, then the benches that judge with less, ``alone``, for a tenth as long.
+
+    Raises:
+        ValueError: If none of ``models`` is one that the mutant shows on.
+    """
     alone = alone or {}
     if mutant.shown_by is not None:
         return Prey(mutant, dict.fromkeys(alone) | {"gate": _show(mutant)})
@@ -124,12 +128,14 @@ def hunt(
         for model in models
         if mutant.models is None or not {model.name, model.name.split("+")[0]}.isdisjoint(mutant.models)
     ]
+    if not fitting:
+        raise ValueError(f"{mutant.name} shows on {', '.join(mutant.models or ())}, and none of the models is one")
     trials = bench.towards(mutant.needs) if isinstance(bench, Directed) else bench
     kills: dict[str, Kill | None] = {}
     with mutant.applied():
-        kills["gate"] = chase(trials, fitting or models, seed, operations, seconds, minimises)
+        kills["gate"] = chase(trials, fitting, seed, operations, seconds, minimises)
         for name, other in alone.items():
-            kills[name] = chase(other, fitting or models, seed, operations // 10, seconds)
+            kills[name] = chase(other, fitting, seed, operations // 10, seconds)
     return Prey(mutant, kills)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -153,7 +153,7 @@ def _hunts(chosen: dict[Zoo, list[Mutant]], seed: int, each_detector: bool, mini
             models = _models(zoo)
             line.say(f"{_AS_IT_IS[zoo]} …")
             baseline = BASELINE_OPERATIONS if zoo[1] is Level.BLOCKS else BASELINE_OPERATIONS // 4
-            alarm = chase(bench, models, seed, baseline, HUNT_SECONDS)
+            alarm = chase(bench, [*models, *_beyond(models, _zoo(zoo))], seed, baseline, HUNT_SECONDS)
             prey: list[Prey] = []
             yield Killed(_AS_IT_IS[zoo], alarm, ())
             for number, mutant in enumerate(group):
@@ -163,7 +163,7 @@ def _hunts(chosen: dict[Zoo, list[Mutant]], seed: int, each_detector: bool, mini
                     hunt(
                         bench,
                         mutant,
-                        models,
+                        [*models, *_beyond(models, [mutant])],
                         seed=seed,
                         operations=operations,
                         seconds=HUNT_SECONDS,
@@ -250,10 +250,19 @@ def _models(zoo: Zoo) -> list[Model]:
 
     if zoo[0] is Planted.RETENTION:
         # Each mutant names the few on which it shows soon.
-        return models_named(tuple(dict.fromkeys(name for mutant in _zoo(zoo) for name in mutant.models or ())))
+        return []
     if zoo[1] is not Level.BLOCKS:
         return models_named(SCHEDULED)
     return models_named(()) + models_named(("two-windows+eagle",))
+
+
+def _beyond(models: Sequence[Model], named_by: Iterable[Mutant]) -> list[Model]:
+    """What mutants name that is not among ``models``: on others they would not show."""
+    from kvgate.profiles import models_named
+
+    there = {name for model in models for name in (model.name, model.name.split("+")[0])}
+    beyond = dict.fromkeys(name for mutant in named_by for name in mutant.models or () if name not in there)
+    return models_named(tuple(beyond)) if beyond else []
 
 
 SCHEDULED = ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa")

@@ -140,6 +140,20 @@ def test_detectors_can_be_tried_alone(zoo: Callable[..., None], kvgate: Kvgate) 
     assert {"by", "statement", "operations", "seconds"} == set(record["kills"]["gate"])
 
 
+def test_a_mutant_is_hunted_on_the_models_that_it_names(
+    zoo: Callable[..., None], kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And vLLM as it is is tried on those, too."""
+    zoo(evolve(SURVIVING, models=("swa",)), KILLED)
+    usual, chased = [MODELS["full"]], []
+    monkeypatch.setattr(
+        "kvgate.profiles.models_named", lambda names: [MODELS[n] for n in names if "+" not in n] or usual
+    )
+    monkeypatch.setattr("kvgate.hunt.chase", lambda _b, found, *a, **k: chased.append({each.name for each in found}))
+    assert 1 == kvgate("mutants").code
+    assert [{"full", "swa"}, {"swa"}, {"full"}] == chased
+
+
 def test_only_those_that_are_named_are_hunted(zoo: Callable[..., None], kvgate: Kvgate) -> None:
     """In the order in which they are named."""
     zoo(SURVIVING, KILLED)
