@@ -25,6 +25,8 @@ PAGES = (
     "difftest/findings/*/*.md",
 )
 LOOK = "spec/website/look.css"
+WIDE = ("difftest/corpus/README.md", "difftest/mutants.md", "spec/traceability.md", "benchmarks/headlines/TABLE.md")
+"""Pages of tables with many columns: they get the room of the table of contents."""
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _TARGET = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -55,7 +57,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """``markdown`` with its links to code as links to the pages of that code."""
-    del page, config, files
+    del config, files
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
     parts = re.split(r"(^```.*?^```)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(
         part if part.startswith("```") else re.sub(r"(\]\([^)\s#]+\.py)\)", r"\1.md)", part) for part in parts
