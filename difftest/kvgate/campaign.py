@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -25,6 +25,8 @@ from kvgate.models import Model
 from kvgate.runner import Bench, run
 from kvgate.verdict import Found, Tally
 from kvreference.operations import Operation
+
+T = TypeVar("T")
 
 KINDS_MAX = 5
 """How many different defects a campaign collects before it ends."""
@@ -69,8 +71,8 @@ class Trial:
 class Trials(Protocol):
     """Cases of one level, drawn, run and judged."""
 
-    def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
-        """Run the case that a seed stands for."""
+    def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
+        """Run the case that a seed stands for: what of it is begun by ``until``, a time of ``time.monotonic``."""
         ...
 
     def smallest(self, found: Found, until: float) -> Found:
@@ -105,12 +107,12 @@ class BlockTrials:
     bench: Bench
     _generators: dict[Lane, Generator] = field(factory=dict, init=False)
 
-    def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
-        """Run the case that a seed stands for."""
+    def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
+        """Run the case that a seed stands for, no longer than ``until``."""
         if lane not in self._generators:
             self._generators[lane] = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
         case = draw_case(self._generators[lane], lane, seed, campaign_seed)
-        lockstep, divergences = run(self.bench, case.settings, case.operations)
+        lockstep, divergences = run(self.bench, case.settings, in_time(case.operations, until))
         found = (
             Found(
                 divergence,
@@ -146,7 +148,7 @@ class Campaign:
         operations = cases = 0
         try:
             for lane, seed in self._turns():
-                performed = self._judge(lane, self.trials.trial(lane, seed, self.plan.seed))
+                performed = self._judge(lane, self.trials.trial(lane, seed, self.plan.seed, self._until))
                 operations += performed
                 cases += 1
                 report(Progress(operations, cases, len(self._found)))
@@ -204,6 +206,17 @@ class Campaign:
         ended = time.monotonic()
         self._minimise_seconds -= ended - started
         return evolve(least, out_of_time=ended >= until)
+
+
+def in_time(operations: Sequence[T], until: float) -> Iterator[T]:
+    """What of ``operations`` is begun by ``until``, and the first in any case.
+
+    A case that the time cuts short is a case; of a large model a whole one takes many minutes.
+    """
+    for number, operation in enumerate(operations):
+        if number and time.monotonic() > until:
+            return
+        yield operation
 
 
 def draw_case(generator: Generator, lane: Lane, seed: str, campaign_seed: int) -> Case:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from attrs import evolve, frozen
 
-from kvgate.campaign import Lane, Trial, kind_of
+from kvgate.campaign import Lane, Trial, in_time, kind_of
 from kvgate.case import Case
 from kvgate.difference import Divergence
 from kvgate.disaggregation.case import PairCase
@@ -61,14 +63,15 @@ class PairRun:
         return sum(engine.lockstep.alone for engine in (self.pair.prefill, self.pair.decode))
 
 
-def run_case(bench: PairBench, case: PairCase) -> PairRun:
-    """Perform the operations of a case until one diverges, and judge what remains."""
+def run_case(bench: PairBench, case: PairCase, until: float = math.inf) -> PairRun:
+    """Perform the operations of a case until one diverges, or the time is up, and judge what remains."""
     pair = bench.set_up(case)
-    for number, operation in enumerate(case.operations, start=1):
+    performed = 0
+    for performed, operation in enumerate(in_time(case.operations, until), start=1):
         divergence = pair.perform(operation)
         if divergence is not None:
-            return PairRun(pair, (divergence,), number)
-    return PairRun(pair, tuple(pair.close()), len(case.operations))
+            return PairRun(pair, (divergence,), performed)
+    return PairRun(pair, tuple(pair.close()), performed)
 
 
 @frozen
@@ -77,10 +80,10 @@ class PairTrials:
 
     bench: PairBench = PairBench()
 
-    def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
-        """Run the case that a seed stands for."""
+    def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
+        """Run the case that a seed stands for, no longer than ``until``."""
         case = draw_pair_case(lane.model, lane.preset, seed)
-        run = run_case(self.bench, case)
+        run = run_case(self.bench, case, until)
         alone = run.alone if "lockstep" in self.bench.detectors else 0
         return Trial(run.operations, tuple(found_in(run, case, campaign_seed)), alone)
 

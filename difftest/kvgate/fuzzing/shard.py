@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -143,9 +144,9 @@ class TwiceTrials:
         self.twice = 0
         """How many were."""
 
-    def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
-        """Run the case that a seed stands for."""
-        trial = self.inner.trial(lane, seed, campaign_seed)
+    def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
+        """Run the case that a seed stands for, no longer than ``until``; a second time, it runs to its end."""
+        trial = self.inner.trial(lane, seed, campaign_seed, until)
         if not Seeded(f"twice/{seed}/{lane.model.name}/{lane.preset}").chance(self.plan.twice_percent):
             return trial
         self.twice += 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from attrs import evolve, frozen
 
 from kvgate.adapters.scheduling.subjects import SUBJECTS
-from kvgate.campaign import Lane, Trial, kind_of
+from kvgate.campaign import Lane, Trial, in_time, kind_of
 from kvgate.case import Case
 from kvgate.difference import Divergence
 from kvgate.errors import UsageError
@@ -69,14 +70,15 @@ class EngineRun:
     """How many operations of the case were performed."""
 
 
-def run_case(bench: EngineBench, case: EngineCase) -> EngineRun:
-    """Perform the operations of a case until one diverges, and judge what remains."""
+def run_case(bench: EngineBench, case: EngineCase, until: float = math.inf) -> EngineRun:
+    """Perform the operations of a case until one diverges, or the time is up, and judge what remains."""
     engine = bench.set_up(case)
-    for number, operation in enumerate(case.operations, start=1):
+    performed = 0
+    for performed, operation in enumerate(in_time(case.operations, until), start=1):
         divergence = engine.perform(operation)
         if divergence is not None:
-            return EngineRun(engine, (divergence,), number)
-    return EngineRun(engine, tuple(engine.close()), len(case.operations))
+            return EngineRun(engine, (divergence,), performed)
+    return EngineRun(engine, tuple(engine.close()), performed)
 
 
 @frozen
@@ -91,14 +93,14 @@ class EngineTrials:
         """The same, on stages on which a mutant with these needs can show."""
         return evolve(self, stage=tuple(STAGE_OF[need] for need in needs if need in STAGE_OF))
 
-    def trial(self, lane: Lane, seed: str, campaign_seed: int) -> Trial:
-        """Run the case that a seed stands for."""
+    def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
+        """Run the case that a seed stands for, no longer than ``until``."""
         case = draw_engine_case(lane.model, lane.preset, seed)
         if self.stage:
             stage = evolve(case.stage, **dict.fromkeys(self.stage, True))
             case = draw_engine_case(lane.model, lane.preset, seed, stage)
         case = self.bench.without_oversized(case)
-        run = run_case(self.bench, case)
+        run = run_case(self.bench, case, until)
         alone = run.engine.lockstep.alone if "lockstep" in self.bench.detectors else 0
         return Trial(len(run.engine.lockstep.performed), tuple(found_in(run, case, campaign_seed)), alone)
 

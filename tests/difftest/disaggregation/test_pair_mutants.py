@@ -16,7 +16,8 @@ pytest.importorskip("vllm")
 
 from kvgate.command.mutants import SCHEDULED
 from kvgate.disaggregation.detectors import GATE, MONITORS
-from kvgate.disaggregation.trials import PairTrials
+from kvgate.disaggregation.drawn import draw_pair_case
+from kvgate.disaggregation.trials import PairTrials, run_case
 from kvgate.hunt import chase, hunt
 from kvgate.level import Level, not_tested
 from kvgate.levels import engine_bench, pair_bench, prepare
@@ -52,6 +53,13 @@ def test_without_a_mutant_nothing_is_found() -> None:
     """The control of all that follows; without the reference, where nothing that only it explains is drawn."""
     assert chase(trials(), MODELS, 0, BASELINE_OPERATIONS, math.inf) is None
     assert chase(trials(MONITORS), [load("full"), load("full+eagle")], 0, BASELINE_OPERATIONS, math.inf) is None
+
+
+def test_a_case_is_cut_short_where_the_time_is_up() -> None:
+    """Behind what was begun; what remains is judged all the same."""
+    case = draw_pair_case(load("full"), "tiny", "0")
+    assert (1, ()) == ((run := run_case(trials().bench, case, until=0.0)).performed, run.divergences)
+    assert run_case(trials().bench, case).performed > 1
 
 
 @pytest.mark.parametrize("mutant", ZOO, ids=lambda mutant: mutant.name)

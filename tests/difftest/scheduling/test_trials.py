@@ -175,6 +175,13 @@ def test_a_trace_of_code_of_ones_own_is_not_trusted(tmp_path: Path) -> None:
     assert "to run that code, say so with --sut mine:build" in ended.stderr
 
 
+def test_a_case_is_cut_short_where_the_time_is_up() -> None:
+    """Behind what was begun; what remains is judged all the same."""
+    case = draw_engine_case(LANES[0].model, "tiny", "0")
+    assert (1, ()) == ((run := run_case(engine_bench("stock", GATE), case, until=0.0)).performed, run.divergences)
+    assert run_case(engine_bench("stock", GATE), case).performed > 1
+
+
 def test_what_the_reference_did_not_follow_is_told() -> None:
     """All operations where steps are asynchronous, none where no load can fail, and none where it was not asked."""
     drawn = [(draw_engine_case(LANES[0].model, "tiny", each).stage, each) for each in map(str, range(40))]
