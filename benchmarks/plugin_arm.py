@@ -29,7 +29,6 @@ CHUNK_TOKENS = 8192
 TOKENS_MAX = 131_072 + CHUNK_TOKENS
 DECODE_STEPS = 64
 """How many tokens a request decodes before it ends."""
-HASHES = "hash"
 TABLE = ("get_one_block", "insert", "pop")
 QUEUE = ("popleft", "popleft_n", "append", "append_n", "prepend_n", "remove")
 

@@ -46,17 +46,17 @@ class Tree:
         """Where mutmut writes what it makes, and what became of it."""
         return self.folder / "mutants"
 
-    def lay_out(self, root: Path = ROOT) -> None:
+    def lay_out(self) -> None:
         """Make the folder what the checkout is now."""
         for source, target in PACKAGES:
-            wanted = {file.relative_to(root / source): file for file in sorted((root / source).rglob("*.py"))}
+            wanted = {file.relative_to(ROOT / source): file for file in sorted((ROOT / source).rglob("*.py"))}
             for file in (self.folder / target).rglob("*.py"):
                 if file.relative_to(self.folder / target) not in wanted:
                     file.unlink()
             for name, file in wanted.items():
                 _write(self.folder / target / name, file.read_text(encoding="utf-8"))
         _write(self.folder / "tests" / "conftest.py", CONFTEST)
-        _write(self.folder / "pyproject.toml", settings_of(root) + PYTEST)
+        _write(self.folder / "pyproject.toml", settings_of(ROOT) + PYTEST)
 
     def command(self, mutants: tuple[str, ...], processes: int) -> list[str]:
         """What runs mutmut here: all that has no verdict yet, or the mutants that are named, anew."""

@@ -122,9 +122,9 @@ def drive(
 class _FollowedScheduler(Scheduler):
     """A scheduler over a followed manager."""
 
-    def __init__(self, settings: Settings, limits: StepLimits, tally: Tally, factory: Factory) -> None:
+    def __init__(self, settings: Settings, limits: StepLimits, tally: Tally) -> None:
         super().__init__(settings, limits)
-        self.manager = factory(settings, tally)
+        self.manager = Followed(settings, tally)
 
 
 class _FollowedSchedulerWorld(SchedulerWorld):
@@ -139,15 +139,15 @@ def _violations(manager: Manager) -> Sequence[Violation]:
     return [Violation(drift.where, str(drift)) for drift in manager.drifts()]
 
 
-def world_of(tiny: Explorable, tally: Tally, factory: Factory = Followed) -> World[Any, Any]:
+def world_of(tiny: Explorable, tally: Tally) -> World[Any, Any]:
     """The world of a tiny model in which every edge is followed, and nothing else is judged."""
     if isinstance(tiny, TinyScheduler):
         return _FollowedSchedulerWorld(
-            tiny.name, tiny.shallow, lambda settings, limits: _FollowedScheduler(settings, limits, tally, factory)
+            tiny.name, tiny.shallow, lambda settings, limits: _FollowedScheduler(settings, limits, tally)
         )
     assert isinstance(tiny, Tiny)
     judges = Judges(_violations, watches_memory=False, of_steps=())
-    return ManagerWorld(tiny.name, tiny.shallow, lambda settings: factory(settings, tally), judges)
+    return ManagerWorld(tiny.name, tiny.shallow, lambda settings: Followed(settings, tally), judges)
 
 
 def explore(
@@ -155,7 +155,6 @@ def explore(
     limits: Limits,
     tally: Tally,
     report: Callable[[Sighting], None] = lambda _sighting: None,
-    factory: Factory = Followed,
 ) -> Exploration[Any]:
     """Follow every edge of a tiny model."""
-    return Search(world_of(tiny, tally, factory), limits, report).run()
+    return Search(world_of(tiny, tally), limits, report).run()

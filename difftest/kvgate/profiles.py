@@ -16,16 +16,19 @@ class Profile:
     """How many operations, over all lanes."""
 
     operations: int
-    what_for: str
     minimise_seconds: float | None = None
     """How long the cases that show something are made smaller, all together; None for as long as it takes."""
 
 
 PROFILES: Mapping[str, Profile] = {
-    "precommit": Profile(15_000, "before a commit: half a minute, of both levels", minimise_seconds=12),
-    "quick": Profile(40_000, "the gate as a test run: under a minute"),
-    "ci": Profile(1_500_000, "in front of a merge: some minutes"),
-    "deep": Profile(20_000_000, "over night"),
+    # Before a commit: half a minute, of both levels.
+    "precommit": Profile(15_000, minimise_seconds=12),
+    # The gate as a test run: under a minute.
+    "quick": Profile(40_000),
+    # In front of a merge: some minutes.
+    "ci": Profile(1_500_000),
+    # Over night.
+    "deep": Profile(20_000_000),
 }
 
 

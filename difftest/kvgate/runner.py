@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import cast
 
 from attrs import frozen
 
@@ -15,7 +15,7 @@ from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.monitor import Monitor
-from kvgate.monitors.work import WorkMonitor
+from kvgate.monitors.work import Counts, WorkMonitor
 from kvgate.system import Factory, System
 from kvreference.operations import Operation
 from kvreference.settings import Settings
@@ -66,8 +66,7 @@ class Bench:
         reference = reference_for(system)(settings) if "lockstep" in self.detectors else None
         if "work" in self.judges:
             # Who says that it can count is asked to; the protocol of a system has no more than everybody has.
-            counting: Any = system
-            monitors.append(WorkMonitor(settings, counting.count_work()))
+            monitors.append(WorkMonitor(settings, cast("Counts", system).count_work()))
         return Lockstep(system, reference, monitors)
 
     def _build(self, settings: Settings) -> System:

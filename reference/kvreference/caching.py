@@ -50,12 +50,11 @@ def register(
 
 def _take_due(group: Group, retention: Retention, request: Request, table: Table, tokens: int) -> Iterator[int]:
     """The positions of the blocks that are due now; whatever was looked at is not looked at again."""
-    while (table.registered + 1) * group.block_size_tokens <= tokens:
-        position = table.registered
+    for position in range(table.registered, tokens // group.block_size_tokens):
         due_tokens = retention.due_tokens(group, position, request.prompt_tokens)
         if due_tokens is not None and due_tokens > tokens:
             return
-        table.registered += 1
+        table.registered = position + 1
         # Accepted drafts may span a whole window: the blocks they filled can be dead before they are cached.
         if due_tokens is not None and table.blocks[position] != NULL:
             yield position

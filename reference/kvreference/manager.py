@@ -136,11 +136,10 @@ class Manager:
                 request, operation.tokens, no_hit(self.geometry), 0, False, self.settings.lookahead_tokens
             )
         hit = self._hit(request)
-        later = operation.loads and operation.external_tokens > 0
         # The last token is computed here: now, or again after the load, unless its state could not be taken back.
-        left = 0 if later and not self.geometry.keeps_states else 1
+        left = 0 if operation.loads and not self.geometry.keeps_states else 1
         provided = min(operation.external_tokens, len(request.tokens) - hit.tokens - left)
-        return self._let_in(request, operation.tokens, hit, provided, later and provided > 0, 0)
+        return self._let_in(request, operation.tokens, hit, provided, operation.loads and provided > 0, 0)
 
     def _let_in(
         self, request: Request, budget_tokens: int, hit: Hit, provided: int, later: bool, lookahead_tokens: int

@@ -215,10 +215,10 @@ class Population:
         request.tokens_computed = min(request.tokens_computed, len(request.tokens) - 1) if succeeded else 0
 
     def _answer(self, request: Request, operation: Sample) -> None:
-        request.tokens_computed -= request.drafts_in_flight - operation.accepted
         answered = [*request.drafts[: operation.accepted], operation.token]
         request.tokens += answered[: self.settings.tokens_max - len(request.tokens)]
-        request.tokens_computed = min(request.tokens_computed, len(request.tokens) - 1)
+        # The drafts that hold were computed, those that do not are taken back; the last token is for the next step.
+        request.tokens_computed = len(request.tokens) - 1
         request.drafts = list(range(operation.token + 1, operation.token + 1 + operation.drafts))
         request.drafts_in_flight = 0
 

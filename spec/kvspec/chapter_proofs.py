@@ -27,10 +27,9 @@ def proofs_in(chapter: Chapter, known: Mapping[str, Obligation] | None = None) -
     return [each for each in every.values() if chapter_name(each) == chapter.name]
 
 
-def lemmas_told(known: Mapping[str, Obligation] | None = None) -> str:
+def lemmas_told() -> str:
     """What stands between the marks of the first page: the facts that proofs of all chapters use."""
-    every = obligations() if known is None else known
-    return "\n".join(("", *_rows([each for each in every.values() if chapter_name(each) in LEMMAS]), ""))
+    return "\n".join(("", *_rows([each for each in obligations().values() if chapter_name(each) in LEMMAS]), ""))
 
 
 def told(chapter: Chapter, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT) -> str:

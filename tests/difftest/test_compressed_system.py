@@ -25,9 +25,6 @@ pytest.importorskip("vllm")
 
 MODELS = ("compressed", "compressed+eagle", "compressed+mtp+masked+scratch", "compressed+pinned=2+transfers")
 OPERATIONS = 900
-TRIES_MAX = 12
-
-
 UNCUT = "014-second-full-group-not-cut"
 
 

@@ -26,7 +26,10 @@ def computed(settings: Settings, *prompt: Run) -> Manager:
     manager = Manager(settings)
     _perform(manager, Arrive(0, prompt))
     _perform(manager, Admit(0, settings.chunk_tokens))
-    while not manager.population[0].answers_next:
+    request = manager.population[0]
+    for _ in request.tokens:
+        if request.answers_next:
+            break
         _perform(manager, Schedule(0, settings.chunk_tokens))
     _perform(manager, Finish(0))
     assert [] == check(manager.snapshot())

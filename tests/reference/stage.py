@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kvreference.answers import Answer, Copies, Copy, Done
 from kvreference.compressed import Tokens, with_partial_hits
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Run
+from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Run, Schedule
 from kvreference.settings import Settings
 from kvreference.snapshot import check
 
@@ -47,6 +48,16 @@ def arrive(number: int, tokens: int, first: int = 0, **rest: Any) -> Arrive:
 def enter(manager: Manager, number: int, tokens: int, first: int = 0, **rest: Any) -> Answer:
     """A request arrives and is admitted for as much as one step can compute."""
     return perform(manager, arrive(number, tokens, first, **rest), Admit(number, BUDGET))
+
+
+def compute_prompt(manager: Manager, number: int) -> Iterator[Answer]:
+    """Schedule an admitted request until its prompt is computed, in no more steps than it has tokens; the answers."""
+    request = manager.population[number]
+    for _ in request.tokens:
+        if request.answers_next:
+            return
+        yield perform(manager, Schedule(number, BUDGET))
+    assert request.answers_next, "a step computes a token at least"
 
 
 def pass_through(manager: Manager, number: int, tokens: int, first: int = 0, **rest: Any) -> None:

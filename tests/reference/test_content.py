@@ -119,6 +119,12 @@ def test_extra_keys_of_blocks() -> None:
     assert () == Keys().of_block(0, 4)
 
 
+def test_the_salt_is_named_once_in_blocks_of_one_token() -> None:
+    """Goal: the first block is the one that starts with the first token. Method: the first two blocks of one token."""
+    keys = Keys(salt="s")
+    assert [(ExtraKey("salt", "s"),), ()] == [keys.of_block(start, start + 1) for start in (0, 1)]
+
+
 @pytest.mark.parametrize("arguments", [("", 0, 1), ("cat", -1, 1), ("cat", 0, 0)])
 def test_what_is_no_item(arguments: tuple[str, int, int]) -> None:
     """Goal: an item has a name, a place and a token. Method: leave each of them out."""

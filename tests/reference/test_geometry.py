@@ -134,6 +134,15 @@ def test_anchors(lookahead: bool, alignment: int, end: int, anchor: tuple[int, i
     assert anchor == geometry.anchor(window, end)
 
 
+def test_before_the_first_boundary_there_is_no_anchor() -> None:
+    """Goal: where hits end at every token, too, a hit of nothing reads nothing. Method: a window of 3 in blocks of one
+    token: no block at all; one block, which is the look-ahead of a hit of nothing; two, of which one serves a hit of 1.
+    """
+    plain, drafting = (Group("sliding_window", 1, 3, lookahead=lookahead) for lookahead in (False, True))
+    assert [(0, 0), (0, 1)] == [Geometry((plain,)).anchor(plain, end) for end in (0, 1)]
+    assert [(0, 0), (0, 0), (0, 2)] == [Geometry((drafting,)).anchor(drafting, end) for end in (0, 1, 2)]
+
+
 def test_an_anchor_is_what_a_hit_reads() -> None:
     """Goal: nothing but the anchor is needed, and there is no later one. Method: all small windows, sizes and ends."""
     for window, size, lookahead, end in product(range(2, 9), range(1, 5), (False, True), range(12)):

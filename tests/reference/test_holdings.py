@@ -72,6 +72,15 @@ def test_what_is_provided_comes_first_in_all_groups() -> None:
     assert Allocation(((1, 2, 5, 6), (3, 4, 7, 8)), ()) == holdings.allocate(0, Span(6, 7, provided=6), NO_HIT)
 
 
+def test_all_that_is_lost_is_told() -> None:
+    """Goal: what is lost to what another node provides is told before what is lost to the rest. Method: the same
+    allocation; 2, taken for what is provided, and 7, taken for the rest, were cached.
+    """
+    holdings = holdings_of(FULL, FULL)
+    lost = cache(holdings, 2, 7)
+    assert Allocation(((1, 2, 5, 6), (3, 4, 7, 8)), tuple(lost)) == holdings.allocate(0, Span(6, 7, 0, 6), NO_HIT)
+
+
 def test_nothing_is_given_for_what_is_dead() -> None:
     """Goal: what no token reads has no block, though another node could provide it. Method: 10 tokens provided, window
     5: 6 of them are dead, one block. The tokens 4..9 get blocks first, 10..12 after.
@@ -162,6 +171,18 @@ def test_the_dead_are_released_the_later_first() -> None:
     holdings.release_dead(0, 40)
     assert [[1, 2, 3, 4, 5], [0] * 5] == tables(holdings, 0)
     assert [8, 7, 6, 10, 9] == list(holdings.pool.free)
+
+
+def test_an_anchor_is_in_the_order_of_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a pool is told what a hit reads in the order in which it is told what is dropped. Method: window 9, 21
+    tokens, 13 of them dead: of three dropped blocks a hit of 12 tokens reads the last two, 4..11.
+    """
+    holdings = holdings_of(Group("sliding_window", 4, 9))
+    told: list[tuple[list[int], list[int]]] = []
+    monkeypatch.setattr(holdings.pool, "slide", lambda blocks, anchor: told.append((blocks, anchor)))
+    holdings.allocate(0, Span(0, 21), Hit(0, ((),)))
+    holdings.release_dead(0, 21)
+    assert [([3, 2, 1], [3, 2])] == told
 
 
 def test_the_end() -> None:

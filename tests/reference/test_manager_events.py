@@ -101,6 +101,14 @@ def test_content_lost_with_a_block_is_told_first() -> None:
     assert (Removed(two), Removed(one), stored) == events(manager)
 
 
+def test_what_nobody_took_is_kept() -> None:
+    """Goal: whoever asks late misses nothing. Method: a prompt is cached, and its one block lost to another prompt."""
+    manager = manager_of(FULL, blocks=2)
+    pass_through(manager, 0, 16)
+    enter(manager, 1, 16, first=5000)
+    assert [Stored, Removed, Stored] == [type(event) for event in events(manager)]
+
+
 def test_evictions_are_told_once() -> None:
     """Goal: an eviction that forgets nothing tells nothing. Method: evict a cached block twice."""
     manager = manager_of(FULL)

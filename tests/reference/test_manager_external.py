@@ -159,6 +159,17 @@ def test_it_goes_on_behind_the_load() -> None:
     assert Statistics(1, 40, 16) == perform(manager, TakeStatistics())
 
 
+def test_a_load_of_one_token_is_not_looked_up_again() -> None:
+    """Goal: however little was loaded, the request goes on behind it. Method: one of two tokens; one look-up was
+    counted, and no other when it goes on.
+    """
+    manager = manager_of(FULL)
+    perform(manager, arrive(0, 2), Admit(0, BUDGET, 1, loads=True), Transferred(0))
+    assert Statistics(1, 2, 0) == perform(manager, TakeStatistics())
+    assert Granted(0, ((),)) == perform(manager, Admit(0, BUDGET))
+    assert (Statistics(), True) == (perform(manager, TakeStatistics()), manager.population[0].answers_next)
+
+
 @pytest.mark.parametrize(("tokens", "dead"), [(159, 5), (160, 6), (161, 6), (175, 6)])
 def test_a_load_of_everything(tokens: int, dead: int) -> None:
     """Goal: the last token is computed again, and finds all that it reads. Method: with 159 tokens it is 158, which

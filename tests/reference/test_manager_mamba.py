@@ -24,7 +24,7 @@ from kvreference.operations import (
     Transferred,
 )
 
-from .stage import BUDGET, FULL, arrive, cached, enter, free, manager_of, perform, serve, table
+from .stage import BUDGET, FULL, arrive, cached, compute_prompt, enter, free, manager_of, perform, serve, table
 
 RUNNING = Group("mamba", 1024, states="none", draft_states=2)
 ALL = Group("mamba", 16, states="all")
@@ -267,6 +267,7 @@ def test_a_request_fits_into_its_bound(prompt: int) -> None:
     group = Group("mamba", 6, states="align", draft_states=2)
     manager = manager_of(group, blocks=1 + group.blocks_held_at_most(6, 1024), chunk_tokens=6, drafts_max=2)
     assert isinstance(serve(manager, 0, prompt), Granted)
-    while not manager.population[0].answers_next:
-        assert isinstance(schedule(manager, 0), Granted)
+    for answer in compute_prompt(manager, 0):
+        assert isinstance(answer, Granted)
+        perform(manager, Dispatch())
     decode(manager, 0, *(0, 1, 2) * 10)

@@ -88,6 +88,25 @@ def test_a_hit_inside_a_block_is_a_copy() -> None:
     assert () == dispatched(manager)
 
 
+def test_a_copy_changes_no_order() -> None:
+    """Goal: blocks are taken group by group, whichever of them is copied into. Method: of 60 tokens 32 are a hit, two
+    blocks of the first group and a part of 4 in the second: two new ones for the first come before one for the second.
+    """
+    manager = manager_of(FULL, UNIT)
+    serve(manager, 0, 40)
+    assert [[1, 2, 3], [4]] == [table(manager, 0, group) for group in (0, 1)]
+    assert Granted(32, ((5, 6), (7,))) == enter(manager, 1, 60)
+    assert (Copy(1, 4, 7, 32),) == dispatched(manager)
+
+
+@pytest.mark.parametrize(("tokens_min", "hit_tokens"), [(0, 32), (32, 32), (33, 0)])
+def test_a_hit_that_is_not_worth_a_copy(tokens_min: int, hit_tokens: int) -> None:
+    """Goal: the setting decides how short a hit inside a block may be. Method: 32 tokens of a block could be copied."""
+    manager = manager_of(UNIT, SHORT, partial_hit_tokens_min=tokens_min)
+    serve(manager, 0, 40)
+    assert hit_tokens == hit_of(manager, 1, 33).tokens
+
+
 def test_full_blocks_are_shared_and_the_rest_is_copied() -> None:
     """Goal: only the last block of a hit is copied. Method: 100 of 101 tokens agree, 96 are a hit: block 1, and 32
     tokens of block 2.

@@ -132,3 +132,9 @@ def test_generated_tokens_serve_too() -> None:
     perform(manager, Sample(0, 0, 500, 0), Schedule(0, 1), Sample(0, 0, 501, 0))
     perform(manager, Arrive(1, (Run(0, 15), Run(500, 2))))
     assert Hit(16, ((1,),)) == perform(manager, LookUp(1))
+
+
+@pytest.mark.parametrize("scratch_first", [False, True])
+def test_a_snapshot_tells_what_is_promised(scratch_first: bool) -> None:
+    """Goal: who judges a state knows whether scratch goes first, KV-INV-08. Method: both settings."""
+    assert scratch_first is manager_of(FULL, scratch_first=scratch_first).snapshot().scratch_first

@@ -52,7 +52,9 @@ def decoding(tokens: int = 20, drafts: int = 3, **limits: Any) -> tuple[Populati
     population = population_of(**limits)
     arrival = Arrive(0, (Run(0, tokens),))
     request = settle(population, arrival, Admit(0, 64))
-    while not request.answers_next:
+    for _ in range(tokens):
+        if request.answers_next:
+            break
         settle(population, Schedule(0, 64))
     return population, settle(population, Sample(0, 0, 100, drafts))
 
@@ -236,6 +238,7 @@ def test_a_step_is_on_its_way(group: Group, undispatched: bool) -> None:
         (8, 11, 8),
         (16, 64, 4),  # 20, the answer is next
         (16, 3, 3),
+        (19, 64, 1),  # the last token but one fills a block
     ],
 )
 def test_chunks_end_where_states_are_kept(computed: int, budget: int, tokens: int) -> None:
@@ -247,6 +250,14 @@ def test_chunks_end_where_states_are_kept(computed: int, budget: int, tokens: in
     population = population_of(geometry=geometry, drafts_max=0)
     request = settle(population, Arrive(0, (Run(0, 21),)))
     assert tokens == population.tokens_from(request, computed, budget)
+
+
+def test_a_prompt_is_cut_where_the_limit_is() -> None:
+    """Goal: a prompt leaves room for one answered token, and no run of it is empty. Method: 32 tokens at most: of the
+    runs of 30, 3 and 1 tokens the first stays, the second has room for one, the third for none.
+    """
+    arrival = population_of().resolve(Arrive(0, (Run(0, 30), Run(50, 3), Run(60, 1))))
+    assert Arrive(0, (Run(0, 30), Run(50, 1))) == arrival
 
 
 @pytest.mark.parametrize(("states", "tokens"), [("align", 10), ("all", 13)])

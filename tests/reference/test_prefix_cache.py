@@ -100,6 +100,17 @@ def test_what_this_step_computes_is_not_copied(groups: tuple[Group, ...], hit_to
     assert cache.is_ready(found, prefixes)
 
 
+def test_a_state_of_one_token_is_waited_for() -> None:
+    """Goal: the shortest hit waits as well. Method: states of one token; two are computed now, a hit of the first."""
+    geometry = Geometry((Group("mamba", 1, states="all"),))
+    cache = PrefixCache(geometry, Dense(geometry))
+    pool, prefixes = computed(geometry, cache, 2, now=True)
+    found = cache.look_up(pool, Request(1, [0, 999], Keys(), reads_cache=True), prefixes[:1])
+    assert (1, False) == (found.tokens, cache.is_ready(found, prefixes))
+    cache.dispatched()
+    assert cache.is_ready(found, prefixes)
+
+
 def test_what_must_match_counts() -> None:
     """Goal: with a look-ahead it is what must match that this step may compute, not what is served. Method: 8 tokens of
     an older step, and 4 more in this: 4 are served by the entry at 8; 8 would be by the entry at 12.

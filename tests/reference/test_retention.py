@@ -35,6 +35,15 @@ def dues(retention: Retention, group: Group, blocks: int, prompt_tokens: int = P
     return {index: due for index, due in found.items() if due is not None}
 
 
+def test_boundaries_at_every_token() -> None:
+    """Goal: the formulas hold for the shortest blocks, too. Method: blocks of one token: a prompt of one token leaves
+    nothing to replay, one of two leaves one; the first boundary behind the first block is 1, behind the second 2.
+    """
+    geometry = Geometry((Group("sliding_window", 1, 3),))
+    assert [0, 1] == [replay_boundary(geometry, prompt_tokens) for prompt_tokens in (1, 2)]
+    assert [1, 2] == [next_boundary(index, 1, 1, 0) for index in (0, 1)]
+
+
 @pytest.mark.parametrize(
     ("text", "interval_tokens"),
     [(None, None), ("", None), ("  ", None), ("auto", 32768), (" AUTO ", 32768), ("0", 0), (" 16384\n", 16384)],

@@ -95,7 +95,7 @@ def test_pinning_starts_at_a_drop_of_one_block() -> None:
 
 
 def test_the_minimum_of_partial_hits_is_a_number_of_tokens() -> None:
-    """Zero, which is the default, and more."""
+    """Goal: a hit may be worth a copy from any length on. Method: zero, which is the default, more, less, nothing."""
     least = Settings(GEOMETRY, 8, partial_hit_tokens_min=48)
     assert (0, 48) == (Settings(GEOMETRY, 8).partial_hit_tokens_min, least.partial_hit_tokens_min)
     with pytest.raises(ValueError, match="'partial_hit_tokens_min' must be >= 0"):

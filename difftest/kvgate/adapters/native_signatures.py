@@ -30,8 +30,9 @@ SYMBOLS = (
 
 
 @cache
-def _all() -> Mapping[str, Mapping[str, tuple[str, ...] | None]]:
-    document = json.loads(FILE.read_text(encoding="utf-8"))
+def pins_in(file: Path) -> Mapping[str, Mapping[str, tuple[str, ...] | None]]:
+    """By version, ``module:symbol`` to the names of its parameters; None where it is not there."""
+    document = json.loads(file.read_text(encoding="utf-8"))
     return {
         version: {path: None if names is None else tuple(names) for path, names in pins.items()}
         for version, pins in document.items()
@@ -39,8 +40,8 @@ def _all() -> Mapping[str, Mapping[str, tuple[str, ...] | None]]:
 
 
 def pinned(version: str) -> Mapping[str, tuple[str, ...] | None]:
-    """``module:symbol`` to the names of its parameters in ``version``; None where it is not there."""
-    return _all()[version]
+    """The symbols as they are in ``version``."""
+    return pins_in(FILE)[version]
 
 
 def _write(names: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ def in_our_words(taken: Any) -> Statistics:
 
 
 def ids_of(blocks: KVCacheBlocks) -> BlockTable:
+    """Per group, the ids of vLLM's blocks."""
     return tuple(tuple(group) for group in blocks.get_block_ids())
 
 

@@ -85,11 +85,9 @@ def prefilled(
         left -= chunk
 
 
-def ended(
-    request: int, prompt: tuple[Run, ...], chunk: int, keys: Keys | None = None, *, cached: int = 0
-) -> Iterator[Operation]:
-    """The same, and the request ends."""
-    yield from prefilled(request, prompt, chunk, keys, cached=cached)
+def ended(request: int, prompt: tuple[Run, ...], chunk: int, keys: Keys | None = None) -> Iterator[Operation]:
+    """The same, of which nothing is expected to be hit, and the request ends."""
+    yield from prefilled(request, prompt, chunk, keys)
     yield Finish(request)
 
 

@@ -18,9 +18,9 @@ _FIRST_TOKEN, _VOCABULARY = 4, 512
 _BLOCK_TOKENS = 16
 
 
-def rounds(seed: int = 0) -> tuple[tuple[Ask, ...], ...]:
+def rounds() -> tuple[tuple[Ask, ...], ...]:
     """The asks of each round; those of one are computed together."""
-    chance = random.Random(seed)
+    chance = random.Random(0)
 
     def drawn(count: int) -> tuple[int, ...]:
         return tuple(chance.randrange(_FIRST_TOKEN, _VOCABULARY) for _ in range(count))

@@ -73,7 +73,6 @@ def fill(
     engines: Engines,
     models: Sequence[str],
     features: Sequence[Feature],
-    planted: Sequence[str] = PLANTED,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Iterator[Cell]:
     """The cells, one after the other; ``say`` is told what is running.
@@ -94,7 +93,7 @@ def fill(
             told = engines.tell(with_feature(feature, plain, hybrid.blocks_short))
             with_hits = with_hits or _with_hits(engines, feature, told, plain, hybrid)
             yield judged(model, feature.name, expected, told, lacking(feature, told, with_hits))
-        for name in planted:
+        for name in PLANTED:
             say(f"{model}: planted {name}")
             broken = evolve(with_feature(FEATURE["hits"], plain, hybrid.blocks_short), name=name, mutants=(name,))
             yield judged(model, name, expected, engines.tell(broken))

@@ -23,8 +23,6 @@ from kvgate.explain.load import of_document
 from kvgate.explain.serving import Serving, speculation_of
 from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
 
-FORMAT = "kvgate-explained-report"
-FORMAT_VERSION = 1
 FILE_BYTES_MAX = 200_000
 
 

@@ -22,7 +22,7 @@ _LINKS = {"vllm-project/vllm#": "vllm#", "vllm-project/vllm-ascend#": "vllm-asce
 
 
 def text_report(explanation: Explanation) -> str:
-    """All of it."""
+    """The explanation as plain text."""
     figures, case = explanation.figures, explanation.case
     out = StringIO()
     console = Console(file=out, width=_WIDTH, highlight=False, markup=False, soft_wrap=False)

@@ -7,7 +7,6 @@ states that were left.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from typing import Any
 
 from rich import box
@@ -17,9 +16,9 @@ from rich.text import Text
 
 from kvgate.explorer.explored import Explored
 from kvgate.explorer.story import tell
+from kvgate.reports.text import plain
 from kvgate.reports.wording import counted, printable
 
-WIDTH_CHARACTERS = 120
 CLAIMED = (
     "every state satisfies the invariants (KV-INV)",
     "every token that is computed finds in its slots what it reads (KV-MEM)",
@@ -36,19 +35,17 @@ NOT_EXPLORED = (
 
 def text_report(explored: Sequence[Explored]) -> str:
     """The report as plain text."""
-    console = Console(
-        file=StringIO(), width=WIDTH_CHARACTERS, color_system=None, force_terminal=False, legacy_windows=False
-    )
-    with console.capture() as capture:
-        console.print(Text(_outcome(explored)), soft_wrap=True)
-        _section(console, "Claimed, of every state that can be reached within the bounds", _claims(explored))
-        _section(console, "Explored", ())
-        console.print(_table(explored))
-        _section(console, "Bounds", _bounds(explored))
-        _section(console, "Found", _found(explored))
-        _section(console, "Not explored", [f"- {sentence}" for sentence in NOT_EXPLORED])
-    # Rich pads the cells of a table with spaces.
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+    return plain(lambda console: _show(explored, console))
+
+
+def _show(explored: Sequence[Explored], console: Console) -> None:
+    console.print(Text(_outcome(explored)), soft_wrap=True)
+    _section(console, "Claimed, of every state that can be reached within the bounds", _claims(explored))
+    _section(console, "Explored", ())
+    console.print(_table(explored))
+    _section(console, "Bounds", _bounds(explored))
+    _section(console, "Found", _found(explored))
+    _section(console, "Not explored", [f"- {sentence}" for sentence in NOT_EXPLORED])
 
 
 def _outcome(explored: Sequence[Explored]) -> str:

@@ -26,7 +26,7 @@ class _LimitReachedError(Exception):
 
 
 class Search(Generic[State, Move]):
-    """One search."""
+    """One search of a world, breadth first."""
 
     def __init__(
         self,

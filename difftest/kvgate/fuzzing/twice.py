@@ -108,9 +108,9 @@ def again(bench: Bench, case: Case) -> Found | None:
     return Found(divergence, evolve(case, operations=tuple(longer[: divergence.step + 1])))
 
 
-def in_one_of(run: Callable[[], Found | None], attempts: int = ATTEMPTS) -> list[Found]:
-    """What one of so many attempts shows: chance does not come when it is called."""
-    for _ in range(attempts):
+def in_one_of(run: Callable[[], Found | None]) -> list[Found]:
+    """What one of ``ATTEMPTS`` shows: chance does not come when it is called."""
+    for _ in range(ATTEMPTS):
         found = run()
         if found is not None:
             return [found]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from kvgate.live.sample import Sample, summed
 
-HITS, QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
+HITS = "vllm:prefix_cache_hits_total"
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 USED = "vllm:kv_cache_usage_perc"
 QUIET_SECONDS_MAX = 20.0

@@ -143,19 +143,19 @@ def first_unlike_step(one: Path, other: Path) -> int | None:
     return step
 
 
-def ended_status(folder: Path, seconds: float = CAUGHT_UP_SECONDS_MAX) -> Status:
+def ended_status(folder: Path) -> Status:
     """What the shadow of an engine that has ended said last, once it has judged everything.
 
     Raises:
         SystemUnavailableError: there was none, or it did not end.
     """
-    until = time.monotonic() + seconds
+    until = time.monotonic() + CAUGHT_UP_SECONDS_MAX
     while True:
         there = list(read_all(folder))
         if there and there[-1].state == "ended":
             return there[-1]
         if time.monotonic() >= until:
-            raise SystemUnavailableError(f"no shadow ended in {folder} within {seconds:g} s: {there}")
+            raise SystemUnavailableError(f"no shadow ended in {folder} within {CAUGHT_UP_SECONDS_MAX:g} s: {there}")
         time.sleep(0.2)
 
 
@@ -181,7 +181,7 @@ def _step_in(headline: str) -> int | None:
 
 @frozen
 class Outcome:
-    """All of it."""
+    """What came of the requests without a fault, and of those with each."""
 
     watched: tuple[Watched, ...] = field(factory=tuple)
     reported: tuple[Reported, ...] = field(factory=tuple)

@@ -73,8 +73,6 @@ class Mutant:
     """What is broken, in one sentence."""
     statement: str | None = field(validator=optional(in_(STATEMENTS)))
     """The id of the guarantee that it violates; None if no guarantee speaks of it, and a check shows it."""
-    area: str
-    """The part of the block manager that it breaks."""
     targets: tuple[str, ...] = field(validator=min_len(1))
     """What is replaced, each as ``module:name`` or ``module:Class.name``."""
     broken: Broken = field(repr=False)
@@ -155,7 +153,6 @@ def breaks(
             name=broken.__name__.replace("_", "-"),
             sentence=" ".join((inspect.getdoc(broken) or "").split()),
             statement=violates,
-            area=broken.__module__.rpartition(".")[2].replace("_", " "),
             targets=targets,
             broken=broken,
             models=models,

@@ -5,7 +5,7 @@ Names are never read as markup, and no line of a story is wrapped: what is to be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 
 from rich import box
@@ -21,11 +21,16 @@ WIDTH_CHARACTERS = 120
 
 def text_report(contents: Contents) -> str:
     """The report as plain text."""
+    return plain(lambda console: show(contents, console))
+
+
+def plain(prints: Callable[[Console], None]) -> str:
+    """What is printed on a console that has no colour."""
     console = Console(
         file=StringIO(), width=WIDTH_CHARACTERS, color_system=None, force_terminal=False, legacy_windows=False
     )
     with console.capture() as capture:
-        show(contents, console)
+        prints(console)
     # Rich pads the cells of a table with spaces.
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 

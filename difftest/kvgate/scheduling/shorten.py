@@ -69,6 +69,7 @@ def _simpler_around(case: EngineCase) -> Iterator[EngineCase]:
 
 
 def simpler_stages(stage: Stage) -> Iterator[Stage]:
+    """Stages with one thing less than ``stage`` has."""
     for attribute in fields(Stage):
         if attribute.name != "running_max" and getattr(stage, attribute.name) != attribute.default:
             yield _with(stage, attribute.name, attribute.default)
@@ -77,6 +78,7 @@ def simpler_stages(stage: Stage) -> Iterator[Stage]:
 
 
 def simpler_settings(settings: Settings) -> Iterator[Settings]:
+    """Settings with one number smaller; of the tokens of a step, as many as a request can have."""
     for name, least in (("blocks", 2), ("drafts_max", 0), ("tokens_max", 2), ("requests_max", 1)):
         for number in smaller(getattr(settings, name), least):
             yield from _allowed(settings, name, number)

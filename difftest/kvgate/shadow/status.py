@@ -85,7 +85,8 @@ def read_all(folder: Path) -> Iterator[Status]:
 def read(path: Path) -> Status | None:
     """A status; None if ``path`` is none."""
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
+        # Whoever opens a named pipe waits for somebody at its other end.
+        if not path.is_file() or path.stat().st_size > FILE_BYTES_MAX:
             return None
         document: Any = msgspec.json.decode(path.read_bytes())
         status: Status = _CONVERTER.structure(document, Status)

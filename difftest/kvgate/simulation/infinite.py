@@ -41,5 +41,5 @@ class InfiniteArm:
 
 
 def arm() -> InfiniteArm:
-    """The arm."""
+    """What ``--arm infinite`` serves with."""
     return InfiniteArm()

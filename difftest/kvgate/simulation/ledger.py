@@ -90,7 +90,7 @@ class Ledger:
             entry.hit = hit_tokens
 
     def result(self, server: Counters, soundness: Soundness) -> Result:
-        """All of it."""
+        """What the run came to."""
         setting = self.setting
         return Result(
             self.arm,

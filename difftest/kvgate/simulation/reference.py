@@ -177,5 +177,5 @@ class ReferenceArm:
 
 
 def arm() -> ReferenceArm:
-    """The arm."""
+    """What ``--arm reference`` serves with."""
     return ReferenceArm()

@@ -9,22 +9,10 @@ so a block is looked up once at most, and the cost is linear in the request's le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from swa_retention.partial.groups import Group
 from swa_retention.partial.hit import HitBlocks, Source
-
-
-class Serves(Protocol):
-    """One group's say in the length of the hit."""
-
-    def at_most(self, hit_tokens: int) -> int:
-        """``hit_tokens`` if the group can serve that, else the next lower length that it may be able to serve."""
-        ...
-
-    def blocks(self, hit_tokens: int) -> Sequence[Any]:
-        """The blocks that serve ``hit_tokens``, which the group can serve."""
-        ...
 
 
 class Leading:
@@ -39,7 +27,10 @@ class Leading:
         """The block that begins with the request's first so many tokens, or None."""
 
     def at_most(self, hit_tokens: int) -> int:
-        """See ``Serves``; where the end lies inside a block, every length down to the next entry is tried."""
+        """``hit_tokens`` if the group can serve that, else the next lower length that it may be able to serve.
+
+        Where the end lies inside a block, every length down to the next entry is tried.
+        """
         size = self.group.block_tokens
         # What lies behind the first block that is missing cannot match, except for what that block begins with.
         longest = (len(self.found) + self.group.copies) * size - self.group.lookahead_tokens
@@ -61,7 +52,7 @@ class Leading:
         return self.entry(matched) if inside else self.found[full - 1]
 
     def blocks(self, hit_tokens: int) -> list[Any]:
-        """See ``Serves``."""
+        """The blocks that serve ``hit_tokens``, which the group can serve."""
         return self.found[: hit_tokens // self.group.block_tokens]
 
 
@@ -78,7 +69,7 @@ class Window:
         """Neighbouring blocks that are cached, by index."""
 
     def at_most(self, hit_tokens: int) -> int:
-        """See ``Serves``; a block that is missing rules out every length that reads it."""
+        """The same for a window: a block that is missing rules out every length that reads it."""
         while hit_tokens > 0:
             missing = self._missing(hit_tokens)
             if missing is None:
@@ -100,7 +91,7 @@ class Window:
         return None
 
     def blocks(self, hit_tokens: int) -> list[Any]:
-        """See ``Serves``; nothing is read before the window."""
+        """The same for a window: nothing is read before it."""
         first, _ = self.group.blocks_needed(hit_tokens)
         end = hit_tokens // self.group.block_tokens
         return [*(self.null,) * first, *(self.found[index] for index in range(first, end))]
@@ -115,7 +106,7 @@ class Worthwhile:
         """At multiples of this, blocks end in every group."""
 
     def at_most(self, hit_tokens: int) -> int:
-        """See ``Serves``."""
+        """``hit_tokens`` if it is long enough, else the next lower length at which blocks end in every group."""
         return hit_tokens if hit_tokens >= self.tokens_min else hit_tokens // self.whole_tokens * self.whole_tokens
 
 

@@ -55,9 +55,6 @@ class Due:
     progress: Progress
 
 
-NONE_DUE = frozenset[Known]()
-
-
 def due(manager: Manager, retention: Retention, number: int, tables: Blocks, progress: Progress, tokens: int) -> Due:
     """What the first ``tokens`` tokens make due, on top of ``progress``. Drafts are never among them."""
     request = manager.population[number]

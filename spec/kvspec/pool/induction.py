@@ -144,16 +144,8 @@ def inductive(
         recalled(later, at)
         return invariant(initial(before(u)), at) & invariant(later, at)
 
-    return Obligation(
-        id=f"{chapter}.{invariant.__name__.replace('_', '-')}",
-        statements=statements,
-        sentence=sentence,
-        unknowns=ANY_STEP,
-        given=can_happen,
-        shows=shows,
-        witnesses=witnesses,
-        mutants=mutants,
-    )
+    name = f"{chapter}.{invariant.__name__.replace('_', '-')}"
+    return of_every_step(name, statements, sentence, shows, mutants, witnesses)
 
 
 def of_every_step(

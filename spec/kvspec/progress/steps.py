@@ -47,6 +47,12 @@ BOUND = (
     "its slots, in blocks of one token, without caching and drafts; each more in line multiplies the ways that a step "
     "can take"
 )
+UNRESERVED = only(
+    "load-unreserved",
+    "A load is begun if it fits by itself (vllm-project/vllm#45388).",
+    "kvreference.scheduler.scheduler:Scheduler._leaves_room",
+    UnreservedLoad._leaves_room,
+)
 
 
 def is_a_state(u: Any) -> Condition:
@@ -104,12 +110,7 @@ RUNS = Obligation(
             "kvreference.scheduler.scheduler:Scheduler._preempts",
             FirstIsPreempted._preempts,
         ),
-        only(
-            "load-unreserved",
-            "A load is begun if it fits by itself (vllm-project/vllm#45388).",
-            "kvreference.scheduler.scheduler:Scheduler._leaves_room",
-            UnreservedLoad._leaves_room,
-        ),
+        UNRESERVED,
     ),
     bound=BOUND,
 )
@@ -129,12 +130,7 @@ WAITS = Obligation(
         )
     },
     mutants=(
-        only(
-            "load-unreserved",
-            "A load is begun if it fits by itself (vllm-project/vllm#45388).",
-            "kvreference.scheduler.scheduler:Scheduler._leaves_room",
-            UnreservedLoad._leaves_room,
-        ),
+        UNRESERVED,
         only(
             "loaded-is-forgotten",
             "Whoever waited for a transfer is not looked at again (vllm-project/vllm-ascend#10559).",
@@ -277,12 +273,7 @@ def ends_in_time(name: str, loads: tuple[bool, ...], who: str) -> Obligation:
             )
         },
         mutants=(
-            only(
-                "load-unreserved",
-                "A load is begun if it fits by itself (vllm-project/vllm#45388).",
-                "kvreference.scheduler.scheduler:Scheduler._leaves_room",
-                UnreservedLoad._leaves_room,
-            ),
+            UNRESERVED,
             only(
                 "answers-are-not-counted",
                 "The bound takes all answers to be given in one step.",

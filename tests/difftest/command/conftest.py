@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def _small_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs in this process runs for a second at most."""
-    monkeypatch.setattr("kvgate.profiles.PROFILES", {"quick": Profile(1500, "these tests")})
+    monkeypatch.setattr("kvgate.profiles.PROFILES", {"quick": Profile(1500)})
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_bad_usage_is_told(arguments: list[str], told: str) -> None:
 
 
 def test_what_cannot_be_fetched_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is."""
+    """In the words of whoever fetches."""
 
     def fetch(_release: Release, _say: object) -> Path:
         raise SystemUnavailableError("vllm==0.33.0 cannot be fetched")
@@ -71,3 +71,4 @@ def test_what_cannot_be_fetched_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(releases, "fetch", fetch)
     error = CliRunner().invoke(app, ["fetch", "native"]).exception
     assert isinstance(error, SystemUnavailableError)
+    assert "vllm==0.33.0 cannot be fetched" == str(error)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kvgate.adapters.cpu_engine import serving
+
 STARTED = """
 import sys, typer
 from kvgate.adapters.cpu_engine import __main__ as command, serving
@@ -91,6 +93,22 @@ def test_nor_after_a_second_signal(tmp_path: Path, first: signal.Signals, second
         process.send_signal(second)
         assert code == process.wait(60)
         assert soon(lambda: is_gone(pid))
+
+
+def test_nor_by_an_interrupt_before_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: there is no moment at which it would be left. Method: an interrupt right behind its start."""
+    seen: list[subprocess.Popen[bytes]] = []
+
+    def interrupted(_url: str, process: subprocess.Popen[bytes], *_others: object) -> None:
+        seen.append(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serving, "_run", lambda _arguments: None)
+    monkeypatch.setattr(serving, "command", lambda *_arguments: [sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(serving, "Served", interrupted)
+    with pytest.raises(KeyboardInterrupt), serving.served(serving.Serving()):
+        pass
+    assert [-signal.SIGTERM] == [process.returncode for process in seen]
 
 
 def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:

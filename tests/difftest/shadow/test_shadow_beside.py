@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -292,6 +293,17 @@ def test_a_scrape_reads_few_files(tmp_path: Path) -> None:
     for number in range(100):
         write(tmp_path, Status(f"{number:03d}", "record", 1))
     assert [f"{number:03d}" for number in range(68, 100)] == [status.engine for status in read_all(tmp_path)]
+
+
+def test_a_scrape_waits_for_nobody(tmp_path: Path) -> None:
+    """Goal: a pipe with the name of a status holds nothing up. Method: one that nobody writes to, before a status."""
+    os.mkfifo(tmp_path / "status-a.json")
+    write(tmp_path, Status("b", "record", 1))
+    found: list[Status] = []
+    reader = threading.Thread(target=lambda: found.extend(read_all(tmp_path)), daemon=True)
+    reader.start()
+    reader.join(30)
+    assert ["b"] == [status.engine for status in found]
 
 
 @pytest.mark.parametrize("mode", [Mode.CHECK, Mode.RECORD])

@@ -137,12 +137,6 @@ def _released_upwards(pool: Pool, spans: list[tuple[Row, int, int]]) -> None:
         pool._put_scratch(end - first)
 
 
-def _served_by_the_last(serving: Served, first: int, end: int, row: Row) -> None:
-    for start, stop, other in serving.layers[0].overlapping(first, end) if serving.layers else []:
-        serving.forget(start, stop, other)
-    serving._register(0, first, end, row)
-
-
 def _without_first(search: lookup._Found, hit_tokens: int) -> int | None:
     first, end = search.group.blocks_needed(hit_tokens)
     line, _, _ = search.path.segment_of(search.group.block_size_tokens, max(first, end - 1))

@@ -20,6 +20,9 @@ from kvreference.tables import Table
 
 from .stage import Outlook, outlook, wrongs
 
+STATES_MAX = 20_000
+"""No search of these tests comes near it: whoever does has lost a limit."""
+
 Judge = Callable[[Scheduler, Outlook, Operation, Observation], Sequence[str]]
 
 
@@ -54,6 +57,7 @@ def explore(
                 return Explored(len(ways), seen, (*_way_to(ways, key_of(before)), operation), wrong)
             if key not in ways:
                 ways[key] = key_of(before), operation
+                assert len(ways) <= STATES_MAX, "there is no end to the states"
                 queue.append(after)
     return Explored(len(ways), seen)
 

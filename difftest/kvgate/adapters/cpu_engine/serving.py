@@ -99,21 +99,23 @@ def served(serving: Serving, say: Callable[[str], None] = lambda _text: None) ->
         write_plug_in(folder / "plug-in", serving.mutants, serving.preloads)
         port = serving.port or _free_port()
         environment = _environment(serving, folder)
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                command(folder / "model", port, serving.options),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=folder,
-                start_new_session=True,
-            )
-        server = Served(f"http://127.0.0.1:{port}", process, folder, _shadow_in(environment))
+        process: subprocess.Popen[bytes] | None = None
         try:
+            with (folder / "log").open("wb") as log:
+                process = subprocess.Popen(
+                    command(folder / "model", port, serving.options),
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    cwd=folder,
+                    start_new_session=True,
+                )
+            server = Served(f"http://127.0.0.1:{port}", process, folder, _shadow_in(environment))
             _wait_until_up(server, say)
             yield server
         finally:
-            _end(process)
+            if process is not None:
+                _end(process)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -10,10 +10,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
-from kvgate.adapters.native_signatures import in_lines
+from kvgate.adapters.native_signatures import in_lines, pins_in
 from kvgate.adapters.signatures import VLLM_VERSION, parameters_of
 from kvgate.releases import fetch, release_named
 
@@ -54,18 +53,9 @@ SYMBOLS = (
 """What drives a scheduler, what it answers, and what it calls; a release need not have all of them."""
 
 
-@cache
-def _all() -> Mapping[str, Mapping[str, tuple[str, ...] | None]]:
-    document = json.loads(FILE.read_text(encoding="utf-8"))
-    return {
-        version: {path: None if names is None else tuple(names) for path, names in pins.items()}
-        for version, pins in document.items()
-    }
-
-
 def pinned(version: str) -> Mapping[str, tuple[str, ...] | None]:
-    """``module:symbol`` to the names of its parameters in ``version``; None where it is not there."""
-    return _all()[version]
+    """The symbols as they are in ``version``."""
+    return pins_in(FILE)[version]
 
 
 def version_of(system: str) -> str:

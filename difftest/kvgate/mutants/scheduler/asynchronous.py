@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.mutants.mutant import breaks
-from kvgate.mutants.scheduler.edited import Put
 
 _ASYNC = "vllm.v1.core.sched.async_scheduler:AsyncScheduler"
-
-_CACHED_WITH_PLACEHOLDERS = Put(
-    "self.kv_cache_manager.cache_blocks", "self.kv_cache_manager.cache_blocks(request, request.num_computed_tokens)"
-)
 
 
 @breaks(f"{_ASYNC}._update_after_schedule", violates="KV-SYS-01", needs=("asynchronous",))

@@ -15,7 +15,6 @@ _MOST_URGENT_IS_PREEMPTED = Put(
     "preempted_req = max", "preempted_req = min(self.running, key=lambda each: (each.priority, each.arrival_time))"
 )
 _STILL_IN_THE_STEP = Put("scheduled_running_reqs.remove")
-_SKIPS_WHO_IS_BEHIND = Put("req_index -= 1")
 
 
 @breaks(_PREEMPT, violates="KV-SYS-02", needs=("preemption",))

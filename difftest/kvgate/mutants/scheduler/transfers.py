@@ -9,15 +9,8 @@ from kvgate.mutants.scheduler.edited import Put, call
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 
-_FREED_WHILE_IT_LOADS = Put("delay_free_blocks = request.request_id")
-_FAILURE_IS_FORGOTTEN = Put("self.failed_recving_kv_req_ids |=")
-_FAILED_TOKENS_STAND = Put("request.num_computed_tokens = idx")
-_CACHED_BEFORE_LOADED = Put(
-    "self.kv_cache_manager.get_computed_blocks",
-)
 _LAST_TOKEN_IS_NOT_COMPUTED = Put("request.num_computed_tokens = request.num_tokens - 1")
 _NOT_CACHED_WHEN_LOADED = Put("self.kv_cache_manager.cache_blocks(request, request.num_computed_tokens)", which=1)
-_LOADED_TWICE = Put("self.finished_recving_kv_req_ids.remove")
 
 
 @breaks(f"{_SCHEDULER}._free_request", violates="KV-OP-25", needs=("transfers",))

@@ -78,7 +78,7 @@ class Lane:
 
 @frozen
 class Timeline:
-    """All of it."""
+    """What is drawn: a lane for each request and each block, a column for each operation."""
 
     columns: tuple[Column, ...]
     requests: tuple[Lane, ...]

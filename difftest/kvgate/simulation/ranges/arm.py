@@ -90,5 +90,5 @@ class RangesArm:
 
 
 def arm() -> RangesArm:
-    """The arm."""
+    """What ``--arm ranges`` serves with."""
     return RangesArm()

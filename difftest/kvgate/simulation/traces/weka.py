@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kvgate.errors import UsageError
+from kvgate.simulation.generators import Spellings
 from kvgate.simulation.traces.lines import TOKENS_MAX, read_lines, whole_number
 from kvgate.simulation.workload import Session, Turn, Workload
 from kvreference.operations import Run
@@ -46,7 +47,7 @@ def weka(
     if min(sessions, turns, skip, requests) < 0:
         raise UsageError("sessions, turns, skip and requests must be at least 0")
     read: list[Session] = []
-    spoken = _Text()
+    spoken = Spellings()
     for number, document in read_lines(path):
         if number <= skip:
             continue
@@ -75,19 +76,8 @@ def weka(
     )
 
 
-class _Text:
-    """Token ids that nobody else has: for what a trace has no id for, and for the ids of each session."""
-
-    def __init__(self) -> None:
-        self._next = 0
-
-    def fresh(self, tokens: int) -> Run:
-        run = Run(self._next, tokens)
-        self._next += tokens
-        return run
-
-
-def _turns(document: dict[str, Any], text: _Text) -> list[Turn]:
+def _turns(document: dict[str, Any], text: Spellings) -> list[Turn]:
+    """``text`` is for what a trace has no id for, and for the ids of each session."""
     size = whole_number(document, "bs", 1, 1 << 16)
     requests = document.get("requests")
     if not isinstance(requests, list) or not all(isinstance(each, dict) for each in requests):
@@ -114,7 +104,7 @@ def _pieces(encoded: object) -> list[tuple[int, int]]:
     return pieces
 
 
-def _turn(document: dict[str, Any], pieces: list[tuple[int, int]], base: int, size: int, text: _Text) -> Turn:
+def _turn(document: dict[str, Any], pieces: list[tuple[int, int]], base: int, size: int, text: Spellings) -> Turn:
     tokens = whole_number(document, "i", 1, TOKENS_MAX)
     answers = whole_number(document, "o", 0, TOKENS_MAX)
     if sum(count for _, count in pieces) != tokens // size:
