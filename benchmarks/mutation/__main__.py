@@ -5,9 +5,9 @@
     python -m benchmarks.mutation report                 # the score, and every survivor that nobody has argued about
 
 mutmut works in a folder of its own, `.mutmut/`. What it does not change: functions with a decorator (properties,
-validators), what is run once when a module is imported, `kvreference/refuted/`, which nobody believes, and
-`kvreference/scheduler/`, whose tests are searches. A survivor is killed by a test that was missing, or argued in
-`reference/mutmut-survivors.toml`.
+validators), what is run once when a module is imported, and `kvreference/refuted/`, which nobody believes. The tests
+that search are left out, as too slow to be run for every mutant: examples must notice it. A survivor is killed by a
+test that was missing, or argued in `reference/mutmut-survivors.toml`.
 
 Exit 0 if nothing that was tried survived unargued and no argument is stale; 1 otherwise; 2 for a request that makes no
 sense; 130 if interrupted.

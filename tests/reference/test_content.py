@@ -42,6 +42,18 @@ def test_a_different_token_changes_everything_from_there_on() -> None:
     assert [True, False, False] == [one is other for one, other in pairs]
 
 
+def test_a_prefix_is_a_shorter_one_and_a_piece() -> None:
+    """Goal: content can be read off a prefix, piece by piece. Method: eight tokens behind a salt: two grains, on a
+    prefix of no tokens, whose piece is the salt and the adapter.
+    """
+    one, two = prefixes(Prefixes(4), TOKENS[:8], Keys(salt="s"))
+    root = one.parent
+    assert root is not None
+    assert [None, root, one] == [prefix.parent for prefix in (root, one, two)]
+    assert [("s", None), ((100, 101, 102, 103), ()), ((104, 105, 106, 107), ())] == [root.piece, one.piece, two.piece]
+    assert [0, 4, 8] == [prefix.tokens for prefix in (root, one, two)]
+
+
 def test_only_whole_grains_are_content() -> None:
     """Goal: a grain that is not full has no identity yet. Method: 0, 3, 4, 11 tokens in grains of 4."""
     interned = Prefixes(4)

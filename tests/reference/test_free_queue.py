@@ -52,7 +52,7 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(LookupError, match="block 9 is not in the free queue"):
         queue.remove(9)
     assert [1, 2] == list(queue)
-    with pytest.raises(LookupError, match="empty"):
+    with pytest.raises(LookupError, match=r"^the free queue is empty$"):
         FreeQueue().pop()
 
 

@@ -277,6 +277,13 @@ def test_the_whole_block_as_a_source() -> None:
     assert Hit(32, ((),), (Partial(0, 100, 32),)) == begun.look_up(65)
 
 
+def test_a_later_whole_block_as_a_source() -> None:
+    """Goal: what is copied is of the block in which the hit ends, and no other. Method: two blocks are computed, all
+    128 tokens match: of 112 served, 48 are copied from the second.
+    """
+    assert Hit(112, ((100,),), (Partial(0, 101, 48),)) == Begun(DRAFTING_UNIT, tokens=128).look_up(1000)
+
+
 def test_units_align_with_the_other_groups() -> None:
     """Goal: a hit is a multiple of the units, not of the blocks; a window's blocks end there. Method: a window of 32 in
     blocks of 16 and one of 24: the alignment is 48; of 110 tokens, 96 are served.
