@@ -295,8 +295,10 @@ def _slots_for_tokens(divergence: Divergence, lockstep: Lockstep) -> bool:
     """013, which shares the look-up with 005, 006 and 014: what one of those does alone is that one's.
 
     One event may tell null blocks as well (007), the gate let in too many (002), and a load forget its last token
-    (009), in the same step.
+    (009), in the same step. Of states it says nothing: vLLM-Ascend's own groups have none.
     """
+    if lockstep.system.population.settings.geometry.keeps_states:
+        return False
     explains = (
         _explained_beside(KnownBySlots, GateSubtractsSkippedBlocks, LoadForgetsItsLastToken),
         _explained_by(KnownBySlotsAndSpanning, without=EventsSpanNullBlocks),

@@ -86,6 +86,7 @@ def tell(
     version: str,
     reproducer: Path | None = None,
     preloads: Sequence[str] = (),
+    instead: bool = False,
     page: Path | None = None,
     operations_max: int = OPERATIONS_MAX,
 ) -> str:
@@ -103,7 +104,7 @@ def tell(
             f"got: {printable(difference.got)}",
             f"smallest difference: {printable(difference.subject)}: {ours} | {theirs}",
             *_led_there(found, operations_max, reference_named(system)),
-            *_again(found, reproducer, system, preloads),
+            *_again(found, reproducer, system, preloads, instead),
             *(() if page is None else (f"step by step, in a browser: {printable(str(page), 1000)}",)),
             *_circumstances(found, system, version),
         )
@@ -172,18 +173,20 @@ def _answered(case: Case, reference: type[Manager]) -> Iterator[tuple[Operation,
         yield (operation, None) if resolved is None else (resolved, manager.apply(resolved))
 
 
-def _again(found: Found, reproducer: Path | None, system: str, preloads: Sequence[str]) -> tuple[str, ...]:
+def _again(
+    found: Found, reproducer: Path | None, system: str, preloads: Sequence[str], instead: bool
+) -> tuple[str, ...]:
     if found.again is not None:
         return "to see it again:", f"  {printable(found.again, 1000)}"
     if reproducer is None:
         return ("to see it again: no trace file was written",)
-    return "to see it again:", f"  {command_to_replay(reproducer, system, preloads)}"
+    return "to see it again:", f"  {command_to_replay(reproducer, system, preloads, instead=instead)}"
 
 
-def command_to_replay(reproducer: Path, system: str, preloads: Sequence[str]) -> str:
-    """What to paste in order to see it again."""
+def command_to_replay(reproducer: Path, system: str, preloads: Sequence[str], *, instead: bool = False) -> str:
+    """What to paste in order to see it again; ``instead`` of the system that the trace names, on another."""
     # A trace is not trusted to name code of one's own.
-    options = [] if is_built_in(system) else ["--sut", system]
+    options = ["--sut", system] if instead or not is_built_in(system) else []
     options += [part for path in preloads for part in ("--preload", path)]
     return printable(shlex.join(["kvgate", "replay", str(reproducer), *options]), 1000)
 

@@ -65,6 +65,8 @@ class Verdict:
     """The files that were run before the system was built: without them it is another system."""
     ended: str = field(default="completed")
     """``completed``, ``enough found``, ``time budget`` or ``interrupted``."""
+    instead: bool = False
+    """Whether a stored run was run on another system than the one that it names."""
 
     @property
     def agrees(self) -> bool:

@@ -30,6 +30,7 @@ AGREED = (
     "compressed+mtp+masked+scratch+whole-slots",
     "compressed+pinned=2+transfers+whole-slots",
 )
+WITH_STATES = Path(__file__).parents[2] / "difftest" / "findings" / "007-events-span-null-blocks" / "trace.jsonl"
 PROGRAM = """
 import json, sys
 from collections import Counter
@@ -48,6 +49,8 @@ from kvgate.systems import load_system
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Reply, Step
 from kvreference.settings import Settings
+from pathlib import Path
+from kvgate.trace import read
 import swa_retention.patches.attach as attach
 
 def differences(system, model, operations):
@@ -79,7 +82,14 @@ def behind_a_load(system, model):
     known = [(each.finding, each.divergence.difference.statement) for each in found_in(run, case, 0)]
     return [known, state.blocks_free - len(state.free)]
 
+def stored(system, file):
+    trace = read(Path(file))
+    lockstep, divergences = run(Bench(load_system(system).factory), trace.header.settings, trace.operations)
+    return [explain(each, lockstep) for each in divergences]
+
+with_states = sys.argv.pop()
 told = {model: differences("ascend-retention", model, 600) for model in sys.argv[1:]}
+told["with states"] = stored("ascend", with_states)
 told["as published"] = differences("ascend", sys.argv[1], 200)
 told["under a scheduler"] = under_a_scheduler("ascend-retention", sys.argv[3], 6)
 told["as published, under a scheduler"] = under_a_scheduler("ascend", sys.argv[1], 8)
@@ -104,7 +114,7 @@ def told() -> Any:
     except AscendUnavailableError as error:
         pytest.skip(f"vLLM-Ascend's wheel is not to be had, and none of its managers was tested: {error}")
     finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *AGREED],
+        [sys.executable, "-c", PROGRAM, *AGREED, str(WITH_STATES)],
         capture_output=True,
         text=True,
         check=False,
@@ -153,6 +163,11 @@ def test_a_table_that_goes_on_behind_a_load_is_told_as_what_it_is(told: Any) -> 
     share the slots of two blocks, the second of which loads one; a block more counts as free. With the plug-in none."""
     assert [[["013-compressed-block-known-by-its-slots", "KV-OP-05"]], 1] == told["behind a load"]
     assert [[], 0] == told["behind a load, mended"]
+
+
+def test_a_model_with_states_is_told_as_what_it_is(told: Any) -> None:
+    """013 has nothing to say of states, and leaves them to the findings that have."""
+    assert ["007-events-span-null-blocks"] == told["with states"]
 
 
 def undeclared(found: dict[str, int]) -> set[str]:

@@ -168,6 +168,7 @@ def _replay_blocks(file: Path, sut: str | None, preloads: Sequence[Path], as_pyt
         # Whoever replays wants the story, declared or not; it says which finding it belongs to.
         found=tuple(found),
         preloads=tuple(map(str, preloads)),
+        instead=name != header.system,
     )
 
 
@@ -207,6 +208,7 @@ def _replay_engine(file: Path, sut: str | None, preloads: Sequence[Path], as_pyt
         tallies=(Tally(header.model, f"scheduler/{header.preset}", 1, len(run.engine.lockstep.performed)),),
         found=tuple(found),
         preloads=tuple(map(str, preloads)),
+        instead=name != header.system,
     )
 
 
@@ -240,6 +242,7 @@ def _replay_pair(file: Path, sut: str | None, preloads: Sequence[Path], as_pytes
         tallies=(Tally(header.model, f"pair/{header.preset}", 1, run.operations),),
         found=tuple(found_in(run, trace.case, 0)),
         preloads=tuple(map(str, preloads)),
+        instead=name != header.system,
     )
 
 

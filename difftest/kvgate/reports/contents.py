@@ -117,6 +117,7 @@ def _told(verdict: Verdict, found: Found, reproducer: Path | None, page: Path | 
             version=verdict.version,
             reproducer=reproducer,
             preloads=verdict.preloads,
+            instead=verdict.instead,
             page=page,
             **bounds,
         )

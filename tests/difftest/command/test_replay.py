@@ -15,6 +15,7 @@ from attrs import evolve
 
 from kvgate.difference import Divergence
 from kvgate.lockstep import Lockstep
+from kvgate.systems import Loaded, load_system
 from kvgate.trace import read, write
 
 from .stage import Ended, stored
@@ -60,6 +61,21 @@ def test_another_system_may_be_named(system: str, code: int, here: Path, kvgate:
     ended = kvgate("replay", str(stored(here, "stock")), "--sut", system)
     assert code == ended.code
     assert f"system {system}, version" in ended.out
+
+
+def test_a_system_that_the_trace_does_not_name_is_named_to_see_it_again(
+    here: Path, kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On standard output and on the page, though it is one that a trace may name."""
+    faulty = load_system("faulty:HeadFirst").factory
+    monkeypatch.setattr("kvgate.systems.load_system", lambda name, *_more: Loaded(name, "0", faulty))
+    monkeypatch.setattr("kvgate.reports.page.replayed.load_system", lambda name: Loaded(name, "0", faulty))
+    trace = stored(here, "stock")
+    for options, named in ((("--sut", "reference"), " --sut reference"), ((), "")):
+        ended = kvgate("replay", str(trace), *options, "--html", "page.html")
+        assert (1, "") == (ended.code, ended.err)
+        assert f"  kvgate replay {trace}{named}\n" in ended.out
+        assert f"kvgate replay {trace}{named}<" in (here / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_case_is_judged_by_the_detectors_that_found_it(here: Path, kvgate: Kvgate) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvreference.operations import Admit, Preempt, Schedule, Transferred
+from kvreference.operations import Admit, Finish, Preempt, Schedule, Transferred
 from kvreference.scheduler.operations import Step
 
 from .stage import FULL, line, perform, scheduler_of, submit, tokens_computed
@@ -47,15 +47,15 @@ def test_whoever_was_preempted_goes_on_with_all_its_tokens() -> None:
 def test_the_first_waits_for_a_transfer() -> None:
     """Goal: the only one that runs does not give up its blocks for nothing. Method: 5 blocks; 0 has ended, and its 2
     are read by another node; 1 has 2 of 4 and needs 2 more; 2 loses its one, which is not enough. Nobody is let in
-    until the transfer is over, although 2 would fit.
+    until the transfer is over, although 2 and its answer would fit into that one. Then there is room for both.
     """
     scheduler = scheduler_of(FULL, blocks=6, caches=False, chunk_tokens=4, full_sequence_must_fit=False)
-    perform(scheduler, submit(0, 4, sends=True), submit(1, 8), submit(2, 2, answers_max=2), Step())
+    perform(scheduler, submit(0, 4, sends=True), submit(1, 8), submit(2, 1, answers_max=2), Step())
     assert ([1, 2], []) == line(scheduler)
     observation = perform(scheduler, Step())
     assert (([1], [2]), (2,), False) == (line(scheduler), observation.requests(Preempt), observation.advanced)
     assert not perform(scheduler, Step()).advanced
     assert ([1], [2]) == line(scheduler)
     assert [4, 0] == tokens_computed(scheduler)
-    perform(scheduler, Transferred(0), Step())
-    assert ([], [2]) == line(scheduler)
+    assert (1, 2) == perform(scheduler, Transferred(0), Step()).requests(Finish)
+    assert ([], []) == line(scheduler)

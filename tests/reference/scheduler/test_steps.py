@@ -64,6 +64,13 @@ def test_without_budget_nobody_goes_on() -> None:
     assert [(0, 1), (0,), (0,), (1,)] == [perform(scheduler, accepts).requests(Sample) for _ in range(4)]
 
 
+def test_the_last_token_of_the_budget_is_given() -> None:
+    """Goal: a step computes as much as it may. Method: budget 3, three requests with a token each to compute."""
+    scheduler = scheduler_of(FULL, limits=Limits(budget_tokens=3))
+    perform(scheduler, *(submit(number, 1, first=50 * number, answers_max=3) for number in range(3)), Step())
+    assert (0, 1, 2) == perform(scheduler, Step()).requests(Sample)
+
+
 def test_as_many_as_may_run() -> None:
     """Goal: a limit on those that run. Method: at most one; the second is let in when the first has ended."""
     scheduler = scheduler_of(FULL, limits=Limits(running_max=1))
@@ -79,7 +86,8 @@ def test_first_come_first_served() -> None:
     keeps the third, which would fit, waiting.
     """
     scheduler = scheduler_of(FULL, blocks=4)
-    perform(scheduler, submit(0, 3, answers_max=2), submit(1, 6, first=50), submit(2, 2, first=90), Step())
+    perform(scheduler, submit(0, 3, answers_max=2), submit(1, 6, first=50), submit(2, 2, first=90))
+    assert (0,) == perform(scheduler, Step()).entered
     assert ([0], [1, 2]) == line(scheduler)
     perform(scheduler, Step(), Step())
     assert ([], [2]) == line(scheduler)
@@ -166,6 +174,12 @@ def test_operations_are_resolved() -> None:
     assert Abort(1) == scheduler.resolve(Abort(9))
     assert None is scheduler.resolve(Transferred(0))
     assert Step() == scheduler.resolve(Step())
+
+
+def test_what_is_not_legal_is_not_done() -> None:
+    """Goal: the block manager is asked for nothing that means nothing. Method: abort a request that is not there."""
+    with pytest.raises(AssertionError, match=r"^a scheduler asks for what is legal$"):
+        scheduler_of(FULL).apply(Abort(0))
 
 
 def test_what_cannot_be_asked() -> None:

@@ -36,7 +36,7 @@ def draw(verdict: Verdict, file: Path, html: Path | None, chrome: Path | None) -
         model=case.model,
         preset=case.preset,
         seed=str(case.seed),
-        command=command_to_replay(file, verdict.system, verdict.preloads),
+        command=command_to_replay(file, verdict.system, verdict.preloads, instead=verdict.instead),
         title=f"divergence 1 of {len(verdict.found)}" if found is not None else "",
         claims=contents.claims,
         tested=contents.circumstances,
