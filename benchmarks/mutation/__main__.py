@@ -1,6 +1,6 @@
 """Mutation testing of the reference: mutmut changes `kvreference`, and its tests must notice.
 
-    python -m benchmarks.mutation run                    # go on where it ended; hours, and it may be interrupted
+    python -m benchmarks.mutation run                    # go on where it ended; half an hour, and it may be interrupted
     python -m benchmarks.mutation run 'kvreference.mamba.*'   # these, anew
     python -m benchmarks.mutation report                 # the score, and every survivor that nobody has argued about
 
