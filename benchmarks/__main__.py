@@ -29,6 +29,7 @@ from benchmarks.running import ROOT, Job, run
 from benchmarks.table import figure, markdown
 
 from kvgate.command.progress import progress_line
+from kvgate.command.writable import make_writable, see_writable
 from kvgate.errors import UsageError
 
 HISTORY, TABLE = "history.jsonl", "TABLE.md"
@@ -74,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if not options.out.is_dir():
         raise UsageError(f"{options.out}: no such folder")
+    make_writable(options.out, "--out")
+    for name in (TABLE,) if options.table else (HISTORY, TABLE):
+        see_writable(options.out / name, "--out")
     history = options.out / HISTORY
     before = read(history)
     entries: list[Entry] = []

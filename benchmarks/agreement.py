@@ -13,7 +13,6 @@ Exit 1 if anything differed that is not declared. What it is, `kvgate check --su
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -26,6 +25,7 @@ from itertools import product
 from multiprocessing import get_context
 
 from attrs import frozen
+from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, row_of
 
 from kvgate.digests import MODELS as STOCK_MODELS
@@ -140,11 +140,11 @@ def unset_rows(operations: int) -> Iterator[tuple[bool, str]]:
 
 def main() -> int:
     """Run the matrix and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--operations", type=int, default=1_000_000, help="in all, over all cells")
+    parser = options_of("agreement", __doc__)
+    parser.add_argument("--operations", type=at_least_one, default=1_000_000, help="in all, over all cells")
     parser.add_argument("--sut", default="retention")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=at_least_one, default=2)
     parser.add_argument("--only", default="", help="cells whose name contains this")
     parser.add_argument(
         "--unset", type=int, default=0, metavar="N", help="also N operations a model, nothing switched on"
@@ -187,4 +187,4 @@ def run_matrix(sut: str, cells: Sequence[str], operations: int, seed: int, jobs:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with("agreement", main)

@@ -8,7 +8,6 @@ model, and the median of all rounds is reported.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import platform
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from attrs import frozen
+from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, row_of
 
 from kvgate.explorer.exploration import Limits
@@ -55,9 +55,9 @@ def rows(quick: bool) -> Iterator[Row]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--states", type=int, default=3000, help="how many states each search visits at most")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = options_of("explore", __doc__)
+    parser.add_argument("--states", type=at_least_one, default=3000, help="how many states each search visits at most")
+    parser.add_argument("--rounds", type=at_least_one, default=3)
     parser.add_argument("--deep", action="store_true", help="the deeper variant of each model")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
@@ -76,4 +76,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with("explore", main)

@@ -12,7 +12,6 @@ of the workers, and at that of the process which hands out the shards.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -23,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from attrs import evolve
+from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, row_of
 
 from kvgate.fuzzing.folder import RunFolder
@@ -112,13 +112,13 @@ def rows(quick: bool) -> Iterator[Row]:
 
 def main() -> None:
     """Measure, and print a line for each number of workers."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of("fuzz", __doc__)
     parser.add_argument("--sut", default="stock")
     parser.add_argument("--model", action="append", default=None)
     parser.add_argument("--on", choices=("local", "ray"), default="local")
-    parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--shards", type=int, default=4, help="for each worker")
-    parser.add_argument("--shard-operations", type=int, default=10_000)
+    parser.add_argument("--jobs", type=at_least_one, nargs="+", default=[1, 2])
+    parser.add_argument("--shards", type=at_least_one, default=4, help="for each worker")
+    parser.add_argument("--shard-operations", type=at_least_one, default=10_000)
     parser.add_argument("--kill", action="store_true")
     arguments = parser.parse_args()
     plan = FuzzPlan(
@@ -134,4 +134,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with("fuzz", main)

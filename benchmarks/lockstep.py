@@ -9,7 +9,6 @@ again" is vLLM alone once more: its ratio says how noisy the machine is.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from attrs import evolve
+from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, ratio_row, row_of
 
 from kvgate.draws import Seeded
@@ -149,9 +149,9 @@ def lines(name: str, rates: dict[str, list[float]]) -> Iterator[str]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of("lockstep", __doc__)
     parser.add_argument("--model", default="gemma-hybrid")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=at_least_one, default=7)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
     found = dict(results(arguments.model, arguments.rounds))
@@ -166,4 +166,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with("lockstep", main)

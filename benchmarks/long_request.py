@@ -8,12 +8,12 @@ a step, with the ratio to vLLM alone.
 
 from __future__ import annotations
 
-import argparse
 import platform
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
 
+from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, ratio_row, row_of
 
 from kvgate.difference import Divergence
@@ -102,9 +102,9 @@ def rows(quick: bool) -> Iterator[Row]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of("long_request", __doc__)
     parser.add_argument("--model", default="gpt-oss-hybrid")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=at_least_one, default=7)
     arguments = parser.parse_args()
     settings = settings_of(arguments.model)
     seen = measure(settings, arguments.rounds)
@@ -121,4 +121,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with("long_request", main)

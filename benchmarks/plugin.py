@@ -13,7 +13,6 @@ to the map of what is cached and to the free queue, and calls in all it makes. T
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -26,6 +25,7 @@ from statistics import linear_regression, median
 from typing import Any
 
 from attrs import frozen
+from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row
 
 RETENTION, PINS = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS"
@@ -152,8 +152,8 @@ def steps(name: str, arm: Process, rounds: int, seconds: float) -> Iterator[str]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = options_of("plugin", __doc__)
+    parser.add_argument("--rounds", type=at_least_one, default=7)
     parser.add_argument("--seconds", type=float, default=0.4)
     parser.add_argument("--arm", choices=ARMS, action="append")
     parser.add_argument("--load", choices=LOADS, action="append")
@@ -176,4 +176,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with("plugin", main)

@@ -9,7 +9,6 @@ process's processor time. The process beside it has a core of its own; what it t
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.program import end_with, options_of
 from benchmarks.row import Row, row_of
 
 from kvgate.adapters.scheduling.arrivals import new_request
@@ -181,7 +181,7 @@ def rows(quick: bool, model: str = "gemma-hybrid", mode: Mode = Mode.RECORD) -> 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line for each figure: its median, and the rounds that lay farthest apart."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of("shadow_calls", __doc__)
     parser.add_argument("--model", default="gemma-hybrid")
     parser.add_argument("--mode", choices=("record", "check"), default="record")
     parser.add_argument("--quick", action="store_true")
@@ -191,4 +191,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with("shadow_calls", main)

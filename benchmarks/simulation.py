@@ -12,12 +12,12 @@ of a million tokens what a block costs.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, ratio_row, row_of
 
 from kvgate.models import load
@@ -83,14 +83,14 @@ def rows(quick: bool) -> Iterator[Row]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of("simulation", __doc__)
     parser.add_argument("--workload", default=WORKLOAD)
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--blocks", type=int, default=BLOCKS)
     parser.add_argument("--policy", default="dense")
     parser.add_argument("--max-model-len", type=int, default=TOKENS_MAX, dest="tokens_max")
     parser.add_argument("--arm", action="append", choices=tuple(ARMS), help="default: reference, ranges, retention")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=at_least_one, default=7)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
     serving = Serving(arguments.model, load(arguments.model).geometry, arguments.blocks, arguments.tokens_max)
@@ -112,4 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with("simulation", main)

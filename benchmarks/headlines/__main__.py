@@ -9,16 +9,15 @@ From the repository's root:
 What is simulated is kept as it comes (``--store``), and not simulated again while the code is the same; ``--keep``
 takes what earlier code computed, and marks it. README.md beside this says how long each part takes. Exit 0 if every
 case is accepted; 1 if one is not (TABLE.md begins with the rule); 130 if interrupted: what is done is kept and printed.
-A published figure outside its bracket is told, and exits 0.
+A published figure outside its bracket is told, and exits 0. Exit 2 for a request that makes no sense, 3 where vLLM is
+not here.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,9 +27,11 @@ from benchmarks.headlines.markdown import markdown
 from benchmarks.headlines.out_of_reach import FIGURES as OUT_OF_REACH
 from benchmarks.headlines.store import Store
 from benchmarks.headlines.table import jobs_of, lines_of
+from benchmarks.program import at_least_one, end_with, options_of
 
 from kvgate.command.progress import progress_line
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.command.writable import make_writable
+from kvgate.errors import UsageError
 from kvgate.simulation.sweep import run_all
 
 PARTS = ("repeat_rate", "long_prompts", "pinning", "traces")
@@ -58,7 +59,7 @@ def run(chosen: Sequence[Figure], store: Store, arms: Sequence[str], processes: 
 
 def main() -> int:
     """Simulate and print; the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of("headlines", __doc__)
     parser.add_argument("--row", action="append", metavar="N", help="only this row; may be given several times")
     parser.add_argument("--arm", action="append", metavar="NAME", help="only this arm; the others are 'not run'")
     parser.add_argument("--list", action="store_true", help="say what there is, and simulate nothing")
@@ -71,7 +72,7 @@ def main() -> int:
     )
     parser.add_argument("--keep", action="store_true", help="take from the store what earlier code computed")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write TABLE.md and table.json to DIR")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--processes", type=at_least_one, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     arguments = parser.parse_args()
     chosen = [figure for figure in figures() if not arguments.row or figure.number in arguments.row]
@@ -81,6 +82,8 @@ def main() -> int:
         for figure in chosen:
             print(f"{figure.number}: {figure.what}: {figure.published} ({figure.accepts.value})")
         return 0
+    if arguments.out is not None:
+        make_writable(arguments.out, "--out")
     arguments.store.parent.mkdir(parents=True, exist_ok=True)
     store = Store(arguments.store, arguments.keep)
     names = arguments.arm or sorted({arm for figure in chosen for case in figure.cases for arm in case.arms})
@@ -97,9 +100,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (UsageError, SystemUnavailableError) as error:
-        sys.exit(f"headlines: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    end_with("headlines", main)

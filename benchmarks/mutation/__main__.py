@@ -17,28 +17,24 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.mutation import argued
 from benchmarks.mutation.score import lines, score
 from benchmarks.mutation.tree import ROOT, Tree
+from benchmarks.program import at_least_one, end_with, options_of
 
 from kvgate.errors import UsageError
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    found = argparse.ArgumentParser(
-        prog="python -m benchmarks.mutation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    found = options_of("mutation", __doc__)
     found.add_argument("action", choices=("run", "report"))
     found.add_argument("mutants", nargs="*", metavar="NAME", help="run: only these, anew; may hold wildcards")
     found.add_argument("--dir", type=Path, default=ROOT / ".mutmut", metavar="DIR", help="default: .mutmut/")
-    found.add_argument("--processes", type=int, default=1, metavar="N")
+    found.add_argument("--processes", type=at_least_one, default=1, metavar="N")
     return found
 
 
@@ -62,10 +58,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UsageError as error:
-        print(f"mutation: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    end_with("mutation", main)

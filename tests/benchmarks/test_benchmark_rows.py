@@ -35,6 +35,7 @@ PARTS = {
     "history",
     "machine",
     "one",
+    "program",
     "registry",
     "row",
     "running",
@@ -252,6 +253,49 @@ def test_an_unknown_benchmark_is_refused(tmp_path: Path) -> None:
         program.main(["--only", "locstep"])
     with pytest.raises(UsageError, match="no such folder"):
         program.main(["--out", str(tmp_path / "none")])
+
+
+@pytest.mark.parametrize("options", [("--table",), ("--only", "explore", "--quick")], ids=" ".join)
+def test_a_folder_that_cannot_be_written_to_is_told_first(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: nothing is measured for nothing. Method: a folder of the system's; a table that is a folder."""
+    monkeypatch.setattr(program, "run", None)
+    with pytest.raises(UsageError, match=r"--out /proc: cannot be written: "):
+        program.main([*options, "--out", "/proc"])
+    (tmp_path / "TABLE.md").mkdir()
+    with pytest.raises(UsageError, match=r"TABLE.md: cannot be written: Is a directory"):
+        program.main([*options, "--out", str(tmp_path)])
+
+
+MISTAKES = {
+    "a model that is none": (("lockstep", "--model", "nosuch"), 2, "lockstep: unknown model 'nosuch'"),
+    "no rounds": (("lockstep", "--rounds", "0"), 2, "argument --rounds: 0: give at least 1"),
+    "no number": (("explore", "--rounds", "few"), 2, "argument --rounds: few: give at least 1"),
+    "no such row": (("headlines", "--row", "99"), 2, "headlines: no such row"),
+    "no place for a table": (("headlines", "--out", "/proc"), 2, "headlines: --out /proc: cannot be written: "),
+    "no place for another": (("parsers", "--table", "/proc/x"), 2, "parsers: --table /proc/x: cannot be written: "),
+    "no such system": (("agreement", "--list", "--sut", "x:y"), 3, "agreement: x:y: cannot import x"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "told"), MISTAKES.values(), ids=MISTAKES)
+def test_a_benchmark_alone_ends_in_words(arguments: tuple[str, ...], code: int, told: str) -> None:
+    """Goal: a mistake is told, and never a traceback. Method: one each, in a process of its own."""
+    command = [sys.executable, "-m", f"benchmarks.{arguments[0]}", *arguments[1:]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (code, "") == (done.returncode, done.stdout)
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["parsers", "headlines", "agreement", "lockstep"])
+def test_a_benchmark_says_how_it_is_called(name: str) -> None:
+    """Goal: what the usage shows can be typed. Method: the first words of its help."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith(f"usage: python -m benchmarks.{name} ")
 
 
 def test_a_real_one_from_the_outside(tmp_path: Path) -> None:

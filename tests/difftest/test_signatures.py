@@ -22,6 +22,7 @@ class Pinned:
         """Takes two things."""
 
 
+PACKAGE = __name__.partition(".")[0]
 FITTING = {f"{CLASS}.method": ("self", "first", "second"), CLASS: ()}
 
 
@@ -43,7 +44,7 @@ DRIFTED = {
     "another order": ({f"{CLASS}.method": ("self", "second", "first")}, ".method takes (self, first, second), "),
     "no such method": ({f"{CLASS}.absent": ("self",)}, ".absent is not there"),
     "no such class": ({f"{__name__}:Absent.method": ("self",)}, "Absent.method is not there"),
-    "no such module": ({"no_such_module.inside:Pinned": ()}, "no_such_module.inside:Pinned is not there"),
+    "no such module": ({f"{PACKAGE}.no_such_module:Pinned": ()}, ".no_such_module:Pinned is not there"),
 }
 
 
@@ -52,6 +53,12 @@ def test_what_does_not_fit_is_told(pinned: dict[str, tuple[str, ...]], told: str
     """A sentence for each symbol, and none for those that fit."""
     (found,) = drift({**FITTING, **pinned} if told.endswith("there") else pinned)
     assert told in found
+
+
+def test_a_package_that_is_not_there_at_all_does_not_drift() -> None:
+    """Metadata may say that it is: then it cannot be imported, and no list of what it lacks is told."""
+    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package'"):
+        drift({"no_such_package.inside:Pinned": ()})
 
 
 @pytest.mark.parametrize("line", ["import no_such_module", "from os import no_such_name", "1 / 0"])

@@ -106,7 +106,9 @@ def test_an_unknown_name_is_refused(name: str) -> None:
 def test_without_vllm_there_is_no_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what to do about it."""
     monkeypatch.setattr(systems, "version", fail_to_find)
-    with pytest.raises(SystemUnavailableError, match=r"vLLM is not installed, .*: install kvgate\[vllm\]"):
+    with pytest.raises(
+        SystemUnavailableError, match=r"vLLM is not installed, .*: pip install 'PATH-OF-A-CLONE\[vllm\]'"
+    ):
         load_system("stock")
 
 
@@ -180,6 +182,28 @@ def test_a_preload_that_fails_is_told(name: str, source: str, told: str, here: P
     (here / name).write_text(source, encoding="utf-8")
     with pytest.raises(UsageError) as error:
         load_system("reference", [Path(name)])
+    assert str(error.value).startswith(f"--preload {name}: {told}")
+
+
+UNREADABLE = {
+    "absent": ("absent.py", None, "no such file"),
+    "a directory": (".", None, "no such file"),
+    "not text": ("patch.py", b"\xff\xfe", "raised SyntaxError: "),
+    "not Python": ("patch.py", b"def", "raised SyntaxError: "),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "told"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_preload_that_cannot_be_read_is_told_before_anything_is_loaded(
+    name: str, content: bytes | None, told: str, here: Path
+) -> None:
+    """Nobody waits for an import that is for nothing; a preload before it is not run either."""
+    (here / "late_system.py").write_text("raise AssertionError('loaded')", encoding="utf-8")
+    (here / "first.py").write_text("raise AssertionError('run')", encoding="utf-8")
+    if content is not None:
+        (here / name).write_bytes(content)
+    with pytest.raises(UsageError) as error:
+        load_system("late_system:build", [Path("first.py"), Path(name)])
     assert str(error.value).startswith(f"--preload {name}: {told}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,26 @@ def test_what_is_wrong_is_complained_about(change: tuple[str, str], expected: st
     text = (ROOT / WORKFLOWS[0]).read_text(encoding="utf-8")
     assert change[0] in text
     assert expected in complaints(yaml.safe_load(text.replace(*change)))
+
+
+@pytest.mark.parametrize(("set_to", "expected"), [("", 2), ("./kvgate[vllm]", 0)])
+def test_what_is_installed_must_be_named(set_to: str, expected: int, tmp_path: Path) -> None:
+    """Goal: nobody installs whatever holds kvgate's name on an index. Method: the step itself, with a ``uv`` that says
+    what it is asked for.
+    """
+    document = yaml.safe_load((ROOT / WORKFLOWS[0]).read_text(encoding="utf-8"))
+    assert "" == document["env"]["KVGATE"]
+    (job,) = document["jobs"].values()
+    (step,) = (each["run"] for each in job["steps"] if each.get("name") == "Install")
+    uv = tmp_path / "uv"
+    uv.write_text('#!/bin/sh\necho "uv $*"\n', encoding="utf-8")
+    uv.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "KVGATE": set_to}
+    ended = subprocess.run(
+        ["bash", "-e", "-c", step], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert expected == ended.returncode
+    assert ("uv" in ended.stdout, ended.stdout.startswith("::error::KVGATE is not set")) == (bool(set_to), not set_to)
 
 
 def test_the_hook_calls_what_there_is() -> None:

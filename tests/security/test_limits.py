@@ -18,7 +18,7 @@ from kvgate.live import server
 from kvgate.reports import wording
 from kvgate.scheduling import stored
 from kvgate.shadow import recording, status
-from kvgate.simulation import document, generators
+from kvgate.simulation import document, generators, workload
 from kvgate.simulation.traces import lines, weka
 
 PAGE = Path(__file__).parents[2] / "SECURITY.md"
@@ -83,7 +83,11 @@ LIMITS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
     ),
     (
         "a workload in words",
-        (("requests", generators.REQUESTS_MAX), ("sessions by turns squared", generators.PIECES_MAX)),
+        (
+            ("requests", generators.REQUESTS_MAX),
+            ("sessions by turns squared", generators.PIECES_MAX),
+            ("lanes", workload.LANES_MAX),
+        ),
     ),
     ("a server's answer", (("bytes", server.ANSWER_BYTES_MAX), ("seconds", int(server.ANSWER_SECONDS_MAX)))),
     ("a text that is shown", (("characters", wording.CHARACTERS_MAX),)),

@@ -34,6 +34,7 @@ from kvgate.shadow.judging import Judge
 from kvgate.shadow.recording import Header, Writer, encoded, open_recording
 from kvgate.shadow.switch import Mode, Switch
 from kvgate.simulation.catalogue import workload_of
+from kvgate.simulation.workload import LANES_MAX
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
@@ -158,6 +159,15 @@ def test_a_workload_without_end(words: str) -> None:
     assert workload_of(f"{words.partition(':')[0]}:lanes=2")
     with pytest.raises(UsageError, match="requests: at most 200,000 are made"):
         workload_of(words)
+
+
+@pytest.mark.parametrize("name", ["agents", "replays", "repeat-rate:prompts=4", "prefixes", "fractions"])
+def test_lanes_without_end(name: str) -> None:
+    """Goal: the same where it is clients that are many. Method: as many as there may be, and one more."""
+    words = f"{name}{',' if ':' in name else ':'}lanes="
+    assert LANES_MAX == workload_of(f"{words}{LANES_MAX}").lanes
+    with pytest.raises(UsageError, match=f"lanes.*{LANES_MAX}"):
+        workload_of(f"{words}{LANES_MAX + 1}")
 
 
 def test_a_talk_without_end() -> None:

@@ -93,7 +93,7 @@ def drift(pinned: Mapping[str, tuple[str, ...] | None] = PINNED) -> list[str]:
     """What differs between the vLLM that is found and the pinned one, a sentence each.
 
     Raises:
-        ImportError: a module is there and cannot be imported.
+        ImportError: a module is there and cannot be imported, or their package is not there at all.
     """
     found = []
     for path, expected in pinned.items():
@@ -113,7 +113,7 @@ def parameters_of(path: str) -> tuple[str, ...] | None:
     """The names of the parameters of ``module:symbol``; None if it is not there.
 
     Raises:
-        ImportError: its module is there and cannot be imported.
+        ImportError: its module is there and cannot be imported, or its package is not there at all.
     """
     module, _, symbol = path.partition(":")
     try:
@@ -121,7 +121,10 @@ def parameters_of(path: str) -> tuple[str, ...] | None:
         for part in symbol.split("."):
             value = getattr(value, part)
     except (ModuleNotFoundError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
-            raise
+        if isinstance(error, ModuleNotFoundError):
+            # Where even the package is missing, nothing of it is there; and what a module needs is no part of it.
+            package = module.partition(".")[0]
+            if error.name == package or not f"{module}.".startswith(f"{error.name}."):
+                raise
         return None
     return tuple(inspect.signature(value).parameters)

@@ -26,6 +26,7 @@ from kvgate.command import (
     replay,
     simulate,
 )
+from kvgate.command.version import Version
 from kvgate.errors import SystemUnavailableError, UsageError
 from kvgate.reports.wording import printable
 
@@ -98,6 +99,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def of_all(version: Version = False) -> None:
+    """What stands before a subcommand."""
+    # The option has done it.
+    del version
+
+
 for name, (run, panel, sentence) in COMMANDS.items():
     app.command(name, rich_help_panel=panel, short_help=sentence)(run)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -63,7 +62,7 @@ def check(
     """Run a system in lockstep with the reference, and say whether they agree.
 
     Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here, 130 if
-    interrupted.
+    interrupted and nothing was found by then.
 
     Examples:
 
@@ -82,6 +81,7 @@ def check(
       kvgate check --sut my_package.adapter:build --report out
     """
     from kvgate.command.progress import progress_line
+    from kvgate.command.writable import make_writable
     from kvgate.levels import default_level, prepare, together
     from kvgate.profiles import models_named
     from kvgate.reports.page.again import once_more
@@ -90,7 +90,7 @@ def check(
     seconds = None if time_budget is None else parse_duration(time_budget)
     models = models_named(model or ())
     if report is not None:
-        make_writable(report)
+        make_writable(report, "--report")
     with progress_line() as line:
         line.say(f"loading {sut} …")
         system = load_system(sut, preload or (), line.say)
@@ -221,20 +221,6 @@ def store(found: Found, verdict: Verdict, path: Path) -> None:
     stored.write_engine(
         stored.engine_trace_of(found.engine, found.divergence, verdict.system, verdict.version, judges), path
     )
-
-
-def make_writable(directory: Path) -> None:
-    """Make a report directory, and see before anything is run that it can be written to.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise UsageError(f"--report {directory}: cannot be written: {error.strerror}") from error
 
 
 def parse_duration(text: str, option: str = "--time-budget") -> float:

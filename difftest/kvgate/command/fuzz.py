@@ -52,7 +52,14 @@ OnRay: TypeAlias = Annotated[
     ),
 ]
 AtLevel: TypeAlias = Annotated[
-    Level, typer.Option("--level", help="What is run: the block manager alone, a scheduler that drives it, or both.")
+    Level,
+    typer.Option(
+        "--level",
+        # Two nodes are run in one process.
+        metavar="<blocks|scheduler|both>",
+        help="What is run: the block manager alone, a scheduler that drives it, or both. For two nodes there is kvgate "
+        "check --level pair.",
+    ),
 ]
 Shards: TypeAlias = Annotated[
     int | None,
@@ -99,7 +106,7 @@ def fuzz(
     were running, and --resume goes on. Of 100 cases 5 are run twice, on fresh systems: another outcome is a finding.
 
     Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here, 4 if a shard
-    killed its worker three times or nothing was run, 130 if interrupted.
+    killed its worker three times or nothing was run, 130 if interrupted and nothing was found by then.
 
     Examples:
 

@@ -62,7 +62,7 @@ def mutants(
         ),
     ] = Level.BLOCKS,
     everywhere: Annotated[
-        bool, typer.Option("--all", help="All there are: in vLLM at both levels, and in the plug-in.")
+        bool, typer.Option("--all", help="All there are: in vLLM at both levels and on two nodes, and in the plug-in.")
     ] = False,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and plant nothing.")] = False,
     each_detector: Annotated[
@@ -83,7 +83,7 @@ def mutants(
     """Plant known faults one at a time, and say what finds each, after how many operations and seconds.
 
     Exit 0 if the system as it is shows nothing new and every mutant that can be found is found, 1 otherwise, 130 if
-    interrupted.
+    interrupted and nothing was found by then.
 
     Examples:
 
@@ -129,6 +129,8 @@ def _list(known: Sequence[Mutant], output: TableFormat) -> None:
 
 def _zoos(sut: Planted, level: Level, everywhere: bool) -> tuple[Zoo, ...]:
     if everywhere:
+        if (sut, level) != (Planted.STOCK, Level.BLOCKS):
+            raise UsageError("--all takes no --sut and no --level: it plants all there are")
         return ZOOS
     levels = (Level.BLOCKS, Level.SCHEDULER) if level is Level.BOTH else (level,)
     if sut is Planted.RETENTION and levels != (Level.BLOCKS,):

@@ -25,10 +25,17 @@ def record(
         bool, typer.Option("--check", help="Do not write what happens to disk: let the reference follow at once.")
     ] = False,
     max_mib: Annotated[
-        int, typer.Option("--max-mib", metavar="N", min=1, help="How much recordings take on disk.")
+        int, typer.Option("--max-mib", metavar="N", min=1, max=2**24, help="How much recordings take on disk.")
     ] = 1024,
     sample: Annotated[
-        float, typer.Option("--sample", metavar="SHARE", help="The share of the engine's steps that is observed.")
+        float,
+        typer.Option(
+            "--sample",
+            metavar="SHARE",
+            min=0.0,
+            max=1.0,
+            help="The share of the engine's steps that is observed, more than 0.",
+        ),
     ] = 1.0,
 ) -> None:
     """Run a command, and record what the block managers of its vLLM engines do.
@@ -48,8 +55,13 @@ def record(
     """
     import os
 
+    from kvgate.command.writable import make_writable
     from kvgate.shadow.switch import VARIABLE, Mode, read
 
+    if not sample > 0:
+        raise UsageError(f"--sample {sample:g}: a share is more than 0 and at most 1")
+    # What was seen is for its owner alone.
+    make_writable(folder, "--out", mode=0o700)
     wanted = {
         VARIABLE: (Mode.CHECK if checks else Mode.RECORD).value,
         f"{VARIABLE}_DIR": str(folder.resolve()),

@@ -61,6 +61,7 @@ def replay(
 
     if is_recorded(file):
         _judge_recording(file, output, bool(sut or preload or as_pytest or html or chrome))
+    _see_what_is_asked(as_pytest, html, chrome, output)
     verdict = _replay(file, sut, preload or (), as_pytest)
     if verdict is None:
         return
@@ -81,6 +82,17 @@ def replay(
         # A divergence counts for more than a file.
         typer.echo(f"kvgate: {message}", err=True)
     raise typer.Exit(DIVERGENCE if verdict.found else AGREEMENT)
+
+
+def _see_what_is_asked(as_pytest: bool, html: Path | None, chrome: Path | None, output: Format) -> None:
+    """Refuse what would be passed over, or lost in the end, before anything is run."""
+    from kvgate.command.writable import see_writable
+
+    if as_pytest and (html or chrome or output is not Format.TEXT):
+        raise UsageError("--as-pytest prints a test and runs nothing: it takes no --format, --html or --chrome")
+    for path, option in ((html, "--html"), (chrome, "--chrome")):
+        if path is not None:
+            see_writable(path, option)
 
 
 def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:

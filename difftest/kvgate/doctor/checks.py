@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 from kvgate.adapters.signatures import VLLM_VERSION
 from kvgate.doctor.facts import ASCEND_VARIABLE, BROKEN, PLUG_INS_VARIABLE, Facts
 from kvgate.doctor.trying import Tried
+from kvgate.extras import CLONE, from_a_clone
 from kvgate.releases import NEWEST, RELEASES
 
 SYSTEM_PROGRAM, Z3_PROGRAM = "vLLM", "z3"
@@ -64,8 +65,8 @@ def judge(facts: Facts, tried: Mapping[str, Tried]) -> list[Check]:
         _live(facts),
         _engine(system, facts),
         _npu(facts, tried),
-        _installed(facts, "pictures", "kvgate explain --plot", ("matplotlib",), "pip install 'kvgate[plots]'"),
-        _installed(facts, "a cluster", "kvgate fuzz --ray", ("ray",), "pip install 'kvgate[ray]'"),
+        _installed(facts, "pictures", "kvgate explain --plot", ("matplotlib",), from_a_clone("plots")),
+        _installed(facts, "a cluster", "kvgate fuzz --ray", ("ray",), from_a_clone("ray")),
     ]
 
 
@@ -89,7 +90,7 @@ def _system(facts: Facts, tried: Mapping[str, Tried]) -> Check:
     def no(why: str, mend: str) -> Check:
         return Check(GATE, "kvgate check", Works.NO, why, mend)
 
-    install = f"in a clone: uv sync; elsewhere: pip install 'kvgate[vllm]', or run kvgate where vLLM {VLLM_VERSION} is"
+    install = f"in a clone: uv sync; elsewhere: {from_a_clone('vllm')}, or run kvgate where vLLM {VLLM_VERSION} is"
     if facts.vllm is None:
         return no("vLLM is not installed", install)
     if facts.vllm == BROKEN:
@@ -150,7 +151,7 @@ def _releases(facts: Facts, tried: Mapping[str, Tried]) -> Check:
     here = [each for each in facts.fetched if RELEASES[each].system == "native"]
     command = f"kvgate check --sut {here[-1] if here else NEWEST}"
     if "torch" not in facts.installed:
-        return Check(name, command, Works.NO, "torch is not installed", "pip install 'kvgate[vllm]'")
+        return Check(name, command, Works.NO, "torch is not installed", from_a_clone("vllm"))
     if SYSTEM_PROGRAM in tried and "torch" not in tried[SYSTEM_PROGRAM].facts:
         return Check(name, command, Works.NO, "torch cannot be imported", "python -c 'import torch' says more")
     if not here:
@@ -199,7 +200,7 @@ def _found_by_vllm(check: Check, facts: Facts, plug_in: str) -> Check:
     """``check``, if vLLM would load a plug-in; else why not."""
     named = facts.variables.get(PLUG_INS_VARIABLE)
     if plug_in not in facts.plug_ins:
-        mend = "install kvgate into vLLM's environment: pip install --no-deps kvgate"
+        mend = f"install kvgate into vLLM's environment: pip install --no-deps {CLONE}"
         return evolve(check, works=Works.NO, why=f"vLLM does not find the plug-in {plug_in}", mend=mend)
     if named is not None and plug_in not in named.split(","):
         together = ",".join(filter(None, [named, plug_in]))
@@ -217,7 +218,7 @@ def _live(facts: Facts) -> Check:
     """Questions to a server that runs anywhere."""
     needs = ("pytest", "httpx", "prometheus-client")
     return _installed(
-        facts, "questions to a live server", "pytest difftest/ --live URL", needs, "pip install pytest 'kvgate[live]'"
+        facts, "questions to a live server", "pytest difftest/ --live URL", needs, f"{from_a_clone('live')} pytest"
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kvgate.errors import UsageError
 from kvgate.explain.explanation import Explanation
+from kvgate.extras import from_a_clone
 
 SUFFIXES = (".svg", ".png")
 _INK, _MUTED, _BEST = "#1f2933", "#9aa5b1", "#0b6e99"
@@ -25,7 +26,7 @@ def draw(explanation: Explanation, path: Path) -> None:
     try:
         import matplotlib
     except ImportError as error:
-        raise UsageError("--plot needs matplotlib: pip install 'kvgate[plots]'") from error
+        raise UsageError(f"--plot needs matplotlib: {from_a_clone('plots')}") from error
     matplotlib.use("Agg")
     # The same picture from the same figures, byte by byte; and text as text: a file's name is no formula.
     matplotlib.rcParams.update({"svg.hashsalt": "kvgate", "svg.fonttype": "none", "font.size": 10})

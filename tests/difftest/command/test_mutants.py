@@ -185,6 +185,17 @@ def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.Mo
     assert "2 of 2 killed, 0 equivalent" in ended.out
 
 
+@pytest.mark.parametrize("narrower", [("--sut", "retention"), ("--level", "scheduler")], ids=" ".join)
+def test_all_are_all(narrower: tuple[str, str], kvgate: Kvgate) -> None:
+    """Who also says which ones is told, and nothing of it is passed over."""
+    ended = kvgate("mutants", "--all", "--list", *narrower)
+    assert (2, "--all takes no --sut and no --level") == (ended.code, ended.message.partition(":")[0])
+    everything = kvgate("mutants", "--all", "--list").out
+    assert all(f"\n{name}: " in everything for name in ("cached-first", "look-ahead-not-dropped"))
+    told = " ".join(kvgate("mutants", "--help").out.split())
+    assert "on two nodes" in told
+
+
 def test_each_zoo_has_its_names(kvgate: Kvgate) -> None:
     """A mutant of vLLM is none of the plug-in."""
     assert ["cached-first: What is cached goes to the front too."] == kvgate(

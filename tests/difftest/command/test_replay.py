@@ -108,6 +108,14 @@ def test_a_case_can_be_printed_as_a_test(here: Path, kvgate: Kvgate) -> None:
     assert "load_system('no_such_module:build')" in ended.out
 
 
+@pytest.mark.parametrize("option", [("--format", "json"), ("--html", "page.html"), ("--chrome", "trace.json")])
+def test_a_test_is_no_report(option: tuple[str, str], here: Path, kvgate: Kvgate) -> None:
+    """What asks for one is not passed over."""
+    ended = kvgate("replay", str(stored(here)), "--as-pytest", *option)
+    assert 2 == ended.code
+    assert "--as-pytest prints a test and runs nothing: it takes no --format, --html or --chrome" == ended.message
+
+
 def test_a_reference_that_has_changed_is_said_to_have(here: Path, kvgate: Kvgate) -> None:
     """On standard error, in one line that steers no terminal; the case is run all the same."""
     path = stored(here)

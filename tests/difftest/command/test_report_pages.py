@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
+
+import pytest
 
 from .stage import Ended, stored
 
@@ -62,10 +65,24 @@ def test_a_stored_case_is_drawn(here: Path, kvgate: Kvgate) -> None:
     assert headline(here / "page.html").startswith("No divergence: both sides agree")
 
 
-def test_a_file_that_cannot_be_written(here: Path, kvgate: Kvgate) -> None:
+def test_a_file_that_cannot_be_written_in_the_end(here: Path, kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is exit code 2; but a divergence counts for more."""
+
+    def full(*_arguments: object) -> None:
+        raise OSError(ENOSPC, "No space left on device", "page.html")
+
+    monkeypatch.setattr("kvgate.reports.page.replayed.draw", full)
     trace = stored(here, "reference")
-    ended = kvgate("replay", str(trace), "--html", "no/such/page.html")
-    assert (2, "kvgate: no/such/page.html: cannot be written: No such file or directory\n") == (ended.code, ended.err)
-    ended = kvgate("replay", str(trace), "--sut", "faulty:HeadFirst", "--html", "no/such/page.html")
-    assert (1, "kvgate: no/such/page.html: cannot be written: No such file or directory\n") == (ended.code, ended.err)
+    ended = kvgate("replay", str(trace), "--html", "page.html")
+    assert (2, "kvgate: page.html: cannot be written: No space left on device\n") == (ended.code, ended.err)
+    ended = kvgate("replay", str(trace), "--sut", "faulty:HeadFirst", "--html", "page.html")
+    assert (1, "kvgate: page.html: cannot be written: No space left on device\n") == (ended.code, ended.err)
+
+
+def test_what_lies_there_stays_until_there_is_something_new(here: Path, kvgate: Kvgate) -> None:
+    """Whether a file can be written is seen without touching what is in it; a pipe is not ended by it."""
+    (here / "page.html").write_text("before", encoding="utf-8")
+    assert 2 == kvgate("replay", "no.jsonl", "--html", "page.html", "--chrome", "trace.json").code
+    assert "before" == (here / "page.html").read_text(encoding="utf-8")
+    assert not (here / "trace.json").exists()
+    assert 0 == kvgate("replay", str(stored(here, "reference")), "--html", "/dev/null").code

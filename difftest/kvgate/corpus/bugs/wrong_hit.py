@@ -124,7 +124,7 @@ BUGS = (
         Kind.WRONG_HIT,
         "https://github.com/vllm-project/vllm/pull/44409",
         "Blocks for external tokens are taken from what another group has just hit, and stand in two tables.",
-        "0.14 to 0.23.0",
+        "0.20.2 to 0.22.1 executed, 0.14 to 0.23.0 by upstream's threads",
         (Trial("stock", _STOLEN, ("KV-OP-05",)),),
     ),
     Bug(
@@ -165,7 +165,7 @@ BUGS = (
         Kind.WRONG_HIT,
         "https://github.com/vllm-project/vllm/issues/44701",
         "A cache salt that is named like an adapter shares the adapter's first block.",
-        "0.11 to 0.23.0",
+        "0.11 to 0.30.0",
         (Trial("stock", _SALTED, ("KV-OP-01",)),),
     ),
     Bug(

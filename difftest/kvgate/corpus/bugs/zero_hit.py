@@ -139,7 +139,7 @@ BUGS = (
         Kind.ZERO_HIT,
         "https://github.com/vllm-project/vllm/pull/44082",
         "The blocks that are kept of a window lack the look-ahead block that its own look-up asks for.",
-        "0.21 and 0.22",
+        "0.22",
         (
             Trial("native@0.22.1", _MASK_OF_22, ("KV-OP-15",)),
             Trial(

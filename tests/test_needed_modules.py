@@ -1,0 +1,46 @@
+"""A run that needs a module ends without it.
+
+Goal: what is skipped does not count as passed where vLLM has to be there. Method: runs of this file in a process of
+their own, which only list its tests, and are told what they need.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CI = ROOT / ".ci" / "run"
+
+
+def listed(needed: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """What a run said that needs these modules."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *options, __file__]
+    environment = {**os.environ, "KVGATE_TESTS_NEED": needed}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=" ".join)
+def test_a_run_ends_without_what_it_needs(options: tuple[str, ...]) -> None:
+    """Goal: exit code 3, and the reason. Method: a module that is there, and one that nobody has."""
+    ended = listed("json, no_such_module", *options)
+    told = "no_such_module is required here (KVGATE_TESTS_NEED) and cannot be imported: ModuleNotFoundError"
+    assert (3, True) == (ended.returncode, told in ended.stderr)
+
+
+@pytest.mark.parametrize("needed", ["", "json"])
+def test_a_run_goes_on_with_what_it_needs(needed: str) -> None:
+    """The control."""
+    ended = listed(needed)
+    assert (0, "") == (ended.returncode, ended.stderr)
+    assert "test_a_run_goes_on_with_what_it_needs" in ended.stdout
+
+
+def test_what_a_merge_must_pass_needs_vllm() -> None:
+    """Goal: CI cannot pass without vLLM, and names what it skips. Method: its last line."""
+    last = CI.read_text(encoding="utf-8").splitlines()[-1].split()
+    assert ["step", "env", "KVGATE_TESTS_NEED=vllm", "uv", "run", "pytest", "-n", "auto", "-rfEs"] == last
