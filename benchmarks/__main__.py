@@ -28,9 +28,9 @@ from benchmarks.row import Row
 from benchmarks.running import ROOT, Job, run
 from benchmarks.table import figure, markdown
 
-from kvgate.command.progress import progress_line
-from kvgate.command.writable import make_writable, see_writable
-from kvgate.errors import UsageError
+from kvgate.cli.writable import make_writable, see_writable
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.progress import progress_line
 
 HISTORY, TABLE = "history.jsonl", "TABLE.md"
 

@@ -28,9 +28,9 @@ from attrs import frozen
 from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, row_of
 
-from kvgate.digests import MODELS as STOCK_MODELS
-from kvgate.errors import UsageError
-from kvgate.models import Model, load
+from kvgate.campaigns.digests import MODELS as STOCK_MODELS
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import Model, load
 from kvreference.settings import Settings
 
 MODELS = (
@@ -64,7 +64,7 @@ class Cell:
 
 def matrix(sut: str) -> tuple[list[str], Counter[str]]:
     """The cells that there are, and how many were left out, by why."""
-    from kvgate.systems import load_system
+    from kvgate.adapters.registry import load_system
 
     refusal = load_system(sut).factory
     cells, left_out = [], Counter[str]()
@@ -86,10 +86,10 @@ def _smallest(model: Model) -> Settings:
 
 def run_cell(sut: str, name: str, operations: int, seed: int) -> Cell:
     """One cell, until so many operations are performed."""
-    from kvgate.campaign import Campaign, Lane, Plan
-    from kvgate.generators import PRESETS
-    from kvgate.runner import Bench
-    from kvgate.systems import load_system
+    from kvgate.adapters.registry import load_system
+    from kvgate.gate.campaign import Campaign, Lane, Plan
+    from kvgate.gate.case_runner import Bench
+    from kvgate.gate.generator import PRESETS
 
     started = time.monotonic()
     lanes = tuple(Lane(load(name), preset) for preset in PRESETS)
@@ -129,7 +129,7 @@ def unset_rows(operations: int) -> Iterator[tuple[bool, str]]:
     for model in STOCK_MODELS:
         lines = {}
         for arm in ("stock", "unset", "inert"):
-            command = ["-m", "kvgate.digests", arm, "--model", model, "--operations", str(operations)]
+            command = ["-m", "kvgate.campaigns.digests", arm, "--model", model, "--operations", str(operations)]
             said = subprocess.run(
                 [sys.executable, *command], stdout=subprocess.PIPE, text=True, check=True, env=environment
             )

@@ -19,9 +19,9 @@ from attrs import frozen
 from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, row_of
 
-from kvgate.explorer.exploration import Limits
-from kvgate.explorer.search import Search
-from kvgate.explorer.tiny_models import MODELS
+from kvgate.explore.exploration import Limits
+from kvgate.explore.search import Search
+from kvgate.explore.tiny_models import MODELS
 
 
 @frozen

@@ -25,12 +25,12 @@ from attrs import evolve
 from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, row_of
 
-from kvgate.fuzzing.folder import RunFolder
-from kvgate.fuzzing.merging import Merged, merge
-from kvgate.fuzzing.on_ray import LOCAL, RayWorkers
-from kvgate.fuzzing.plan import FuzzPlan, manifest
-from kvgate.fuzzing.run import Progress, Run
-from kvgate.fuzzing.workers import LocalWorkers, Workers
+from kvgate.campaigns.folder import RunFolder
+from kvgate.campaigns.merging import Merged, merge
+from kvgate.campaigns.on_ray import LOCAL, RayWorkers
+from kvgate.campaigns.plan import FuzzPlan, manifest
+from kvgate.campaigns.run import Progress, Run
+from kvgate.campaigns.workers import LocalWorkers, Workers
 
 
 class Killer:

@@ -13,8 +13,8 @@ from attrs.validators import instance_of
 from benchmarks.machine import Machine
 from benchmarks.row import Row
 
-from kvgate.errors import UsageError
-from kvgate.structure import DOCUMENT_ERRORS, explain, json_object, read_bytes, strict_converter
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, json_object, read_bytes, strict_converter
 
 FORMAT = "kvgate-benchmarks"
 VERSION = 1

@@ -19,12 +19,12 @@ from attrs import evolve
 from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, ratio_row, row_of
 
-from kvgate.draws import Seeded
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import load
-from kvgate.runner import Bench
-from kvgate.system import System
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import Bench
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.models import load
+from kvgate.kernel.protocol import System
+from kvgate.kernel.random_source import Seeded
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Finish, Operation, Run, Sample, Schedule
 from kvreference.settings import Settings

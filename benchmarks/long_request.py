@@ -16,10 +16,10 @@ from statistics import median
 from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, ratio_row, row_of
 
-from kvgate.difference import Divergence
-from kvgate.models import load
-from kvgate.runner import Bench
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import Bench
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.models import load
 from kvreference.operations import Admit, Arrive, Operation, Run, Sample, Schedule
 from kvreference.settings import Settings
 

@@ -20,7 +20,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.groups import group_specs
-from kvgate.models import load
+from kvgate.kernel.models import load
 
 if TYPE_CHECKING:
     from vllm.v1.request import Request

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 
 def options_of(name: str, about: str | None) -> argparse.ArgumentParser:

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 from benchmarks.row import Row, row_of
 
-from kvgate.campaign import Lane, draw_case
-from kvgate.generators import PRESETS, Generator
-from kvgate.mechanisms import MECHANISMS
-from kvgate.models import load
+from kvgate.explore.mechanisms import MECHANISMS
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.models import load
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, LookUp, Operation, Run, Sample, Schedule
 from kvreference.settings import Settings

@@ -7,7 +7,7 @@ from importlib import import_module
 from attrs import frozen
 from benchmarks.row import Benchmark
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 
 
 @frozen

@@ -37,10 +37,10 @@ from attrs import evolve, frozen
 from kvgate.adapters.cpu_engine.checkpoint import write_model
 from kvgate.adapters.cpu_engine.engine import prepare_environment, scheduler_of, start
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
-from kvgate.adapters.shadow.attaching import attach
-from kvgate.adapters.shadow.observing import Observer
+from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.shadow.adapter.attaching import attach
+from kvgate.shadow.adapter.observing import Observer
 from kvgate.shadow.status import read_all
-from kvgate.shadow.switch import Mode, Switch
 
 ARMS = ("off again", "record", "check")
 LAYERS_TIMES = (1, 7)

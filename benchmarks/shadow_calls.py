@@ -20,15 +20,15 @@ from typing import Any
 from benchmarks.program import end_with, options_of
 from benchmarks.row import Row, row_of
 
-from kvgate.adapters.scheduling.arrivals import new_request
-from kvgate.adapters.scheduling.names import number_in
-from kvgate.adapters.scheduling.stage import new_scheduler
-from kvgate.adapters.scheduling.worker import abort, answer
-from kvgate.adapters.shadow.attaching import attach
-from kvgate.models import load
-from kvgate.scheduling.case import Stage
+from kvgate.kernel.models import load
+from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.levels.scheduler.adapter.arrivals import new_request
+from kvgate.levels.scheduler.adapter.names import number_in
+from kvgate.levels.scheduler.adapter.stage import new_scheduler
+from kvgate.levels.scheduler.adapter.worker import abort, answer
+from kvgate.levels.scheduler.case import Stage
+from kvgate.shadow.adapter.attaching import attach
 from kvgate.shadow.status import read_all
-from kvgate.shadow.switch import Mode, Switch
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Submit
 from kvreference.settings import Settings

@@ -20,7 +20,7 @@ from statistics import median
 from benchmarks.program import at_least_one, end_with, options_of
 from benchmarks.row import Row, ratio_row, row_of
 
-from kvgate.models import load
+from kvgate.kernel.models import load
 from kvgate.simulation.arm import ARMS, Setting, arm_of
 from kvgate.simulation.catalogue import workload_of
 from kvgate.simulation.comparison import disagreements

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from kvgate.command.check import parse_duration
-from kvgate.errors import SystemUnavailableError, UsageError
-from kvgate.profiles import PROFILES, models_named
-from kvgate.systems import Loaded, load_system
+from kvgate.adapters.registry import Loaded, load_system
+from kvgate.cli.check import parse_duration
+from kvgate.gate.profiles import PROFILES, models_named
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 # Derandomised, so that the gate says the same of the same code every time; no deadline, for machines are noisy.
 settings.register_profile(

@@ -8,19 +8,19 @@ import pytest
 from attrs import evolve
 from hypothesis.stateful import run_state_machine_as_test
 
-from kvgate.campaign import Campaign, Lane
-from kvgate.command.check import publish, verdict_of
-from kvgate.command.options import Format
-from kvgate.errors import UsageError
-from kvgate.generators import PRESETS
-from kvgate.level import Level, not_tested
-from kvgate.levels import prepare
-from kvgate.machine import machine_for
-from kvgate.models import Model
-from kvgate.profiles import PROFILES, models_named, plan
-from kvgate.reports.page.again import once_more
-from kvgate.runner import GATE, MONITORS, Bench
-from kvgate.systems import Loaded
+from kvgate.adapters.registry import Loaded
+from kvgate.cli.check import publish, verdict_of
+from kvgate.gate.campaign import Campaign, Lane
+from kvgate.gate.case_runner import GATE, MONITORS, Bench
+from kvgate.gate.generator import PRESETS
+from kvgate.gate.level import Level, not_tested
+from kvgate.gate.machine import machine_for
+from kvgate.gate.profiles import PROFILES, models_named, plan
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import Model
+from kvgate.kernel.output import Format
+from kvgate.levels.registry import prepare
+from kvgate.report.page.again import once_more
 
 
 @pytest.fixture

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.hunt import chase
-from kvgate.mutants import ends, free_queue, sliding_window, work
-from kvgate.mutants.mutant import Mutant
-from kvgate.profiles import models_named
-from kvgate.runner import DETECTORS, Bench
-from kvgate.systems import Loaded
+from kvgate.adapters.registry import Loaded
+from kvgate.gate.case_runner import DETECTORS, Bench
+from kvgate.gate.profiles import models_named
+from kvgate_mutants.mutants import finishing, free_queue, sliding_window, work
+from kvgate_mutants.mutants.mutant import Mutant
+from kvgate_mutants.mutation_run import chase
 from kvreference.statements import STATEMENTS
 
 PLANTED = {
     "lockstep": free_queue.released_in_reverse,
     "check": free_queue.removed_block_still_counted,
     "ghost": sliding_window.window_one_token_short,
-    "leak": ends.empty_table_outlives_request,
+    "leak": finishing.empty_table_outlives_request,
     "work": work.held_blocks_counted_one_by_one,
 }
 """Detector to a fault of vLLM's block manager."""

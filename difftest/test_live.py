@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.live.check_stats import TOLERANCE
 from kvgate.live.exercises import EXERCISES, Exercises
-from kvgate.live.following import Shadows, followed, shadows_of
-from kvgate.live.judging import TOLERANCE
 from kvgate.live.metrics import HITS, RUNNING, held_at_rest
 from kvgate.live.sample import summed
 from kvgate.live.server import Server, connected
+from kvgate.live.shadow_metrics import Shadows, followed, shadows_of
 
 Say = Callable[[str], None]
 _ONE_MORE_SECONDS_MAX = 10.0

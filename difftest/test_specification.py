@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
-from kvgate.drift import drive
-from kvgate.models import Model
+from kvgate.explore.refinement_run import drive
+from kvgate.kernel.models import Model
 from kvreference.statements import STATEMENTS
 from kvspec.evidence import chapter_name
 from kvspec.judgement import Outcome, Task, judge

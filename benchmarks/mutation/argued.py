@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from benchmarks.mutation.tree import ROOT
 
-from kvgate.errors import UsageError
-from kvgate.structure import read_bytes
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import read_bytes
 
 FILE = ROOT / "reference" / "mutmut-survivors.toml"
 FORMAT = "kvgate-survivors"

@@ -26,9 +26,9 @@ from benchmarks.parsers.running import run
 from benchmarks.parsers.table import markdown
 from benchmarks.program import end_with, options_of
 
-from kvgate.command.progress import progress_line
-from kvgate.command.writable import see_writable
-from kvgate.errors import UsageError
+from kvgate.cli.writable import see_writable
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.progress import progress_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

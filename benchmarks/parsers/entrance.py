@@ -8,7 +8,7 @@ from pathlib import Path
 from attrs import field, frozen
 from benchmarks.parsers.change import Form
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 
 
 @frozen

@@ -16,7 +16,7 @@ from kvgate.explain.load import load as layout_of
 from kvgate.explain.reports import read as read_report
 from kvgate.explain.serving import Serving, Speculation
 from kvgate.explain.text_report import text_report
-from kvgate.models import load
+from kvgate.kernel.models import load
 from kvgate.simulation.traces.mooncake import mooncake
 from kvgate.simulation.traces.weka import weka
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from attrs import asdict, field, frozen
 from attrs.validators import ge, instance_of
 
-from kvgate.errors import UsageError
-from kvgate.structure import DOCUMENT_ERRORS, explain, json_object, read_bytes, strict_converter
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, json_object, read_bytes, strict_converter
 
 FORMAT = "kvgate-parsers-tried"
 VERSION = 1

@@ -11,32 +11,32 @@ from attrs import evolve
 from benchmarks.parsers.change import Form
 from benchmarks.parsers.entrance import Entrance, from_file
 
-from kvgate import trace as traces
 from kvgate.adapters.reference import Reference
-from kvgate.case import Case
-from kvgate.command.replay import where_the_reference_changed
-from kvgate.corpus import passing
-from kvgate.corpus.trying import Result, State
-from kvgate.disaggregation.detectors import GATE as PAIR_GATE
-from kvgate.disaggregation.drawn import draw_pair_case
-from kvgate.disaggregation.stored import pair_trace_of, read_pair, write_pair
-from kvgate.errors import UsageError
-from kvgate.fuzzing.plan import FuzzPlan, manifest, read_manifest
-from kvgate.fuzzing.results import Record, ShardResult, told
-from kvgate.fuzzing.results import read as read_shard
-from kvgate.models import load
-from kvgate.regression_test import engine_regression_test, pair_regression_test, regression_test
-from kvgate.runner import DETECTORS, Bench, run
-from kvgate.scheduling.detectors import GATE
-from kvgate.scheduling.drawn import draw_engine_case
-from kvgate.scheduling.stored import engine_trace_of, read_engine, write_engine
+from kvgate.campaigns.plan import FuzzPlan, manifest, read_manifest
+from kvgate.campaigns.results import Record, ShardResult, told
+from kvgate.campaigns.results import read as read_shard
+from kvgate.cli.replay import where_the_reference_changed
+from kvgate.gate import trace_codec as traces
+from kvgate.gate.case_runner import DETECTORS, Bench, run
+from kvgate.gate.regression_test import engine_regression_test, pair_regression_test, regression_test
+from kvgate.gate.verdict import Tally
+from kvgate.kernel.case import Case
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import load
+from kvgate.levels.pair.detectors import GATE as PAIR_GATE
+from kvgate.levels.pair.generator import draw_pair_case
+from kvgate.levels.pair.trace_codec import pair_trace_of, read_pair, write_pair
+from kvgate.levels.scheduler.detectors import GATE
+from kvgate.levels.scheduler.generator import draw_engine_case
+from kvgate.levels.scheduler.trace_codec import engine_trace_of, read_engine, write_engine
 from kvgate.shadow.status import Status, path_of, read_all
 from kvgate.shadow.status import write as write_status
 from kvgate.simulation.document import read as read_results
 from kvgate.simulation.document import to_document
 from kvgate.simulation.result import Counters, Served, Soundness, Usage
 from kvgate.simulation.result import Result as Simulated
-from kvgate.verdict import Tally
+from kvgate_mutants.corpus import passing
+from kvgate_mutants.corpus.probe import Result, State
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group

@@ -11,16 +11,16 @@ import httpx
 from benchmarks.parsers.change import Form
 from benchmarks.parsers.entrance import Entrance
 
-from kvgate.command.check import parse_duration
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.adapters.releases import release_named
+from kvgate.cli.check import parse_duration
 from kvgate.explain.serving import speculation_of
 from kvgate.explain.version import version_of
-from kvgate.live.following import shadows_of
+from kvgate.kernel import shadow_switch
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.models import load
 from kvgate.live.metrics import held_at_rest
 from kvgate.live.server import Asked, Server, first_model
-from kvgate.models import load
-from kvgate.releases import release_named
-from kvgate.shadow import switch
+from kvgate.live.shadow_metrics import shadows_of
 from kvgate.simulation.catalogue import workload_of
 from kvgate.simulation.policy import policy_of
 from swa_retention import config
@@ -105,7 +105,8 @@ def _spoken(document: Any) -> Callable[[Path], list[bytes]]:
 
 _UNAVAILABLE = (UsageError, SystemUnavailableError)
 _VARIABLES = tuple(
-    switch.variable_of(name) for name in ("mode", "dir", "max_bytes", "sample", "dumps", "ring_bytes", "queue_bytes")
+    shadow_switch.variable_of(name)
+    for name in ("mode", "dir", "max_bytes", "sample", "dumps", "ring_bytes", "queue_bytes")
 )
 
 TOLD = (
@@ -114,7 +115,7 @@ TOLD = (
     Entrance("metrics", "a server's /metrics", Form.BYTES, _fixed(_METRICS), _metrics, _UNAVAILABLE),
     Entrance(
         *("shadow-switch", "KVGATE_SHADOW and its like", Form.WORDS),
-        *(_fixed(*_SHADOW), _environment(_VARIABLES, switch.read)),
+        *(_fixed(*_SHADOW), _environment(_VARIABLES, shadow_switch.read)),
     ),
     Entrance(
         *("plug-in-switch", "the plug-in's VLLM_ variables", Form.WORDS),

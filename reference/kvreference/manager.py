@@ -12,19 +12,7 @@ from typing import Any
 
 from attrs import evolve
 
-from kvreference.answers import (
-    Answer,
-    Copies,
-    Copy,
-    Done,
-    Granted,
-    Happened,
-    Hit,
-    Refused,
-    Shared,
-    Statistics,
-    Success,
-)
+from kvreference.answers import Answer, Copies, Copy, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
 from kvreference.block_pool import BlockPool
 from kvreference.cached_map import Content
 from kvreference.content import Prefix, Prefixes

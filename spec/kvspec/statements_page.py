@@ -1,7 +1,7 @@
 """The page of the guarantees: every id with its sentence, its chapter, its evidence and the functions that say it.
 
 It does not say which test, monitor or mutant belongs to an id: that is known to the gate, which this package must not
-import. ``kvgate.traceability`` prints that page.
+import. ``kvgate_mutants.traceability`` prints that page.
 """
 
 from __future__ import annotations

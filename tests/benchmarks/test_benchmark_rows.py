@@ -24,7 +24,7 @@ from benchmarks.running import Job, run
 from benchmarks.table import figure, markdown
 from benchmarks.table import line_of as table_line
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"

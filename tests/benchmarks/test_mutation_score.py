@@ -14,7 +14,7 @@ from benchmarks.mutation.score import lines, score
 from benchmarks.mutation.tree import ROOT, SETTINGS, Tree, settings_of
 from benchmarks.mutation.verdicts import Mutant, Verdict, mutants
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 
 # As mutmut writes it, but for what it imports.
 CHANGED = """

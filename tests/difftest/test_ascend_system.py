@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
-from kvgate.errors import SystemUnavailableError
-from kvgate.models import load
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.kernel.errors import SystemUnavailableError
+from kvgate.kernel.models import load
 from kvreference.settings import Settings
 
 pytest.importorskip("vllm")

@@ -15,13 +15,13 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.campaign import Campaign, Lane, Outcome, Plan, Progress, Trial
-from kvgate.difference import Divergence
-from kvgate.lockstep import Lockstep
-from kvgate.models import MODELS
-from kvgate.runner import Bench, run
-from kvgate.system import Factory
-from kvgate.verdict import Found
+from kvgate.gate.campaign import Campaign, Lane, Outcome, Plan, Progress, Trial
+from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.verdict import Found
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.models import MODELS
+from kvgate.kernel.protocol import Factory
 from kvreference.answers import Answer
 from kvreference.operations import Admit, Arrive, Evict, Finish, Operation
 from kvreference.settings import Settings
@@ -277,7 +277,7 @@ def test_declared_differences_are_counted_apart(monkeypatch: pytest.MonkeyPatch)
     def explain(divergence: Divergence, _lockstep: Lockstep) -> str | None:
         return "000-known" if divergence.difference.statement == "KV-OP-07" else None
 
-    monkeypatch.setattr("kvgate.campaign.explain", explain)
+    monkeypatch.setattr("kvgate.gate.campaign.explain", explain)
     outcome = campaign(MovesEvicted, 4000)
     (declared,), (found,) = outcome.declared, outcome.found
     assert ("000-known", "KV-OP-07") == (declared.finding, declared.divergence.difference.statement)

@@ -18,11 +18,11 @@ from typing import get_args
 import pytest
 from attrs import evolve
 
-from kvgate.campaign import Lane, draw_case
-from kvgate.case import Case
-from kvgate.generators import PRESETS, Generator
-from kvgate.mechanisms import MECHANISMS
-from kvgate.models import MODELS, Model, load
+from kvgate.explore.mechanisms import MECHANISMS
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.case import Case
+from kvgate.kernel.models import MODELS, Model, load
 from kvreference.answers import Answer, Copies, Granted, Happened, Hit, Refused, Shared, Statistics, Success
 from kvreference.events import Event
 from kvreference.hit_lookup import longest_hit

@@ -11,8 +11,8 @@ from typing import get_args
 import pytest
 from attrs import evolve
 
-from kvgate.comparison import Comparison, hit_tokens_of
-from kvgate.difference import Difference
+from kvgate.kernel.comparison import Comparison, hit_tokens_of
+from kvgate.kernel.difference import Difference
 from kvreference.answers import (
     Answer,
     Copies,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvgate.comparison import Comparison
-from kvgate.difference import Difference
+from kvgate.kernel.comparison import Comparison
+from kvgate.kernel.difference import Difference
 from kvreference.answers import Happened
 from kvreference.content import UNTAGGED, ExtraKey
 from kvreference.events import Cleared, Event, Removed, Stored

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.comparison import MAP_READ_EVERY, Comparison
-from kvgate.difference import Difference
+from kvgate.kernel.comparison import MAP_READ_EVERY, Comparison
+from kvgate.kernel.difference import Difference
 from kvreference.answers import Copy
 from kvreference.block_pool import Pinned
 from kvreference.operations import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.correspondence import Correspondence
+from kvgate.kernel.correspondence import Correspondence
 
 
 @pytest.fixture

@@ -12,23 +12,13 @@ import pytest
 
 from kvgate.adapters.ascend import Ascend
 from kvgate.adapters.native import TRAITS
-from kvgate.dialects import DIALECTS, Dialect, reference_for, reference_named, spoken
-from kvgate.faults import ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
+from kvgate.adapters.release_variants import DIALECTS, Dialect, reference_for, reference_named, spoken
+from kvgate.findings.faults import ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
 from kvreference.answers import Hit, Shared
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
-from kvreference.operations import (
-    Abort,
-    Admit,
-    Arrive,
-    CommonPrefix,
-    Evict,
-    Finish,
-    LookUp,
-    Operation,
-    Run,
-)
+from kvreference.operations import Abort, Admit, Arrive, CommonPrefix, Evict, Finish, LookUp, Operation, Run
 from kvreference.settings import Settings
 
 FULL, WINDOW = Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, 5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.difference import Difference, Divergence
+from kvgate.kernel.difference import Difference, Divergence
 from kvreference.operations import Reset
 from kvreference.statements import STATEMENTS
 

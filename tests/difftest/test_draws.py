@@ -13,15 +13,20 @@ from collections import Counter
 
 from hypothesis import HealthCheck, Phase, find, given, settings
 
-from kvgate.draws import Seeded, operations_of, settings_of
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import MODELS
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.hypothesis_source import operations_of, settings_of
+from kvgate.kernel.models import MODELS
+from kvgate.kernel.random_source import Seeded
 from kvreference.operations import Evict, Operation
 from kvreference.settings import Settings
 
 DRAWS = 10_000
 GENERATOR = Generator(PRESETS["tiny"], MODELS["full"].geometry)
-PROGRAM = "from kvgate.draws import Seeded; draw = Seeded('x'); print([draw.integer(0, 999) for _ in range(20)])"
+PROGRAM = """
+from kvgate.kernel.random_source import Seeded
+draw = Seeded('x')
+print([draw.integer(0, 999) for _ in range(20)])
+"""
 
 
 def test_a_seed_stands_for_its_choices() -> None:

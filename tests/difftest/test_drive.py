@@ -10,11 +10,11 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.drive import BlocksHeld, Driven, Witness, drive
-from kvgate.lockstep import Lockstep
-from kvgate.mechanisms import MECHANISMS
-from kvgate.models import load
-from kvgate.system import Factory
+from kvgate.explore.drive import BlocksHeld, Driven, Witness, drive
+from kvgate.explore.mechanisms import MECHANISMS
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.models import load
+from kvgate.kernel.protocol import Factory
 from kvreference.answers import Answer
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group

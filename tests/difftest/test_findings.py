@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.command.replay import where_the_reference_changed
-from kvgate.declared import (
+from kvgate.adapters.registry import load_system
+from kvgate.cli.replay import where_the_reference_changed
+from kvgate.findings.declared import (
     EXPLANATIONS,
     AlignedBeforeTheDrop,
     GateSubtractsSkippedBlocks,
@@ -23,26 +24,25 @@ from kvgate.declared import (
     MediaForgottenInPromptTail,
     SaltNamedLikeAnAdapter,
 )
-from kvgate.difference import Divergence
-from kvgate.faults import (
+from kvgate.findings.faults import (
     EventsSpanNullBlocks,
     ExternalTokensTakeOtherHits,
     LoadForgetsItsLastToken,
     LookAheadSpreads,
 )
-from kvgate.faults_of_ascend import KnownBySlots
-from kvgate.faults_of_releases import (
+from kvgate.findings.faults_of_ascend import KnownBySlots
+from kvgate.findings.faults_of_releases import (
     LookAheadKeptAtZero,
     MaskOmitsLookAhead,
     ReplayAboveItsLookAhead,
     SecondGroupUncut,
 )
-from kvgate.lockstep import Lockstep
-from kvgate.runner import Bench, run
-from kvgate.scheduling.stored import is_engine_trace
-from kvgate.system import Factory
-from kvgate.systems import load_system
-from kvgate.trace import Trace, Violated, read
+from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.trace_codec import Trace, Violated, read
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.protocol import Factory
+from kvgate.levels.scheduler.trace_codec import is_engine_trace
 from kvreference.statements import STATEMENTS
 
 ROOT = Path(__file__).parents[2]

@@ -12,15 +12,15 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.campaign import Lane, draw_case
-from kvgate.declared import EXPLANATIONS
-from kvgate.faults_of_ascend import KnownBySlots
-from kvgate.faults_of_releases import HitsBehindTheLoad, SecondGroupUncut
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import load
-from kvgate.runner import Bench, run
-from kvgate.system import Factory
-from kvgate.trace import read
+from kvgate.findings.declared import EXPLANATIONS
+from kvgate.findings.faults_of_ascend import KnownBySlots
+from kvgate.findings.faults_of_releases import HitsBehindTheLoad, SecondGroupUncut
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.trace_codec import read
+from kvgate.kernel.models import load
+from kvgate.kernel.protocol import Factory
 from kvreference.operations import Admit
 from kvreference.snapshot import Snapshot
 

@@ -11,16 +11,14 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.campaign import Lane, draw_case
-from kvgate.declared import (
-    EXPLANATIONS,
-)
-from kvgate.difference import Divergence
-from kvgate.generators import PRESETS, Generator
-from kvgate.lockstep import Lockstep
-from kvgate.models import load
-from kvgate.runner import Bench, run
-from kvgate.system import Factory
+from kvgate.findings.declared import EXPLANATIONS
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.models import load
+from kvgate.kernel.protocol import Factory
 from kvreference.answers import Hit
 from kvreference.content import Keys, Prefix, Prefixes
 from kvreference.events import Stored

@@ -15,17 +15,17 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.campaign import Lane, draw_case
-from kvgate.declared import EXPLANATIONS, AlignedBeforeTheDrop
-from kvgate.errors import SystemUnavailableError
-from kvgate.faults_of_ascend import KnownBySlots
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import load
-from kvgate.releases import fetch, release_named
-from kvgate.runner import Bench, run
-from kvgate.scheduling.stored import is_engine_trace
-from kvgate.system import Factory
-from kvgate.trace import read
+from kvgate.adapters.releases import fetch, release_named
+from kvgate.findings.declared import EXPLANATIONS, AlignedBeforeTheDrop
+from kvgate.findings.faults_of_ascend import KnownBySlots
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.trace_codec import read
+from kvgate.kernel.errors import SystemUnavailableError
+from kvgate.kernel.models import load
+from kvgate.kernel.protocol import Factory
+from kvgate.levels.scheduler.trace_codec import is_engine_trace
 from kvreference.answers import Hit
 from kvreference.attention import Kind
 from kvreference.cached_map import Content

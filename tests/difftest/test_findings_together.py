@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.declared import EXPLANATIONS, AlignedBeforeTheDrop
-from kvgate.faults import LookAheadSpreads
-from kvgate.runner import Bench, run
-from kvgate.system import Factory
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.findings.declared import EXPLANATIONS, AlignedBeforeTheDrop
+from kvgate.findings.faults import LookAheadSpreads
+from kvgate.gate.case_runner import Bench, run
+from kvgate.kernel.protocol import Factory
 from kvreference.answers import Hit
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group

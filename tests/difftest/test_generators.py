@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.draws import Seeded
-from kvgate.generators import PRESETS, Generator
-from kvgate.mechanisms import MECHANISMS
-from kvgate.models import MODELS, load
+from kvgate.explore.mechanisms import MECHANISMS
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.models import MODELS, load
+from kvgate.kernel.random_source import Seeded
 from kvreference.admission import fits_empty_pool
 from kvreference.content import Keys
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Reset, TakeEvents, Transferred

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.hunt import Prey, Shown, chase, each_alone, hunt
-from kvgate.models import MODELS
-from kvgate.mutants.mutant import Mutant, breaks
-from kvgate.runner import DETECTORS, Bench
+from kvgate.gate.case_runner import DETECTORS, Bench
+from kvgate.kernel.models import MODELS
+from kvgate_mutants.mutants.mutant import Mutant, breaks
+from kvgate_mutants.mutation_run import Prey, Shown, chase, each_alone, hunt
 from kvreference.answers import Answer
 from kvreference.operations import Abort, Arrive, Finish, Operation, Run
 from kvreference.settings import Settings
@@ -119,7 +119,9 @@ def test_a_hunt_goes_where_a_mutant_can_show(
 ) -> None:
     """On the models that it names, with and without a draft layer."""
     chased: list[set[str]] = []
-    monkeypatch.setattr("kvgate.hunt.chase", lambda _bench, found, *_limits: chased.append({m.name for m in found}))
+    monkeypatch.setattr(
+        "kvgate_mutants.mutation_run.chase", lambda _bench, found, *_limits: chased.append({m.name for m in found})
+    )
     models_at_hand = [FULL, SWA, SWA.with_lookahead()]
     with_drafts = {"swa+eagle"} if "swa" in expected else set()
     hunt(BENCH, mutant(unchanged, models=models), models_at_hand, seed=0, operations=1, seconds=1.0)

@@ -12,12 +12,12 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.difference import Difference, Divergence
-from kvgate.errors import UsageError
-from kvgate.lockstep import Lockstep
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.monitor import Step
+from kvgate.kernel.protocol import System
 from kvgate.monitors.leak import LeakMonitor
-from kvgate.monitors.monitor import Step
-from kvgate.system import System
 from kvreference.answers import Answer, Granted
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group

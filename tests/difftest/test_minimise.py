@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvgate import minimise as minimising
-from kvgate.minimise import minimise
+from kvgate.gate import shrink as minimising
+from kvgate.gate.shrink import minimise
 from kvreference.content import Keys, Media
 from kvreference.operations import (
     Admit,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.errors import UsageError
-from kvgate.models import FILE_BYTES_MAX, GATED, GROUPS_MAX, MODELS, TOKENS_MAX, load
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import FILE_BYTES_MAX, GATED, GROUPS_MAX, MODELS, TOKENS_MAX, load
 from kvreference.attention import Kind
 from kvreference.compressed import dsv4_flash, dsv4_flash_ascend
 from kvreference.geometry import Geometry, Group

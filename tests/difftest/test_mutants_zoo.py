@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from kvgate.explorer.designs import DESIGNS
-from kvgate.models import MODELS
-from kvgate.mutants.mutant import Mutant, breaks, locate
-from kvgate.mutants.scheduler.zoo import ZOO as SCHEDULERS
-from kvgate.mutants.zoo import ZOO
+from kvgate.explore.designs import DESIGNS
+from kvgate.kernel.models import MODELS
+from kvgate_mutants.mutants.mutant import Mutant, breaks, locate
+from kvgate_mutants.mutants.registry import ZOO
+from kvgate_mutants.mutants.scheduler.registry import ZOO as SCHEDULERS
 from kvreference.statements import STATEMENTS
 
 KILLABLE = [mutant for mutant in ZOO if mutant.equivalent is None]
@@ -86,7 +86,7 @@ def test_equivalence_is_argued() -> None:
 
 def test_the_zoo_is_read_without_vllm() -> None:
     """Goal: listing the zoo is fast. Method: import it in a fresh interpreter and look for vLLM and torch."""
-    program = "import sys, kvgate.mutants.zoo; print(*{'vllm', 'torch'} & set(sys.modules))"
+    program = "import sys, kvgate_mutants.mutants.registry; print(*{'vllm', 'torch'} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert not finished.stdout.strip()
 

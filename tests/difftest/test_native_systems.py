@@ -16,11 +16,11 @@ from types import ModuleType
 import pytest
 
 from kvgate.adapters.native import TRAITS, native
+from kvgate.adapters.registry import is_built_in, models_of
+from kvgate.adapters.releases import fetch, release_named
 from kvgate.adapters.versions import enter_version
-from kvgate.errors import SystemUnavailableError
-from kvgate.models import load
-from kvgate.releases import fetch, release_named
-from kvgate.systems import is_built_in, models_of
+from kvgate.kernel.errors import SystemUnavailableError
+from kvgate.kernel.models import load
 from kvreference.settings import Settings
 
 RUN = ("0.23.0", "0.33.0")
@@ -104,7 +104,7 @@ def fetched(version: str) -> str:
 
 def kvgate_apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``kvgate ARGUMENTS…`` in a process of its own, which has no vLLM yet."""
-    command = [sys.executable, "-m", "kvgate.command.app", *arguments]
+    command = [sys.executable, "-m", "kvgate.cli.app", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
 
 

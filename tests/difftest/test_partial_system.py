@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from kvgate.campaign import Campaign, Lane, Outcome, Plan
-from kvgate.models import load
-from kvgate.runner import Bench
-from kvgate.system import System
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.gate.campaign import Campaign, Lane, Outcome, Plan
+from kvgate.gate.case_runner import Bench
+from kvgate.kernel.models import load
+from kvgate.kernel.protocol import System
 from kvreference.answers import Copies, Hit
 from kvreference.content import Keys
 from kvreference.operations import Admit, Arrive, Dispatch, LookUp, Run

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from kvgate.hunt import hunt
-from kvgate.models import load
-from kvgate.mutants.mutant import Mutant, locate
-from kvgate.mutants.plugin import checks
-from kvgate.mutants.plugin.zoo import ZOO
-from kvgate.runner import Bench
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import Bench
+from kvgate.kernel.models import load
+from kvgate_mutants.mutants.mutant import Mutant, locate
+from kvgate_mutants.mutants.plugin import checks
+from kvgate_mutants.mutants.plugin.registry import ZOO
+from kvgate_mutants.mutation_run import hunt
 from swa_retention.features import FEATURES
 from swa_retention.register import Patch
 
@@ -66,7 +66,8 @@ def test_every_patch_has_a_mutant() -> None:
 
 def test_the_zoo_is_read_without_vllm() -> None:
     """Listing it is fast; the plug-in itself is not imported either."""
-    program = "import sys, kvgate.mutants.plugin.zoo; print(*{'vllm', 'torch', 'swa_retention'} & set(sys.modules))"
+    heavy = "{'vllm', 'torch', 'swa_retention'}"
+    program = f"import sys, kvgate_mutants.mutants.plugin.registry; print(*{heavy} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert "" == finished.stdout.strip()
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.campaign import Lane
-from kvgate.command.check import parse_duration
-from kvgate.errors import UsageError
-from kvgate.generators import PRESETS
-from kvgate.models import GATED, MODELS
-from kvgate.profiles import PROFILES, models_named, plan
+from kvgate.cli.check import parse_duration
+from kvgate.gate.campaign import Lane
+from kvgate.gate.generator import PRESETS
+from kvgate.gate.profiles import PROFILES, models_named, plan
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import GATED, MODELS
 
 DURATIONS = {"90": 90.0, "90s": 90.0, "5m": 300.0, "2h": 7200.0, "0.5s": 0.5, "1.5m": 90.0}
 

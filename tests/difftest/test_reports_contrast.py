@@ -5,7 +5,7 @@ Goal: the one entry that differs is always shown. Method: long texts that differ
 
 from __future__ import annotations
 
-from kvgate.reports.contrast import contrast
+from kvgate.kernel.text import contrast
 
 
 def test_short_sides_are_shown_whole() -> None:

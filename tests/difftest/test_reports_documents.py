@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 from attrs import evolve
 
-from kvgate.case import Case
-from kvgate.difference import Difference, Divergence
-from kvgate.reports.formats import Format, render
-from kvgate.verdict import Found, Tally, Verdict
+from kvgate.gate.verdict import Found, Tally, Verdict
+from kvgate.kernel.case import Case
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.report.formats import Format, render
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group

@@ -16,12 +16,12 @@ import pytest
 from attrs import evolve
 from rich.console import Console
 
-from kvgate.case import Case
-from kvgate.difference import Difference, Divergence
-from kvgate.reports.contents import contents_of
-from kvgate.reports.formats import Format, render, write
-from kvgate.reports.text import show
-from kvgate.verdict import Found, Tally, Verdict
+from kvgate.gate.verdict import Found, Tally, Verdict
+from kvgate.kernel.case import Case
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.report.contents import contents_of
+from kvgate.report.formats import Format, render, write
+from kvgate.report.text import show
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group

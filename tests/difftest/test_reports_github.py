@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate.case import Case
-from kvgate.difference import Difference, Divergence
-from kvgate.reports.contents import contents_of
-from kvgate.reports.formats import render
-from kvgate.reports.github import command, github_report, summary
-from kvgate.verdict import Found, Tally, Verdict
+from kvgate.gate.verdict import Found, Tally, Verdict
+from kvgate.kernel.case import Case
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.report.contents import contents_of
+from kvgate.report.formats import render
+from kvgate.report.github import command, github_report, summary
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, Finish, Run

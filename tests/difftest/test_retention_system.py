@@ -12,12 +12,12 @@ from collections import Counter
 
 import pytest
 
-from kvgate.campaign import Lane, draw_case
-from kvgate.declared import explain
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import load
-from kvgate.runner import Bench, run
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.findings.declared import explain
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.models import load
 
 pytest.importorskip("vllm")
 

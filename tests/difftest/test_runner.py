@@ -9,12 +9,12 @@ from __future__ import annotations
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.gate.case_runner import DETECTORS, GATE, MONITORS, Bench, run
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.work import Work, WorkMonitor
-from kvgate.runner import DETECTORS, GATE, MONITORS, Bench, run
 from kvreference.answers import Answer
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group

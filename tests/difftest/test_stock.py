@@ -15,14 +15,14 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.groups import group_specs, unsupported
-from kvgate.campaign import Lane, draw_case
-from kvgate.declared import explain
-from kvgate.difference import Divergence
-from kvgate.errors import UsageError
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import load
-from kvgate.runner import Bench, run
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.findings.declared import explain
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import load
 from kvreference.answers import Answer, Granted
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group

@@ -12,13 +12,13 @@ from typing import get_args
 import pytest
 from attrs import evolve
 
-from kvgate.case import Case
-from kvgate.difference import Difference, Divergence
-from kvgate.lockstep import Lockstep
-from kvgate.scheduling.case import EngineCase, Stage
-from kvgate.scheduling.operations import Step, Submit
-from kvgate.story import describe, describe_answer, headline, tell
-from kvgate.verdict import Found
+from kvgate.gate.story import describe, describe_answer, headline, tell
+from kvgate.gate.verdict import Found
+from kvgate.kernel.case import Case
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.levels.scheduler.case import EngineCase, Stage
+from kvgate.levels.scheduler.operations import Step, Submit
 from kvreference.answers import (
     Answer,
     Copies,

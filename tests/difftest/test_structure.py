@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from kvgate.errors import UsageError
-from kvgate.structure import CHARACTERS_MAX, DOCUMENT_ERRORS, explain, read_bytes, strict_converter
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import CHARACTERS_MAX, DOCUMENT_ERRORS, explain, read_bytes, strict_converter
 
 
 @frozen

@@ -15,13 +15,10 @@ from attrs import evolve, fields
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvgate.campaign import Lane, draw_case
-from kvgate.case import Case
-from kvgate.command.replay import where_the_reference_changed
-from kvgate.difference import Difference, Divergence
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import MODELS
-from kvgate.trace import (
+from kvgate.cli.replay import where_the_reference_changed
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.trace_codec import (
     FORMAT,
     VERSION,
     VERSIONS_READ,
@@ -35,6 +32,9 @@ from kvgate.trace import (
     trace_of,
     write,
 )
+from kvgate.kernel.case import Case
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.models import MODELS
 from kvreference.attention import Kind
 from kvreference.block_pool import Pinned
 from kvreference.content import Keys, Media

@@ -16,27 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvgate.adapters.reference import Reference
-from kvgate.case import Case
-from kvgate.command.replay import where_the_reference_changed
-from kvgate.errors import UsageError
-from kvgate.regression_test import regression_test
-from kvgate.runner import DETECTORS, Bench, run
-from kvgate.trace import Trace, read, trace_of, write
+from kvgate.cli.replay import where_the_reference_changed
+from kvgate.gate.case_runner import DETECTORS, Bench, run
+from kvgate.gate.regression_test import regression_test
+from kvgate.gate.trace_codec import Trace, read, trace_of, write
+from kvgate.kernel.case import Case
+from kvgate.kernel.errors import UsageError
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
-from kvreference.operations import (
-    Admit,
-    Arrive,
-    Dispatch,
-    Finish,
-    Run,
-    Sample,
-    Schedule,
-    TakeEvents,
-    Transferred,
-)
+from kvreference.operations import Admit, Arrive, Dispatch, Finish, Run, Sample, Schedule, TakeEvents, Transferred
 from kvreference.settings import Settings
 
 CASE = Case(

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from kvgate import trace_lines
-from kvgate.case import Case
-from kvgate.errors import UsageError
-from kvgate.runner import DETECTORS
-from kvgate.trace import read, trace_of, write
+from kvgate.gate.case_runner import DETECTORS
+from kvgate.gate.trace_codec import read, trace_of, write
+from kvgate.kernel import trace_lines
+from kvgate.kernel.case import Case
+from kvgate.kernel.errors import UsageError
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group

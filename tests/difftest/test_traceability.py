@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.corpus.bug import Sort
-from kvgate.corpus.register import BUGS
-from kvgate.traceability.complaints import complaints
-from kvgate.traceability.exemptions import EXEMPTIONS, KINDS, Exemption
-from kvgate.traceability.judged import explored, watched
-from kvgate.traceability.links import links
-from kvgate.traceability.page import page
-from kvgate.traceability.sources import Finding, Sources, findings_in, naming_tests, read, violated_by
+from kvgate_mutants.corpus.bug import Sort
+from kvgate_mutants.corpus.register import BUGS
+from kvgate_mutants.traceability.complaints import complaints
+from kvgate_mutants.traceability.exemptions import EXEMPTIONS, KINDS, Exemption
+from kvgate_mutants.traceability.judged import explored, watched
+from kvgate_mutants.traceability.links import links
+from kvgate_mutants.traceability.page import page
+from kvgate_mutants.traceability.sources import Finding, Sources, findings_in, naming_tests, read, violated_by
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import HOME, parse
 from kvspec.evidence import EXPLORED
@@ -42,10 +42,10 @@ def test_nothing_is_missing_dangling_or_stale(sources: Sources) -> None:
 
 def test_the_page_is_current() -> None:
     """Goal: what is read is what is linked. Method: print the page as its head says, and compare."""
-    command = [sys.executable, "-m", "kvgate.traceability"]
+    command = [sys.executable, "-m", "kvgate_mutants.traceability"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     written = (HOME / "traceability.md").read_text(encoding="utf-8")
-    assert written == printed.stdout, "run: python -m kvgate.traceability > spec/traceability.md"
+    assert written == printed.stdout, "run: python -m kvgate_mutants.traceability > spec/traceability.md"
 
 
 def test_every_link_is_on_the_page(sources: Sources) -> None:

@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from kvgate.digests import MODELS
+from kvgate.campaigns.digests import MODELS
 
 OPERATIONS = 150
 SWITCHES = (
@@ -49,7 +49,7 @@ def said_by(*command: str) -> list[str]:
 
 def digests_of(arm: str) -> dict[str, list[str]]:
     """Per model, a digest of every operation."""
-    return dict(map(json.loads, said_by("-m", "kvgate.digests", arm, "--operations", str(OPERATIONS))))
+    return dict(map(json.loads, said_by("-m", "kvgate.campaigns.digests", arm, "--operations", str(OPERATIONS))))
 
 
 @pytest.fixture(scope="module")

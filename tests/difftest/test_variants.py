@@ -12,10 +12,10 @@ from itertools import permutations
 import pytest
 from attrs import evolve, fields
 
-from kvgate.errors import UsageError
-from kvgate.mechanisms import MECHANISMS
-from kvgate.models import MODELS, load
-from kvgate.variants import DIGITS_MAX, FEATURES, GEOMETRIES, Features, read
+from kvgate.explore.mechanisms import MECHANISMS
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import MODELS, load
+from kvgate.kernel.variants import DIGITS_MAX, FEATURES, GEOMETRIES, Features, read
 from kvreference.settings import Settings
 
 

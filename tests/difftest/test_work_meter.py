@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from kvgate.models import load
+from kvgate.adapters.registry import load_system
+from kvgate.kernel.models import load
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.engine import Engine
+from kvgate.levels.scheduler.operations import Operation, Serve
 from kvgate.monitors.work import Work
-from kvgate.mutants import work as mutants
-from kvgate.mutants.mutant import Mutant
-from kvgate.scheduling.case import Stage
-from kvgate.scheduling.engine import Engine
-from kvgate.scheduling.operations import Operation, Serve
-from kvgate.systems import load_system
+from kvgate_mutants.mutants import work as mutants
+from kvgate_mutants.mutants.mutant import Mutant
 from kvreference.operations import Admit, Arrive, Run, Sample, Schedule
 from kvreference.scheduler.operations import Reply, Step
 from kvreference.settings import Settings

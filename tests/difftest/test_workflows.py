@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 import typer
 
-from kvgate.command.app import app
-from kvgate.command.options import Format, ProfileName
-from kvgate.level import Level
-from kvgate.systems import BUILT_IN
+from kvgate.adapters.registry import BUILT_IN
+from kvgate.cli.app import app
+from kvgate.cli.options import ProfileName
+from kvgate.gate.level import Level
+from kvgate.kernel.output import Format
 
 yaml = pytest.importorskip("yaml")
 

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvgate.adapters.groups import group_specs
-from kvgate.models import load
+from kvgate.kernel.models import load
 from swa_retention.config import Configuration, ConfigurationError
 from swa_retention.features import RETAINS
 from swa_retention.newer_keywords import SCHEDULER_BLOCK, said, saying

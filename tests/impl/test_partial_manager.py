@@ -16,23 +16,13 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.difference import Divergence
-from kvgate.lockstep import Lockstep
-from kvgate.models import load
-from kvgate.runner import Bench
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import Bench
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.models import load
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import (
-    Admit,
-    Arrive,
-    CommonPrefix,
-    Dispatch,
-    Finish,
-    LookUp,
-    Operation,
-    Run,
-    Transferred,
-)
+from kvreference.operations import Admit, Arrive, CommonPrefix, Dispatch, Finish, LookUp, Operation, Run, Transferred
 from kvreference.settings import Settings
 from swa_retention.config import Configuration, ConfigurationError
 from swa_retention.partial.copies import BlockCopy

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.models import load
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.kernel.models import load
 from kvreference.compressed import Tokens, with_partial_hits
 from kvreference.geometry import Geometry
 from kvreference.geometry import Group as ReferenceGroup

@@ -58,7 +58,7 @@ def test_vllm_is_told_of_it() -> None:
     entries = [entry for entry in distribution("kvgate").entry_points if entry.group == "vllm.general_plugins"]
     assert {
         "swa_retention": "swa_retention.plugin:register",
-        "kvgate_shadow": "kvgate.adapters.shadow.plugin:register",
+        "kvgate_shadow": "kvgate.shadow.adapter.plugin:register",
     } == {entry.name: entry.value for entry in entries}
 
 

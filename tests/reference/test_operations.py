@@ -8,19 +8,7 @@ import pytest
 from attrs.exceptions import FrozenInstanceError
 
 from kvreference.content import Keys
-from kvreference.operations import (
-    Abort,
-    Admit,
-    Arrive,
-    Evict,
-    Finish,
-    LookUp,
-    Operation,
-    Run,
-    Sample,
-    Schedule,
-    spell,
-)
+from kvreference.operations import Abort, Admit, Arrive, Evict, Finish, LookUp, Operation, Run, Sample, Schedule, spell
 
 
 def test_runs_spell_token_ids() -> None:

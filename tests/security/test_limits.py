@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from kvgate import models, trace_lines
-from kvgate.corpus import passing
+from kvgate.campaigns import plan, results
 from kvgate.explain import config_file, dump
 from kvgate.explain import reports as explained
-from kvgate.fuzzing import plan, results
+from kvgate.kernel import models, text, trace_lines
+from kvgate.levels.scheduler import trace_codec
 from kvgate.live import server
-from kvgate.reports import wording
-from kvgate.scheduling import stored
 from kvgate.shadow import recording, status
 from kvgate.simulation import document, generators, workload
 from kvgate.simulation.traces import lines, weka
+from kvgate_mutants.corpus import passing
 
 PAGE = Path(__file__).parents[2] / "SECURITY.md"
 BEGIN, END = "<!-- limits: python tests/security/test_limits.py -->\n", "<!-- end of limits -->"
@@ -36,8 +35,8 @@ LIMITS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
             ("pieces of content", trace_lines.GRAINS_MAX),
             ("drafts", trace_lines.DRAFTS_MAX),
             ("blocks by operations", trace_lines.WORK_MAX),
-            ("requests and steps at once, of a scheduler", stored.PLACES_MAX),
-            ("replies of a step", stored.REPLIES_MAX),
+            ("requests and steps at once, of a scheduler", trace_codec.PLACES_MAX),
+            ("replies of a step", trace_codec.REPLIES_MAX),
         ),
     ),
     (
@@ -90,7 +89,7 @@ LIMITS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
         ),
     ),
     ("a server's answer", (("bytes", server.ANSWER_BYTES_MAX), ("seconds", int(server.ANSWER_SECONDS_MAX)))),
-    ("a text that is shown", (("characters", wording.CHARACTERS_MAX),)),
+    ("a text that is shown", (("characters", text.CHARACTERS_MAX),)),
 )
 
 

@@ -17,16 +17,16 @@ import pytest
 from attrs import evolve, field, mutable
 
 from kvgate.adapters.reference import Reference
-from kvgate.case import Case
-from kvgate.reports.contents import contents_of
-from kvgate.reports.formats import Format, render
-from kvgate.reports.page.again import once_more
-from kvgate.reports.page.chrome import trace_events
-from kvgate.reports.page.pages import write_pages
-from kvgate.reports.page.recording import record
-from kvgate.runner import Bench
-from kvgate.systems import Loaded
-from kvgate.verdict import Found, Tally, Verdict
+from kvgate.adapters.registry import Loaded
+from kvgate.gate.case_runner import Bench
+from kvgate.gate.verdict import Found, Tally, Verdict
+from kvgate.kernel.case import Case
+from kvgate.report.contents import contents_of
+from kvgate.report.formats import Format, render
+from kvgate.report.page.again import once_more
+from kvgate.report.page.chrome import trace_events
+from kvgate.report.page.pages import write_pages
+from kvgate.report.page.recording import record
 from kvreference.answers import Answer
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media

@@ -41,23 +41,25 @@ METHODS = frozenset({"extractall", "extract", "exec_module", "import_module", "u
 
 _OURS = "the names stand in a table of this repository"
 ARGUED = {
-    ("difftest/kvgate/mutants/scheduler/edited.py", "exec"): "a planted fault: the installed vLLM's own source, with a "
-    "line of ours in it",
+    (
+        "mutants/kvgate_mutants/mutants/scheduler/edited.py",
+        "exec",
+    ): "a planted fault: the installed vLLM's own source, with a line of ours in it",
     ("spec/kvspec/pictures/gallery.py", "exec"): "the examples of our own chapters, when pictures are drawn",
-    ("difftest/kvgate/releases.py", "extractall"): "a wheel whose sha256 is the one in published.py",
-    ("difftest/kvgate/systems.py", "import_module"): "--sut module:factory: whoever types it names the code",
-    ("difftest/kvgate/systems.py", "exec_module"): "--preload FILE.py: likewise",
+    ("difftest/kvgate/adapters/releases.py", "extractall"): "a wheel whose sha256 is the one in published.py",
+    ("difftest/kvgate/adapters/registry.py", "import_module"): "--sut module:factory: whoever types it names the code",
+    ("difftest/kvgate/adapters/registry.py", "exec_module"): "--preload FILE.py: likewise",
     ("difftest/kvgate/adapters/cpu_engine/answering.py", "import_module"): "what the process that started it says, "
     "through a pipe that nobody else has",
     ("difftest/kvgate/adapters/cpu_engine/checkpoint.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/ascend_wheel.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/signatures.py", "import_module"): _OURS,
-    ("difftest/kvgate/mutants/mutant.py", "import_module"): _OURS,
+    ("mutants/kvgate_mutants/mutants/mutant.py", "import_module"): _OURS,
     ("difftest/kvgate/simulation/arm.py", "import_module"): _OURS,
     ("difftest/kvgate/simulation/catalogue.py", "import_module"): _OURS,
     ("impl/swa_retention/ascend_first.py", "import_module"): _OURS,
     ("impl/swa_retention/register.py", "import_module"): _OURS,
-    ("difftest/kvgate/doctor/trying.py", "runpy.run_module"): "the plug-in's own doctor, in a process of its own",
+    ("difftest/kvgate/doctor/probe.py", "runpy.run_module"): "the plug-in's own doctor, in a process of its own",
     ("spec/kvspec/obligation.py", "import_module"): _OURS,
     ("spec/kvspec/registry.py", "import_module"): _OURS,
     ("benchmarks/registry.py", "import_module"): _OURS,

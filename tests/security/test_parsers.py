@@ -24,7 +24,7 @@ from benchmarks.parsers.kept import Batch, Kept, Plan
 from benchmarks.parsers.running import BATCH_INPUTS, still_to_try
 from benchmarks.parsers.trial import Defect, attempt, input_of, smaller
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,24 +15,24 @@ import httpx
 import msgspec
 import pytest
 
-from kvgate.adapters.shadow.sinks import sink_for
-from kvgate.command.fuzz import refuse_foreign_code
-from kvgate.command.progress import Line
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.campaigns.folder import RunFolder
+from kvgate.campaigns.plan import FuzzPlan, manifest
+from kvgate.cli.fuzz import refuse_foreign_code
 from kvgate.explain.explanation import case_of, explain
 from kvgate.explain.load import TOKENS_MAX, load
 from kvgate.explain.plot import draw
 from kvgate.explain.serving import Serving, speculation_of
-from kvgate.fuzzing.folder import RunFolder
-from kvgate.fuzzing.plan import FuzzPlan, manifest
-from kvgate.live.following import shadows_of
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.progress import Line
+from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.live.sample import Sample
 from kvgate.live.server import ANSWER_BYTES_MAX, Asked, Server, first_model
+from kvgate.live.shadow_metrics import shadows_of
 from kvgate.shadow import status
+from kvgate.shadow.adapter.sinks import sink_for
 from kvgate.shadow.calls import After, Allocated, Arrived, Checkpoint, LookedUp, Restart
-from kvgate.shadow.judging import Judge
 from kvgate.shadow.recording import Header, Writer, encoded, open_recording
-from kvgate.shadow.switch import Mode, Switch
+from kvgate.shadow.shadow_checker import Judge
 from kvgate.simulation.catalogue import workload_of
 from kvgate.simulation.workload import LANES_MAX
 from kvreference.geometry import Geometry, Group

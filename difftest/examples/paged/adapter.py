@@ -23,7 +23,7 @@ CAPABILITIES = Capabilities(
 
 
 class Adapter:
-    """The allocator under kvgate's protocol, ``kvgate.system.System``."""
+    """The allocator under kvgate's protocol, ``kvgate.kernel.protocol.System``."""
 
     def __init__(self, settings: Settings) -> None:
         groups = settings.geometry.groups

@@ -11,20 +11,20 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kvgate import trace as traces
+from kvgate.adapters.registry import load_system
 from kvgate.adapters.stock import Stock
-from kvgate.campaign import Campaign, Lane, Plan
-from kvgate.case import Case
-from kvgate.models import load
-from kvgate.mutants.ends import first_group_alone_released
-from kvgate.reports.page.again import once_more
-from kvgate.reports.page.pages import write_pages
-from kvgate.runner import Bench, run
-from kvgate.scheduling.case import EngineCase, Stage
-from kvgate.scheduling.operations import Step, Submit
-from kvgate.scheduling.trials import EngineBench, found_in, run_case
-from kvgate.systems import load_system
-from kvgate.verdict import Found, Verdict
+from kvgate.gate import trace_codec as traces
+from kvgate.gate.campaign import Campaign, Lane, Plan
+from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.verdict import Found, Verdict
+from kvgate.kernel.case import Case
+from kvgate.kernel.models import load
+from kvgate.levels.scheduler.case import EngineCase, Stage
+from kvgate.levels.scheduler.case_runner import EngineBench, found_in, run_case
+from kvgate.levels.scheduler.operations import Step, Submit
+from kvgate.report.page.again import once_more
+from kvgate.report.page.pages import write_pages
+from kvgate_mutants.mutants.finishing import first_group_alone_released
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run
 from kvreference.settings import Settings

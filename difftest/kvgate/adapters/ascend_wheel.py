@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kvgate.errors import SystemUnavailableError
-from kvgate.releases import RELEASES, fetch
+from kvgate.adapters.releases import RELEASES, fetch
+from kvgate.kernel.errors import SystemUnavailableError
 
 ASCEND_VERSION = "0.20.2rc1"
 PACKAGE = "vllm_ascend"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvgate.explain.dump import FORMAT, FORMAT_VERSION
-
+FORMAT = "kvgate-kv-cache-config"
+FORMAT_VERSION = 1
 _KINDS = (
     ("Mamba", "mamba"),
     ("SlidingWindow", "sliding_window"),

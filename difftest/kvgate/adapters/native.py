@@ -1,7 +1,8 @@
 """Adapters for other releases of vLLM: the block manager of each, driven as the one of 0.20.2 is.
 
 A release is a folder, first on the path of a process that has not imported vLLM yet. What changed between releases is
-a table of traits; what a release decides otherwise by design is told to the reference (``kvgate.dialects``).
+a table of traits; what a release decides otherwise by design is told to the reference
+(``kvgate.adapters.release_variants``).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Traits:
 
     version: str
     dialect: str | None = None
-    """What the release decides otherwise than the reference, by design; see ``kvgate.dialects``."""
+    """What the release decides otherwise than the reference, by design; see ``kvgate.adapters.release_variants``."""
     caps: str | None = "max_num_batched_tokens"
     """The manager's parameter with the most tokens of a step; None where nothing is capped."""
     gate: str | None = "within"
@@ -88,7 +89,7 @@ class Native(Stock):
 
     @property
     def dialect(self) -> str | None:
-        """What the reference must be told; see ``kvgate.dialects``."""
+        """What the reference must be told; see ``kvgate.adapters.release_variants``."""
         return self.traits.dialect
 
     def refusal(self, settings: Settings) -> str | None:

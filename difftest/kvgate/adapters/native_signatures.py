@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from kvgate.adapters.releases import fetch, release_named
 from kvgate.adapters.signatures import PINNED, parameters_of
-from kvgate.releases import fetch, release_named
 
 FILE = Path(__file__).with_suffix(".json")
 

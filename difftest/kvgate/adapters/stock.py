@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from kvgate.adapters.groups import group_specs, unsupported
-from kvgate.adapters.words import event_of, ids_of, in_our_words
+from kvgate.adapters.translate import event_of, ids_of, in_our_words
 from kvgate.adapters.work_meter import WorkMeter, counted_hash, following
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvreference.answers import (
     Answer,
     BlockTable,

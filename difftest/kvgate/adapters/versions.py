@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from kvgate.errors import SystemUnavailableError
+from kvgate.kernel.errors import SystemUnavailableError
 
 
 def enter_version(folder: Path, name: str) -> None:

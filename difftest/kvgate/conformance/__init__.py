@@ -6,7 +6,8 @@
         report = kvgate.conformance.run(build, models=["full", "swa"])
         assert report.passed, report.text()
 
-``build`` makes a system of given settings (see ``kvgate.system``). Nothing is raised: what goes wrong is in the report.
+``build`` makes a system of given settings (see ``kvgate.kernel.protocol``). Nothing is raised: what goes wrong is in
+the report.
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from attrs import evolve, field, frozen
 
 from kvgate.conformance.capabilities import Capabilities
-from kvgate.conformance.following import FollowingManager, GoesFirst
+from kvgate.conformance.replica import FollowingManager, GoesFirst
 from kvgate.conformance.unordered import UnorderedComparison
-from kvgate.difference import Divergence
-from kvgate.errors import UsageError
-from kvgate.lockstep import Lockstep
-from kvgate.monitors.monitor import Monitor
-from kvgate.runner import Bench
-from kvgate.system import System
+from kvgate.gate.case_runner import Bench
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.monitor import Monitor
+from kvgate.kernel.protocol import System
 from kvreference.manager import Manager
 from kvreference.operations import Operation
 from kvreference.settings import Settings

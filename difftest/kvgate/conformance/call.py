@@ -7,19 +7,19 @@ from pathlib import Path
 
 from attrs import evolve
 
-from kvgate import trace
-from kvgate.campaign import Campaign, Progress
-from kvgate.case import Case
+from kvgate.adapters.registry import Loaded, load_system
 from kvgate.conformance.bench import FOLLOWING, ConformanceBench
 from kvgate.conformance.capabilities import Capabilities
 from kvgate.conformance.report import Report
-from kvgate.errors import SystemUnavailableError, UsageError
-from kvgate.profiles import PROFILES, models_named, plan
-from kvgate.runner import GATE, MONITORS
-from kvgate.runner import run as run_case
-from kvgate.system import Factory
-from kvgate.systems import Loaded, load_system
-from kvgate.verdict import Found, Tally, Verdict
+from kvgate.gate import trace_codec
+from kvgate.gate.campaign import Campaign, Progress
+from kvgate.gate.case_runner import GATE, MONITORS
+from kvgate.gate.case_runner import run as run_case
+from kvgate.gate.profiles import PROFILES, models_named, plan
+from kvgate.gate.verdict import Found, Tally, Verdict
+from kvgate.kernel.case import Case
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.protocol import Factory
 
 
 def run(
@@ -82,7 +82,7 @@ def replay(adapter: Factory | str, file: Path | str, *, capabilities: Capabiliti
     called = _name_of(adapter)
 
     def drive(system: Loaded) -> Verdict:
-        stored = trace.read(Path(file))
+        stored = trace_codec.read(Path(file))
         header = stored.header
         lockstep, divergences = run_case(bench_for(system.factory, has), header.settings, stored.operations)
         case = Case(header.settings, stored.operations, header.model, header.preset, header.seed)

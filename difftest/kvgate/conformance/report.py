@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 from attrs import asdict, evolve, field, frozen
 
-from kvgate import trace
 from kvgate.conformance.capabilities import Capabilities
-from kvgate.reports import formats
-from kvgate.reports.wording import printable
-from kvgate.runner import MONITORS, Bench
-from kvgate.story import describe_answer
-from kvgate.trace import Header, Line, Trace, Violated
-from kvgate.verdict import Found, Verdict
+from kvgate.gate import trace_codec
+from kvgate.gate.case_runner import MONITORS, Bench
+from kvgate.gate.story import describe_answer
+from kvgate.gate.trace_codec import Header, Line, Trace, Violated
+from kvgate.gate.verdict import Found, Verdict
+from kvgate.kernel.text import printable
+from kvgate.report import formats
 
 NOT_TESTED = (
     "Scheduling: requests are driven as a scheduler would, without a scheduler.",
@@ -69,7 +69,7 @@ class Report:
         reproducers = {}
         for index, found in enumerate(self.verdict.found):
             path = folder / f"divergence-{index + 1}.jsonl"
-            trace.write(_trace_of(found, self.verdict, self.capabilities), path)
+            trace_codec.write(_trace_of(found, self.verdict, self.capabilities), path)
             reproducers[index] = path
         shown = self._shown(tuple(reproducers.values()))
         written = formats.write(shown, folder, not_tested=self._not_tested, reproducers=reproducers)
@@ -126,10 +126,10 @@ def _trace_of(found: Found, verdict: Verdict, capabilities: Capabilities) -> Tra
     settings = capabilities.fitted(case.settings)
     if capabilities.order == "vllm":
         fitted = evolve(case, settings=settings)
-        return trace.trace_of(fitted, divergence, verdict.system, verdict.version, verdict.detectors)
+        return trace_codec.trace_of(fitted, divergence, verdict.system, verdict.version, verdict.detectors)
     header = Header(
-        trace.FORMAT,
-        trace.VERSION,
+        trace_codec.FORMAT,
+        trace_codec.VERSION,
         settings,
         case.model,
         case.preset,

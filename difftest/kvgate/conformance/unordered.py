@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from attrs import evolve
 
-from kvgate.comparison import Comparison
-from kvgate.difference import Difference
+from kvgate.kernel.comparison import Comparison
+from kvgate.kernel.difference import Difference
 from kvreference.content import UNTAGGED
 from kvreference.events import Cleared, Event, Removed, Stored
 from kvreference.operations import Operation

@@ -8,11 +8,11 @@ from enum import Enum
 
 from attrs import evolve, frozen
 
+from kvgate.adapters.releases import NEWEST, RELEASES
 from kvgate.adapters.signatures import VLLM_VERSION
 from kvgate.doctor.facts import ASCEND_VARIABLE, BROKEN, PLUG_INS_VARIABLE, Facts
-from kvgate.doctor.trying import Tried
-from kvgate.extras import CLONE, from_a_clone
-from kvgate.releases import NEWEST, RELEASES
+from kvgate.doctor.probe import Tried
+from kvgate.kernel.extras import CLONE, from_a_clone
 
 SYSTEM_PROGRAM, Z3_PROGRAM = "vLLM", "z3"
 GATE = "the gate"

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from attrs import frozen
 
-from kvgate.errors import UsageError
-from kvgate.releases import RELEASES, cache
-from kvgate.shadow import switch
+from kvgate.adapters.releases import RELEASES, cache
+from kvgate.kernel import shadow_switch
+from kvgate.kernel.errors import UsageError
 from kvgate.shadow.status import Status, read_all
 
 DISTRIBUTIONS = (
@@ -83,7 +83,7 @@ def gather(environment: Mapping[str, str] = os.environ) -> Facts:
     """All that can be told. What is broken is left out, or said to be: nothing here raises."""
     nothing: tuple[int | None, int | None] = (None, None)
     total, free = _told(_memory, nothing)
-    folder = Path(environment.get(switch.variable_of("dir")) or "kvgate-shadow")
+    folder = Path(environment.get(shadow_switch.variable_of("dir")) or "kvgate-shadow")
     home = _told(cache, Path("kvgate-cache"))
     return Facts(
         python=platform.python_version(),
@@ -168,7 +168,7 @@ def _ascend(environment: Mapping[str, str]) -> Path | None:
 def _shadow_trouble(environment: Mapping[str, str]) -> str:
     """What is wrong with the variables of the shadow; nothing, if they are in order or not set."""
     try:
-        switch.read(environment)
+        shadow_switch.read(environment)
     except UsageError as error:
         return str(error)
     return ""

@@ -14,8 +14,8 @@ from rich.text import Text
 from kvgate.adapters.signatures import VLLM_VERSION
 from kvgate.doctor.checks import SYSTEM_PROGRAM, Check
 from kvgate.doctor.facts import Facts
-from kvgate.doctor.trying import Tried
-from kvgate.reports.wording import counted, printable
+from kvgate.doctor.probe import Tried
+from kvgate.kernel.text import counted, printable
 
 FORMAT = "kvgate-doctor"
 VERSION = 1

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
 
 if TYPE_CHECKING:
     from kvgate.equality.table import Cell
@@ -34,10 +34,10 @@ def equality(
 
       python -m kvgate.equality --model gpt-oss --feature hits --feature "eagle, preemption"
     """
-    from kvgate.command.progress import progress_line
+    from kvgate.adapters.cpu_engine.engines import engines
     from kvgate.equality.report import document, page
-    from kvgate.equality.running import engines
     from kvgate.equality.table import chosen, fill
+    from kvgate.kernel.progress import progress_line
 
     named, wanted = chosen(models or (), features or ())
     cells: list[Cell] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from kvgate.equality.job import Ask
+from kvgate.adapters.cpu_engine.job import Ask
 
 LONG_TOKENS = 700
 """The longest prompt: it crosses a window of 32 tokens more than twenty times."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from kvgate.equality.job import DRAFT, Job, Told
+from kvgate.adapters.cpu_engine.job import DRAFT, Job, Told
 
 ANSWER_TOKENS = 48
 """The length of every answer: it crosses a window of 32 tokens, and is three blocks."""

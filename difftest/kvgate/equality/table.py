@@ -7,12 +7,12 @@ from enum import Enum
 
 from attrs import evolve, frozen
 
+from kvgate.adapters.cpu_engine.engines import Engines
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, Hybrid
+from kvgate.adapters.cpu_engine.job import Job, Told
 from kvgate.equality.asks import CROWD, rounds
 from kvgate.equality.feature import ANSWER_TOKENS, FEATURE, Feature, lacking, with_feature
-from kvgate.equality.job import Job, Told
-from kvgate.equality.running import Engines
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 
 TOLERANCE = 1e-4
 """How much the log-probability of a first token may differ: sums of 32-bit numbers in another order stay far below."""

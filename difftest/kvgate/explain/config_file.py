@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
-from kvgate.errors import UsageError
-from kvgate.structure import read_bytes
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import read_bytes
 
 FILE_BYTES_MAX = 5_000_000
 LAYERS_MAX = 1000

@@ -11,18 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from attrs import evolve
 
-from kvgate.errors import UsageError
 from kvgate.explain.config_file import DUMP_INSTEAD, Config
 from kvgate.explain.layers import Grouping, Placed
 from kvgate.explain.serving import Platform, Serving
-from kvreference.compressed import (
-    ASCEND_BLOCK_SIZES,
-    C4,
-    C128,
-    STATE_WINDOWS,
-    dsv4_flash,
-    dsv4_flash_ascend,
-)
+from kvgate.kernel.errors import UsageError
+from kvreference.compressed import ASCEND_BLOCK_SIZES, C4, C128, STATE_WINDOWS, dsv4_flash, dsv4_flash_ascend
 from kvreference.geometry import Geometry, Group
 
 MODEL_TYPE = "deepseek_v4"

@@ -17,14 +17,13 @@ from typing import Any, Literal
 from attrs import evolve, field, frozen
 from attrs.validators import and_, ge, instance_of, le, optional
 
-from kvgate.errors import UsageError
+from kvgate.adapters.kv_cache_dump import FORMAT, FORMAT_VERSION
 from kvgate.explain.layers import Placed
-from kvgate.structure import DOCUMENT_ERRORS, explain, strict_converter
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, strict_converter
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 
-FORMAT = "kvgate-kv-cache-config"
-FORMAT_VERSION = 1
 GROUPS_MAX = 256
 _NUMBER_MAX = 2**48
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from attrs import evolve, frozen
 
-from kvgate.errors import UsageError
 from kvgate.explain.best_hit import Prompts
 from kvgate.explain.cause import Case, Cause, Effect
 from kvgate.explain.figures import Figures, figures_of
 from kvgate.explain.layout import Layout
 from kvgate.explain.rules import causes
 from kvgate.explain.serving import Serving
+from kvgate.kernel.errors import UsageError
 
 _ZERO = (Effect.ALWAYS_ZERO, Effect.ZERO_IF)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from kvgate.errors import UsageError
 from kvgate.explain.config_file import DUMP_INSTEAD, Config
 from kvgate.explain.layers import Layer
 from kvgate.explain.serving import Platform, Serving
 from kvgate.explain.states import block_tokens, gated_delta_net, mode_of
+from kvgate.kernel.errors import UsageError
 from kvreference.attention import Kind
 from kvreference.mamba import StateMode
 

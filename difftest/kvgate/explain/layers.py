@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from attrs import evolve, frozen
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from attrs import evolve
 
-from kvgate import models
-from kvgate.errors import UsageError
 from kvgate.explain import config_file, deepseek_v4, dump
 from kvgate.explain.families import layers_of
 from kvgate.explain.layers import Grouping, Layer, Placed, grouped
 from kvgate.explain.layout import Layout
 from kvgate.explain.policies import UNKNOWN_TOKENS
 from kvgate.explain.serving import BATCHED_TOKENS, Serving
-from kvgate.structure import read_bytes
+from kvgate.kernel import models
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import read_bytes
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry
 

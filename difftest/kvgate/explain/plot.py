@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvgate.errors import UsageError
 from kvgate.explain.explanation import Explanation
-from kvgate.extras import from_a_clone
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.extras import from_a_clone
 
 SUFFIXES = (".svg", ".png")
 _INK, _MUTED, _BEST = "#1f2933", "#9aa5b1", "#0b6e99"

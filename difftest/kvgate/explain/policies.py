@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from attrs import evolve, frozen
 
-from kvgate.errors import UsageError
 from kvgate.explain.layout import Layout
 from kvgate.explain.serving import DENSE, MASKS, RETAINS, RETAINS_LEAST, Serving
+from kvgate.kernel.errors import UsageError
 from kvreference.retention import AUTO_INTERVAL_TOKENS, interval_of
 from kvreference.settings import Settings
 

@@ -14,14 +14,14 @@ from typing import Any, Literal
 from attrs import field, frozen
 from attrs.validators import matches_re, min_len
 
-from kvgate.errors import UsageError
 from kvgate.explain.best_hit import Prompts
 from kvgate.explain.cause import Case
 from kvgate.explain.dump import is_dump
 from kvgate.explain.explanation import case_of
 from kvgate.explain.load import of_document
 from kvgate.explain.serving import Serving, speculation_of
-from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
 
 FILE_BYTES_MAX = 200_000
 

@@ -12,8 +12,8 @@ from typing import Any
 from attrs import Attribute, field, frozen
 from attrs.validators import and_, ge, instance_of, optional
 
-from kvgate.errors import UsageError
 from kvgate.explain.version import Span, Version, version_of
+from kvgate.kernel.errors import UsageError
 from kvreference.retention import interval_of
 
 VERSION = "0.20.2"

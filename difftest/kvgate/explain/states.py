@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from kvgate.errors import UsageError
 from kvgate.explain.config_file import Config
 from kvgate.explain.serving import Platform, Serving
+from kvgate.kernel.errors import UsageError
 from kvreference.mamba import StateMode
 
 _KERNEL_TOKENS = 16

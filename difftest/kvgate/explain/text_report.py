@@ -14,7 +14,7 @@ from kvgate.explain.explanation import Explanation
 from kvgate.explain.figures import Figures
 from kvgate.explain.layout import Layout
 from kvgate.explain.text_plot import text_plot
-from kvgate.reports.wording import printable
+from kvgate.kernel.text import printable
 from kvreference.statements import STATEMENTS
 
 _WIDTH = 120

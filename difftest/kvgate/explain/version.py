@@ -6,7 +6,7 @@ import re
 
 from attrs import frozen
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 
 _FORM = re.compile(
     r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[.-]?(?:rc|post|dev|a|b)\d{0,6})*(?:\+[a-z0-9.]{1,64})?", re.I

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.command.options import AGREEMENT, DIVERGENCE, INTERRUPTED
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
 
 if TYPE_CHECKING:
     from kvgate.live.shadowed import Outcome
@@ -30,9 +30,9 @@ def shadowed(
 
       python -m kvgate.live --requests 1000
     """
+    from kvgate.adapters.cpu_engine.engines import engines
     from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
-    from kvgate.command.progress import progress_line
-    from kvgate.equality.running import engines
+    from kvgate.kernel.progress import progress_line
     from kvgate.live.shadowed import run
 
     with progress_line() as line, tempfile.TemporaryDirectory(prefix="kvgate-shadowed-") as folder:

@@ -14,11 +14,11 @@ from types import MappingProxyType
 
 from attrs import define, evolve, field
 
-from kvgate.live.judging import TOLERANCE, Tally, tally
+from kvgate.adapters.cpu_engine.words import WORDS_MAX, words
+from kvgate.live.check_stats import TOLERANCE, Tally, tally
 from kvgate.live.metrics import HITS
 from kvgate.live.sample import summed
 from kvgate.live.server import Asked, Reply, Server
-from kvgate.live.words import WORDS_MAX, words
 
 ANSWER_TOKENS = 32
 _WORDS = words(min(WORDS_MAX, 480))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, frozen
 
-from kvgate.errors import SystemUnavailableError, UsageError
-from kvgate.extras import from_a_clone
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.extras import from_a_clone
 from kvgate.live.sample import Sample
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from attrs import evolve, field, frozen
 
-from kvgate.equality.job import Ask, Job, Told
-from kvgate.equality.running import Engines
-from kvgate.errors import SystemUnavailableError
+from kvgate.adapters.cpu_engine.engines import Engines
+from kvgate.adapters.cpu_engine.job import Ask, Job, Told
+from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.shadow.calls import Checkpoint, End, Restart, Step
 from kvgate.shadow.contrast import contrast
 from kvgate.shadow.recording import SUFFIX, open_recording

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
-from kvgate.difference import Difference
-from kvgate.monitors.monitor import Step
+from kvgate.kernel.difference import Difference
+from kvgate.kernel.monitor import Step
+from kvgate.kernel.protocol import System
 from kvgate.monitors.slots import PhysicalSlots, Slots
 from kvgate.monitors.states import States
-from kvgate.system import System
 from kvreference.answers import Copies, Copy, Granted
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode

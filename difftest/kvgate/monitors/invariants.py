@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvgate.difference import Difference
-from kvgate.monitors.monitor import Step
-from kvgate.system import System
+from kvgate.kernel.difference import Difference
+from kvgate.kernel.monitor import Step
+from kvgate.kernel.protocol import System
 from kvreference.snapshot import check
 
 

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
-from kvgate.difference import Difference
-from kvgate.monitors.monitor import Step
-from kvgate.system import System
+from kvgate.kernel.difference import Difference
+from kvgate.kernel.monitor import Step
+from kvgate.kernel.protocol import System
 from kvreference.operations import Arrive
 from kvreference.settings import Settings
 

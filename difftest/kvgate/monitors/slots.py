@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from kvgate.difference import Difference
+from kvgate.kernel.difference import Difference
 from kvgate.monitors.states import JUNK, States
 from kvreference.answers import Copy
 from kvreference.attention import Kind

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 from attrs import frozen
 
-from kvgate.difference import Difference
-from kvgate.monitors.monitor import Step
-from kvgate.system import System
+from kvgate.kernel.difference import Difference
+from kvgate.kernel.monitor import Step
+from kvgate.kernel.protocol import System
 from kvreference.answers import Granted
 from kvreference.operations import OfRequest, Preempt, Sample, Schedule
 from kvreference.population import Request

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvgate.declared import AlignedBeforeTheDrop, GateSubtractsSkippedBlocks, LookAheadVerifiedOnce
-from kvgate.faults import spread
-from kvgate.faults_of_releases import SecondGroupUncut
+from kvgate.findings.declared import AlignedBeforeTheDrop, GateSubtractsSkippedBlocks, LookAheadVerifiedOnce
+from kvgate.findings.faults import spread
+from kvgate.findings.faults_of_releases import SecondGroupUncut
 from kvgate.shadow.calls import Allocated, Gated
-from kvgate.shadow.following import Following
+from kvgate.shadow.order_agnostic_reference import Following
 from kvreference.answers import Hit
 from kvreference.geometry import Geometry
 from kvreference.hit_lookup import longest_hit

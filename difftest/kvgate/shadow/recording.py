@@ -20,10 +20,10 @@ from typing import BinaryIO
 import msgspec
 from attrs import define, field, frozen
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, strict_converter
+from kvgate.kernel.trace_lines import check_size
 from kvgate.shadow.calls import ENCODER, STORED, Stored
-from kvgate.structure import DOCUMENT_ERRORS, explain, strict_converter
-from kvgate.trace_lines import check_size
 from kvreference.settings import Settings
 
 MAGIC = b"KVGATER2"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from attrs import define, field
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.shadow.calls import Stored
-from kvgate.shadow.judging import CALLS_TOLD, Finding, Judge
 from kvgate.shadow.recording import SUFFIX, Header, is_recording, open_recording
+from kvgate.shadow.shadow_checker import CALLS_TOLD, Finding, Judge
 from kvgate.shadow.story import told
 
 FINDINGS_MAX = 100

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from attrs import asdict
 
-from kvgate.reports.wording import counted, printable
+from kvgate.kernel.text import counted, printable
 from kvgate.shadow.rejudging import Rejudged
 
 FORMAT = "kvgate-shadow-report"

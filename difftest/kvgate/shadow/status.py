@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from attrs import asdict, define, field
 
-from kvgate.structure import DOCUMENT_ERRORS, strict_converter
+from kvgate.kernel.structure import DOCUMENT_ERRORS, strict_converter
 
 FORMAT = "kvgate-shadow-status"
 VERSION = 1

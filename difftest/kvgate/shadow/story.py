@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvgate.reports.wording import printable
+from kvgate.kernel.text import printable
 from kvgate.shadow import calls
 from kvgate.shadow.calls import Stored
-from kvgate.shadow.judging import Finding
+from kvgate.shadow.shadow_checker import Finding
 from kvreference.statements import STATEMENTS
 
 TEXT_MAX = 400

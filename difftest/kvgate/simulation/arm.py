@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, cast
 
 from attrs import frozen
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.policy import Policy, Serving
 from kvgate.simulation.result import Result
 from kvgate.simulation.workload import Workload
@@ -75,8 +75,8 @@ ARMS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "reference": ("kvgate.simulation.reference:arm", "the reference's own scheduler and block manager"),
         "ranges": ("kvgate.simulation.ranges.arm:arm", "the same in ranges of equal blocks: for prompts of millions"),
         "infinite": ("kvgate.simulation.infinite:arm", "a cache that never evicts: what could hit at best"),
-        "stock": ("kvgate.adapters.simulation.real:stock", "vLLM 0.20.2's real scheduler, as published"),
-        "retention": ("kvgate.adapters.simulation.real:retention", "vLLM 0.20.2's real scheduler, with the plug-in"),
+        "stock": ("kvgate.simulation.adapter.real:stock", "vLLM 0.20.2's real scheduler, as published"),
+        "retention": ("kvgate.simulation.adapter.real:retention", "vLLM 0.20.2's real scheduler, with the plug-in"),
     }
 )
 """Per name, the factory of the arm (a function without arguments), and who serves."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import evolve
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.workload import Workload
 
 WORKLOADS: Mapping[str, tuple[str, str]] = MappingProxyType(

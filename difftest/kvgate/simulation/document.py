@@ -10,10 +10,10 @@ from typing import Any
 
 import cattrs
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
 from kvgate.simulation.cost import recomputed_tokens, relative_work
 from kvgate.simulation.result import FORMAT, VERSION, Result
-from kvgate.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
 
 BYTES_MAX = 200_000_000
 RESULTS_MAX = 10_000

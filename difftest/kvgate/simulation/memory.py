@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import define, field, frozen
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.monitors.slots import first_read
 from kvgate.simulation.result import Soundness
 from kvgate.simulation.workload import common_tokens

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvgate.errors import UsageError
-from kvgate.extras import from_a_clone
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.extras import from_a_clone
 from kvgate.simulation.cost import relative_work
 from kvgate.simulation.result import Result
 

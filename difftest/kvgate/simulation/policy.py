@@ -17,7 +17,7 @@ from __future__ import annotations
 from attrs import evolve, field, frozen
 from attrs.validators import ge, instance_of
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvreference.compressed import C128, Tokens, with_partial_hits
 from kvreference.geometry import Geometry
 from kvreference.retention import interval_of

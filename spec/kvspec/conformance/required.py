@@ -12,13 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from kvreference.answers import Copies, Granted, Success
-from kvreference.operations import (
-    Admit,
-    Dispatch,
-    Evict,
-    OfRequest,
-    Operation,
-)
+from kvreference.operations import Admit, Dispatch, Evict, OfRequest, Operation
 from kvreference.operations import Reset as ResetOperation
 from kvreference.prefix_cache import PrefixCache
 from kvspec.conformance.drift import Drift

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.command.app import main
-from kvgate.profiles import Profile
+from kvgate.cli.app import main
+from kvgate.gate.profiles import Profile
 
 from .stage import FAULTY, Ended
 
@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def _small_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs in this process runs for a second at most."""
-    monkeypatch.setattr("kvgate.profiles.PROFILES", {"quick": Profile(1500)})
+    monkeypatch.setattr("kvgate.gate.profiles.PROFILES", {"quick": Profile(1500)})
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from kvgate.doctor.checks import SYSTEM_PROGRAM, Z3_PROGRAM, Check, judge
 from kvgate.doctor.facts import Facts
-from kvgate.doctor.trying import Tried
+from kvgate.doctor.probe import Tried
 
 SOUND = Facts(
     python="3.11.7",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kvgate.case import Case
-from kvgate.runner import DETECTORS
-from kvgate.trace import trace_of, write
+from kvgate.gate.case_runner import DETECTORS
+from kvgate.gate.trace_codec import trace_of, write
+from kvgate.kernel.case import Case
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, Finish, Run
@@ -67,7 +67,7 @@ class Ended:
 def run_kvgate(directory: Path, *arguments: str, **variables: str) -> Ended:
     """Run the command as a process in ``directory``."""
     finished = subprocess.run(
-        [sys.executable, "-m", "kvgate.command.app", *arguments],
+        [sys.executable, "-m", "kvgate.cli.app", *arguments],
         cwd=directory,
         env=environment(**variables),
         capture_output=True,

@@ -16,14 +16,14 @@ from unittest.mock import patch
 import pytest
 from attrs import evolve
 
-from kvgate.drift import explore
-from kvgate.explorer.exploration import INTERRUPTED
-from kvgate.explorer.scheduler_world import Shop, TinyScheduler
-from kvgate.explorer.search import Search
-from kvgate.explorer.tiny import SHALLOW
-from kvgate.explorer.tiny_models import MODELS
-from kvgate.explorer.world import Explorable
-from kvgate.mechanisms import MECHANISMS, Mechanism
+from kvgate.explore.exploration import INTERRUPTED
+from kvgate.explore.mechanisms import MECHANISMS, Mechanism
+from kvgate.explore.refinement_run import explore
+from kvgate.explore.scheduler_world import Shop, TinyScheduler
+from kvgate.explore.search import Search
+from kvgate.explore.tiny import SHALLOW
+from kvgate.explore.tiny_models import MODELS
+from kvgate.explore.world import Explorable
 from kvreference.attention import Kind
 from kvreference.block_pool import BlockPool
 from kvreference.geometry import Geometry, Group
@@ -56,8 +56,8 @@ SMALLEST = TinyScheduler("smallest", "two requests", SHOP, SHOP)
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three mechanisms, and what is explored of them in a few seconds."""
-    monkeypatch.setattr("kvgate.mechanisms.MECHANISMS", SMALL)
-    monkeypatch.setattr("kvgate.explorer.tiny_models.MODELS", {**MODELS, "smallest": SMALLEST})
+    monkeypatch.setattr("kvgate.explore.mechanisms.MECHANISMS", SMALL)
+    monkeypatch.setattr("kvgate.explore.tiny_models.MODELS", {**MODELS, "smallest": SMALLEST})
 
 
 def test_all_mechanisms_conform(kvgate: Kvgate) -> None:
@@ -160,7 +160,7 @@ def test_what_never_happened_is_told(kvgate: Kvgate) -> None:
 @pytest.mark.usefixtures("small")
 def test_an_early_stop_is_exit_code_4(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told, and not called exhaustive."""
-    monkeypatch.setattr("kvgate.command.conform.EXPLORE_SECONDS", 0.0)
+    monkeypatch.setattr("kvgate.cli.conform.EXPLORE_SECONDS", 0.0)
     ended = kvgate("conform", "pinned tier", "--operations", "50", "--explore")
     assert 4 == ended.code
     assert "STOPPED, not exhaustive: stopped after 0 s; no drift" in ended.out
@@ -186,7 +186,7 @@ def test_an_interrupt_is_exit_code_130(kvgate: Kvgate, monkeypatch: pytest.Monke
     def at_once(*_arguments: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kvgate.drift.drive", at_once)
+    monkeypatch.setattr("kvgate.explore.refinement_run.drive", at_once)
     assert 130 == kvgate("conform").code
 
 

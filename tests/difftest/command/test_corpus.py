@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kvgate.corpus import running
-from kvgate.corpus.register import BUGS
-from kvgate.corpus.trying import Result, State
+from kvgate_mutants.corpus import running
+from kvgate_mutants.corpus.probe import Result, State
+from kvgate_mutants.corpus.register import BUGS
 
 from .stage import Ended
 

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from kvgate.doctor.checks import Z3_PROGRAM, Works, notes
 from kvgate.doctor.facts import BROKEN, Facts
-from kvgate.doctor.trying import Tried
+from kvgate.doctor.probe import Tried
 
 from .installations import LOADED, SOUND, TRIED, installed, judged, loaded, without
 

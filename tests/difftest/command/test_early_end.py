@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgate import systems
-from kvgate.adapters import signatures
+from kvgate.adapters import registry, signatures
 
 from .stage import Ended, run_kvgate, stored
 
@@ -151,7 +150,7 @@ def test_on_a_machine_without_the_right_vllm_it_is_exit_code_3(
 ) -> None:
     """By every subcommand that needs it."""
     assert furnished
-    monkeypatch.setattr(systems, "_version_of", lambda *_names: version)
+    monkeypatch.setattr(registry, "_version_of", lambda *_names: version)
     monkeypatch.setattr(signatures, "drift", lambda: drifted)
     ended = kvgate(*arguments)
     assert 3 == ended.code
@@ -217,7 +216,7 @@ def test_a_report_that_cannot_be_written_in_the_end_loses_no_verdict(
         raise OSError(28, "No space left on device", str(here / "kvgate-report"))
 
     faulty = ("check", "--sut", "faulty:HeadFirst", "--model", "full", "--time-budget", "0.5s")
-    monkeypatch.setattr("kvgate.trace.write", full)
+    monkeypatch.setattr("kvgate.gate.trace_codec.write", full)
     ended = kvgate(*faulty)
     assert 1 == ended.code
     assert ended.out.startswith("1 divergence in ")

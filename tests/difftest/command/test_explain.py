@@ -254,7 +254,7 @@ def test_a_file_that_is_too_long_is_not_read(kvgate: Kvgate, tmp_path: Path) -> 
 def test_nothing_heavy_is_imported() -> None:
     """Neither vLLM nor torch, nor matplotlib if nothing is drawn: the answer is there at once."""
     code = (
-        "import sys; from kvgate.command.app import main; sys.argv = ['kvgate', 'explain', 'gpt-oss-hybrid']\n"
+        "import sys; from kvgate.cli.app import main; sys.argv = ['kvgate', 'explain', 'gpt-oss-hybrid']\n"
         "try: main()\n"
         "except SystemExit as ended: assert not ended.code, ended.code\n"
         "heavy = {'vllm', 'torch', 'matplotlib', 'z3', 'hypothesis'} & set(sys.modules)\n"

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.explorer.designs import DESIGNS
-from kvgate.explorer.families import Prompt
-from kvgate.explorer.menu import Menu
-from kvgate.explorer.scope import Scope
-from kvgate.explorer.tiny import Tiny
-from kvgate.explorer.tiny_models import MODELS
+from kvgate.explore.designs import DESIGNS
+from kvgate.explore.families import Prompt
+from kvgate.explore.menu import Menu
+from kvgate.explore.scope import Scope
+from kvgate.explore.tiny import Tiny
+from kvgate.explore.tiny_models import MODELS
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
@@ -39,7 +39,7 @@ SCOPE = Scope(
 def _smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more model, which is visited in no time, and the one that shows what is wrong with a design."""
     models = {"tiny-swa": MODELS["tiny-swa"], "smallest": Tiny("smallest", "one request", SCOPE, SCOPE)}
-    monkeypatch.setattr("kvgate.explorer.tiny_models.MODELS", models)
+    monkeypatch.setattr("kvgate.explore.tiny_models.MODELS", models)
 
 
 def test_a_model_in_order_is_exit_code_0(kvgate: Kvgate) -> None:
@@ -69,7 +69,7 @@ def test_a_refuted_design_is_exit_code_1(kvgate: Kvgate, here: Path) -> None:
     assert ended.out.startswith("tiny-swa: refuted by KV-MEM-01")
     assert "to see it again: write it to a file with --trace" in ended.out
     ended = kvgate("explore", "--design", "released-early", "--trace", "out/early.jsonl")
-    command = "kvgate replay out/early.jsonl --sut kvgate.explorer.designs:ReleasesEarly"
+    command = "kvgate replay out/early.jsonl --sut kvgate.explore.designs:ReleasesEarly"
     assert f"  {command}" in ended.out.splitlines()
     assert (here / "out" / "early.jsonl").is_file()
     again = kvgate(*command.split()[1:])

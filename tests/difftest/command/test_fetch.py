@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kvgate import releases
-from kvgate.command.app import app
-from kvgate.errors import SystemUnavailableError, UsageError
-from kvgate.releases import RELEASES, Release
+from kvgate.adapters import releases
+from kvgate.adapters.releases import RELEASES, Release
+from kvgate.cli.app import app
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 
 @pytest.fixture(autouse=True)

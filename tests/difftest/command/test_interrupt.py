@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.command import app as command
+from kvgate.cli import app as command
 
 from .stage import environment, stored
 
@@ -45,7 +45,7 @@ time.sleep(100)
 def interrupt(directory: Path, *arguments: str) -> tuple[int, str, str]:
     """Run the command, and interrupt it once the file is there."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "kvgate.command.app", *arguments],
+        [sys.executable, "-m", "kvgate.cli.app", *arguments],
         cwd=directory,
         env=environment(),
         stdout=subprocess.PIPE,

@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate import drive as driving
 from kvgate.adapters.reference import Reference
-from kvgate.drive import Driven, drive
-from kvgate.explorer.designs import DESIGNS, Design
-from kvgate.explorer.exploration import INTERRUPTED
-from kvgate.explorer.families import Prompt
-from kvgate.explorer.manager_world import ManagerWorld
-from kvgate.explorer.menu import Menu
-from kvgate.explorer.scope import Scope
-from kvgate.explorer.search import Search
-from kvgate.explorer.tiny import Tiny
-from kvgate.explorer.tiny_models import MODELS
-from kvgate.mechanisms import MECHANISMS, Mechanism
+from kvgate.explore import drive as driving
+from kvgate.explore.designs import DESIGNS, Design
+from kvgate.explore.drive import Driven, drive
+from kvgate.explore.exploration import INTERRUPTED
+from kvgate.explore.families import Prompt
+from kvgate.explore.manager_world import ManagerWorld
+from kvgate.explore.mechanisms import MECHANISMS, Mechanism
+from kvgate.explore.menu import Menu
+from kvgate.explore.scope import Scope
+from kvgate.explore.search import Search
+from kvgate.explore.tiny import Tiny
+from kvgate.explore.tiny_models import MODELS
 from kvreference.answers import Answer
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
@@ -69,23 +69,23 @@ class Wrong(Tiny):
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two mechanisms, with a model that is explored in no time."""
-    monkeypatch.setattr("kvgate.mechanisms.MECHANISMS", SMALL)
+    monkeypatch.setattr("kvgate.explore.mechanisms.MECHANISMS", SMALL)
     tiny = MODELS["tiny-swa"]
     assert isinstance(tiny, Tiny)
     wrong = Wrong("wrong", "a design", tiny.shallow, tiny.deep)
     models = {"smallest": Tiny("smallest", "one request", SCOPE, SCOPE), "tiny-swa": tiny, "wrong": wrong}
-    monkeypatch.setattr("kvgate.explorer.tiny_models.MODELS", models)
+    monkeypatch.setattr("kvgate.explore.tiny_models.MODELS", models)
 
 
 def test_what_there_is_is_listed(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for each, or for those that are named; nothing is driven."""
-    monkeypatch.setattr("kvgate.drive.drive", None)
+    monkeypatch.setattr("kvgate.explore.drive.drive", None)
     ended = kvgate("mechanisms", "--list")
     assert (0, "") == (ended.code, ended.err)
     windows = "windows: driven on swa+eagle; explored on smallest, smallest"
     assert ["sharing: driven on full, swa; explored on smallest", windows] == ended.out.splitlines()
     assert [windows] == kvgate("mechanisms", "--list", "windows").out.splitlines()
-    monkeypatch.setattr("kvgate.mechanisms.MECHANISMS", MECHANISMS)
+    monkeypatch.setattr("kvgate.explore.mechanisms.MECHANISMS", MECHANISMS)
     listed = kvgate("mechanisms", "--list").out.splitlines()
     assert list(MECHANISMS) == [line.partition(":")[0] for line in listed]
 
@@ -150,7 +150,7 @@ def test_what_was_explored_is_told_with_its_bounds(kvgate: Kvgate) -> None:
 
 def test_an_exploration_that_stopped_is_exit_code_4(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is wrong, and not all was seen."""
-    monkeypatch.setattr("kvgate.command.mechanisms.EXPLORE_SECONDS", 0.0)
+    monkeypatch.setattr("kvgate.cli.mechanisms.EXPLORE_SECONDS", 0.0)
     ended = kvgate("mechanisms", "sharing", "--operations", "500", "--explore")
     assert 4 == ended.code
     assert "STOPPED, not exhaustive: " in ended.out.splitlines()[2]
@@ -158,14 +158,14 @@ def test_an_exploration_that_stopped_is_exit_code_4(kvgate: Kvgate, monkeypatch:
 
 def test_a_broken_reference_is_exit_code_1(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the model, the step, the operation and the guarantee; also where what is explored stopped."""
-    monkeypatch.setattr("kvgate.drive.drive", partial(drive, factory=LosesBlocks))
+    monkeypatch.setattr("kvgate.explore.drive.drive", partial(drive, factory=LosesBlocks))
     ended = kvgate("mechanisms", "sharing", "--operations", "5000")
     assert 1 == ended.code
     (line, _) = ended.out.splitlines()
     assert "; WRONG: full, step " in line
     assert ", Finish request " in line
     assert ": KV-INV-01, expected the statement holds, got block " in line
-    monkeypatch.setattr("kvgate.command.mechanisms.EXPLORE_SECONDS", 0.0)
+    monkeypatch.setattr("kvgate.cli.mechanisms.EXPLORE_SECONDS", 0.0)
     assert 1 == kvgate("mechanisms", "sharing", "--operations", "5000", "--explore").code
 
 
@@ -181,7 +181,7 @@ def test_a_state_that_should_not_be_is_exit_code_1(kvgate: Kvgate, monkeypatch: 
 
 def test_a_mechanism_that_never_acts_is_exit_code_1(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was wrong with it, and nothing was tested."""
-    monkeypatch.setattr("kvgate.mechanisms.MECHANISMS", NEVER)
+    monkeypatch.setattr("kvgate.explore.mechanisms.MECHANISMS", NEVER)
     ended = kvgate("mechanisms", "--operations", "500")
     assert 1 == ended.code
     assert ended.out.splitlines()[0].endswith("; WRONG: never seen: copies; never seen: loads")
@@ -223,7 +223,7 @@ def test_an_interrupt_ends_with_what_was_driven(kvgate: Kvgate, monkeypatch: pyt
     assert 130 == ended.code
     assert ["sharing", "  on full, swa", "interrupted"] == [line.partition(":")[0] for line in ended.out.splitlines()]
     monkeypatch.setattr(driving, "drive", interrupted)
-    monkeypatch.setattr("kvgate.mechanisms.MECHANISMS", NEVER | SMALL)
+    monkeypatch.setattr("kvgate.explore.mechanisms.MECHANISMS", NEVER | SMALL)
     assert 1 == kvgate("mechanisms", "--operations", "500").code
     document = json.loads(kvgate("mechanisms", "--format", "json").out)
     expected = {"format": "kvgate-mechanisms", "version": 1, "ended": "interrupted", "mechanisms": []}

@@ -14,11 +14,11 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.command import mutants
-from kvgate.models import MODELS
-from kvgate.mutants.mutant import Mutant, breaks
-from kvgate.mutants.zoo import ZOO
-from kvgate.systems import Loaded
+from kvgate.adapters.registry import Loaded
+from kvgate.kernel.models import MODELS
+from kvgate_mutants.cli import mutants
+from kvgate_mutants.mutants.mutant import Mutant, breaks
+from kvgate_mutants.mutants.registry import ZOO
 from kvreference.answers import Answer
 from kvreference.operations import Finish, Operation
 
@@ -74,9 +74,9 @@ def zoo(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts other mutants into the zoo, and another system in the place of vLLM, on one small model."""
 
     def put(*inside: Mutant, system: type[Sound] = Sound) -> None:
-        monkeypatch.setattr("kvgate.mutants.zoo.ZOO", inside)
-        monkeypatch.setattr("kvgate.systems.load_system", lambda _name: Loaded("stock", "0.20.2", system))
-        monkeypatch.setattr("kvgate.profiles.models_named", lambda names: [] if names else [MODELS["full"]])
+        monkeypatch.setattr("kvgate_mutants.mutants.registry.ZOO", inside)
+        monkeypatch.setattr("kvgate.adapters.registry.load_system", lambda _name: Loaded("stock", "0.20.2", system))
+        monkeypatch.setattr("kvgate.gate.profiles.models_named", lambda names: [] if names else [MODELS["full"]])
         monkeypatch.setattr(mutants, "BASELINE_OPERATIONS", 1000)
         monkeypatch.setattr(mutants, "HUNT_OPERATIONS", 5000)
 
@@ -147,9 +147,11 @@ def test_a_mutant_is_hunted_on_the_models_that_it_names(
     zoo(evolve(SURVIVING, models=("swa",)), KILLED)
     usual, chased = [MODELS["full"]], []
     monkeypatch.setattr(
-        "kvgate.profiles.models_named", lambda names: [MODELS[n] for n in names if "+" not in n] or usual
+        "kvgate.gate.profiles.models_named", lambda names: [MODELS[n] for n in names if "+" not in n] or usual
     )
-    monkeypatch.setattr("kvgate.hunt.chase", lambda _b, found, *a, **k: chased.append({each.name for each in found}))
+    monkeypatch.setattr(
+        "kvgate_mutants.mutation_run.chase", lambda _b, found, *a, **k: chased.append({each.name for each in found})
+    )
     assert 1 == kvgate("mutants").code
     assert [{"full", "swa"}, {"swa"}, {"full"}] == chased
 
@@ -162,7 +164,7 @@ def test_only_those_that_are_named_are_hunted(zoo: Callable[..., None], kvgate: 
 
 def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for each; nothing is loaded, and nothing is planted."""
-    monkeypatch.setattr("kvgate.systems.load_system", None)
+    monkeypatch.setattr("kvgate.adapters.registry.load_system", None)
     ended = kvgate("mutants", "--list")
     assert 0 == ended.code
     lines = ended.out.splitlines()
@@ -173,8 +175,10 @@ def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.Monk
 
 def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted in the plug-in, on the models that its mutants name; and what shows each is said."""
-    monkeypatch.setattr("kvgate.systems.load_system", lambda name: Loaded(name, "0.20.2", {"retention": Sound}[name]))
-    monkeypatch.setattr("kvgate.mutants.plugin.zoo.ZOO", (evolve(KILLED, models=("full",)), SHOWN))
+    monkeypatch.setattr(
+        "kvgate.adapters.registry.load_system", lambda name: Loaded(name, "0.20.2", {"retention": Sound}[name])
+    )
+    monkeypatch.setattr("kvgate_mutants.mutants.plugin.registry.ZOO", (evolve(KILLED, models=("full",)), SHOWN))
     monkeypatch.setattr(mutants, "BASELINE_OPERATIONS", 1000)
     ended = kvgate("mutants", "--sut", "retention")
     assert (0, "") == (ended.code, ended.err)

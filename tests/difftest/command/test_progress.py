@@ -11,8 +11,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from kvgate.command import progress
-from kvgate.command.progress import Line, progress_line
+from kvgate.kernel import progress
+from kvgate.kernel.progress import Line, progress_line
 
 
 class Clock:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.command import prove as command
+from kvgate.cli import prove as command
 from kvreference import attention
 from kvspec import judgement as judging
 from kvspec.obligation import Count, Obligation, only
@@ -53,7 +53,12 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Obligation]:
     def registry() -> Mapping[str, Obligation]:
         return found
 
-    for module in ("kvspec.judgement", "kvgate.proving.report", "kvgate.proving.tasks", "kvgate.proving.listing"):
+    for module in (
+        "kvspec.judgement",
+        "kvgate.explore.proving.report",
+        "kvgate.explore.proving.tasks",
+        "kvgate.explore.proving.listing",
+    ):
         monkeypatch.setattr(f"{module}.obligations", registry)
     monkeypatch.setattr(judging, "in_processes", lambda work, given, jobs: map(work, given))
     return found
@@ -185,9 +190,9 @@ def test_a_design_that_is_not_refuted_is_told(kvgate: Kvgate, monkeypatch: pytes
     sound = DESIGNS["mask-without-shift"]
     proved = evolve(sound, obligation=SOUND)
     unseen = evolve(sound, replay=lambda values: evolve(sound.replay(values), design_fails=False))
-    monkeypatch.setattr("kvgate.proving.designs.in_processes", lambda work, given, jobs: map(work, given))
+    monkeypatch.setattr("kvgate.explore.proving.designs.in_processes", lambda work, given, jobs: map(work, given))
     for wrong in (proved, unseen):
-        monkeypatch.setattr("kvgate.proving.designs.DESIGNS", {wrong.name: wrong})
+        monkeypatch.setattr("kvgate.explore.proving.designs.DESIGNS", {wrong.name: wrong})
         ended = kvgate("prove", "--design", "all")
         assert 0 == ended.code
         assert "NOT REFUTED" in ended.out
@@ -218,7 +223,7 @@ def test_bad_usage(kvgate: Kvgate, arguments: tuple[str, ...], message: str) -> 
 def test_an_interrupt_ends_it(arguments: tuple[str, ...]) -> None:
     """For real: z3 works in processes of its own, because it loses interrupts; nothing is left running."""
     running = subprocess.Popen(
-        [sys.executable, "-m", "kvgate.command.app", "prove", *arguments],
+        [sys.executable, "-m", "kvgate.cli.app", "prove", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate.difference import Divergence
-from kvgate.lockstep import Lockstep
-from kvgate.systems import Loaded, load_system
-from kvgate.trace import read, write
+from kvgate.adapters.registry import Loaded, load_system
+from kvgate.gate.trace_codec import read, write
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.lockstep import Lockstep
 
 from .stage import Ended, stored
 
@@ -68,8 +68,8 @@ def test_a_system_that_the_trace_does_not_name_is_named_to_see_it_again(
 ) -> None:
     """On standard output and on the page, though it is one that a trace may name."""
     faulty = load_system("faulty:HeadFirst").factory
-    monkeypatch.setattr("kvgate.systems.load_system", lambda name, *_more: Loaded(name, "0", faulty))
-    monkeypatch.setattr("kvgate.reports.page.replayed.load_system", lambda name: Loaded(name, "0", faulty))
+    monkeypatch.setattr("kvgate.adapters.registry.load_system", lambda name, *_more: Loaded(name, "0", faulty))
+    monkeypatch.setattr("kvgate.report.page.replayed.load_system", lambda name: Loaded(name, "0", faulty))
     trace = stored(here, "stock")
     for options, named in ((("--sut", "reference"), " --sut reference"), ((), "")):
         ended = kvgate("replay", str(trace), *options, "--html", "page.html")
@@ -92,7 +92,7 @@ def test_a_declared_difference_is_told_as_such(here: Path, kvgate: Kvgate, monke
     def explain(_divergence: Divergence, _lockstep: Lockstep) -> str:
         return "000-known"
 
-    monkeypatch.setattr("kvgate.declared.explain", explain)
+    monkeypatch.setattr("kvgate.findings.declared.explain", explain)
     ended = kvgate("replay", str(stored(here, "reference")), "--sut", "faulty:HeadFirst", "--format", "json")
     verdict = json.loads(ended.out)
     assert (1, ["000-known"], []) == (ended.code, [each["finding"] for each in verdict["found"]], verdict["declared"])

@@ -13,8 +13,8 @@ import pytest
 from attrs import evolve
 from typer.testing import CliRunner
 
-from kvgate.command.app import app
-from kvgate.errors import UsageError
+from kvgate.cli.app import app
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation import reference
 from kvgate.simulation.document import from_document
 from kvgate.simulation.result import Result

@@ -25,7 +25,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from kvgate.command.app import COMMANDS, MAINTENANCE, PANELS, app
+from kvgate.cli.app import COMMANDS, MAINTENANCE, PANELS, app
 
 from .stage import Ended
 

@@ -13,7 +13,7 @@ from attrs import asdict
 import kvgate.conformance
 from kvgate.adapters.reference import Reference
 from kvgate.conformance import Capabilities, Report
-from kvgate.system import Factory
+from kvgate.kernel.protocol import Factory
 from kvreference.answers import Answer
 from kvreference.operations import (
     CommonPrefix,

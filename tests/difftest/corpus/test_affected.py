@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.corpus.bug import Bug
-from kvgate.corpus.register import BUGS
+from kvgate_mutants.corpus.bug import Bug
+from kvgate_mutants.corpus.register import BUGS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "difftest" / "corpus" / "README.md").read_text(encoding="utf-8")

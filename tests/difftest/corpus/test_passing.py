@@ -9,9 +9,9 @@ import json
 
 import pytest
 
-from kvgate.corpus.passing import LINE_BYTES_MAX, read, written
-from kvgate.corpus.trying import Result, State
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
+from kvgate_mutants.corpus.passing import LINE_BYTES_MAX, read, written
+from kvgate_mutants.corpus.probe import Result, State
 
 RESULT = Result("a-defect", 1, State.CAUGHT, "stock", "0.20.2", "ghost", "KV-MEM-01", says="it reads", seconds=0.5)
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.corpus.bug import Bug, Contrast, Kind, Sort, Trial
-from kvgate.corpus.bugs.groups import full, of
-from kvgate.corpus.register import BUGS, chosen
-from kvgate.corpus.running import run, state_of
-from kvgate.corpus.scenario import Blocks, ended, tokens
-from kvgate.corpus.tables import sort_of
-from kvgate.corpus.trying import Result, State, tried
-from kvgate.errors import UsageError
-from kvgate.systems import Loaded, is_built_in, load_system
+from kvgate.adapters.registry import Loaded, is_built_in, load_system
+from kvgate.kernel.errors import UsageError
+from kvgate_mutants.corpus.bug import Bug, Contrast, Kind, Sort, Trial
+from kvgate_mutants.corpus.bugs.groups import full, of
+from kvgate_mutants.corpus.probe import Result, State, tried
+from kvgate_mutants.corpus.register import BUGS, chosen
+from kvgate_mutants.corpus.running import run, state_of
+from kvgate_mutants.corpus.scenario import Blocks, ended, tokens
+from kvgate_mutants.corpus.tables import sort_of
 from kvreference.settings import Settings
 
 PAGE = Path(__file__).parents[3] / "difftest" / "corpus" / "README.md"

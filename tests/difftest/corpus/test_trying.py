@@ -12,13 +12,13 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.corpus.bug import Bug, Control, Kind, Sort, Trial
-from kvgate.corpus.bugs.groups import full, of, window
-from kvgate.corpus.reporting import telling_hits
-from kvgate.corpus.scenario import Blocks, Direct, ended, tokens
-from kvgate.corpus.trying import Result, State, tried
-from kvgate.mutants.mutant import Mutant, breaks
-from kvgate.systems import Loaded
+from kvgate.adapters.registry import Loaded
+from kvgate_mutants.corpus.bug import Bug, Control, Kind, Sort, Trial
+from kvgate_mutants.corpus.bugs.groups import full, of, window
+from kvgate_mutants.corpus.probe import Result, State, tried
+from kvgate_mutants.corpus.reporting import telling_hits
+from kvgate_mutants.corpus.scenario import Blocks, Direct, ended, tokens
+from kvgate_mutants.mutants.mutant import Mutant, breaks
 from kvreference.answers import Answer, Happened, Hit
 from kvreference.events import Stored
 from kvreference.manager import Manager

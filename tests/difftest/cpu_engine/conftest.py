@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvgate.equality.running import Engines, engines
+from kvgate.adapters.cpu_engine.engines import Engines, engines
 
 
 @pytest.fixture(scope="package")

@@ -11,10 +11,10 @@ import random
 import pytest
 from attrs import evolve
 
+from kvgate.adapters.cpu_engine.engines import Engines
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, VOCABULARY
+from kvgate.adapters.cpu_engine.job import Ask, Job
 from kvgate.equality.feature import FEATURE, FEATURES, with_feature
-from kvgate.equality.job import Ask, Job
-from kvgate.equality.running import Engines
 from kvgate.equality.table import PLANTED, State, fill, judged, plain_job
 
 PROMPT_TOKENS = 300

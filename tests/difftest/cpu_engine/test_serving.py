@@ -16,11 +16,11 @@ import pytest
 from kvgate.adapters.cpu_engine import serving
 from kvgate.adapters.cpu_engine.plugged import NAME, put_in_place, write_plug_in
 from kvgate.adapters.cpu_engine.serving import Serving, command, served
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.live.check_stats import Verdict
 from kvgate.live.exercises import EXERCISES, Exercises
-from kvgate.live.following import followed
-from kvgate.live.judging import Verdict
 from kvgate.live.server import connected
+from kvgate.live.shadow_metrics import followed
 
 
 def test_the_plug_in_is_found(tmp_path: Path) -> None:
@@ -39,9 +39,9 @@ def test_the_plug_in_is_found(tmp_path: Path) -> None:
 def test_an_unknown_fault_is_refused() -> None:
     """And not passed over: a server without the fault would look like one that survives it."""
     pytest.importorskip("vllm")
-    with pytest.raises(UsageError, match="no mutant is called 'nothing'"):
+    with pytest.raises(UsageError, match="there is no mutant 'nothing'"):
         put_in_place(["nothing"], [])
-    with pytest.raises(UsageError, match="no mutant is called 'nothing'"), served(Serving(mutants=("nothing",))):
+    with pytest.raises(UsageError, match="there is no mutant 'nothing'"), served(Serving(mutants=("nothing",))):
         pass
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from kvgate.adapters.cpu_engine.engines import Engines
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
-from kvgate.equality.job import Answer, Told
-from kvgate.equality.running import Engines
+from kvgate.adapters.cpu_engine.job import Answer, Told
 from kvgate.live.shadowed import FAULTS, Outcome, Reported, Watched, reported, requests, run, watched
-from kvgate.mutants.zoo import ZOO
 from kvgate.shadow.status import Status
+from kvgate_mutants.mutants.registry import ZOO
 
 STATISTICS = "the first statistics behind a restart"
 SILENT = Watched("gemma-3", 1, Told("", (Answer((1,), 0, 0.0, 1.0),)), Status("0", "check", 1, judged=5))

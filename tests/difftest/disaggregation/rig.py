@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kvgate.difference import Divergence
-from kvgate.disaggregation.case import PairStage
-from kvgate.disaggregation.known import explain
-from kvgate.disaggregation.operations import Ask, Node, Operation, StepOn
-from kvgate.disaggregation.pair import Pair
+from kvgate.kernel.difference import Divergence
+from kvgate.levels.pair.case import PairStage
+from kvgate.levels.pair.known import explain
+from kvgate.levels.pair.operations import Ask, Node, Operation, StepOn
+from kvgate.levels.pair.pair import Pair
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Reply

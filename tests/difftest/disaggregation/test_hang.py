@@ -17,18 +17,18 @@ pytest.importorskip("vllm")
 
 from attrs import evolve
 
-from kvgate.corpus.bugs.pair_hang import PREFILLED_NEVER_DECODED
-from kvgate.disaggregation.case import PairCase
-from kvgate.disaggregation.detectors import GATE
-from kvgate.disaggregation.known import explain
-from kvgate.disaggregation.operations import Abort, Node
-from kvgate.disaggregation.pair import Pair
-from kvgate.disaggregation.stored import pair_trace_of, write_pair
-from kvgate.disaggregation.waiting import place_of
-from kvgate.mutants.corpus.schedulers import loads_leave_room_for_a_step
-from kvgate.mutants.pair.connector import abandoned_before_the_read_is_forgotten
-from kvgate.releases import fetch, release_named
-from kvgate.scheduling.waiting import Reason
+from kvgate.adapters.releases import fetch, release_named
+from kvgate.levels.pair.case import PairCase
+from kvgate.levels.pair.detectors import GATE
+from kvgate.levels.pair.known import explain
+from kvgate.levels.pair.operations import Abort, Node
+from kvgate.levels.pair.pair import Pair
+from kvgate.levels.pair.trace_codec import pair_trace_of, write_pair
+from kvgate.levels.pair.waiting import place_of
+from kvgate.levels.scheduler.waiting import Reason
+from kvgate_mutants.corpus.bugs.pair_hang import PREFILLED_NEVER_DECODED
+from kvgate_mutants.mutants.corpus.schedulers import loads_leave_room_for_a_step
+from kvgate_mutants.mutants.pair.connector import abandoned_before_the_read_is_forgotten
 from kvreference.settings import Settings
 
 from .rig import D, P, ask, pair, run, settings, undeclared
@@ -93,7 +93,7 @@ def test_with_the_published_fix_it_is_gone(tmp_path: Path) -> None:
     # That release always has scratch first, and nothing hangs on it here.
     case = PairCase(evolve(SCENARIO.settings, scratch_first=True), SCENARIO.stage, SCENARIO.operations, "full+eagle")
     write_pair(pair_trace_of(case, None, "native@0.33.0", "0.33.0", GATE), path)
-    command = [sys.executable, "-m", "kvgate.command.app", "replay", str(path)]
+    command = [sys.executable, "-m", "kvgate.cli.app", "replay", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert 0 == ended.returncode, ended.stdout + ended.stderr
     assert "nothing that is not declared" in ended.stdout

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvgate.disaggregation.handover import Stand
-from kvgate.disaggregation.operations import Abort, Acknowledged, CollectOn, Lost, Node, Operation, Transferred
-from kvgate.errors import UsageError
-from kvgate.mutants.pair.schedulers import told_to_read_in_another_order
-from kvgate.scheduling.case import Stage
+from kvgate.kernel.errors import UsageError
+from kvgate.levels.pair.handover import Stand
+from kvgate.levels.pair.operations import Abort, Acknowledged, CollectOn, Lost, Node, Operation, Transferred
+from kvgate.levels.scheduler.case import Stage
+from kvgate_mutants.mutants.pair.schedulers import told_to_read_in_another_order
 from kvreference.geometry import Geometry, Group
 from kvreference.population import Status
 
@@ -67,7 +67,7 @@ def test_what_is_moved_is_what_is_read(geometry: Geometry) -> None:
 
 def test_the_wrong_block_is_seen_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without whoever compares what the connector was told with what is held: the content itself is wrong."""
-    monkeypatch.setattr("kvgate.disaggregation.pair.is_held", lambda *_: None)
+    monkeypatch.setattr("kvgate.levels.pair.pair.is_held", lambda *_: None)
     with told_to_read_in_another_order.applied():
         (found,) = run(pair(), (ask(0, 70), P, D, *READ, D, D))
     assert ("ghost", "KV-MEM-01") == (found.detector, found.difference.statement)

@@ -14,21 +14,21 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvgate.command.mutants import SCHEDULED
-from kvgate.disaggregation.detectors import GATE, MONITORS
-from kvgate.disaggregation.drawn import draw_pair_case
-from kvgate.disaggregation.trials import PairTrials, run_case
-from kvgate.hunt import chase, hunt
-from kvgate.level import Level, not_tested
-from kvgate.levels import engine_bench, pair_bench, prepare
-from kvgate.models import load
-from kvgate.mutants.mutant import Mutant, locate
-from kvgate.mutants.pair import schedulers
-from kvgate.mutants.pair.zoo import ZOO
-from kvgate.mutants.scheduler.zoo import ZOO as OF_SCHEDULERS
-from kvgate.mutants.zoo import ZOO as OF_BLOCK_MANAGERS
-from kvgate.scheduling.trials import EngineTrials
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.gate.level import Level, not_tested
+from kvgate.kernel.models import load
+from kvgate.levels.pair.case_runner import PairTrials, run_case
+from kvgate.levels.pair.detectors import GATE, MONITORS
+from kvgate.levels.pair.generator import draw_pair_case
+from kvgate.levels.registry import engine_bench, pair_bench, prepare
+from kvgate.levels.scheduler.case_runner import EngineTrials
+from kvgate_mutants.cli.mutants import SCHEDULED
+from kvgate_mutants.mutants.mutant import Mutant, locate
+from kvgate_mutants.mutants.pair import schedulers
+from kvgate_mutants.mutants.pair.registry import ZOO
+from kvgate_mutants.mutants.registry import ZOO as OF_BLOCK_MANAGERS
+from kvgate_mutants.mutants.scheduler.registry import ZOO as OF_SCHEDULERS
+from kvgate_mutants.mutation_run import chase, hunt
 
 OPERATIONS, BASELINE_OPERATIONS = 20_000, 4_000
 MODELS = [load(name) for name in SCHEDULED]

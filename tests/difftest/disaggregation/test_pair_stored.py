@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from kvgate.disaggregation.detectors import GATE
-from kvgate.disaggregation.drawn import draw_pair_case, fits
-from kvgate.disaggregation.operations import OPERATIONS, Ask
-from kvgate.disaggregation.shorten import simpler_pair_operation
-from kvgate.disaggregation.stored import is_pair_trace, pair_trace_of, read_pair, write_pair
-from kvgate.disaggregation.words import describe_pair, describe_pair_stage
-from kvgate.errors import UsageError
-from kvgate.generators import PRESETS
-from kvgate.models import load
-from kvgate.regression_test import pair_regression_test
+from kvgate.gate.generator import PRESETS
+from kvgate.gate.regression_test import pair_regression_test
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import load
+from kvgate.levels.pair.describe import describe_pair, describe_pair_stage
+from kvgate.levels.pair.detectors import GATE
+from kvgate.levels.pair.generator import draw_pair_case, fits
+from kvgate.levels.pair.operations import OPERATIONS, Ask
+from kvgate.levels.pair.shrink import simpler_pair_operation
+from kvgate.levels.pair.trace_codec import is_pair_trace, pair_trace_of, read_pair, write_pair
 
 CASES = [draw_pair_case(load(name), preset, "0/1") for name in ("full+eagle", "gpt-oss-hybrid") for preset in PRESETS]
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from kvgate.adapters.cpu_engine.job import Answer, Told, document, job_of, told_of
 from kvgate.equality.asks import LONG_TOKENS, rounds
 from kvgate.equality.feature import EVIDENCE, FEATURE, FEATURES, lacking, with_feature
-from kvgate.equality.job import Answer, Told, document, job_of, told_of
 from kvgate.equality.report import document as written
 from kvgate.equality.report import page
 from kvgate.equality.table import PLANTED, TOLERANCE, Cell, State, chosen, judged, plain_job
-from kvgate.errors import UsageError
-from kvgate.mutants.zoo import ZOO
+from kvgate.kernel.errors import UsageError
+from kvgate_mutants.mutants.registry import ZOO
 
 ANSWER = Answer((5, 6, 7), 0, -0.5, 0.1)
 PLAIN = Told("without caching", (ANSWER, ANSWER), (("SlidingWindowSpec", 16), ("FullAttentionSpec", 64)))

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 from attrs import evolve
 
-from kvgate.corpus.scenario import dispatched, ended, tokens
 from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
 from kvgate.explain.chunks import chunk_ends, stands_still
-from kvgate.faults_of_releases import MaskOmitsLookAhead
-from kvgate.models import load
+from kvgate.findings.faults_of_releases import MaskOmitsLookAhead
+from kvgate.kernel.models import load
+from kvgate_mutants.corpus.scenario import dispatched, ended, tokens
 from kvreference.answers import Hit
 from kvreference.manager import Manager
 from kvreference.operations import Arrive, LookUp

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from kvgate.adapters.kv_cache_dump import document_of, groups_of, write
+from kvgate.adapters.kv_cache_dump import FORMAT, document_of, groups_of, write
 from kvgate.explain import dump
 from kvgate.explain.families import FAMILIES
 from kvgate.explain.layers import Placed
 from kvgate.explain.load import load, of_document
 from kvgate.explain.serving import Serving, Speculation
-from kvgate.models import MODELS
+from kvgate.kernel.models import MODELS
 
 CONFIGS = Path(__file__).parent / "configs"
 NAMES = sorted(path.name for path in CONFIGS.iterdir())
@@ -53,7 +53,7 @@ def ours(name: str) -> list[Placed]:
 
 def theirs(groups: list[dict[str, Any]]) -> list[Placed]:
     """The same of what vLLM says."""
-    return list(dump.of({"format": dump.FORMAT, "version": 1, "groups": groups}, Path("vLLM")).placed())
+    return list(dump.of({"format": FORMAT, "version": 1, "groups": groups}, Path("vLLM")).placed())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -146,7 +146,7 @@ def test_a_dump_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
     from kvgate.adapters.groups import group_specs
-    from kvgate.models import load as preset
+    from kvgate.kernel.models import load as preset
 
     geometry = preset(name).geometry
     config = KVCacheConfig(num_blocks=77, kv_cache_tensors=[], kv_cache_groups=group_specs(geometry))
@@ -165,7 +165,7 @@ def test_chunks_end_where_vllms_scheduler_cuts_them(eagle: bool) -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 
     from kvgate.explain.chunks import chunk_ends
-    from kvgate.models import load as preset
+    from kvgate.kernel.models import load as preset
     from kvreference.settings import Settings
 
     geometry = preset("mamba-align+eagle" if eagle else "mamba-align").geometry

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate.errors import UsageError
 from kvgate.explain.alignment import derivation, dominant
 from kvgate.explain.config_file import Config
 from kvgate.explain.deepseek_v4 import grouping
 from kvgate.explain.layers import Layer, grouped
 from kvgate.explain.load import of_document
 from kvgate.explain.serving import Platform, Serving, Speculation
-from kvgate.models import load
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import load
 from kvreference.attention import Kind
 from kvreference.compressed import ASCEND_BLOCK_SIZES, dsv4_flash, dsv4_flash_ascend
 from kvreference.geometry import Geometry, Group

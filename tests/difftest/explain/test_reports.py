@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.corpus.register import BUGS
-from kvgate.errors import UsageError
 from kvgate.explain import rules
 from kvgate.explain.cause import Effect
 from kvgate.explain.explanation import explain
 from kvgate.explain.page import page
 from kvgate.explain.reports import Report, read, read_all
+from kvgate.kernel.errors import UsageError
+from kvgate_mutants.corpus.register import BUGS
 
 FOLDER = Path(__file__).parent / "reports"
 PAGE = Path(__file__).parents[3] / "difftest" / "explained.md"

@@ -11,16 +11,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.corpus.scenario import tokens
 from kvgate.explain.best_hit import Prompts, best_hit
-from kvgate.explain.retained import (
-    blocks_held,
-    blocks_kept,
-    blocks_taken,
-    largest_request,
-    prefixes_retained,
-)
-from kvgate.models import load
+from kvgate.explain.retained import blocks_held, blocks_kept, blocks_taken, largest_request, prefixes_retained
+from kvgate.kernel.models import load
+from kvgate_mutants.corpus.scenario import tokens
 from kvreference.admission import fits_empty_pool
 from kvreference.answers import Hit
 from kvreference.manager import Manager

@@ -8,13 +8,13 @@ from typing import Any
 from attrs import field, frozen
 
 from kvgate.adapters.reference import Reference
-from kvgate.explorer.exploration import Exploration, Limits
-from kvgate.explorer.families import Prompt
-from kvgate.explorer.manager_world import ManagerWorld
-from kvgate.explorer.menu import Menu
-from kvgate.explorer.scope import Scope
-from kvgate.explorer.search import Search
-from kvgate.explorer.world import Outcome, World
+from kvgate.explore.exploration import Exploration, Limits
+from kvgate.explore.families import Prompt
+from kvgate.explore.manager_world import ManagerWorld
+from kvgate.explore.menu import Menu
+from kvgate.explore.scope import Scope
+from kvgate.explore.search import Search
+from kvgate.explore.world import Outcome, World
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager

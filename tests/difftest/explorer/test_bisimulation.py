@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.explorer import canonical
-from kvgate.explorer.bisimulation import unlike
-from kvgate.explorer.canonical import Canonical
-from kvgate.explorer.tiny_models import MODELS
+from kvgate.explore import canonical
+from kvgate.explore.bisimulation import unlike
+from kvgate.explore.canonical import Canonical
+from kvgate.explore.tiny_models import MODELS
 from kvreference.manager import Manager
 
 from .stage import Drawn

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kvgate.explorer.families import Prompt, family_of, token_at, within_family
-from kvgate.explorer.manager_world import ManagerWorld, Moment
-from kvgate.explorer.menu import Menu
+from kvgate.explore.families import Prompt, family_of, token_at, within_family
+from kvgate.explore.manager_world import ManagerWorld, Moment
+from kvgate.explore.menu import Menu
 from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.states import JUNK
 from kvreference.block_pool import NULL

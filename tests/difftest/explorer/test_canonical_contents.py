@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from attrs import evolve, fields
 
-from kvgate.explorer.canonical import LEFT_OUT
-from kvgate.explorer.families import Prompt
-from kvgate.explorer.manager_world import Moment
+from kvgate.explore.canonical import LEFT_OUT
+from kvgate.explore.families import Prompt
+from kvgate.explore.manager_world import Moment
 from kvreference.content import Keys
 from kvreference.geometry import Group
 from kvreference.manager import Manager

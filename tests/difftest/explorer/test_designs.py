@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.errors import UsageError
-from kvgate.explorer import designs, tiny_models
-from kvgate.explorer.designs import DESIGNS
-from kvgate.explorer.exploration import Limits
-from kvgate.explorer.tiny_models import MODELS
+from kvgate.explore import designs, tiny_models
+from kvgate.explore.designs import DESIGNS
+from kvgate.explore.exploration import Limits
+from kvgate.explore.tiny_models import MODELS
+from kvgate.kernel.errors import UsageError
 from kvreference.statements import STATEMENTS
 
 from .stage import AMPLE, explore

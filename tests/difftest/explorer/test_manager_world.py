@@ -11,23 +11,14 @@ from collections.abc import Iterable
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.explorer.designs import ReleasesEarly
-from kvgate.explorer.families import Prompt
-from kvgate.explorer.manager_world import ManagerWorld
-from kvgate.explorer.menu import Menu
+from kvgate.explore.designs import ReleasesEarly
+from kvgate.explore.families import Prompt
+from kvgate.explore.manager_world import ManagerWorld
+from kvgate.explore.menu import Menu
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.block_pool import BlockPool
 from kvreference.geometry import Group
-from kvreference.operations import (
-    Admit,
-    Arrive,
-    Finish,
-    LookUp,
-    Operation,
-    Preempt,
-    ReleaseSkipped,
-    Schedule,
-)
+from kvreference.operations import Admit, Arrive, Finish, LookUp, Operation, Preempt, ReleaseSkipped, Schedule
 from kvreference.settings import Settings
 
 from .stage import FULL, WINDOW, explore, walk, world_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.explorer.exploration import INTERRUPTED, Limits, Sighting
-from kvgate.explorer.search import Search
+from kvgate.explore.exploration import INTERRUPTED, Limits, Sighting
+from kvgate.explore.search import Search
 from kvreference.snapshot import Violation
 
 from .stage import AMPLE, Drawn, explore

@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate import trace
 from kvgate.adapters.reference import Reference
-from kvgate.explorer.designs import DESIGNS
-from kvgate.explorer.exploration import Limits
-from kvgate.explorer.explored import Explored
-from kvgate.explorer.json_report import json_report
-from kvgate.explorer.manager_world import ManagerWorld
-from kvgate.explorer.report import text_report
-from kvgate.explorer.reproducer import command_of, trace_of
-from kvgate.explorer.story import tell
-from kvgate.explorer.tiny_models import MODELS
-from kvgate.runner import Bench, run
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.explore.designs import DESIGNS
+from kvgate.explore.exploration import Limits
+from kvgate.explore.explored import Explored
+from kvgate.explore.json_report import json_report
+from kvgate.explore.manager_world import ManagerWorld
+from kvgate.explore.report import text_report
+from kvgate.explore.reproducer import command_of, trace_of
+from kvgate.explore.story import tell
+from kvgate.explore.tiny_models import MODELS
+from kvgate.gate import trace_codec
+from kvgate.gate.case_runner import Bench, run
 from kvreference.answers import Answer
 from kvreference.operations import Operation, Preempt
 
@@ -178,15 +178,15 @@ def test_a_trace_is_read_and_run_again(tmp_path: Path) -> None:
     world, path = refuted(), tmp_path / "early.jsonl"
     found = explore(world).found
     assert found is not None
-    trace.write(trace_of(world, found), path)
-    again = trace.read(path)
+    trace_codec.write(trace_of(world, found), path)
+    again = trace_codec.read(path)
     assert found.moves == again.operations
     assert "granted, a hit of 0 tokens, new blocks by group: [3]" == again.lines[-1].answer
     for system, statements in ((again.header.system, ["KV-MEM-01"]), ("reference", [])):
         bench = Bench(load_system(system).factory, again.header.detectors)
         _, divergences = run(bench, again.header.settings, again.operations)
         assert statements == [each.difference.statement for each in divergences]
-    assert f"kvgate replay {path} --sut kvgate.explorer.designs:ReleasesEarly" == command_of(world, path)
+    assert f"kvgate replay {path} --sut kvgate.explore.designs:ReleasesEarly" == command_of(world, path)
 
 
 def test_a_trace_of_the_reference_says_how_it_stood() -> None:

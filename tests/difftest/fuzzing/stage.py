@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kvgate.fuzzing.plan import FuzzPlan
-from kvgate.fuzzing.results import Record, ShardResult, told
-from kvgate.fuzzing.serving import Task
-from kvgate.fuzzing.workers import Answered, Lost
-from kvgate.verdict import Tally
+from kvgate.campaigns.plan import FuzzPlan
+from kvgate.campaigns.results import Record, ShardResult, told
+from kvgate.campaigns.serving import Task
+from kvgate.campaigns.workers import Answered, Lost
+from kvgate.gate.verdict import Tally
 
 PLAN = FuzzPlan(sut="reference", models=("full",), shards=6, shard_operations=800, minimise_seconds=5)
 

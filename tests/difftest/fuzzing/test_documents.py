@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.errors import UsageError
-from kvgate.fuzzing.folder import RunFolder
-from kvgate.fuzzing.plan import FuzzPlan, manifest, read_manifest
-from kvgate.fuzzing.results import told, understood
-from kvgate.fuzzing.serving import Task, task_in
-from kvgate.fuzzing.shard import Known
+from kvgate.campaigns.folder import RunFolder
+from kvgate.campaigns.plan import FuzzPlan, manifest, read_manifest
+from kvgate.campaigns.results import told, understood
+from kvgate.campaigns.serving import Task, task_in
+from kvgate.campaigns.shard import Known
+from kvgate.kernel.errors import UsageError
 
 from .stage import PLAN, record, result
 

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.scheduling.followed import Followed
-from kvgate.campaign import kind_of
-from kvgate.fuzzing.engine_twice import engine_again
-from kvgate.fuzzing.merging import merge, trace_name
-from kvgate.fuzzing.plan import FuzzPlan
-from kvgate.fuzzing.results import told, understood
-from kvgate.fuzzing.shard import Known, Shards
-from kvgate.level import Level
-from kvgate.levels import engine_bench
-from kvgate.models import load
-from kvgate.mutants.scheduler.zoo import ZOO
-from kvgate.scheduling.drawn import draw_engine_case
-from kvgate.scheduling.stored import read_engine
-from kvgate.scheduling.trials import run_case
+from kvgate.campaigns.engine_twice import engine_again
+from kvgate.campaigns.merging import merge, trace_name
+from kvgate.campaigns.plan import FuzzPlan
+from kvgate.campaigns.results import told, understood
+from kvgate.campaigns.shard import Known, Shards
+from kvgate.gate.campaign import kind_of
+from kvgate.gate.level import Level
+from kvgate.kernel.models import load
+from kvgate.levels.registry import engine_bench
+from kvgate.levels.scheduler.adapter.followed import Followed
+from kvgate.levels.scheduler.case_runner import run_case
+from kvgate.levels.scheduler.generator import draw_engine_case
+from kvgate.levels.scheduler.trace_codec import read_engine
+from kvgate_mutants.mutants.scheduler.registry import ZOO
 from kvreference.snapshot import Snapshot
 
 PLAN = FuzzPlan("stock", ("full",), level=Level.SCHEDULER.value, shard_operations=150, minimise_seconds=10)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate.errors import SystemUnavailableError, UsageError
-from kvgate.fuzzing.folder import RunFolder
-from kvgate.fuzzing.merging import Merged, merge
-from kvgate.fuzzing.plan import FuzzPlan
-from kvgate.fuzzing.results import told
-from kvgate.fuzzing.run import Run
-from kvgate.verdict import Tally
+from kvgate.campaigns.folder import RunFolder
+from kvgate.campaigns.merging import Merged, merge
+from kvgate.campaigns.plan import FuzzPlan
+from kvgate.campaigns.results import told
+from kvgate.campaigns.run import Run
+from kvgate.gate.verdict import Tally
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 from .stage import PLAN, Scripted, answered, record, result
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate import trace
-from kvgate.campaign import kind_of
-from kvgate.fuzzing.merging import merge, trace_name
-from kvgate.fuzzing.plan import manifest
-from kvgate.fuzzing.results import ShardResult, told, understood
-from kvgate.fuzzing.serving import Server, Task, failure_in
-from kvgate.fuzzing.shard import Known, Shards
+from kvgate.campaigns.merging import merge, trace_name
+from kvgate.campaigns.plan import manifest
+from kvgate.campaigns.results import ShardResult, told, understood
+from kvgate.campaigns.serving import Server, Task, failure_in
+from kvgate.campaigns.shard import Known, Shards
+from kvgate.gate import trace_codec
+from kvgate.gate.campaign import kind_of
 
 from .stage import PLAN
 
@@ -80,7 +80,7 @@ def test_what_was_found_can_be_told(here: Path) -> None:
     for found in verdict.found:
         name = trace_name(found.divergence.difference.statement, kind_of(found.divergence))
         path = here / "corpus" / name
-        assert found.case.operations == trace.read(path).operations
+        assert found.case.operations == trace_codec.read(path).operations
         assert found.divergence.step == len(found.case.operations) - 1
         assert len(found.case.operations) <= 12
     assert sum(each.operations for each in results) == verdict.operations

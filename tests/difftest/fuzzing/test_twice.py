@@ -9,12 +9,12 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.campaign import Lane, draw_case
-from kvgate.case import Case
-from kvgate.fuzzing.twice import again
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import load
-from kvgate.runner import MONITORS, Bench
+from kvgate.campaigns.twice import again
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import MONITORS, Bench
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.case import Case
+from kvgate.kernel.models import load
 from kvreference.answers import Answer, Hit
 from kvreference.operations import LookUp, Operation
 from kvreference.settings import Settings

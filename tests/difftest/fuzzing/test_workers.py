@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate.errors import SystemUnavailableError
-from kvgate.fuzzing.folder import RunFolder
-from kvgate.fuzzing.merging import merge
-from kvgate.fuzzing.plan import FuzzPlan, manifest
-from kvgate.fuzzing.results import ShardResult
-from kvgate.fuzzing.run import Progress, Run
-from kvgate.fuzzing.shard import Known, Shards
-from kvgate.fuzzing.workers import LocalWorkers, Workers
+from kvgate.campaigns.folder import RunFolder
+from kvgate.campaigns.merging import merge
+from kvgate.campaigns.plan import FuzzPlan, manifest
+from kvgate.campaigns.results import ShardResult
+from kvgate.campaigns.run import Progress, Run
+from kvgate.campaigns.shard import Known, Shards
+from kvgate.campaigns.workers import LocalWorkers, Workers
+from kvgate.kernel.errors import SystemUnavailableError
 
 from .stage import PLAN
 
@@ -55,7 +55,7 @@ def _on_this_machine(plan: str) -> Workers:
 
 
 def _on_ray(plan: str) -> Workers:
-    from kvgate.fuzzing.on_ray import RayWorkers
+    from kvgate.campaigns.on_ray import RayWorkers
 
     return RayWorkers(plan, 2, "local")
 

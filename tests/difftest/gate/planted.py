@@ -13,10 +13,10 @@ from typing import Any
 
 from attrs import frozen
 
-from kvgate.mutants import hit_lookup, work
-from kvgate.mutants.mutant import Mutant
-from kvgate.mutants.plugin import reachable
-from kvgate.mutants.scheduler import queues
+from kvgate_mutants.mutants import hit_lookup, work
+from kvgate_mutants.mutants.mutant import Mutant
+from kvgate_mutants.mutants.plugin import reachable
+from kvgate_mutants.mutants.scheduler import queues
 
 VARIABLE = "KVGATE_PLANT"
 HYBRID = "gpt-oss-hybrid+eagle"
@@ -105,7 +105,7 @@ PLANTS = {
         "difftest/kvgate", "KV-MEM-01", _replaced("kvgate.monitors.ghost:GhostMemory.observe", _nothing_seen)
     ),
     "gate-states-are-not-compared": Plant(
-        "difftest/kvgate", "KV-OP-07", _replaced("kvgate.comparison:Comparison.of_states", _nothing_seen)
+        "difftest/kvgate", "KV-OP-07", _replaced("kvgate.kernel.comparison:Comparison.of_states", _nothing_seen)
     ),
     "gate-adapter-forgets-drafts": Plant(
         "difftest/kvgate", "KV-OP-05", _replaced("kvgate.adapters.stock:Stock._follow", _nothing_seen)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kvgate.errors import SystemUnavailableError
+from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.live import server as of_server
 from kvgate.live.server import Asked, Server
 

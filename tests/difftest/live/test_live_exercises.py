@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.live.check_stats import Judged, Tally, Verdict, judged
 from kvgate.live.exercises import EXERCISES, Exercises
-from kvgate.live.judging import Judged, Tally, Verdict, judged
 from kvgate.live.metrics import HITS, held_at_rest
 from kvgate.live.sample import summed
 from kvgate.live.server import Place, Reply, connected

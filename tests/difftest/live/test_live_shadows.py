@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import kvgate
-from kvgate.live.following import Engine, Followed, Shadow, Shadows, followed
 from kvgate.live.sample import Sample
+from kvgate.live.shadow_metrics import Engine, Followed, Shadow, Shadows, followed
 
 from .pretended import Pretended, listening
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvgate.adapters.reference import Reference
-from kvgate.difference import Difference
-from kvgate.monitors.monitor import Monitor, Step
-from kvgate.system import System
+from kvgate.kernel.difference import Difference
+from kvgate.kernel.monitor import Monitor, Step
+from kvgate.kernel.protocol import System
 from kvreference.answers import Hit
 from kvreference.attention import Kind
 from kvreference.content import Prefix

@@ -11,9 +11,9 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.difference import Difference
+from kvgate.kernel.difference import Difference
+from kvgate.kernel.monitor import Step
 from kvgate.monitors.ghost import GhostMemory
-from kvgate.monitors.monitor import Step
 from kvreference.answers import Answer, Granted, Hit
 from kvreference.content import Keys, Media
 from kvreference.holdings import Allocation, Holdings, Span

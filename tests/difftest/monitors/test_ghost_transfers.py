@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.difference import Difference
+from kvgate.kernel.difference import Difference
 from kvgate.monitors.ghost import GhostMemory
 from kvreference.answers import Answer, Granted
 from kvreference.attention import Kind

@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.difference import Difference
+from kvgate.kernel.difference import Difference
 from kvgate.monitors.invariants import Invariants
 from kvreference.answers import Copy
 from kvreference.block_pool import Pinned

@@ -16,10 +16,10 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.difference import Difference
+from kvgate.gate.case_runner import Bench, run
+from kvgate.kernel.difference import Difference
 from kvgate.monitors import leak
 from kvgate.monitors.leak import LeakMonitor
-from kvgate.runner import Bench, run
 from kvreference.answers import Answer
 from kvreference.attention import Kind
 from kvreference.block_pool import Pinned

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.difference import Difference
+from kvgate.kernel.difference import Difference
 from kvgate.monitors.work import SLACK, Work, WorkMonitor
 from kvreference.operations import Admit, Finish, Operation, Preempt, Sample, Schedule
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.case import Case
-from kvgate.declared import SaltNamedLikeAnAdapter
-from kvgate.reports.page.recording import Recording, record
-from kvgate.reports.page.render import About
-from kvgate.runner import Bench
-from kvgate.system import Factory
-from kvgate.verdict import Found
+from kvgate.findings.declared import SaltNamedLikeAnAdapter
+from kvgate.gate.case_runner import Bench
+from kvgate.gate.verdict import Found
+from kvgate.kernel.case import Case
+from kvgate.kernel.protocol import Factory
+from kvgate.report.page.recording import Recording, record
+from kvgate.report.page.render import About
 from kvreference.answers import Answer, Hit
 from kvreference.attention import Kind
 from kvreference.content import Keys

@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from kvgate.adapters.reference import Reference
-from kvgate.reports.page.chrome import OPERATION_US, REFERENCE, REQUESTS, SYSTEM, trace_events
-from kvgate.reports.page.recording import record
-from kvgate.runner import Bench
+from kvgate.gate.case_runner import Bench
+from kvgate.report.page.chrome import OPERATION_US, REFERENCE, REQUESTS, SYSTEM, trace_events
+from kvgate.report.page.recording import record
 from kvreference.operations import Admit, Arrive, Evict, Preempt
 
 from .stage import ENDED, FULL, HOSTILE, PROMPT, TWICE, HitsNothing, KeepsABlock, case_of, recorded

@@ -17,10 +17,10 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.reports.page import views
-from kvgate.reports.page.recording import record
-from kvgate.reports.page.render import About, embedded, page
-from kvgate.runner import Bench
+from kvgate.gate.case_runner import Bench
+from kvgate.report.page import views
+from kvgate.report.page.recording import record
+from kvgate.report.page.render import About, embedded, page
 from kvreference.content import Keys
 from kvreference.operations import Arrive
 

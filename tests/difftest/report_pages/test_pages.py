@@ -14,13 +14,13 @@ from urllib.parse import unquote
 import pytest
 from attrs import evolve
 
-from kvgate.errors import UsageError
-from kvgate.reports.formats import FILES, Format, render, write
-from kvgate.reports.page.again import once_more
-from kvgate.reports.page.pages import write_pages
-from kvgate.reports.page.recording import Recording
-from kvgate.systems import Loaded
-from kvgate.verdict import Found, Tally, Verdict
+from kvgate.adapters.registry import Loaded
+from kvgate.gate.verdict import Found, Tally, Verdict
+from kvgate.kernel.errors import UsageError
+from kvgate.report.formats import FILES, Format, render, write
+from kvgate.report.page.again import once_more
+from kvgate.report.page.pages import write_pages
+from kvgate.report.page.recording import Recording
 
 from .stage import TWICE, HitsNothing, recorded
 from .test_page import Document

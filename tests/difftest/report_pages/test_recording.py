@@ -10,12 +10,12 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.comparison import hit_tokens_of
+from kvgate.gate.case_runner import Bench, run
+from kvgate.kernel.comparison import hit_tokens_of
 from kvgate.monitors.leak import LeakMonitor
-from kvgate.reports.page import recording as recordings
-from kvgate.reports.page.names import Named
-from kvgate.reports.page.recording import Recorder, record
-from kvgate.runner import Bench, run
+from kvgate.report.page import recording as recordings
+from kvgate.report.page.names import Named
+from kvgate.report.page.recording import Recorder, record
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Run, Schedule
 from kvreference.population import Status

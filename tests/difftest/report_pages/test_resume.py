@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvgate.adapters.reference import Reference
-from kvgate.reports.page.recording import record
-from kvgate.reports.page.resume import Boundary, Resume, Stretch, resume
-from kvgate.runner import Bench
+from kvgate.gate.case_runner import Bench
+from kvgate.report.page.recording import record
+from kvgate.report.page.resume import Boundary, Resume, Stretch, resume
 from kvreference.answers import Answer, Hit
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, LookUp, Operation, Run

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvgate.adapters.reference import Reference
-from kvgate.reports.page.recording import Recording, record
-from kvgate.reports.page.timeline import Bar, Lane, timeline
-from kvgate.reports.page.views import blocks_shown
-from kvgate.runner import Bench
+from kvgate.gate.case_runner import Bench
+from kvgate.report.page.recording import Recording, record
+from kvgate.report.page.timeline import Bar, Lane, timeline
+from kvgate.report.page.views import blocks_shown
 from kvreference.operations import Abort, Admit, Arrive, Operation, Preempt, Run
 from kvreference.settings import Settings
 

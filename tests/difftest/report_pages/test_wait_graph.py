@@ -9,12 +9,12 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.reports.page import wait_graph
-from kvgate.reports.page.recording import Recording, record
-from kvgate.reports.page.render import page
-from kvgate.reports.page.wait_graph import drawing
-from kvgate.runner import Bench
-from kvgate.scheduling.waiting import Reason, Wait, WaitFor
+from kvgate.gate.case_runner import Bench
+from kvgate.levels.scheduler.waiting import Reason, Wait, WaitFor
+from kvgate.report.page import wait_graph
+from kvgate.report.page.recording import Recording, record
+from kvgate.report.page.render import page
+from kvgate.report.page.wait_graph import drawing
 from kvreference.operations import Arrive, Run
 from kvreference.settings import Settings
 

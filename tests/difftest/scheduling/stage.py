@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kvgate.declared import explain
-from kvgate.difference import Divergence
-from kvgate.scheduling.case import Stage
-from kvgate.scheduling.engine import Engine
-from kvgate.scheduling.operations import Operation, Reply, Serve, Step
+from kvgate.findings.declared import explain
+from kvgate.kernel.difference import Divergence
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.engine import Engine
+from kvgate.levels.scheduler.operations import Operation, Reply, Serve, Step
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run
 from kvreference.settings import Settings

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.difference import Difference
-from kvgate.scheduling.batch import All, Batch, Due, Told
+from kvgate.kernel.difference import Difference
+from kvgate.levels.scheduler.batch import All, Batch, Due, Told
 
 NEW = Told(8, 0, ((1, 2), (3, 4)), whole=True, new=True)
 DUE = Due(8, 0, ((1, 2), (3, 4)))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvgate.difference import Difference
-from kvgate.scheduling.case import Stage
-from kvgate.scheduling.chunks import Chunks
+from kvgate.kernel.difference import Difference
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.chunks import Chunks
 from kvreference.answers import Answer, Done, Granted, Refused
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, Operation, Preempt, Run, Sample, Schedule

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.scheduling.clients import CLIENTS, Said, client_of, due, judge
-from kvgate.scheduling.ends import Books
+from kvgate.levels.scheduler.clients import CLIENTS, Said, client_of, due, judge
+from kvgate.levels.scheduler.finish_check import Books
 
 STOP = 99
 TOLD = [(1, 3, Said((1, 2)))]

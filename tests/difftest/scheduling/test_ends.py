@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.scheduling.ends import Books, due, judge
+from kvgate.levels.scheduler.finish_check import Books, due, judge
 
 STOP = 99
 

@@ -15,13 +15,13 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvgate.errors import UsageError
-from kvgate.models import load
-from kvgate.scheduling.case import EngineCase, Stage
-from kvgate.scheduling.drawn import draw_engine_case
-from kvgate.scheduling.engine import Engine
-from kvgate.scheduling.known import explain
-from kvgate.scheduling.operations import OPERATIONS, Lost, Operation, Serve
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import load
+from kvgate.levels.scheduler.case import EngineCase, Stage
+from kvgate.levels.scheduler.engine import Engine
+from kvgate.levels.scheduler.generator import draw_engine_case
+from kvgate.levels.scheduler.known import explain
+from kvgate.levels.scheduler.operations import OPERATIONS, Lost, Operation, Serve
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Arrive, Run
 from kvreference.scheduler.operations import Reply, Step, Submit

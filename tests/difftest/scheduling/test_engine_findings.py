@@ -14,15 +14,15 @@ from attrs import evolve
 
 pytest.importorskip("vllm")
 
-from kvgate.declared import explain as explain_manager
-from kvgate.scheduling.case import EngineCase, Stage
-from kvgate.scheduling.engine import Engine
-from kvgate.scheduling.known import EXPLANATIONS, explain
-from kvgate.scheduling.operations import Abort, Operation, Transferred
-from kvgate.scheduling.stored import is_engine_trace, read_engine
-from kvgate.scheduling.trials import EngineBench, EngineRun, run_case
-from kvgate.trace import Violated
-from kvgate.track_record import NOT_SHOWN, SHOWN, _of_engines
+from kvgate.findings.declared import explain as explain_manager
+from kvgate.gate.trace_codec import Violated
+from kvgate.levels.scheduler.case import EngineCase, Stage
+from kvgate.levels.scheduler.case_runner import EngineBench, EngineRun, run_case
+from kvgate.levels.scheduler.engine import Engine
+from kvgate.levels.scheduler.known import EXPLANATIONS, explain
+from kvgate.levels.scheduler.operations import Abort, Operation, Transferred
+from kvgate.levels.scheduler.trace_codec import is_engine_trace, read_engine
+from kvgate.report.track_record import NOT_SHOWN, SHOWN, _of_engines
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
 
@@ -191,7 +191,7 @@ def test_a_neighbouring_fault_is_not_excused(name: str, monkeypatch: pytest.Monk
     owner = getattr(__import__(module, fromlist=[kind]), kind)
     original = getattr(owner, method)
     monkeypatch.setattr(owner, method, lambda *them, **more: replacement(original, *them, **more))
-    monkeypatch.setattr("kvgate.scheduling.line.Line.end", lambda *_: None)
+    monkeypatch.setattr("kvgate.levels.scheduler.queue_order_monitor.Line.end", lambda *_: None)
     engine = Engine(settings, EVERYWHERE, with_reference=False)
     first = run(engine, operations)[0]
     assert (statement, None) == (first.difference.statement, explain(first, engine))

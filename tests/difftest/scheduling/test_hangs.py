@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvgate.scheduling.case import Stage
-from kvgate.scheduling.engine import Engine
-from kvgate.scheduling.known import explain
-from kvgate.scheduling.line import Line
-from kvgate.scheduling.operations import Abort, GrammarReady, Lost, Operation, Transferred
-from kvgate.scheduling.waiting import Reason
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.engine import Engine
+from kvgate.levels.scheduler.known import explain
+from kvgate.levels.scheduler.operations import Abort, GrammarReady, Lost, Operation, Transferred
+from kvgate.levels.scheduler.queue_order_monitor import Line
+from kvgate.levels.scheduler.waiting import Reason
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kvgate.difference import Difference, Divergence
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.levels.scheduler.known_by_slots import FINDING, known_by_slots
 from kvgate.monitors.states import JUNK, States
-from kvgate.scheduling.known_by_slots import FINDING, known_by_slots
 from kvreference.geometry import Geometry, Group
 
 GEOMETRY = Geometry((Group("full", 32, compress_ratio=4, whole_slots=True), Group("sliding_window", 16, 32)))

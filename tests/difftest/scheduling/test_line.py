@@ -6,10 +6,10 @@ line told by hand what happens.
 
 from __future__ import annotations
 
-from kvgate.difference import Difference
-from kvgate.scheduling.case import Stage
-from kvgate.scheduling.line import Line
-from kvgate.scheduling.operations import Serve
+from kvgate.kernel.difference import Difference
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.operations import Serve
+from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvreference.answers import Done, Granted, Hit, Refused
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Admit, Arrive, Finish, LookUp, Preempt, Run

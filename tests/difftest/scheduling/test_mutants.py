@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from kvgate.command.mutants import SCHEDULED
-from kvgate.hunt import chase, hunt
-from kvgate.levels import engine_bench
-from kvgate.models import MODELS, load
-from kvgate.mutants.mutant import Mutant, locate
-from kvgate.mutants.scheduler.edited import Ask, Put, call
-from kvgate.mutants.scheduler.zoo import ZOO
-from kvgate.mutants.zoo import ZOO as OF_BLOCK_MANAGERS
-from kvgate.scheduling.detectors import GATE
-from kvgate.scheduling.trials import EngineTrials
-from kvgate.systems import load_system
+from kvgate.adapters.registry import load_system
+from kvgate.kernel.models import MODELS, load
+from kvgate.levels.registry import engine_bench
+from kvgate.levels.scheduler.case_runner import EngineTrials
+from kvgate.levels.scheduler.detectors import GATE
+from kvgate_mutants.cli.mutants import SCHEDULED
+from kvgate_mutants.mutants.mutant import Mutant, locate
+from kvgate_mutants.mutants.registry import ZOO as OF_BLOCK_MANAGERS
+from kvgate_mutants.mutants.scheduler.edited import Ask, Put, call
+from kvgate_mutants.mutants.scheduler.registry import ZOO
+from kvgate_mutants.mutation_run import chase, hunt
 
 OPERATIONS, SECONDS = 30_000, math.inf
 BASELINE_OPERATIONS = 3_000
@@ -51,7 +51,7 @@ def test_all_say_what_they_violate() -> None:
 
 def test_the_zoo_is_read_without_vllm() -> None:
     """Listing it is fast."""
-    program = "import sys, kvgate.mutants.scheduler.zoo; print(*{'vllm', 'torch'} & set(sys.modules))"
+    program = "import sys, kvgate_mutants.mutants.scheduler.registry; print(*{'vllm', 'torch'} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert "" == finished.stdout.strip()
 

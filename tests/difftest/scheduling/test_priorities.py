@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvgate.scheduling.case import Stage
-from kvgate.scheduling.engine import Engine
-from kvgate.scheduling.known import explain
-from kvgate.scheduling.operations import Abort, Collect, GrammarReady, Operation, ResetCache, Transferred
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.engine import Engine
+from kvgate.levels.scheduler.known import explain
+from kvgate.levels.scheduler.operations import Abort, Collect, GrammarReady, Operation, ResetCache, Transferred
 from kvreference.operations import Admit, Preempt
 from kvreference.settings import Settings
 

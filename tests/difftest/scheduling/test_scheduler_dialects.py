@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.scheduling.subjects import SUBJECTS
-from kvgate.adapters.scheduling.traits import SCHEDULERS
-from kvgate.dialects import DIALECTS, reference_for, spoken
-from kvgate.faults import ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
-from kvgate.releases import RELEASES
-from kvgate.scheduling.dialects import PADDING, SCHEDULED
+from kvgate.adapters.release_variants import DIALECTS, reference_for, spoken
+from kvgate.adapters.releases import RELEASES
+from kvgate.adapters.scheduler_variants import PADDING, SCHEDULED
+from kvgate.findings.faults import ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
+from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+from kvgate.levels.scheduler.adapter.traits import SCHEDULERS
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.adapters.scheduling.signatures import SYMBOLS, pinned, seen, version_of
-from kvgate.adapters.scheduling.subjects import SUBJECTS
-from kvgate.adapters.scheduling.traits import SCHEDULERS
 from kvgate.adapters.signatures import VLLM_VERSION, drift
+from kvgate.levels.scheduler.adapter.signatures import SYMBOLS, pinned, seen, version_of
+from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+from kvgate.levels.scheduler.adapter.traits import SCHEDULERS
 
 
 def test_every_scheduler_is_pinned() -> None:

@@ -11,9 +11,9 @@ import time
 import pytest
 from attrs import evolve
 
-from kvgate.scheduling.case import EngineCase, Stage
-from kvgate.scheduling.operations import Abort, Collect, Operation, Reply, Serve, Step, Submit, Transferred
-from kvgate.scheduling.shorten import shortest, simpler_engine_operation
+from kvgate.levels.scheduler.case import EngineCase, Stage
+from kvgate.levels.scheduler.operations import Abort, Collect, Operation, Reply, Serve, Step, Submit, Transferred
+from kvgate.levels.scheduler.shrink import shortest, simpler_engine_operation
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run

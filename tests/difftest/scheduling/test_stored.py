@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from kvgate.difference import Difference, Divergence
-from kvgate.errors import UsageError
-from kvgate.scheduling.case import EngineCase, Stage
-from kvgate.scheduling.detectors import GATE
-from kvgate.scheduling.operations import (
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.trace_lines import TOKENS_MAX
+from kvgate.levels.scheduler.case import EngineCase, Stage
+from kvgate.levels.scheduler.detectors import GATE
+from kvgate.levels.scheduler.operations import (
     OPERATIONS,
     Abort,
     Collect,
@@ -31,7 +32,7 @@ from kvgate.scheduling.operations import (
     Submit,
     Transferred,
 )
-from kvgate.scheduling.stored import (
+from kvgate.levels.scheduler.trace_codec import (
     PLACES_MAX,
     TOKEN_MAX,
     engine_trace_of,
@@ -39,7 +40,6 @@ from kvgate.scheduling.stored import (
     read_engine,
     write_engine,
 )
-from kvgate.trace_lines import TOKENS_MAX
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run

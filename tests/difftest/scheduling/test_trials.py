@@ -16,21 +16,21 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvgate.campaign import Campaign, Lane, Outcome, Plan
-from kvgate.errors import UsageError
-from kvgate.level import Level, not_tested
-from kvgate.levels import engine_bench, prepare, together
-from kvgate.models import load
-from kvgate.mutants.scheduler.queues import last_come_first_served
-from kvgate.reports.contents import contents_of
-from kvgate.scheduling.case import EngineCase, Stage
-from kvgate.scheduling.detectors import GATE, MONITORS
-from kvgate.scheduling.drawn import draw_engine_case
-from kvgate.scheduling.operations import Abort, Step
-from kvgate.scheduling.stored import engine_trace_of, read_engine, write_engine
-from kvgate.scheduling.trials import EngineTrials, found_in, run_case
-from kvgate.systems import Loaded, load_system
-from kvgate.verdict import Found, Tally, Verdict
+from kvgate.adapters.registry import Loaded, load_system
+from kvgate.gate.campaign import Campaign, Lane, Outcome, Plan
+from kvgate.gate.level import Level, not_tested
+from kvgate.gate.verdict import Found, Tally, Verdict
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import load
+from kvgate.levels.registry import engine_bench, prepare, together
+from kvgate.levels.scheduler.case import EngineCase, Stage
+from kvgate.levels.scheduler.case_runner import EngineTrials, found_in, run_case
+from kvgate.levels.scheduler.detectors import GATE, MONITORS
+from kvgate.levels.scheduler.generator import draw_engine_case
+from kvgate.levels.scheduler.operations import Abort, Step
+from kvgate.levels.scheduler.trace_codec import engine_trace_of, read_engine, write_engine
+from kvgate.report.contents import contents_of
+from kvgate_mutants.mutants.scheduler.queues import last_come_first_served
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
@@ -116,7 +116,7 @@ def test_both_levels_are_one_verdict(loaded: Loaded) -> None:
 def command(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
     return subprocess.run(
-        [sys.executable, "-m", "kvgate.command.app", *arguments],
+        [sys.executable, "-m", "kvgate.cli.app", *arguments],
         cwd=here,
         capture_output=True,
         text=True,

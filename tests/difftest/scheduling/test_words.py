@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.scheduling.case import Stage
-from kvgate.scheduling.operations import (
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.describe import describe_engine, describe_stage
+from kvgate.levels.scheduler.operations import (
     OPERATIONS,
     Abort,
     Collect,
@@ -23,7 +24,6 @@ from kvgate.scheduling.operations import (
     Submit,
     Transferred,
 )
-from kvgate.scheduling.words import describe_engine, describe_stage
 from kvreference.operations import Arrive, Run
 
 ARRIVAL = Arrive(3, (Run(0, 20), Run(90, 1)))

@@ -9,19 +9,19 @@ from typing import Any
 
 from attrs import define, field
 
-from kvgate.adapters.scheduling.arrivals import new_request
-from kvgate.adapters.scheduling.names import number_in
-from kvgate.adapters.scheduling.stage import new_scheduler
-from kvgate.adapters.scheduling.subjects import SUBJECTS
-from kvgate.adapters.scheduling.worker import abort, answer, drafts
-from kvgate.adapters.shadow.geometry import settings_of
-from kvgate.adapters.shadow.observing import Observer
-from kvgate.models import load
-from kvgate.scheduling.case import Stage
+from kvgate.kernel.models import load
+from kvgate.levels.scheduler.adapter.arrivals import new_request
+from kvgate.levels.scheduler.adapter.names import number_in
+from kvgate.levels.scheduler.adapter.stage import new_scheduler
+from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
+from kvgate.levels.scheduler.case import Stage
+from kvgate.shadow.adapter.geometry import settings_of
+from kvgate.shadow.adapter.observing import Observer
 from kvgate.shadow.calls import Raw
-from kvgate.shadow.judging import Finding, Judge
 from kvgate.shadow.salted import Salting
 from kvgate.shadow.sampling import Sampling
+from kvgate.shadow.shadow_checker import Finding, Judge
 from kvreference.content import Keys
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Submit

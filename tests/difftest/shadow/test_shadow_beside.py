@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from kvgate.adapters.shadow import attaching, counters, observing, sinks
-from kvgate.adapters.shadow.attaching import attach
-from kvgate.adapters.shadow.counters import StatusCollector
-from kvgate.adapters.shadow.observing import Observer
+from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.shadow.adapter import attaching, counters, observing, sinks
+from kvgate.shadow.adapter.attaching import attach
+from kvgate.shadow.adapter.counters import StatusCollector
+from kvgate.shadow.adapter.observing import Observer
 from kvgate.shadow.rejudging import judge
 from kvgate.shadow.status import Status, read_all, write
 from kvgate.shadow.status import path_of as status_file
-from kvgate.shadow.switch import Mode, Switch
 
 from .live import Server
 from .test_shadow_following import released_early

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kvgate.adapters.shadow.attaching import attach
-from kvgate.adapters.shadow.geometry import settings_of
+from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.shadow.adapter.attaching import attach
+from kvgate.shadow.adapter.geometry import settings_of
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.sink import DifferenceError
-from kvgate.shadow.switch import Mode, Switch
 
 from .live import Server, watched
 

@@ -19,10 +19,10 @@ from typing import Any, cast
 import pytest
 from attrs import define
 
-from kvgate.adapters.shadow import attaching
-from kvgate.adapters.shadow.wrapping import Wrapping
+from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.shadow.adapter import attaching
+from kvgate.shadow.adapter.wrapping import Wrapping
 from kvgate.shadow.channel import Channel
-from kvgate.shadow.switch import Mode, Switch
 
 CHECK = Switch(Mode.CHECK)
 
@@ -84,7 +84,7 @@ def test_an_installation_that_lacks_something_does_not_stop_the_engine(monkeypat
     """Goal: a scheduler is built whatever is missing. Method: modules that cannot be imported."""
     for name in ("geometry", "observing", "sinks"):
         with monkeypatch.context() as without:
-            without.setitem(sys.modules, f"kvgate.adapters.shadow.{name}", None)
+            without.setitem(sys.modules, f"kvgate.shadow.adapter.{name}", None)
             assert attaching.attach(object(), CHECK) is None
 
 
@@ -210,7 +210,7 @@ class TestBeneathAScheduler:
 
     def test_what_is_too_large_to_be_told_is_not_told_at_every_step(self, server: Any) -> None:
         """Goal: beginning again costs a small share of the time. Method: a sink that nothing fits into."""
-        from kvgate.adapters.shadow.observing import Observer
+        from kvgate.shadow.adapter.observing import Observer
 
         sink = Full()
         Observer(server.scheduler, sink, fails, share_of_time=10**9)
@@ -219,7 +219,7 @@ class TestBeneathAScheduler:
 
     def test_what_is_lost_is_a_gap_though_there_is_room_again(self, server: Any) -> None:
         """Goal: what follows a loss begins anew, with everything. Method: one message is not taken."""
-        from kvgate.adapters.shadow.observing import Observer
+        from kvgate.shadow.adapter.observing import Observer
 
         sink = Full(takes=True)
         Observer(server.scheduler, sink, fails, share_of_time=0)
@@ -235,7 +235,7 @@ class TestBeneathAScheduler:
         self, server: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Goal: a scheduler without one of the calls has no shadow. Method: take one away."""
-        from kvgate.adapters.shadow.observing import Observer
+        from kvgate.shadow.adapter.observing import Observer
 
         manager = server.scheduler.kv_cache_manager
         before = set(vars(manager))
@@ -246,7 +246,7 @@ class TestBeneathAScheduler:
 
     def test_what_a_checkpoint_takes_to_tell_counts_as_its_time(self, server: Any) -> None:
         """Goal: checkpoints stay a small share of the time. Method: a sink that needs long for one."""
-        from kvgate.adapters.shadow.observing import Observer
+        from kvgate.shadow.adapter.observing import Observer
 
         sink = Slow()
         observer = Observer(server.scheduler, sink, fails)
@@ -258,7 +258,7 @@ class TestBeneathAScheduler:
 
     def test_a_request_that_is_none_reaches_the_engine(self, server: Any) -> None:
         """Goal: even what is asked before the engine's own call raises nothing of its own. Method: a foreign object."""
-        from kvgate.adapters.shadow.observing import Observer
+        from kvgate.shadow.adapter.observing import Observer
 
         ended: list[BaseException] = []
         asked: list[object] = []

@@ -26,7 +26,7 @@ from kvgate.shadow.calls import (
     Step,
     Stored,
 )
-from kvgate.shadow.judging import Judge
+from kvgate.shadow.shadow_checker import Judge
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 

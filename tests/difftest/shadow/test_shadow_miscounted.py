@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kvgate.gate.trace_codec import read
 from kvgate.shadow.calls import (
     After,
     Allocated,
@@ -18,10 +19,9 @@ from kvgate.shadow.calls import (
     Restart,
     Stored,
 )
-from kvgate.shadow.following import Following
-from kvgate.shadow.judging import Judge
 from kvgate.shadow.known import _Uncut
-from kvgate.trace import read
+from kvgate.shadow.order_agnostic_reference import Following
+from kvgate.shadow.shadow_checker import Judge
 from kvreference.answers import Hit
 
 FINDING = "014-second-full-group-not-cut"

@@ -77,13 +77,13 @@ def stand_in(tmp_path: Path) -> Path:
 def test_it_is_registered() -> None:
     """Goal: vLLM finds it. Method: what is installed says so."""
     names = {entry.name: entry.value for entry in entry_points(group="vllm.general_plugins")}
-    assert "kvgate.adapters.shadow.plugin:register" == names["kvgate_shadow"]
+    assert "kvgate.shadow.adapter.plugin:register" == names["kvgate_shadow"]
 
 
 def test_off_it_imports_and_changes_nothing(tmp_path: Path) -> None:
     """Goal: whoever sets no switch has nothing of it. Method: call it, and see what is there that was not."""
     found, said = said_by(OFF, tmp_path, KVGATE_SHADOW="")
-    packages = ["kvgate", "kvgate.adapters", "kvgate.adapters.shadow", "kvgate.adapters.shadow.plugin"]
+    packages = ["kvgate", "kvgate.adapters", "kvgate.shadow.adapter", "kvgate.shadow.adapter.plugin"]
     assert ([packages, 0], "") == (found, said)
 
 

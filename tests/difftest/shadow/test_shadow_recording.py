@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from attrs import evolve
 
-from kvgate.difference import Difference
-from kvgate.errors import UsageError
+from kvgate.kernel.difference import Difference
+from kvgate.kernel.errors import UsageError
 from kvgate.shadow import recording as recordings
 from kvgate.shadow.calls import (
     After,
@@ -28,11 +28,11 @@ from kvgate.shadow.calls import (
     Step,
     Stored,
 )
-from kvgate.shadow.judging import Finding
 from kvgate.shadow.recording import Header, Writer, encoded, is_recording, open_recording
 from kvgate.shadow.rejudging import judge
 from kvgate.shadow.ring import Ring
 from kvgate.shadow.rotation import Rotation
+from kvgate.shadow.shadow_checker import Finding
 from kvgate.shadow.story import told
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings

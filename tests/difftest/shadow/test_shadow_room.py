@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate.shadow.beside import Beside, Order
+from kvgate.kernel.shadow_switch import Mode
 from kvgate.shadow.calls import ENCODER, After, Evicted, Restart
 from kvgate.shadow.recording import FILE_BYTES_MAX, Writer, encoded
 from kvgate.shadow.room import STALE_ELSEWHERE_SECONDS, STALE_SECONDS, _is_over, differences_bytes, left_behind
 from kvgate.shadow.rotation import Rotation
+from kvgate.shadow.sidecar import Beside, Order
 from kvgate.shadow.status import FILES_MAX, Status, path_of, write
 from kvgate.shadow.story import STORY_MAX
-from kvgate.shadow.switch import Mode
 
 from .test_shadow_recording import CHECKPOINT, HEADER, LIFE, written
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.shadow_switch import Mode, Switch, read
 from kvgate.shadow.sampling import Sampling
-from kvgate.shadow.switch import Mode, Switch, read
 
 
 def test_nothing_is_asked_for() -> None:

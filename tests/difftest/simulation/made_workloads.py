@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from attrs import evolve
 
-from kvgate.models import load
+from kvgate.kernel.models import load
 from kvgate.simulation.arm import Setting
 from kvgate.simulation.generators import agents, fractions, repeat_rate, replays, shared_prefixes
 from kvgate.simulation.policy import Serving, policy_of

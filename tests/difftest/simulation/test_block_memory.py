@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.monitor import Step
 from kvgate.monitors.ghost import GhostMemory
-from kvgate.monitors.monitor import Step
 from kvgate.simulation.arm import arm_of
 from kvgate.simulation.memory import BlockMemory, Work
 from kvgate.simulation.reference import ReferenceRun

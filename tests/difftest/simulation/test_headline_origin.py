@@ -45,8 +45,8 @@ def test_an_arm_is_of_its_own_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     for package, expected in (
         ("kvreference", set(arms)),
         ("kvgate.simulation", set(arms)),
-        ("kvgate.adapters.scheduling", {"stock", "retention"}),
-        ("kvgate.adapters.simulation", {"stock", "retention"}),
+        ("kvgate.levels.scheduler.adapter", {"stock", "retention"}),
+        ("kvgate.simulation.adapter", {"stock", "retention"}),
         ("swa_retention", {"retention"}),
     ):
         monkeypatch.setattr(origin, "package_digest", lambda each, other=package: found(each) + "x" * (each == other))

@@ -22,7 +22,7 @@ from benchmarks.headlines.markdown import markdown
 from benchmarks.headlines.store import Store
 from benchmarks.headlines.table import RULE, Line, jobs_of, lines_of
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.result import Counters, Result, Soundness
 from kvgate.simulation.sweep import Job

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.comparison import difference
 from kvgate.simulation.policy import Serving, policy_of

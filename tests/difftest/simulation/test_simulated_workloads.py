@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.catalogue import WORKLOADS as NAMED
 from kvgate.simulation.catalogue import options, workload_of
 from kvgate.simulation.clients import Clients

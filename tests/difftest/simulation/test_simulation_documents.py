@@ -15,7 +15,7 @@ import pytest
 from attrs import evolve
 from rich.console import Console
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.arm import arm_of
 from kvgate.simulation.comparison import difference, disagreements
 from kvgate.simulation.cost import COPIED_WEIGHT, recomputed_tokens, relative_work, work_tokens

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.catalogue import workload_of
 from kvgate.simulation.traces.mooncake import mooncake
 from kvgate.simulation.traces.weka import weka

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kvgate.campaign import Lane, draw_case
-from kvgate.drift import DriftError, Followed, Tally
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import load
+from kvgate.explore.refinement_run import DriftError, Followed, Tally
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.models import load
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode

@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import pytest
 
-from kvgate.drift import Driven, Followed, Tally, drive
-from kvgate.models import load
+from kvgate.explore.refinement_run import Driven, Followed, Tally, drive
+from kvgate.kernel.models import load
 from kvreference.answers import Copy, Hit
 from kvreference.block_pool import BlockPool
 from kvreference.cached_map import CachedMap, Content

@@ -15,8 +15,8 @@ from unittest.mock import patch
 import pytest
 from attrs import evolve
 
-from kvgate.drift import Driven, Followed, Tally, drive
-from kvgate.models import load
+from kvgate.explore.refinement_run import Driven, Followed, Tally, drive
+from kvgate.kernel.models import load
 from kvreference import hit_lookup, manager, prefix_cache, tables
 from kvreference.answers import Copies, Copy, Done, Hit, Partial, Refused, Success
 from kvreference.block_pool import NULL

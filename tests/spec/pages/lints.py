@@ -15,8 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kvgate.runner import DETECTORS
-from kvgate.scheduling.detectors import GATE
+from kvgate.gate.case_runner import DETECTORS
+from kvgate.levels.scheduler.detectors import GATE
 from kvreference.statements import STATEMENTS
 from kvspec import said_by
 from kvspec.chapter_proofs import BEGIN, written

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from kvgate.command.app import app
-from kvgate.runner import DETECTORS
+from kvgate.cli.app import app
+from kvgate.gate.case_runner import DETECTORS
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import read_all
 from kvspec.said_by import SAID_BY

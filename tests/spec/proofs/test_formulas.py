@@ -16,7 +16,7 @@ import pytest
 import z3
 from attrs import evolve
 
-from kvgate.models import load
+from kvgate.kernel.models import load
 from kvreference.geometry import Geometry
 from kvspec import products, symbolic
 from kvspec.obligation import AMap, Count, Lemma, Obligation

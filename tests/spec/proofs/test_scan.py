@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.declared import AlignedBeforeTheDrop, LookAheadVerifiedOnce
+from kvgate.findings.declared import AlignedBeforeTheDrop, LookAheadVerifiedOnce
 from kvreference.answers import Hit
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from kvgate.command.options import INTERRUPTED
-from kvgate.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.output import INTERRUPTED
 
 
 def serve(
@@ -35,7 +35,7 @@ def serve(
     """
     from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
     from kvgate.adapters.cpu_engine.serving import Serving, served
-    from kvgate.command.progress import progress_line
+    from kvgate.kernel.progress import progress_line
 
     if model not in HYBRIDS:
         raise UsageError(f"no model is called {model!r}; there are {', '.join(HYBRIDS)}")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.cpu_engine.engine import groups_of, prepare_environment, scheduler_of, start
+from kvgate.adapters.cpu_engine.job import DRAFT, Answer, Ask, Job, Told, document, job_of
 from kvgate.adapters.cpu_engine.plugged import mutants_named
-from kvgate.equality.job import DRAFT, Answer, Ask, Job, Told, document, job_of
 
 if TYPE_CHECKING:
     from vllm import LLM

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, POSITIONS_MAX, SPECIAL, VOCABULARY, Hybrid
-from kvgate.live.words import words
+from kvgate.adapters.cpu_engine.words import words
 
 if TYPE_CHECKING:
     import torch

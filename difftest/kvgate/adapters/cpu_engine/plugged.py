@@ -7,15 +7,13 @@ the path, is one. It repairs what the CPU build lacks, plants mutants, and runs 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from kvgate.adapters.signatures import VLLM_VERSION
-from kvgate.errors import UsageError
-
-if TYPE_CHECKING:
-    from kvgate.mutants.mutant import Mutant
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.extras import from_a_clone
 
 NAME = "kvgate_plugged"
 _MODULE = '''"""Written by kvgate for one server."""
@@ -69,7 +67,7 @@ def put_in_place(mutants: Sequence[str], files: Sequence[str]) -> object:
     from contextlib import ExitStack
 
     from kvgate.adapters.cpu_engine.repairs import repair
-    from kvgate.systems import run_preload
+    from kvgate.adapters.registry import run_preload
 
     chosen = mutants_named(mutants)
     repair()
@@ -81,16 +79,15 @@ def put_in_place(mutants: Sequence[str], files: Sequence[str]) -> object:
     return planted
 
 
-def mutants_named(names: Sequence[str]) -> list[Mutant]:
-    """Mutants of vLLM's block manager.
+def mutants_named(names: Sequence[str]) -> Sequence[Any]:
+    """The mutants of vLLM's block manager with these names; kvgate-mutants brings them.
 
     Raises:
-        UsageError: one is not there.
+        UsageError: there is no mutant of that name, or kvgate-mutants is not installed.
     """
-    from kvgate.mutants.zoo import ZOO
-
-    zoo = {mutant.name: mutant for mutant in ZOO}
-    for name in names:
-        if name not in zoo:
-            raise UsageError(f"no mutant is called {name!r}; kvgate mutants --list tells which there are")
-    return [zoo[name] for name in names]
+    if not names:
+        return ()
+    found = tuple(entry_points(group="kvgate.mutants", name="named"))
+    if not found:
+        raise UsageError(f"mutants come with kvgate-mutants, which is not installed: {from_a_clone('', 'mutants')}")
+    return found[0].load()(names)  # type: ignore[no-any-return]

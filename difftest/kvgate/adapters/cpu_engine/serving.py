@@ -20,8 +20,8 @@ from attrs import define, field, fields, frozen
 
 from kvgate.adapters.cpu_engine.engine import ENVIRONMENT, SMALL
 from kvgate.adapters.cpu_engine.plugged import NAME, mutants_named, write_plug_in
-from kvgate.errors import SystemUnavailableError
-from kvgate.shadow.switch import VARIABLE, Switch, variable_of
+from kvgate.kernel.errors import SystemUnavailableError
+from kvgate.kernel.shadow_switch import VARIABLE, Switch, variable_of
 
 START_SECONDS_MAX = 900.0
 STOP_SECONDS_MAX = 20.0

@@ -9,7 +9,7 @@ from kvgate.explain.cause import Case, Cause, Effect, Rule
 from kvgate.explain.policies import interval_in_effect
 from kvgate.explain.serving import CACHES_HYBRIDS, Platform
 from kvgate.explain.version import Span
-from kvgate.faults_of_releases import MaskOmitsLookAhead
+from kvgate.findings.faults_of_releases import MaskOmitsLookAhead
 from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import replay_boundary
 

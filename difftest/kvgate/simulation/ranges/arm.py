@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.arm import Progress, Setting
 from kvgate.simulation.clients import Clients
 from kvgate.simulation.ledger import Ledger

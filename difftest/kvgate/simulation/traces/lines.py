@@ -8,8 +8,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from kvgate.errors import UsageError
-from kvgate.structure import json_object, read_bytes
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import json_object, read_bytes
 
 BYTES_MAX = 256_000_000
 """The longest trace that is read, once it is unpacked."""

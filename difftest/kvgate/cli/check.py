@@ -1,0 +1,223 @@
+"""``kvgate check``: lockstep of a system under test with the reference."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvgate.cli.options import Models, MonitorsOnly, OutputFormat, Preloads, ProfileName, ReportDirectory, Seed, Sut
+from kvgate.gate.level import Level, not_tested
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, Format
+
+if TYPE_CHECKING:
+    from kvgate.adapters.registry import Loaded
+    from kvgate.gate.campaign import Outcome
+    from kvgate.gate.verdict import Found, Verdict
+    from kvgate.levels.registry import Preparation
+    from kvgate.report.page.pages import Record
+
+NOT_TESTED = not_tested(Level.BLOCKS)
+REPORT_DEFAULT = Path("kvgate-report")
+
+
+def check(
+    sut: Sut = "stock",
+    preload: Preloads = None,
+    model: Models = None,
+    level: Annotated[
+        Level | None,
+        typer.Option(
+            "--level",
+            help="What is run: the block manager alone, a scheduler that drives it, or one after the other; or a pair, "
+            "a scheduler on a prefill node and one on a decode node. Default: blocks; with --profile precommit both, "
+            "where a scheduler comes with the system.",
+        ),
+    ] = None,
+    profile: Annotated[ProfileName, typer.Option("--profile", help="How much is run.")] = ProfileName.QUICK,
+    seed: Seed = 0,
+    time_budget: Annotated[
+        str | None, typer.Option("--time-budget", metavar="TIME", help="Stop after, for example, 60s, 5m or 2h.")
+    ] = None,
+    monitors_only: MonitorsOnly = False,
+    report: ReportDirectory = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Run a system in lockstep with the reference, and say whether they agree.
+
+    Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here, 130 if
+    interrupted and nothing was found by then.
+
+    Examples:
+
+      kvgate check
+
+      kvgate check --model gemma-hybrid+eagle --profile ci
+
+      kvgate check --level scheduler --model gpt-oss-hybrid+eagle
+
+      kvgate check --level pair --time-budget 60s
+
+      kvgate check --preload my_patch.py --time-budget 60s
+
+      kvgate check --preload my_patch.py --profile precommit
+
+      kvgate check --sut my_package.adapter:build --report out
+    """
+    from kvgate.adapters.registry import load_system
+    from kvgate.cli.writable import make_writable
+    from kvgate.gate.profiles import models_named
+    from kvgate.kernel.progress import progress_line
+    from kvgate.levels.registry import default_level, prepare, together
+    from kvgate.report.page.again import once_more
+
+    seconds = None if time_budget is None else parse_duration(time_budget)
+    models = models_named(model or ())
+    if report is not None:
+        make_writable(report, "--report")
+    with progress_line() as line:
+        line.say(f"loading {sut} …")
+        system = load_system(sut, preload or (), line.say)
+        models = models if model else models_named(system.models)
+        level = level or default_level(profile.value, system)
+        preparations = prepare(
+            level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
+        )
+        outcomes = _run(preparations, line.say)
+    outcome, judges = together(preparations, outcomes)
+    verdict = verdict_of(system, profile.value, seed, judges, outcome, preload or ())
+    publish(verdict, report, output, not_tested(level), once_more(system, judges))
+    if verdict.found:
+        raise typer.Exit(DIVERGENCE)
+    raise typer.Exit(INTERRUPTED if verdict.ended == "interrupted" else AGREEMENT)
+
+
+def _run(preparations: Sequence[Preparation], tell: Callable[[str], None]) -> list[Outcome]:
+    """One campaign after the other, until somebody interrupts."""
+    from kvgate.gate.campaign import Campaign, Progress
+
+    outcomes: list[Outcome] = []
+    for each in preparations:
+
+        def say(progress: Progress, of: int = each.plan.operations) -> None:
+            counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
+            tell(f"{counted}, {progress.found} divergences")
+
+        outcomes.append(Campaign(each.trials, each.plan).run(say))
+        if outcomes[-1].ended == "interrupted":
+            break
+    return outcomes
+
+
+def verdict_of(
+    system: Loaded,
+    profile: str,
+    seed: int,
+    detectors: tuple[str, ...],
+    outcome: Outcome,
+    preloads: Sequence[Path] = (),
+) -> Verdict:
+    """What a campaign found, with all that is needed to run it again."""
+    from kvgate.gate.verdict import Verdict
+
+    return Verdict(
+        system=system.name,
+        version=system.version,
+        profile=profile,
+        seed=seed,
+        detectors=detectors,
+        tallies=outcome.tallies,
+        found=outcome.found,
+        declared=outcome.declared,
+        seconds=outcome.seconds,
+        preloads=tuple(map(str, preloads)),
+        ended=outcome.ended,
+    )
+
+
+def publish(
+    verdict: Verdict,
+    directory: Path | None,
+    format_name: Format,
+    left_out: Sequence[str] = NOT_TESTED,
+    record: Record | None = None,
+) -> None:
+    """Print the verdict, write a reproducer for each divergence, and all reports where a directory was asked for.
+
+    ``record`` performs once more what was found, for its page: without it there is none.
+
+    Raises:
+        UsageError: a file could not be written and nothing was found. A divergence counts for more than a file: then
+            this is only said.
+    """
+    from kvgate.report import formats
+    from kvgate.report.page.pages import write_pages
+
+    reproducers: dict[int, Path] = {}
+    pages: Mapping[int, Path] = {}
+    failure: OSError | None = None
+    try:
+        for index, found in enumerate(verdict.found):
+            path = (directory or REPORT_DEFAULT) / f"divergence-{index + 1}.jsonl"
+            store(found, verdict, path)
+            reproducers[index] = path
+        if directory is not None:
+            told = write_pages(
+                verdict, directory, record, not_tested=left_out, reproducers=reproducers, files=tuple(formats.FILES)
+            )
+            pages = told.of
+            for sentence in told.missing:
+                _complain(sentence)
+            formats.write(verdict, directory, not_tested=left_out, reproducers=reproducers, pages=pages)
+    except OSError as error:
+        failure = error
+    shown = formats.render(verdict, format_name.value, not_tested=left_out, reproducers=reproducers, pages=pages)
+    typer.echo(shown)
+    if failure is not None:
+        message = f"{failure.filename}: cannot be written: {failure.strerror}"
+        if not verdict.found:
+            raise UsageError(message) from failure
+        _complain(message)
+
+
+def _complain(message: str) -> None:
+    typer.echo(f"kvgate: {message}", err=True)
+
+
+def store(found: Found, verdict: Verdict, path: Path) -> None:
+    """Write the trace of what was found, of the block manager, of the engine, or of two of them."""
+    from kvgate.gate import trace_codec as of_blocks
+    from kvgate.gate.case_runner import DETECTORS
+    from kvgate.levels.pair import detectors as of_pairs
+    from kvgate.levels.pair.case import PairCase
+    from kvgate.levels.pair.trace_codec import pair_trace_of, write_pair
+    from kvgate.levels.scheduler import detectors, trace_codec
+
+    if found.engine is None:
+        judges = tuple(each for each in verdict.detectors if each in DETECTORS)
+        of_blocks.write(of_blocks.trace_of(found.case, found.divergence, verdict.system, verdict.version, judges), path)
+        return
+    if isinstance(found.engine, PairCase):
+        judges = tuple(each for each in verdict.detectors if each in of_pairs.GATE)
+        write_pair(pair_trace_of(found.engine, found.divergence, verdict.system, verdict.version, judges), path)
+        return
+    judges = tuple(each for each in verdict.detectors if each in detectors.GATE)
+    trace_codec.write_engine(
+        trace_codec.engine_trace_of(found.engine, found.divergence, verdict.system, verdict.version, judges), path
+    )
+
+
+def parse_duration(text: str, option: str = "--time-budget") -> float:
+    """Seconds from ``90``, ``90s``, ``5m`` or ``2h``.
+
+    Raises:
+        UsageError: none of these, or nothing at all.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text)
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"{option} {text}: not a time; write, for example, 60s, 5m or 2h")
+    return float(match[1]) * {None: 1, "s": 1, "m": 60, "h": 3600}[match[2]]

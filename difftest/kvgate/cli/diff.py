@@ -1,0 +1,51 @@
+"""``kvgate diff``: the first difference of two recordings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvgate.cli.options import TableOutput
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, TableFormat
+
+
+def diff(
+    one: Annotated[Path, typer.Argument(metavar="A", help="A recording of a shadow.", show_default=False)],
+    other: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    output: TableOutput = TableFormat.TEXT,
+) -> None:
+    """Compare two recordings call by call, and tell the first difference.
+
+    Two runs of the same requests should do the same. Where they part, a patch, a setting or a race shows. Times and
+    checkpoints are left out; content is compared although each recording has a salt of its own. Where a recording has a
+    gap, or no end, that is said: what is not there was not compared.
+
+    Exit 0 if they are the same as far as they go, 1 if they differ.
+
+    Examples:
+
+      kvgate diff before/recording-20260101T000000-1-000000.kvrec after/recording-20260102T000000-7-000000.kvrec
+
+      kvgate diff a.kvrec b.kvrec --format json
+    """
+    import json
+
+    from attrs import asdict
+
+    from kvgate.kernel.text import counted, printable
+    from kvgate.shadow.contrast import contrast
+
+    found = contrast(one, other)
+    if output is TableFormat.JSON:
+        typer.echo(json.dumps({"format": "kvgate-shadow-diff", "version": 1, **asdict(found)}, indent=2))
+    elif found.difference is None:
+        typer.echo(f"the same, in {counted(found.shared, 'call')}")
+    else:
+        typer.echo(f"the same in {counted(found.shared, 'call')}; then they part: {found.difference}")
+        typer.echo(f"  {one}: {found.one}\n  {other}: {found.other}")
+    if output is not TableFormat.JSON:
+        for missing in found.missing:
+            typer.echo(f"not compared: {printable(missing, 2000)}")
+    raise typer.Exit(AGREEMENT if found.difference is None else DIVERGENCE)

@@ -1,0 +1,193 @@
+"""``kvgate explain``: why is my hit rate zero, from the model and the serving flags alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import attrs
+import typer
+
+from kvgate.cli.options import TableOutput
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, TableFormat
+
+if TYPE_CHECKING:
+    from kvgate.explain.best_hit import Prompts
+    from kvgate.explain.serving import Serving
+
+
+Model: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="The config.json of a model or a folder with it, a dump of vLLM's KVCacheConfig, or a preset of the "
+        "gate (dsv4-flash-ascend-32+mtp).",
+    ),
+]
+Platform: TypeAlias = Annotated[str, typer.Option("--platform", metavar="gpu|ascend", help="Whose groups.")]
+Version: TypeAlias = Annotated[
+    str, typer.Option("--vllm-version", metavar="V", help="Of vLLM, or of vLLM-Ascend with --platform ascend.")
+]
+BlockSize: TypeAlias = Annotated[int | None, typer.Option("--block-size", metavar="N", min=1, help="As vLLM's.")]
+SpeculativeConfig: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--speculative-config", metavar="JSON", help="As vLLM's: its method and num_speculative_tokens."),
+]
+Mtp: TypeAlias = Annotated[
+    int | None, typer.Option("--mtp", metavar="N", min=1, help='Short for {"method": "mtp"} with N drafts.')
+]
+Retention: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--prefix-cache-retention-interval",
+        metavar="N|auto|none",
+        help="As vLLM's, or as its variable VLLM_PREFIX_CACHE_RETENTION_INTERVAL; none has every block cached.",
+    ),
+]
+NumGpuBlocks: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--num-gpu-blocks-override", metavar="N", min=2, help="How many blocks; vLLM's log says it."),
+]
+KvCacheMemoryBytes: TypeAlias = Annotated[
+    int | None, typer.Option("--kv-cache-memory-bytes", metavar="N", min=1, help="As vLLM's, for each worker.")
+]
+MaxModelLen: TypeAlias = Annotated[int | None, typer.Option("--max-model-len", metavar="N", min=2, help="As vLLM's.")]
+MaxNumBatchedTokens: TypeAlias = Annotated[
+    int | None, typer.Option("--max-num-batched-tokens", metavar="N", min=1, help="As vLLM's; 8192 unless given.")
+]
+MaxNumSeqs: TypeAlias = Annotated[int, typer.Option("--max-num-seqs", metavar="N", min=1, help="As vLLM's.")]
+LongPrefill: TypeAlias = Annotated[
+    int, typer.Option("--long-prefill-token-threshold", metavar="N", min=0, help="As vLLM's.")
+]
+Caching: TypeAlias = Annotated[
+    bool | None,
+    typer.Option("--enable-prefix-caching/--no-enable-prefix-caching", help="As vLLM's, with its default."),
+]
+NoHybrid: TypeAlias = Annotated[
+    bool, typer.Option("--disable-hybrid-kv-cache-manager", help="As vLLM's: windows are kept in full.")
+]
+TensorParallelSize: TypeAlias = Annotated[
+    int | None, typer.Option("--tensor-parallel-size", "-tp", metavar="N", min=1, help="As vLLM's; 1 unless given.")
+]
+KvCacheDtype: TypeAlias = Annotated[str | None, typer.Option("--kv-cache-dtype", metavar="TYPE", help="As vLLM's.")]
+PromptTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--prompt-tokens", metavar="N", min=1, help="How long prompts are: tells which cause is yours."),
+]
+SharedTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--shared-tokens", metavar="N", min=1, help="How many leading tokens they share; else all."),
+]
+Plot: TypeAlias = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE.svg|png", help="Draw how much of a prompt can hit.")
+]
+Snippet: TypeAlias = Annotated[
+    bool, typer.Option("--dump-snippet", help="Print the lines that write a dump of a KVCacheConfig.")
+]
+
+
+def explain(
+    model: Model = None,
+    platform: Platform = "gpu",
+    version: Version = "0.20.2",
+    block_size: BlockSize = None,
+    speculative_config: SpeculativeConfig = None,
+    mtp: Mtp = None,
+    retention: Retention = None,
+    num_gpu_blocks_override: NumGpuBlocks = None,
+    kv_cache_memory_bytes: KvCacheMemoryBytes = None,
+    max_model_len: MaxModelLen = None,
+    max_num_batched_tokens: MaxNumBatchedTokens = None,
+    max_num_seqs: MaxNumSeqs = 256,
+    long_prefill_token_threshold: LongPrefill = 0,
+    enable_prefix_caching: Caching = None,
+    disable_hybrid_kv_cache_manager: NoHybrid = False,
+    tensor_parallel_size: TensorParallelSize = None,
+    kv_cache_dtype: KvCacheDtype = None,
+    prompt_tokens: PromptTokens = None,
+    shared_tokens: SharedTokens = None,
+    plot: Plot = None,
+    snippet: Snippet = False,
+    output: TableOutput = TableFormat.TEXT,
+) -> None:
+    """Say why a prefix cache hits nothing, and what its sizes allow, before anything is started.
+
+    The groups of the model, where hits can end, the shortest prompt that can hit, what draft layers cost, how many
+    prompts the pool retains under each policy, and every setting that is known to fail, with its guarantee and its
+    thread. Nothing is downloaded, and vLLM is not imported.
+
+    Exit 0 if something can hit, 1 if the hit rate is zero whatever is sent, or for the prompts that are told.
+
+    Examples:
+
+      kvgate explain DeepSeek-V4-Flash/config.json --platform ascend --block-size 128 --mtp 1
+
+      kvgate explain config.json --vllm-version 0.29.0 --prompt-tokens 4100 --shared-tokens 4090
+
+      kvgate explain gemma-4-31B-it/ --num-gpu-blocks-override 12000 --max-model-len 131072 --plot hits.svg
+
+      kvgate explain --dump-snippet; kvgate explain kv-cache-config.json --format json
+    """
+    flags = locals()
+    if snippet:
+        from kvgate.explain.dump import SNIPPET
+
+        typer.echo(SNIPPET, nl=False)
+        return
+    if model is None:
+        raise UsageError("nothing to explain: give a config.json, a dump, or a preset; kvgate explain --help")
+    prompts = prompts_of(prompt_tokens, shared_tokens)
+    raise typer.Exit(_explained(model, serving_of(flags), prompts, plot, output))
+
+
+def serving_of(flags: Mapping[str, Any]) -> Serving:
+    """What is served, from the command's own parameters: they are called as ``Serving`` calls them.
+
+    Raises:
+        UsageError: there is no such platform, version or speculation.
+    """
+    from kvgate.explain.serving import Serving, speculation_of
+
+    names = {field.name for field in attrs.fields(Serving)} & set(flags)
+    speculation = speculation_of(flags["speculative_config"], flags["mtp"])
+    try:
+        return Serving(speculation=speculation, **{name: flags[name] for name in names})
+    except ValueError as error:
+        raise UsageError(f"--platform: {error}; it is gpu or ascend") from error
+
+
+def prompts_of(prompt_tokens: int | None, shared_tokens: int | None) -> Prompts | None:
+    """The prompts that are told: all alike in length, and parting where they say.
+
+    Raises:
+        UsageError: they share more than they are long, or only what they share is told.
+    """
+    from kvgate.explain.best_hit import Prompts
+
+    if prompt_tokens is None:
+        if shared_tokens is not None:
+            raise UsageError("--shared-tokens: say how long the prompts are too, with --prompt-tokens")
+        return None
+    if shared_tokens is not None and shared_tokens > prompt_tokens:
+        raise UsageError(f"--shared-tokens {shared_tokens}: more than the prompts' {prompt_tokens} tokens")
+    return Prompts(prompt_tokens, prompt_tokens, prompt_tokens if shared_tokens is None else shared_tokens)
+
+
+def _explained(name: str, serving: Serving, prompts: Prompts | None, plot: Path | None, output: TableFormat) -> int:
+    from kvgate.explain.cause import Effect
+    from kvgate.explain.explanation import case_of
+    from kvgate.explain.explanation import explain as explained
+    from kvgate.explain.json_report import json_report
+    from kvgate.explain.load import load
+    from kvgate.explain.text_report import text_report
+
+    explanation = explained(case_of(lambda served: load(name, served), serving, prompts))
+    if plot is not None:
+        from kvgate.explain.plot import draw
+
+        draw(explanation, plot)
+    typer.echo(json_report(explanation) if output is TableFormat.JSON else text_report(explanation), nl=False)
+    zero = any(cause.effect is Effect.ALWAYS_ZERO for cause in explanation.causes)
+    return DIVERGENCE if zero or explanation.figures.hit == 0 else AGREEMENT

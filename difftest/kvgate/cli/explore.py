@@ -1,0 +1,176 @@
+"""``kvgate explore``: every reachable state of tiny models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvgate.cli.check import parse_duration
+from kvgate.cli.options import TableOutput
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+
+if TYPE_CHECKING:
+    from kvgate.explore.designs import Design
+    from kvgate.explore.exploration import Limits
+    from kvgate.explore.explored import Explored
+    from kvgate.explore.world import Explorable
+
+
+def explore(
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME", help="A tiny model. May be given several times.")
+    ] = None,
+    all_models: Annotated[bool, typer.Option("--all", help="All tiny models.")] = False,
+    design: Annotated[
+        str | None,
+        typer.Option("--design", metavar="NAME", help="A design that does not work, in the model that shows it."),
+    ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="The deeper variant of each model: minutes, not seconds.")
+    ] = False,
+    states_max: Annotated[
+        int | None, typer.Option("--states-max", metavar="N", min=1, help="Stop a search at N states.")
+    ] = None,
+    time_budget: Annotated[
+        str | None,
+        typer.Option(
+            "--time-budget", "--seconds-max", metavar="TIME", help="Stop each search after, for example, 60s or 5m."
+        ),
+    ] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and explore nothing.")] = False,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write the way to the first violation to FILE.")
+    ] = None,
+    output: TableOutput = TableFormat.TEXT,
+) -> None:
+    """Visit every reachable state of tiny models, and tell the shortest way to one that should not be.
+
+    Exit 0 if every state was visited and nothing is wrong, 1 if something is, 4 if a limit was reached before. A
+    design that does not work is expected to end with 1. 130 if interrupted.
+
+    Examples:
+
+      kvgate explore --list
+
+      kvgate explore --all
+
+      kvgate explore --model tiny-eagle --deep --time-budget 10m
+
+      kvgate explore --design released-early --trace released-early.jsonl
+    """
+    from kvgate.explore import designs, tiny
+    from kvgate.explore.exploration import INTERRUPTED as BY_HAND
+    from kvgate.explore.exploration import Limits
+    from kvgate.explore.json_report import json_report
+    from kvgate.explore.report import text_report
+    from kvgate.kernel.progress import progress_line
+
+    if list_only:
+        _list(output)
+        return
+    chosen_design = None if design is None else designs.load(design)
+    chosen = _chosen(model or (), all_models, chosen_design)
+    usual = tiny.DEEP if deep else tiny.SHALLOW
+    limits = Limits(
+        states_max or usual.states_max, usual.seconds_max if time_budget is None else parse_duration(time_budget)
+    )
+    explored: list[Explored] = []
+    with progress_line() as line:
+        for each in chosen:
+            explored.append(_explored(each, chosen_design, deep, limits, line.say))
+            if explored[-1].exploration.stopped == BY_HAND:
+                break
+    if trace is not None:
+        explored = _with_trace(explored, trace)
+    typer.echo(json_report(explored) if output is TableFormat.JSON else text_report(explored), nl=False)
+    raise typer.Exit(_code(explored))
+
+
+def _list(output: TableFormat) -> None:
+    """Every model and every design, a line for each."""
+    from kvgate.cli.listing import tell
+    from kvgate.explore.designs import DESIGNS
+    from kvgate.explore.tiny_models import MODELS
+
+    lines = [
+        "models:",
+        *(f"{tiny.name}: {tiny.mechanism}" for tiny in MODELS.values()),
+        "",
+        "designs that do not work:",
+    ]
+    lines += [f"{design.name} ({design.model}, {design.statement}): {design.story}" for design in DESIGNS.values()]
+    models = [{"name": tiny.name, "mechanism": tiny.mechanism} for tiny in MODELS.values()]
+    designs = [
+        {"name": design.name, "model": design.model, "statement": design.statement, "story": design.story}
+        for design in DESIGNS.values()
+    ]
+    tell("\n".join(lines), {"models": models, "designs": designs}, output)
+
+
+def _chosen(names: Sequence[str], all_models: bool, design: Design | None) -> list[Explorable]:
+    """The models to explore: those that were named, all of them, or the one that shows what is wrong with a design.
+
+    Raises:
+        UsageError: there is no such model, or none was asked for.
+    """
+    from kvgate.explore.tiny_models import MODELS, load
+
+    if all_models:
+        return list(MODELS.values())
+    if names:
+        return [load(name) for name in dict.fromkeys(names)]
+    if design is None:
+        raise UsageError("nothing to explore: give --model NAME, --all or --design NAME; --list says what there is")
+    return [load(design.model)]
+
+
+def _explored(
+    tiny: Explorable, design: Design | None, deep: bool, limits: Limits, say: Callable[[str], None]
+) -> Explored:
+    from kvgate.explore.exploration import Sighting
+    from kvgate.explore.explored import Explored
+    from kvgate.explore.search import Search
+
+    world = tiny.world(deep, design)
+
+    def report(sighting: Sighting) -> None:
+        say(f"{world.name}: {sighting.states:,} states, {sighting.edges:,} edges, depth {sighting.depth}")
+
+    return Explored(world, Search(world, limits, report).run(), design)
+
+
+def _with_trace(explored: Sequence[Explored], path: Path) -> list[Explored]:
+    """Write the first violation to ``path``, if there is one.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    from attrs import evolve
+
+    from kvgate.explore.manager_world import ManagerWorld
+    from kvgate.explore.reproducer import command_of, trace_of
+    from kvgate.gate import trace_codec
+
+    for index, each in enumerate(explored):
+        if each.exploration.found is not None and isinstance(each.world, ManagerWorld):
+            try:
+                trace_codec.write(trace_of(each.world, each.exploration.found), path)
+            except OSError as error:
+                raise UsageError(f"--trace {path}: cannot be written: {error.strerror}") from error
+            return [*explored[:index], evolve(each, again=command_of(each.world, path)), *explored[index + 1 :]]
+    return list(explored)
+
+
+def _code(explored: Sequence[Explored]) -> int:
+    from kvgate.explore.exploration import INTERRUPTED as BY_HAND
+
+    if any(each.exploration.found for each in explored):
+        return DIVERGENCE
+    stopped = {each.exploration.stopped for each in explored} - {None}
+    if BY_HAND in stopped:
+        return INTERRUPTED
+    return NOT_EXHAUSTIVE if stopped else AGREEMENT

@@ -1,0 +1,72 @@
+"""``kvgate fetch``: published releases into the cache."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.output import TableFormat
+
+
+def fetch(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME", help="native@VERSION, native for the newest, or vllm-ascend.", show_default=False
+        ),
+    ] = None,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="Say what there is, and which of it is here; fetch nothing.")
+    ] = False,
+    output: Annotated[
+        TableFormat, typer.Option("--format", help="What --list prints to standard output.")
+    ] = TableFormat.TEXT,
+) -> None:
+    """Fetch published releases from the package registry, to be systems under test.
+
+    They are unpacked into a cache and never installed: what is in the environment stays as it is. A wheel with other
+    bytes than those that were published is refused. KVGATE_CACHE names another folder than ~/.cache/kvgate.
+
+    Exit 0 if all that was named is there, 3 if something cannot be fetched or kept.
+
+    Examples:
+
+      kvgate fetch native@0.23.0 native@0.22.1
+
+      kvgate fetch vllm-ascend
+
+      kvgate fetch --list
+    """
+    from kvgate.adapters.releases import fetch as fetch_release
+    from kvgate.adapters.releases import release_named
+    from kvgate.kernel.progress import progress_line
+
+    if list_only:
+        _list(output)
+        return
+    if not names:
+        raise UsageError("nothing to fetch: name a release, or see kvgate fetch --list")
+    wanted = [release_named(name) for name in names]
+    for release in wanted:
+        was_here = release.is_here
+        with progress_line() as line:
+            line.say(f"{release.name} …")
+            folder = fetch_release(release, line.say)
+        typer.echo(f"{release.name} {'was' if was_here else 'is'} in {folder}")
+
+
+def _list(output: TableFormat) -> None:
+    from kvgate.adapters.releases import RELEASES, cache
+    from kvgate.cli.listing import tell
+
+    lines = [f"in {cache()}:"]
+    for release in RELEASES.values():
+        state = "fetched" if release.is_here else "-"
+        lines.append(f"  {release.name:<18} {release.distribution:<12} {state}")
+    entries = [
+        {"name": each.name, "distribution": each.distribution, "fetched": each.is_here, "folder": str(each.folder)}
+        for each in RELEASES.values()
+    ]
+    tell("\n".join(lines), {"releases": entries}, output)

@@ -1,0 +1,71 @@
+"""The options that several subcommands share, in one place."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from kvgate.kernel.output import Format, TableFormat
+
+
+class ProfileName(str, Enum):
+    """How much is run."""
+
+    PRECOMMIT = "precommit"
+    QUICK = "quick"
+    CI = "ci"
+    DEEP = "deep"
+
+
+Sut: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--sut",
+        metavar="NAME",
+        help="The system under test: stock (vLLM 0.20.2 as installed), retention (the same with the plug-in), ascend "
+        "and ascend-retention (vLLM-Ascend's managers), native@VERSION (another release of vLLM; kvgate fetch --list), "
+        "reference, or module:factory.",
+    ),
+]
+Preloads: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--preload",
+        metavar="FILE.py",
+        help="Run a Python file before the system is built, to test a patch. May be given several times.",
+    ),
+]
+Models: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="NAME|FILE",
+        help="A model preset (NAME+eagle for a draft layer in every group) or a JSON file. May be given several "
+        "times. Default: four published models and one with mixed block sizes, each with and without EAGLE.",
+    ),
+]
+Seed: TypeAlias = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="The seed that every case follows from.")
+]
+ReportDirectory: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="DIR",
+        help="Write all reports, and a reproducer and a page for each divergence, to DIR; index.html leads to them.",
+    ),
+]
+OutputFormat: TypeAlias = Annotated[Format, typer.Option("--format", help="What is printed to standard output.")]
+TableOutput: TypeAlias = Annotated[TableFormat, typer.Option("--format", help="What is printed to standard output.")]
+MonitorsOnly: TypeAlias = Annotated[
+    bool, typer.Option("--monitors-only", help="Judge by the monitors alone, without the reference.")
+]
+Jobs: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", metavar="N", min=1, help="How many processes work side by side. Default: one for each core."
+    ),
+]

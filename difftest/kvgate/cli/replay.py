@@ -1,0 +1,274 @@
+"""``kvgate replay``: run a stored case again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from kvgate.cli.options import OutputFormat, Preloads
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, Format
+
+if TYPE_CHECKING:
+    from kvgate.gate.trace_codec import Trace
+    from kvgate.gate.verdict import Verdict
+
+
+def replay(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A trace that kvgate wrote, of any level; or a recording, or a folder with some."
+        ),
+    ],
+    sut: Annotated[
+        str | None, typer.Option("--sut", metavar="NAME", help="Another system under test than the trace names.")
+    ] = None,
+    preload: Preloads = None,
+    as_pytest: Annotated[bool, typer.Option("--as-pytest", help="Print a plain test that does the same.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE.html", help="Write what happened, step by step, as a page for any browser."
+        ),
+    ] = None,
+    chrome: Annotated[
+        Path | None,
+        typer.Option("--chrome", metavar="FILE.json", help="Write trace events, for chrome://tracing or Perfetto."),
+    ] = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Run a stored case again, and say whether it still diverges; or judge what a shadow recorded.
+
+    Exit 0 if it does not, 1 if it does, 3 if the system is not here.
+
+    Examples:
+
+      kvgate replay kvgate-report/divergence-1.jsonl
+
+      kvgate replay divergence-1.jsonl --preload my_fix.py
+
+      kvgate replay divergence-1.jsonl --as-pytest > test_regression.py
+
+      kvgate replay divergence-1.jsonl --html divergence-1.html --chrome divergence-1.json
+
+      kvgate replay kvgate-shadow
+    """
+    from kvgate.report import formats
+    from kvgate.shadow.rejudging import is_recorded
+
+    if is_recorded(file):
+        _judge_recording(file, output, bool(sut or preload or as_pytest or html or chrome))
+    _see_what_is_asked(as_pytest, html, chrome, output)
+    verdict = _replay(file, sut, preload or (), as_pytest)
+    if verdict is None:
+        return
+    failure: OSError | None = None
+    if html is not None or chrome is not None:
+        from kvgate.report.page.replayed import draw
+
+        try:
+            draw(verdict, file, html, chrome)
+        except OSError as error:
+            failure = error
+    reproducers = dict.fromkeys(range(len(verdict.found)), file)
+    typer.echo(formats.render(verdict, output.value, not_tested=(), reproducers=reproducers))
+    if failure is not None:
+        message = f"{failure.filename}: cannot be written: {failure.strerror}"
+        if not verdict.found:
+            raise UsageError(message)
+        # A divergence counts for more than a file.
+        typer.echo(f"kvgate: {message}", err=True)
+    raise typer.Exit(DIVERGENCE if verdict.found else AGREEMENT)
+
+
+def _see_what_is_asked(as_pytest: bool, html: Path | None, chrome: Path | None, output: Format) -> None:
+    """Refuse what would be passed over, or lost in the end, before anything is run."""
+    from kvgate.cli.writable import see_writable
+
+    if as_pytest and (html or chrome or output is not Format.TEXT):
+        raise UsageError("--as-pytest prints a test and runs nothing: it takes no --format, --html or --chrome")
+    for path, option in ((html, "--html"), (chrome, "--chrome")):
+        if path is not None:
+            see_writable(path, option)
+
+
+def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+    """Run a stored case of any kind; or print it as a test, then there is no verdict."""
+    from kvgate.levels.pair.trace_codec import is_pair_trace
+    from kvgate.levels.scheduler.trace_codec import is_engine_trace
+
+    if is_pair_trace(file):
+        return _replay_pair(file, sut, preloads, as_pytest)
+    if is_engine_trace(file):
+        return _replay_engine(file, sut, preloads, as_pytest)
+    return _replay_blocks(file, sut, preloads, as_pytest)
+
+
+def _judge_recording(file: Path, output: Format, has_options: bool) -> NoReturn:
+    """Let the reference follow what a live engine did, and say whether it agrees."""
+    from kvgate.kernel.progress import progress_line
+    from kvgate.shadow.rejudging import judge
+    from kvgate.shadow.report import as_json, text
+
+    if has_options:
+        raise UsageError(f"{file}: a recording is judged as it is: it takes no option but --format")
+    if output not in (Format.TEXT, Format.JSON):
+        raise UsageError(f"a recording is told as text or json, not as {output.value}")
+    with progress_line() as line:
+        rejudged = judge(file, line.say)
+    typer.echo(as_json(rejudged) if output is Format.JSON else text(rejudged))
+    raise typer.Exit(DIVERGENCE if any(each.differences for each in rejudged) else AGREEMENT)
+
+
+def _named(file: Path, sut: str | None, system: str) -> str:
+    """The system to run: a trace is not trusted to name code of one's own."""
+    from kvgate.adapters.registry import is_built_in
+
+    if sut is None and not is_built_in(system):
+        raise UsageError(f"{file}: written for the system {system!r}; to run that code, say so with --sut {system}")
+    return sut or system
+
+
+def _replay_blocks(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+    """Run the stored case of a block manager; or print it as a test, then there is no verdict."""
+    from attrs import evolve
+
+    from kvgate.adapters.registry import load_system
+    from kvgate.campaigns.twice import TWICE, again, in_one_of
+    from kvgate.findings.declared import explain
+    from kvgate.gate import trace_codec as traces
+    from kvgate.gate.case_runner import Bench, run
+    from kvgate.gate.verdict import Found, Tally, Verdict
+    from kvgate.kernel.case import Case
+    from kvgate.kernel.progress import progress_line
+    from kvgate.kernel.text import printable
+
+    trace = traces.read(file)
+    header = trace.header
+    name = _named(file, sut, header.system)
+    if as_pytest:
+        from kvgate.gate.regression_test import regression_test
+
+        typer.echo(regression_test(trace, name, preloads), nl=False)
+        return None
+    changed = where_the_reference_changed(trace)
+    if changed is not None:
+        message = f"the reference has changed since this trace was written: {changed}"
+        typer.echo(f"kvgate: {printable(message, 2000)}", err=True)
+    with progress_line() as line:
+        line.say(f"loading {name} …")
+        system = load_system(name, preloads, line.say)
+        lockstep, divergences = run(Bench(system.factory, header.detectors), header.settings, trace.operations)
+    case = Case(header.settings, trace.operations, header.model, header.preset, header.seed)
+    found = [
+        Found(divergence, evolve(case, operations=tuple(lockstep.performed[: divergence.step + 1])), 1, known)
+        for divergence in divergences
+        for known in [explain(divergence, lockstep)]
+    ]
+    if header.violates is not None and header.violates.detector == TWICE:
+        found += in_one_of(lambda: again(Bench(system.factory, header.detectors), case))
+    return Verdict(
+        system=name,
+        version=system.version,
+        profile="replay",
+        seed=header.seed,
+        detectors=header.detectors,
+        tallies=(Tally(header.model, header.preset, 1, len(lockstep.performed)),),
+        # Whoever replays wants the story, declared or not; it says which finding it belongs to.
+        found=tuple(found),
+        preloads=tuple(map(str, preloads)),
+        instead=name != header.system,
+    )
+
+
+def _replay_engine(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+    """Run the stored case of an engine; or print it as a test, then there is no verdict."""
+    from kvgate.adapters.registry import load_system
+    from kvgate.campaigns.engine_twice import engine_again
+    from kvgate.campaigns.twice import TWICE, in_one_of
+    from kvgate.gate.verdict import Tally, Verdict
+    from kvgate.kernel.progress import progress_line
+    from kvgate.levels.registry import engine_bench
+    from kvgate.levels.scheduler.case_runner import found_in, run_case
+    from kvgate.levels.scheduler.trace_codec import read_engine
+
+    trace = read_engine(file)
+    header = trace.header
+    name = _named(file, sut, header.system)
+    if as_pytest:
+        from kvgate.gate.regression_test import engine_regression_test
+
+        typer.echo(engine_regression_test(trace, name, preloads), nl=False)
+        return None
+    with progress_line() as line:
+        line.say(f"loading {name} …")
+        system = load_system(name, preloads, line.say)
+        bench = engine_bench(name, header.detectors)
+        run = run_case(bench, trace.case)
+        found = found_in(run, trace.case, 0)
+        if header.violates is not None and header.violates.detector == TWICE:
+            found += in_one_of(lambda: engine_again(bench, trace.case, 0))
+    return Verdict(
+        system=name,
+        version=system.version,
+        profile="replay",
+        seed=0,
+        detectors=header.detectors,
+        tallies=(Tally(header.model, f"scheduler/{header.preset}", 1, len(run.engine.lockstep.performed)),),
+        found=tuple(found),
+        preloads=tuple(map(str, preloads)),
+        instead=name != header.system,
+    )
+
+
+def _replay_pair(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+    """Run the stored case of two nodes; or print it as a test, then there is no verdict."""
+    from kvgate.adapters.registry import load_system
+    from kvgate.gate.verdict import Tally, Verdict
+    from kvgate.kernel.progress import progress_line
+    from kvgate.levels.pair.case_runner import found_in, run_case
+    from kvgate.levels.pair.trace_codec import read_pair
+    from kvgate.levels.registry import pair_bench
+
+    trace = read_pair(file)
+    header = trace.header
+    name = _named(file, sut, header.system)
+    if as_pytest:
+        from kvgate.gate.regression_test import pair_regression_test
+
+        typer.echo(pair_regression_test(trace, name, preloads), nl=False)
+        return None
+    with progress_line() as line:
+        line.say(f"loading {name} …")
+        system = load_system(name, preloads, line.say)
+        run = run_case(pair_bench(name, header.detectors), trace.case)
+    return Verdict(
+        system=name,
+        version=system.version,
+        profile="replay",
+        seed=0,
+        detectors=header.detectors,
+        tallies=(Tally(header.model, f"pair/{header.preset}", 1, run.operations),),
+        found=tuple(found_in(run, trace.case, 0)),
+        preloads=tuple(map(str, preloads)),
+        instead=name != header.system,
+    )
+
+
+def where_the_reference_changed(trace: Trace) -> str | None:
+    """The first operation that the reference of today does not answer as it did when the trace was written."""
+    from kvgate.adapters.release_variants import reference_named
+    from kvgate.gate.trace_codec import annotated
+
+    header = trace.header
+    today = list(annotated(header.settings, trace.operations, reference_named(header.system)))
+    if len(today) != len(trace.lines):
+        return f"{len(trace.lines) - len(today)} of its operations are not legal any more"
+    for number, (then, now) in enumerate(zip(trace.lines, today, strict=True)):
+        if then.digest and then.digest != now.digest:
+            return f"operation {number}: then {then.answer}; now {now.answer}"
+    return None

@@ -1,0 +1,114 @@
+"""The world of a block manager: its state, and with it what every physical slot would hold.
+
+A worker's memory is part of the state, because what a block held once decides whether a later read is right. Nothing
+is kept of a block that nobody holds and that is not cached, nor of one that is handed out: nobody may rely on what is
+there, so to read it is a violation whatever it is.
+
+Progress is whatever a request gains or loses. A refusal, a question and a release of what nobody reads are none. Where
+they change nothing they are not counted as steps: whoever asked sees that asking again is no use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from attrs import frozen
+
+from kvgate.adapters.reference import Reference
+from kvgate.explore.canonical import Canonical
+from kvgate.explore.invariants import COMMON, Judges
+from kvgate.explore.scope import Scope
+from kvgate.explore.world import Outcome
+from kvgate.gate.story import describe, describe_answer
+from kvgate.kernel.difference import Difference
+from kvgate.kernel.monitor import Step
+from kvgate.monitors.ghost import GhostMemory
+from kvreference.answers import Answer, Granted, Refused
+from kvreference.manager import Manager
+from kvreference.operations import CommonPrefix, LookUp, Operation, ReleaseSkipped, TakeEvents, TakeStatistics
+from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot, Violation
+
+_ACHIEVES_NOTHING = (LookUp, CommonPrefix, ReleaseSkipped)
+
+
+@frozen(eq=False)
+class Moment:
+    """A manager and the memory behind its blocks; neither is changed any more."""
+
+    manager: Manager
+    ghost: GhostMemory
+    key: tuple[int, ...]
+
+
+class ManagerWorld:
+    """A block manager of some design, in a scope."""
+
+    def __init__(
+        self,
+        name: str,
+        scope: Scope,
+        factory: Callable[[Settings], Manager] = Reference,
+        judges: Judges = COMMON,
+    ) -> None:
+        self.name = name
+        self.scope = scope
+        self.factory = factory
+        self.judges = judges
+        self._unwritten = GhostMemory(scope.settings)
+        self._canonical = Canonical(scope.settings, self._unwritten.states)
+
+    @property
+    def bounds(self) -> Mapping[str, str]:
+        return self.scope.bounds
+
+    def initial(self) -> Moment:
+        return self._moment(self.factory(self.scope.settings), self._unwritten.copy())
+
+    def moves(self, state: Moment) -> Sequence[Operation]:
+        return list(self.scope.menu.moves(state.manager))
+
+    def step(self, state: Moment, move: Operation) -> Outcome[Moment]:
+        manager, ghost = state.manager.copy(), state.ghost.copy()
+        answer = manager.apply(move)
+        # Nobody listens here, and what is told must not pile up.
+        manager.apply(TakeEvents())
+        manager.apply(TakeStatistics())
+        snapshot = manager.snapshot()
+        if isinstance(answer, Granted):
+            before = state.manager.pool.references
+            ghost.forget(block for blocks in answer.blocks for block in blocks if before[block] == 0)
+        difference = ghost.observe(Step(move, answer, snapshot, manager.population))
+        ghost.forget(
+            block
+            for block, references in enumerate(snapshot.references)
+            if references == 0 and not manager.pool.is_cached(block)
+        )
+        after = self._moment(manager, ghost)
+        idle = isinstance(answer, Refused) or isinstance(move, _ACHIEVES_NOTHING)
+        lossless = not (self.scope.menu.evicts or self.scope.menu.resets)
+        seen = self.judges.of_step(state.manager, move, answer, manager, lossless)
+        wrong = (*(_violations(difference) if self.judges.watches_memory else ()), *seen)
+        return Outcome(after, answer, not idle or after.key == state.key, wrong)
+
+    def judge(self, state: Moment) -> Sequence[Violation]:
+        return self.judges.of_state(state.manager)
+
+    def key(self, state: Moment) -> tuple[int, ...]:
+        return state.key
+
+    def snapshot(self, state: Moment) -> Snapshot:
+        return state.manager.snapshot()
+
+    def tell(self, move: Operation, answer: Answer | None) -> str:
+        return f"{describe(move)} -> {'raised' if answer is None else describe_answer(answer)}"
+
+    def _moment(self, manager: Manager, ghost: GhostMemory) -> Moment:
+        return Moment(manager, ghost, self._canonical.key(manager, ghost))
+
+
+def _violations(difference: Difference | None) -> tuple[Violation, ...]:
+    if difference is None:
+        return ()
+    detail = f"{difference.subject}: expected {difference.expected}, got {difference.got}"
+    return (Violation(difference.statement, detail),)

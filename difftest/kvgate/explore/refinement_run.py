@@ -1,0 +1,160 @@
+"""Conformance of the reference: is what it does to its blocks what the proofs are about, and what it has to do?
+
+A manager is followed by the transition system of ``kvspec.pool`` on random operations over all mechanisms, and on every
+edge of the tiny models. What is compared, and what is not, is in ``kvspec.conformance``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from typing import Any
+
+from attrs import frozen
+
+from kvgate.adapters.reference import Reference
+from kvgate.explore.exploration import Exploration, Limits, Sighting
+from kvgate.explore.invariants import Judges
+from kvgate.explore.manager_world import ManagerWorld
+from kvgate.explore.scheduler_world import SchedulerWorld, TinyScheduler
+from kvgate.explore.search import Search
+from kvgate.explore.tiny import Tiny
+from kvgate.explore.world import Explorable, World
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.models import Model
+from kvreference.answers import Answer
+from kvreference.manager import Manager
+from kvreference.operations import Operation
+from kvreference.scheduler.limits import Limits as StepLimits
+from kvreference.scheduler.scheduler import Scheduler
+from kvreference.settings import Settings
+from kvreference.snapshot import Violation
+from kvspec.conformance.drift import Drift
+from kvspec.conformance.follower import Follower, everywhere, wrong
+
+Tally = Counter[str]
+"""How often each transition happened."""
+
+
+class DriftError(Exception):
+    """The reference and the model part."""
+
+
+class Followed(Reference):
+    """A manager that is followed."""
+
+    def __init__(self, settings: Settings, tally: Tally | None = None) -> None:
+        super().__init__(settings)
+        self.follower = Follower(self, tally)
+
+    def copy(self) -> Followed:
+        other = super().copy()
+        assert isinstance(other, Followed)
+        other.follower = self.follower.copy()
+        return other
+
+    def apply(self, operation: Operation) -> Answer:
+        """Perform a legal operation, and compare.
+
+        Raises:
+            DriftError: the model does something else.
+        """
+        answer = super().apply(operation)
+        drift = self.follower.observe(self, operation, answer)
+        if drift is not None:
+            raise DriftError(str(drift))
+        return answer
+
+    def drifts(self) -> list[Drift]:
+        """Where an invariant of the model does not hold, anywhere."""
+        state = self.follower.now.state
+        return list(wrong(None, state, everywhere(state)))
+
+
+Factory = Callable[[Settings, Tally], Followed]
+
+
+@frozen
+class Driven:
+    """What was driven, and what was found."""
+
+    operations: int
+    cases: int
+    wrong: tuple[str, ...]
+    """At most one: the first ends the run."""
+
+
+def drive(
+    models: Sequence[Model],
+    operations: int,
+    tally: Tally,
+    seed: int = 0,
+    report: Callable[[int], None] = lambda _operations: None,
+    factory: Factory = Followed,
+) -> Driven:
+    """Drive followed managers on ``models`` in turn until at least ``operations`` operations were performed."""
+    lanes = [Lane(model, preset) for model in models for preset in PRESETS]
+    generators = [(lane, Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)) for lane in lanes]
+    performed = cases = 0
+    for index, (lane, generator) in enumerate(cycle(generators)):
+        case = draw_case(generator, lane, f"{seed}/{index // len(generators)}", seed)
+        manager = factory(case.settings, tally)
+        cases += 1
+        for operation in case.operations:
+            resolved = manager.population.resolve(operation)
+            if resolved is None:
+                continue
+            performed += 1
+            try:
+                manager.apply(resolved)
+            except Exception as error:
+                told = f"{case.model}, {lane.preset}, step {performed}: {type(error).__name__}: {error}"
+                return Driven(performed, cases, (told,))
+        found = [f"{case.model}, {lane.preset}, at the end of a case: {drift}" for drift in manager.drifts()]
+        report(performed)
+        if found or performed >= operations:
+            return Driven(performed, cases, tuple(found[:1]))
+    raise AssertionError("there is no model to drive")
+
+
+class _FollowedScheduler(Scheduler):
+    """A scheduler over a followed manager."""
+
+    def __init__(self, settings: Settings, limits: StepLimits, tally: Tally) -> None:
+        super().__init__(settings, limits)
+        self.manager = Followed(settings, tally)
+
+
+class _FollowedSchedulerWorld(SchedulerWorld):
+    """Its world, in which the model's invariants are judged as well."""
+
+    def judge(self, state: Scheduler) -> Sequence[Violation]:
+        return _violations(state.manager)
+
+
+def _violations(manager: Manager) -> Sequence[Violation]:
+    assert isinstance(manager, Followed)
+    return [Violation(drift.where, str(drift)) for drift in manager.drifts()]
+
+
+def world_of(tiny: Explorable, tally: Tally) -> World[Any, Any]:
+    """The world of a tiny model in which every edge is followed, and nothing else is judged."""
+    if isinstance(tiny, TinyScheduler):
+        return _FollowedSchedulerWorld(
+            tiny.name, tiny.shallow, lambda settings, limits: _FollowedScheduler(settings, limits, tally)
+        )
+    assert isinstance(tiny, Tiny)
+    judges = Judges(_violations, watches_memory=False, of_steps=())
+    return ManagerWorld(tiny.name, tiny.shallow, lambda settings: Followed(settings, tally), judges)
+
+
+def explore(
+    tiny: Explorable,
+    limits: Limits,
+    tally: Tally,
+    report: Callable[[Sighting], None] = lambda _sighting: None,
+) -> Exploration[Any]:
+    """Follow every edge of a tiny model."""
+    return Search(world_of(tiny, tally), limits, report).run()

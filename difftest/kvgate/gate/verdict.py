@@ -1,0 +1,94 @@
+"""What a run of the gate found: claimed, tested, found, not tested."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from kvgate.kernel.case import Case
+from kvgate.kernel.difference import Divergence
+from kvgate.levels.pair.case import PairCase
+from kvgate.levels.scheduler.case import EngineCase
+
+
+@frozen
+class Found:
+    """One defect: a divergence, the smallest case that shows it, and how often its kind was seen."""
+
+    divergence: Divergence
+    case: Case
+    """Ends with the operation that diverges."""
+    times: int = 1
+    finding: str | None = None
+    """The id of the declared finding that explains it, or None."""
+    answers: tuple[str, ...] = ()
+    """The reference's answers in words, where the case alone does not say them: it followed the system's choices."""
+    again: str | None = None
+    """How to see it again, where ``kvgate replay`` is not how."""
+    out_of_time: bool = False
+    """Whether there was no more time to make the case smaller."""
+    engine: EngineCase | PairCase | None = None
+    """At the scheduler's level, what was done to the engine, and at that of two nodes, what was done to both; ``case``
+    is then what it asked of its block manager, or the node on which it was found."""
+
+
+@frozen
+class Tally:
+    """What was run on one model with one generator preset."""
+
+    model: str
+    preset: str
+    cases: int
+    operations: int
+    cut: int = 0
+    """How many of the cases a declared difference ended before their time: what comes behind one means nothing."""
+    alone: int = 0
+    """How many of the operations the reference did not follow, though it was to: the monitors judged them alone."""
+
+
+@frozen
+class Verdict:
+    """The outcome of a whole run."""
+
+    system: str
+    """The system's name, as it was asked for."""
+    version: str
+    profile: str
+    seed: int
+    detectors: tuple[str, ...]
+    tallies: tuple[Tally, ...] = ()
+    found: tuple[Found, ...] = ()
+    """What no finding explains, and what makes the gate fail."""
+    declared: tuple[Found, ...] = ()
+    """What a finding explains: counted and shown, and no failure."""
+    seconds: float = 0.0
+    preloads: tuple[str, ...] = ()
+    """The files that were run before the system was built: without them it is another system."""
+    ended: str = field(default="completed")
+    """``completed``, ``enough found``, ``time budget`` or ``interrupted``."""
+    instead: bool = False
+    """Whether a stored run was run on another system than the one that it names."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing was found that is not declared."""
+        return not self.found
+
+    @property
+    def operations(self) -> int:
+        """How many operations were performed in all."""
+        return sum(tally.operations for tally in self.tallies)
+
+    @property
+    def cut(self) -> int:
+        """How many cases a declared difference ended before their time."""
+        return sum(tally.cut for tally in self.tallies)
+
+    @property
+    def alone(self) -> int:
+        """How many operations the monitors judged without the reference, though it was to follow."""
+        return sum(tally.alone for tally in self.tallies)
+
+    @property
+    def cases(self) -> int:
+        """How many cases were run in all."""
+        return sum(tally.cases for tally in self.tallies)

@@ -1,0 +1,94 @@
+"""Lockstep: the same operations on two systems, and on the monitors, until they disagree.
+
+Any of the parts may be absent: without the reference only the monitors judge; without a system the reference is
+run, and judged, alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvgate.kernel.comparison import Comparison
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.monitor import Monitor, Step
+from kvgate.kernel.protocol import System
+from kvreference.answers import Answer
+from kvreference.manager import Manager
+from kvreference.operations import Abort, Dispatch, OfRequest, Operation, TakeEvents, TakeStatistics, Transferred
+from kvreference.population import Population
+
+
+class Lockstep:
+    """One run. ``perform`` takes operations one by one; ``close`` ends all requests and asks what remains.
+
+    After the first divergence nothing more can be performed: from there on the states mean nothing.
+    """
+
+    def __init__(self, system: System, reference: Manager | None, monitors: Sequence[Monitor]) -> None:
+        self.system = system
+        self.reference = reference
+        self.monitors = monitors
+        retains = reference is not None and reference.settings.retention_interval_tokens is not None
+        self.comparison = Comparison(retains)
+        self.performed: list[Operation] = []
+        """Every operation performed, as it was resolved."""
+        self.alone = 0
+        """How many of them the reference did not follow."""
+        self.answers: tuple[Answer | None, Answer | None] = (None, None)
+        """The reference's answer to the last operation, and the system's."""
+
+    @property
+    def population(self) -> Population:
+        """The requests alive, as the side that is trusted has them."""
+        return self.system.population if self.reference is None else self.reference.population
+
+    def perform(self, operation: Operation) -> Divergence | None:
+        """Perform one operation, if it stands for a legal one, and judge it."""
+        resolved = self.population.resolve(operation)
+        if resolved is None:
+            return None
+        step = len(self.performed)
+        self.performed.append(resolved)
+        self.alone += self.reference is None
+        expected = None if self.reference is None else self.reference.apply(resolved)
+        self.answers = (expected, None)
+        try:
+            answer = self.system.apply(resolved)
+            snapshot = self.system.snapshot()
+        except UsageError:
+            # Not the system's fault: it was asked for what it says that it does not have.
+            raise
+        except (Exception, SystemExit) as error:
+            difference = Difference("KV-SYS-01", type(error).__name__, "an answer", f"{type(error).__name__}: {error}")
+            return Divergence(step, resolved, "lockstep" if self.reference else "check", difference)
+        self.answers = (expected, answer)
+        found: Difference | None = None
+        if self.reference is not None and expected is not None:
+            found = self.comparison.of_answers(resolved, expected, answer)
+            found = found or self.comparison.of_states(resolved, self.reference.snapshot(), snapshot)
+            if found:
+                return Divergence(step, resolved, "lockstep", found)
+        seen = Step(resolved, answer, snapshot, self.system.population)
+        for monitor in self.monitors:
+            found = monitor.observe(seen)
+            if found:
+                return Divergence(step, resolved, monitor.name, found)
+        return None
+
+    def close(self) -> list[Divergence]:
+        """End every request, and judge what remains. Several things may remain, each is reported."""
+        alive = list(self.population.alive)
+        closings: list[Operation] = [Dispatch(), *map(Abort, alive)]
+        for closing in (*closings, *map(Transferred, alive), TakeEvents(), TakeStatistics()):
+            # What is over already must not stand for another request.
+            if isinstance(closing, OfRequest) and closing.request not in self.population.alive:
+                continue
+            divergence = self.perform(closing)
+            if divergence:
+                return [divergence]
+        return [
+            Divergence(len(self.performed), None, monitor.name, difference)
+            for monitor in self.monitors
+            for difference in monitor.at_rest(self.system)
+        ]

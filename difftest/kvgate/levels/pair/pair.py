@@ -1,0 +1,291 @@
+"""Two nodes: a prefill node and a decode node, each with vLLM's scheduler, and a connector between them.
+
+Each node is an engine with everybody who judges one. Between them, a router sends a request first to the one and then
+to the other, and a connector moves blocks: what arrives in the decode node's slots is what is in the prefill node's
+slots when the read ends. Neither is anybody's product; both do what the handover says and no more, so whatever is found
+is the schedulers' doing, or that of whoever broke the handover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from attrs import evolve, frozen
+
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.errors import UsageError
+from kvgate.levels.pair.across import ProgressAcross, is_held, remains
+from kvgate.levels.pair.case import PairStage
+from kvgate.levels.pair.handover import Handover, Handovers, Stand
+from kvgate.levels.pair.memory import LinkedMemory, Source
+from kvgate.levels.pair.node import NodeEngine
+from kvgate.levels.pair.operations import (
+    Abort,
+    Acknowledged,
+    Ask,
+    CollectOn,
+    Lost,
+    Node,
+    Operation,
+    StepOn,
+    Transferred,
+)
+from kvgate.levels.scheduler import operations as engines
+from kvgate.monitors.states import States
+from kvreference.scheduler.operations import Step, Submit
+from kvreference.settings import Settings
+
+
+class Stop(Exception):  # noqa: N818 (nothing went wrong, so it is no error)
+    """Something was found: nothing more is done."""
+
+    def __init__(self, found: Divergence) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+@frozen
+class Seen:
+    """Something that was found."""
+
+    told: Divergence
+    """With the node's name, and who waits on the other."""
+    on_node: Divergence | None
+    """As the judges of one node said it; None for what was judged across both."""
+    engine: NodeEngine
+    """The node; of what was judged across both, the decode node."""
+
+
+class Pair:
+    """One run. After the first divergence nothing more can be performed.
+
+    Raises:
+        UsageError: vLLM has nothing for these settings, or states would have to be moved, which no handover here does.
+    """
+
+    def __init__(
+        self, settings: Settings, stage: PairStage, subject: str = "stock", with_reference: bool = True
+    ) -> None:
+        if settings.geometry.keeps_states:
+            raise UsageError("no states are handed over between two nodes: give a model of attention alone")
+        self.prefill = NodeEngine(Node.PREFILL, stage.of_prefill(settings), stage.prefill, subject, with_reference)
+        self.decode = NodeEngine(Node.DECODE, settings, stage.decode, subject, with_reference)
+        self.handovers = Handovers()
+        self.progress = ProgressAcross(self.prefill, self.decode, self.handovers)
+        self._asked: dict[int, Ask] = {}
+        """Per request that the decode node has not got yet, what its client asked for."""
+        self.found: Divergence | None = None
+        self.seen: list[Seen] = []
+        """Everything that was found, and where."""
+        self._link()
+
+    def _link(self) -> None:
+        states = States()
+        read, filled = self.prefill.memory, self.decode.memory
+        assert isinstance(read, LinkedMemory), "both are nodes"
+        assert isinstance(filled, LinkedMemory), "both are nodes"
+        slots = read.link(states)
+        filled.link(states)
+
+        def source_of(there: int) -> Source:
+            handover = self.handovers.of_decode(there)
+            assert handover is not None, "what is read is handed over"
+            return Source(slots, handover.tables, self._written[there])
+
+        self._written: dict[int, tuple[tuple[int, ...], ...]] = {}
+        """Per request that is read, the decode node's blocks, as the connector was told when it was let in."""
+        filled.source_of = source_of
+
+    def engine(self, node: Node) -> NodeEngine:
+        """The engine of a node."""
+        return self.prefill if node is Node.PREFILL else self.decode
+
+    # Operations
+
+    def perform(self, operation: Operation) -> Divergence | None:
+        """Perform one operation, if it stands for a legal one, and judge it."""
+        try:
+            _PERFORMED[type(operation)](self, operation)
+            self._settle()
+        except Stop as stop:
+            self.found = stop.found
+        return self.found
+
+    def _ask(self, ask: Ask) -> None:
+        # Its first answer is the end of it on the prefill node: the decode node answers.
+        number, found = self.prefill.submit(Submit(ask.arrival, answers_max=1, sends=True))
+        self._judge(self.prefill, found)
+        if number is not None:
+            self._asked[number] = ask
+
+    def _step(self, operation: StepOn) -> None:
+        engine = self.engine(operation.node)
+        self._on(engine, Step(operation.replies))
+        self._across("progress", self.progress.observe())
+
+    def _collect(self, operation: CollectOn) -> None:
+        self._on(self.engine(operation.node), engines.Collect())
+
+    def _abort(self, operation: Abort) -> None:
+        """A client gives up, wherever its request stands."""
+        here = [number for number in self.prefill.followed.population.alive if self.prefill.is_open(number)]
+        there = {self.handovers.named[each]: each for each in self.decode.followed.population.alive}
+        there = {number: each for number, each in there.items() if self.decode.is_open(each)}
+        waits = {each.number: each for each in self.handovers if each.there is None and each.needed}
+        candidates = sorted({*here, *there, *waits})
+        if not candidates:
+            return
+        number = operation.request
+        number = number if number in candidates else candidates[number % len(candidates)]
+        if number in waits:
+            self._asked.pop(number, None)
+            self.handovers.abandoned(waits[number])
+        elif number in there:
+            self._on(self.decode, Abort(there[number]))
+        else:
+            self._on(self.prefill, Abort(number))
+
+    def _transferred(self, operation: Transferred) -> None:
+        handover = self.handovers.read_named(operation.request)
+        if handover is None or handover.there is None:
+            return
+        self._on(self.decode, evolve(operation, request=handover.there))
+        self._written.pop(handover.there, None)
+        self.handovers.was_read(handover, operation.succeeded)
+        self.prefill.moved()
+
+    def _acknowledged(self, operation: Acknowledged) -> None:
+        handover = self.handovers.acknowledgement_named(operation.request)
+        if handover is not None:
+            self.handovers.acknowledged(handover)
+            self._on(self.prefill, Transferred(handover.number))
+
+    def _lose(self, operation: Lost) -> None:
+        handover = self.handovers.message_named(operation.request)
+        if handover is None:
+            return
+        handover.lost = True
+        self.prefill.nodes.lost.add(handover.number)
+        if handover.stand is Stand.READING and handover.there is not None:
+            self.decode.nodes.lost.add(handover.there)
+
+    def _on(self, engine: NodeEngine, operation: engines.Operation) -> None:
+        self._judge(engine, engine.perform(operation))
+
+    # What follows of itself
+
+    def _settle(self) -> None:
+        """The router and the connector do what is theirs to do, and it is judged whether what is read is held."""
+        for number, is_read in self.prefill.ends:
+            if is_read:
+                self.handovers.prefilled(number, self.prefill.nodes.tables[number])
+            else:
+                self._asked.pop(number, None)
+        self.prefill.ends.clear()
+        self._forward()
+        for handover in self.handovers:
+            self._advance(handover)
+        self.decode.ends.clear()
+        self._across("handover", is_held(self.prefill, self.handovers))
+
+    def _forward(self) -> None:
+        """The router passes on whatever is prefilled, in that order, as long as the decode node takes it."""
+        for handover in self.handovers:
+            if handover.there is not None or not handover.needed or not self.decode.has_place:
+                continue
+            ask = self._asked.pop(handover.number)
+            # There it has a number of its own: whoever comes first is not always prefilled first.
+            arrival = evolve(ask.arrival, request=0)
+            there, found = self.decode.submit(Submit(arrival, ask.answers_max, ask.prompt_tokens, loads=True))
+            if there is not None:
+                self.handovers.arrived(handover, there)
+            self._judge(self.decode, found)
+
+    def _advance(self, handover: Handover) -> None:
+        """Whether the decode node has begun to read, or does not need to."""
+        there = handover.there
+        if there is None or handover.stand is not Stand.PREFILLED:
+            return
+        if there in self.decode.nodes.loading:
+            self._written[there] = self.decode.nodes.tables[there]
+            self.handovers.begun(handover)
+        elif not self.decode.is_open(there):
+            self.handovers.abandoned(handover)
+        elif there not in self.decode.nodes.offers:
+            self.handovers.got_on_without(handover)
+
+    # Judging
+
+    def _judge(self, engine: NodeEngine, found: Divergence | None) -> None:
+        if found is None:
+            return
+        raise Stop(self._told(engine, found))
+
+    def _told(self, engine: NodeEngine, found: Divergence) -> Divergence:
+        """What was found on one node, told as what was found on two."""
+        difference = found.difference
+        if found.detector == "progress":
+            # What it waits for may be on the other node.
+            difference = evolve(difference, got=self.progress.graph.told(self.progress.graph.wait_for()))
+        told = evolve(found, difference=evolve(difference, subject=f"{engine.node.value} node, {difference.subject}"))
+        self.seen.append(Seen(told, found, engine))
+        return told
+
+    def _across(self, detector: str, difference: Difference | None) -> None:
+        if difference is not None:
+            raise Stop(self._told_across(detector, difference))
+
+    def _told_across(self, detector: str, difference: Difference) -> Divergence:
+        found = Divergence(len(self.decode.lockstep.performed), None, detector, difference)
+        self.seen.append(Seen(found, None, self.decode))
+        return found
+
+    def close(self) -> list[Divergence]:
+        """Every client gives up, every message that comes comes, both nodes take steps; judge what remains."""
+        if self._performs_all(self._endings()):
+            assert self.found is not None, "it was performed in vain"
+            return [self.found]
+        left = list(remains((self.prefill, self.decode), self.handovers))
+        if left:
+            return [self._told_across("leak", each) for each in left]
+        return [self._told(engine, found) for engine in (self.prefill, self.decode) for found in engine.close()]
+
+    def _endings(self) -> Iterable[Operation]:
+        steps = [StepOn(Node.PREFILL), StepOn(Node.DECODE)]
+        while self._is_anybody_left():
+            yield Abort(0)
+        for node in Node:
+            yield from (CollectOn(node) for _ in range(len(self.engine(node).in_flight)))
+        yield from steps
+        for handover in self.handovers:
+            if handover.stand is Stand.READING and not handover.lost:
+                yield Transferred(handover.number)
+        yield from steps
+        for handover in self.handovers:
+            if handover.stand is Stand.READ and not handover.lost:
+                yield Acknowledged(handover.number)
+        yield from (*steps, *steps)
+        for node in Node:
+            while self.engine(node).in_flight:
+                yield CollectOn(node)
+
+    def _is_anybody_left(self) -> bool:
+        """Whether a client still waits."""
+        open_on = ((each, number) for each in (self.prefill, self.decode) for number in each.followed.population.alive)
+        between = any(each.there is None and each.needed for each in self.handovers)
+        return between or any(engine.is_open(number) for engine, number in open_on)
+
+    def _performs_all(self, operations: Iterable[Operation]) -> bool:
+        """Whether something was found on the way."""
+        return any(self.perform(operation) is not None for operation in operations)
+
+
+_PERFORMED: dict[type, Callable[..., None]] = {
+    Ask: Pair._ask,
+    StepOn: Pair._step,
+    CollectOn: Pair._collect,
+    Abort: Pair._abort,
+    Transferred: Pair._transferred,
+    Acknowledged: Pair._acknowledged,
+    Lost: Pair._lose,
+}

@@ -1,0 +1,118 @@
+"""A block manager that is followed: a scheduler drives it, and it answers the gate what it has answered already."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kvgate.adapters.scheduler_variants import PADDING
+from kvgate.adapters.stock import Stock
+from kvgate.levels.scheduler.adapter.traits import SchedulerTraits
+from kvreference.answers import Answer, Refused
+from kvreference.operations import Admit, Operation
+from kvreference.population import Population, Status
+from kvreference.settings import Settings
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.request import Request
+
+_CONTAINERS = (dict, list, set, deque)
+_QUEUES = "vllm.v1.core.sched.request_queue"
+
+
+class Followed(Stock):
+    """The block manager of a scheduler, as a system under test: it answers what it has answered already.
+
+    Raises:
+        ValueError: settings for which it has nothing.
+    """
+
+    scheduling = SchedulerTraits()
+    """What must be known of the scheduler."""
+
+    def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
+        refused = self.refusal(settings)
+        if refused is not None:
+            raise ValueError(refused)
+        # Not the parent's: the manager is there, and whoever built the scheduler chose what it is.
+        self.settings = settings
+        self.population = Population(settings)
+        self.scheduler = scheduler
+        self.manager = scheduler.kv_cache_manager
+        self._requests: dict[int, Request] = {}
+        self._answer: Answer | None = None
+        self._performed = 0
+        self.kept: dict[int, int] = {}
+        """By the number of an operation: how many blocks the scheduler wanted left free for others."""
+        self.padded: dict[int, int] = {}
+        """By the number of an operation: how many drafts stand beside the one token that it computes."""
+
+    @property
+    def decides(self) -> tuple[str, ...]:
+        """What the scheduler decides otherwise than the reference; see ``kvgate.adapters.scheduler_variants``."""
+        return self.scheduling.decides
+
+    def apply(self, operation: Operation) -> Answer:
+        self._performed += 1
+        answer, self._answer = self._answer, None
+        if answer is None:
+            # What nobody but the gate asks for.
+            return super().apply(operation)
+        self.population.settle(operation, answer)
+        if isinstance(answer, Refused) and isinstance(operation, Admit):
+            self.population[operation.request].drafts = []
+        return answer
+
+    def told(self, answer: Answer) -> None:
+        """The next operation was performed, and answered with this."""
+        self._answer = answer
+
+    def keeps(self, blocks: int) -> None:
+        """The next operation must leave so many blocks free."""
+        if blocks:
+            self.kept[self._performed] = blocks
+
+    def pads(self, number: int, drafts: int) -> None:
+        """With the next operation so many drafts stand beside the one token that it computes for a request."""
+        self.padded[self._performed] = drafts
+        self.population[number].drafts = [PADDING] * drafts
+
+    def padded_next(self) -> int:
+        """How many drafts stand beside the one token that the next operation computes."""
+        return self.padded.get(self._performed, 0)
+
+    def in_line(self, by_priority: bool) -> list[Request]:
+        """Whoever waits, in the order in which the scheduler looks at them."""
+        queues = [list(getattr(self.scheduler, name)) for name in self.scheduling.queues]
+        if by_priority and self.scheduling.joins_queues:
+            queues = [[request for queue in queues for request in queue]]
+        urgent = [sorted(queue, key=lambda each: (each.priority, each.arrival_time)) for queue in queues]
+        return [request for queue in (urgent if by_priority else queues) for request in queue]
+
+    def roots(self) -> Mapping[str, object]:
+        # Its configuration is no state, and there is much of it; a connector is somebody else's.
+        books = {name: value for name, value in vars(self.scheduler).items() if _keeps_books(value)}
+        return {"manager": self.manager, **books}
+
+    def enter(self, number: int, request: Request) -> None:
+        """The scheduler is about to be given a request."""
+        self._requests[number] = request
+
+    def request(self, number: int) -> Request:
+        """vLLM's own request."""
+        return self._requests[number]
+
+    def is_over(self, number: int) -> bool:
+        """Whether nobody wants to know what is computed for a request."""
+        ours = self.population.alive.get(number)
+        return ours is None or ours.status is Status.ENDING
+
+    def leave(self, number: int) -> None:
+        """A request is over."""
+        self._requests.pop(number, None)
+
+
+def _keeps_books(value: object) -> bool:
+    return isinstance(value, _CONTAINERS) or type(value).__module__ == _QUEUES

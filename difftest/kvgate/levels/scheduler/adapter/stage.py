@@ -1,0 +1,132 @@
+"""vLLM's scheduler, built without a model: what it needs to know of one, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from math import lcm
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from kvgate.adapters.groups import group_specs
+from kvgate.levels.scheduler.case import Stage
+from kvreference.settings import Settings
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.kv_cache_interface import KVCacheGroupSpec
+
+CONFIGURATION = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 1 << 20,
+}
+"""A model that is never loaded."""
+
+
+@cache
+def _model_config(tokens_max: int) -> Any:
+    from vllm.config import ModelConfig
+
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(CONFIGURATION))
+        return ModelConfig(model=folder, skip_tokenizer_init=True, dtype="float32", max_model_len=tokens_max)
+
+
+def new_scheduler(
+    settings: Settings,
+    stage: Stage,
+    groups: Sequence[KVCacheGroupSpec] | None = None,
+    caching: Mapping[str, Any] = MappingProxyType({}),
+    drafting: Mapping[str, Any] = MappingProxyType({}),
+) -> Scheduler:
+    """vLLM's scheduler for these settings.
+
+    A step computes at most ``settings.chunk_tokens`` tokens, of one request or of all together. ``groups`` are those of
+    vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and
+    ``drafting`` of its speculation.
+    """
+    from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, SchedulerConfig, VllmConfig
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import init_none_hash
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    # Whichever runner a machine would choose, this is the one whose batch is modelled.
+    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+    init_none_hash(sha256)
+    geometry = settings.geometry
+    modes: list[Any] = [group.states.value for group in geometry.groups if group.states is not None]
+    cache = CacheConfig(
+        # Of vLLM's scheduler, only the rule that ends chunks where states are kept asks for this size.
+        block_size=geometry.state_block_tokens or geometry.alignment_tokens,
+        enable_prefix_caching=settings.caches,
+        mamba_cache_mode=modes[0] if modes else "none",
+    )
+    cache.num_gpu_blocks = settings.blocks
+    config = VllmConfig(
+        model_config=_model_config(settings.tokens_max),
+        device_config=DeviceConfig(device="cpu"),
+        cache_config=cache,
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=stage.running_max,
+            max_num_batched_tokens=settings.chunk_tokens,
+            max_model_len=settings.tokens_max,
+            long_prefill_token_threshold=stage.long_prefill_tokens or 0,
+            policy="priority" if stage.by_priority else "fcfs",
+            enable_chunked_prefill=True,
+            async_scheduling=False,
+            is_encoder_decoder=False,
+            scheduler_reserve_full_isl=settings.full_sequence_must_fit,
+        ),
+        speculative_config=_speculation(settings, drafting) if settings.drafts_max else None,
+        kv_events_config=KVEventsConfig(enable_kv_cache_events=settings.tells_events, publisher="null"),
+        kv_transfer_config=_transfers(stage) if stage.connector else None,
+    )
+    # What follows was chosen, and not what vLLM thinks best for drafts by n-grams, and beside a connector.
+    config.scheduler_config.async_scheduling = stage.asynchronous
+    config.scheduler_config.disable_hybrid_kv_cache_manager = False
+    return (AsyncScheduler if stage.asynchronous else Scheduler)(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(
+            settings.blocks, [], list(groups) if groups is not None else group_specs(geometry), **caching
+        ),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=lcm(*(group.block_size_tokens for group in geometry.groups)),
+        hash_block_size=geometry.grain_tokens,
+        log_stats=True,
+    )
+
+
+def _speculation(settings: Settings, drafting: Mapping[str, Any]) -> Any:
+    """Drafts by n-grams, which need no model; where draft layers live, vLLM is told afterwards that these draft."""
+    from vllm.config import SpeculativeConfig
+
+    config = SpeculativeConfig(model="ngram", num_speculative_tokens=settings.drafts_max, **drafting)
+    if settings.geometry.lookahead_tokens:
+        config.method = "mtp"
+    return config
+
+
+def _transfers(stage: Stage) -> Any:
+    """A connector that transfers nothing."""
+    from vllm.config import KVTransferConfig
+
+    return KVTransferConfig(
+        kv_connector="FakeConnector",
+        kv_connector_module_path="kvgate.levels.scheduler.adapter.connector",
+        kv_role="kv_both",
+        kv_load_failure_policy="fail" if stage.failed_loads_end else "recompute",
+    )

@@ -1,0 +1,65 @@
+"""What a scheduler is told from outside: what the worker computed, and who gave up. The worker computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvgate.levels.scheduler.adapter.names import name_of
+from kvgate.levels.scheduler.nodes import Signals
+
+
+def answer(scheduled: Sequence[str], sampled: Mapping[int, Sequence[int]], signals: Signals | None = None) -> Any:
+    """What a model runner returns for a step: per request, the drafts that hold and one token; or nothing yet.
+
+    With it comes what a connector has to tell of transfers.
+    """
+    from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+
+    by_name = {name_of(number): list(tokens) for number, tokens in sampled.items()}
+    return ModelRunnerOutput(
+        req_ids=list(scheduled),
+        req_id_to_index={name: index for index, name in enumerate(scheduled)},
+        sampled_token_ids=[by_name.get(name, []) for name in scheduled],
+        kv_connector_output=None
+        if signals is None
+        else KVConnectorOutput(
+            finished_sending=set(map(name_of, signals.sent)),
+            finished_recving=set(map(name_of, signals.received)),
+            invalid_block_ids=set(signals.invalid),
+        ),
+    )
+
+
+def drafts(proposed: Mapping[int, Sequence[int]]) -> Any:
+    """What a draft layer proposes behind the tokens of a step."""
+    from vllm.v1.outputs import DraftTokenIds
+
+    return DraftTokenIds([name_of(number) for number in proposed], [list(tokens) for tokens in proposed.values()])
+
+
+def abort(scheduler: Any, number: int) -> None:
+    """A client gave up."""
+    from vllm.v1.request import RequestStatus
+
+    scheduler.finish_requests(name_of(number), RequestStatus.FINISHED_ABORTED)
+
+
+def reset_cache(scheduler: Any, preempts: bool) -> None:
+    """Somebody wants the prefix cache forgotten."""
+    scheduler.reset_prefix_cache(reset_running_requests=preempts)
+
+
+class Grammar:
+    """A compiled grammar that takes every token."""
+
+    def accept_tokens(self, _request: str, _tokens: Sequence[int]) -> bool:
+        return True
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        return tokens
+
+
+def grammar_ready(request: Any) -> None:
+    """The grammar of a request is compiled."""
+    request.structured_output_request.grammar = Grammar()

@@ -1,0 +1,176 @@
+"""The worker's batch: what a worker knows of the requests that it computes for, from the steps' outputs alone.
+
+A scheduler tells the whole table of a request once, and then what was added to it. Here that is put together again, and
+compared with what was granted: so what is judged elsewhere by the block manager's tables is what a worker reads and
+writes. A worker may go on to name blocks that the window has left; it must not miss one that is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from kvgate.kernel.difference import Difference
+from kvreference.block_pool import NULL
+
+Table = tuple[tuple[int, ...], ...]
+STATEMENT = "KV-SYS-03"
+
+
+@frozen
+class Told:
+    """What a step tells of one request."""
+
+    tokens: int
+    """How many are computed."""
+    start: int
+    """Behind how many computed ones."""
+    blocks: Table | None
+    """In every group: all of its blocks if it is new or comes back, the further ones otherwise."""
+    whole: bool
+    """Whether ``blocks`` are all, and not further ones."""
+    new: bool
+    """Whether it is told as one that the worker does not know."""
+    drafts: tuple[int, ...] = ()
+    prompt: tuple[int, ...] | None = None
+    """Its prompt, if it is new."""
+    answered: int | None = None
+    """How many tokens of it are answers, if it is not new."""
+    every: tuple[int, ...] | None = None
+    """All of its tokens, where they are told."""
+    more: tuple[int, ...] | None = None
+    """The tokens to compute, where they are told: only a worker in several stages does not know them."""
+
+
+@frozen
+class Due:
+    """What a step should tell of one request."""
+
+    tokens: int
+    start: int
+    table: Table
+    drafts: tuple[int, ...] | None = None
+    """None where they are not known when the step is told."""
+    prompt: tuple[int, ...] | None = None
+    answered: int | None = None
+    """None where the scheduler cannot know yet."""
+    every: tuple[int, ...] | None = None
+    """All tokens of it that are known: told of whoever was not in the step before."""
+
+
+@frozen
+class All:
+    """What a step tells of all requests together, or should."""
+
+    tokens: int
+    """How many are computed in all."""
+    shared: tuple[int, ...]
+    """By group: how many blocks all that run have in common."""
+    preempted: frozenset[int]
+    """Who lost its blocks in this step."""
+
+
+class Batch:
+    """What one worker knows."""
+
+    def __init__(self, tokens_max: int, requests_max: int) -> None:
+        self.tokens_max = tokens_max
+        self.requests_max = requests_max
+        self._tables: dict[int, list[list[int]]] = {}
+        self._before: frozenset[int] = frozenset()
+        """Who was in the step before."""
+
+    def tables(self, number: int) -> Table:
+        """What the worker takes for the table of a request."""
+        return tuple(map(tuple, self._tables.get(number, ())))
+
+    def step(self, told: Mapping[int, Told], due: Mapping[int, Due], ended: Sequence[int]) -> Difference | None:
+        """A step is told: to whom it computes what, and who ended; ``due`` is what was granted."""
+        for number in ended:
+            self._tables.pop(number, None)
+        for number, each in told.items():
+            found = self._learn(number, each)
+            if found is not None:
+                return found
+        before, self._before = self._before, frozenset(told)
+        return self._limits(told) or self._compare(told, due, before)
+
+    def together(self, told: All, due: All) -> Difference | None:
+        """Compare what a step tells of all together with what was granted."""
+        if told == due:
+            return None
+        return Difference(STATEMENT, "a step, as the worker is told (of all together)", str(due), str(told))
+
+    def remembered(self, alive: Sequence[int]) -> Difference | None:
+        """Of whom the worker knows is alive; the others were not told to have ended."""
+        gone = sorted(set(self._tables) - set(alive))
+        if not gone:
+            return None
+        return Difference(STATEMENT, "what the worker is told of ends", "every request that ended", f"not {gone}")
+
+    def _learn(self, number: int, told: Told) -> Difference | None:
+        where = f"request {number}, as the worker is told"
+        known = number in self._tables
+        if told.new == known:
+            expected = "an old one" if known else "a new one"
+            return Difference(STATEMENT, where, expected, "a new one" if told.new else "an old one")
+        if told.whole:
+            self._tables[number] = [list(blocks) for blocks in told.blocks or ()]
+        elif told.blocks is not None:
+            for blocks, more in zip(self._tables[number], told.blocks, strict=True):
+                blocks += more
+        return None
+
+    def _limits(self, told: Mapping[int, Told]) -> Difference | None:
+        tokens = sum(each.tokens for each in told.values())
+        if tokens > self.tokens_max:
+            return Difference(STATEMENT, "tokens of a step", f"at most {self.tokens_max}", str(tokens))
+        if len(told) > self.requests_max:
+            return Difference(STATEMENT, "requests of a step", f"at most {self.requests_max}", str(len(told)))
+        return None
+
+    def _compare(self, told: Mapping[int, Told], due: Mapping[int, Due], before: frozenset[int]) -> Difference | None:
+        if set(told) != set(due):
+            return Difference(STATEMENT, "requests of a step", str(sorted(due)), str(sorted(told)))
+        for number, ours in due.items():
+            theirs = told[number]
+            where = f"request {number}, as the worker is told"
+            expected, got = (ours.start, ours.tokens), (theirs.start, theirs.tokens)
+            if expected != got:
+                return Difference(STATEMENT, f"{where} (start, tokens)", str(expected), str(got))
+            if ours.drafts is not None and ours.drafts != theirs.drafts:
+                return Difference(STATEMENT, f"{where} (drafts)", str(ours.drafts), str(theirs.drafts))
+            table = self.tables(number)
+            if not _covers(table, ours.table):
+                return Difference(STATEMENT, f"{where} (blocks by group)", str(ours.table), str(table))
+            found = _tokens(where, theirs, ours, again=number not in before)
+            if found is not None:
+                return found
+        return None
+
+
+def _tokens(where: str, told: Told, due: Due, again: bool) -> Difference | None:
+    """Compare what is told of a request's tokens; ``again``: it was not in the step before."""
+    if told.new:
+        fits = due.prompt is None or due.prompt == told.prompt
+        return None if fits else Difference(STATEMENT, f"{where} (prompt)", str(due.prompt), str(told.prompt))
+    if due.answered is not None and due.answered != told.answered:
+        return Difference(STATEMENT, f"{where} (tokens answered)", str(due.answered), str(told.answered))
+    if due.every is None:
+        return None
+    every = due.every if told.whole or again else None
+    if every != told.every:
+        return Difference(STATEMENT, f"{where} (all tokens)", str(every), str(told.every))
+    more = due.every[told.start : told.start + told.tokens - len(told.drafts)]
+    if told.more is not None and more != told.more:
+        return Difference(STATEMENT, f"{where} (tokens to compute)", str(more), str(told.more))
+    return None
+
+
+def _covers(told: Table, granted: Table) -> bool:
+    """Whether a table names every block that was granted, and nothing behind them."""
+    return len(told) == len(granted) and all(
+        len(ours) == len(theirs) and all(mine in (NULL, their) for mine, their in zip(ours, theirs, strict=True))
+        for ours, theirs in zip(granted, told, strict=True)
+    )

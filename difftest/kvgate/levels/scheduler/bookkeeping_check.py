@@ -1,0 +1,34 @@
+"""What a scheduler knows of its requests is what the operations say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kvgate.kernel.difference import Difference
+from kvgate.levels.scheduler.adapter.names import name_of
+from kvreference.population import Request, Status
+
+
+def early(grammars: Iterable[int], scheduled: Iterable[int]) -> Difference | None:
+    """Nobody computes whose grammar is not there: its answer would follow nothing."""
+    found = sorted({*grammars}.intersection(scheduled))
+    if not found:
+        return None
+    expected = "waits until its grammar is compiled"
+    return Difference("KV-SYS-02", f"request {found[0]}", expected, "is scheduled before")
+
+
+def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], in_flight: bool) -> Difference | None:
+    """Compare each request with the scheduler's own; what is ``in_flight`` the scheduler does not know yet."""
+    told = "(tokens computed, tokens, whether it runs)"
+    for number, ours in alive.items():
+        theirs = requests.get(name_of(number))
+        runs = ours.status is Status.RUNNING
+        expected: tuple[object, ...] = (ours.tokens_computed, len(ours.tokens), runs)
+        got = theirs and (theirs.num_computed_tokens, theirs.num_tokens, theirs.status.name == "RUNNING")
+        if got and in_flight:
+            expected, got = (runs,), got[2:]
+        if expected != got and ours.status is not Status.ENDING:
+            return Difference("KV-SYS-02", f"request {number} {told}", str(expected), str(got))
+    return None

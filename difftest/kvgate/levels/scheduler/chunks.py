@@ -1,0 +1,111 @@
+"""Chunks: whoever a step serves computes as much as there is to compute and room for, drafts included.
+
+Less is not wrong for anybody who reads blocks; it only takes longer, and so nobody else notices. What is asked of the
+block manager is compared with what is pending, cut by what is left of the step's budget, by the most that a step
+computes of one prompt, and by the longest that a request may become. And whoever runs is asked for while there is room.
+
+Who was refused once is asked for again when somebody was preempted: then as much as before is enough, though the
+budget may have grown. Not judged: chunks where they end at blocks of states; drafts where steps are asynchronous; and
+there, who comes back while an answer of its own may be in flight, and whether all that run are asked for.
+"""
+
+from __future__ import annotations
+
+from kvgate.kernel.difference import Difference
+from kvgate.levels.scheduler.case import Stage
+from kvreference.answers import Answer, Granted, Refused
+from kvreference.operations import Abort, Admit, Finish, Operation, Preempt, Schedule
+from kvreference.population import Population, Request, Status
+from kvreference.settings import Settings
+
+STATEMENT = "KV-SYS-06"
+
+
+class Chunks:
+    """The chunks of one scheduler."""
+
+    def __init__(self, settings: Settings, stage: Stage, spares_the_only_one: bool = False) -> None:
+        self.settings = settings
+        self.asynchronous = stage.asynchronous
+        self._long_prefill_tokens = min(settings.chunk_tokens, stage.long_prefill_tokens or settings.chunk_tokens)
+        self._spares_the_only_one = spares_the_only_one
+        """Whether a prompt may have all of a step if there is no other request."""
+        self.most_tokens = self._long_prefill_tokens
+        """How many tokens of one request this step computes at most."""
+        aligned = settings.geometry.state_block_tokens is not None
+        self.judges = not (aligned or (stage.asynchronous and settings.drafts_max))
+        self._drafts: dict[int, int] = {}
+        """How many drafts each request was offered since it was served last."""
+        self._tokens: dict[int, int] = {}
+        """How many tokens of whom the step computes so far."""
+        self._refused: dict[int, int] = {}
+        """How many tokens were asked for, for whom, in vain."""
+        self._preempted = False
+
+    def begin(self, population: Population) -> None:
+        """A step begins."""
+        others = sum(request.status is not Status.ENDING for request in population.alive.values()) > 1
+        alone = self._spares_the_only_one and not others
+        self.most_tokens = self.settings.chunk_tokens if alone else self._long_prefill_tokens
+        self._tokens, self._refused, self._preempted = {}, {}, False
+
+    def offered(self, number: int, drafts: int) -> None:
+        """A request is offered drafts, for when it is served next."""
+        self._drafts[number] = drafts
+
+    def observe(self, operation: Operation, answer: Answer, population: Population) -> Difference | None:
+        """The block manager was asked for something; the ``population`` is as it was before."""
+        if isinstance(operation, (Preempt, Finish, Abort)):
+            self._drafts.pop(operation.request, None)
+            self._tokens.pop(operation.request, None)
+            self._preempted |= isinstance(operation, Preempt)
+        elif isinstance(operation, Schedule):
+            return self._scheduled(operation, answer, population[operation.request])
+        elif isinstance(operation, Admit) and isinstance(answer, Granted) and not answer.loads:
+            return self._admitted(operation, answer, population[operation.request])
+        return None
+
+    def end(self, population: Population) -> Difference | None:
+        """A step is scheduled: of those that run, nobody was left out for whom there was room."""
+        if self.asynchronous or self._preempted or not self.judges:
+            return None
+        for number, request in population.alive.items():
+            if request.status is Status.RUNNING and number not in self._tokens:
+                due = self._due(request, request.tokens_computed)
+                if due > 0:
+                    got = f"nobody asks for it, {sum(self._tokens.values())} are scheduled"
+                    return Difference(STATEMENT, f"request {number} (tokens of the step)", str(due), got)
+        return None
+
+    def _scheduled(self, operation: Schedule, answer: Answer, request: Request) -> Difference | None:
+        number, tokens = operation.request, operation.tokens
+        due = self._due(request, request.tokens_computed)
+        found = None if self._refused.get(number) == tokens else self._compare(number, due, tokens)
+        if isinstance(answer, Refused):
+            self._refused.setdefault(number, tokens)
+        else:
+            self._serve(number, tokens)
+        return found
+
+    def _admitted(self, operation: Admit, answer: Granted, request: Request) -> Difference | None:
+        number, tokens = operation.request, operation.tokens
+        # Behind an answer in flight, the scheduler does not know yet how long it is.
+        known = not self.asynchronous or len(request.tokens) == request.prompt_tokens
+        due = self._due(request, request.tokens_computed + answer.hit_tokens + answer.external_tokens)
+        self._serve(number, tokens)
+        return self._compare(number, due, tokens) if known else None
+
+    def _serve(self, number: int, tokens: int) -> None:
+        self._tokens[number] = tokens
+        self._drafts.pop(number, None)
+
+    def _due(self, request: Request, computed: int) -> int:
+        pending = len(request.tokens) + self._drafts.get(request.number, 0) - computed
+        room = self.settings.chunk_tokens - sum(self._tokens.values())
+        tokens = min(pending, self.most_tokens, room)
+        return min(tokens, self.settings.tokens_max - 1 - computed) if request.status is Status.RUNNING else tokens
+
+    def _compare(self, number: int, due: int, tokens: int) -> Difference | None:
+        if due == tokens or not self.judges:
+            return None
+        return Difference(STATEMENT, f"request {number} (tokens of the step)", str(due), str(tokens))

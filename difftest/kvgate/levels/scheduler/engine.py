@@ -1,0 +1,396 @@
+"""An engine without a model: vLLM's scheduler and block manager, a worker that answers what it is told, and judges.
+
+The reference's block manager follows every decision of the real one, and ghost memory acts as the worker: it applies
+the block tables of each step and knows what every computed token would have read. The scheduler is its own master; what
+is judged of it is that its books are right, and that it brings everybody on.
+
+The reference follows steps of which the output is known before the next one is scheduled. Where they are asynchronous,
+the scheduler computes behind tokens that it has not seen, caches only what those fill that it has, and caches the rest
+when it takes an output. The reference's requests have no tokens that are not known, and no operation takes an output:
+to follow, both would have to be there, in what is proved and explored as well. And once a load has failed, vLLM keeps
+what the reference gives up. From there on the monitors judge alone, but for that of work: whose is the caching that
+comes with an output, it could not tell.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import cycle
+from typing import Any, ClassVar, NoReturn
+
+from attrs import evolve
+
+from kvgate.adapters.release_variants import reference_for
+from kvgate.adapters.scheduler_variants import PADDING
+from kvgate.kernel.blame import is_ours
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.monitor import Monitor
+from kvgate.levels.scheduler import bookkeeping_check, clients, finish_check
+from kvgate.levels.scheduler.adapter.arrivals import STOP, new_request
+from kvgate.levels.scheduler.adapter.interception import Interception
+from kvgate.levels.scheduler.adapter.names import name_of, number_in
+from kvgate.levels.scheduler.adapter.scheduler_output import all_told_by, due_in, ended_in, said_in, told_by
+from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts, grammar_ready, reset_cache
+from kvgate.levels.scheduler.batch import Batch
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.chunks import Chunks
+from kvgate.levels.scheduler.flight import WorkerMemory
+from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
+from kvgate.levels.scheduler.nodes import OtherNodes
+from kvgate.levels.scheduler.operations import Collect, GrammarReady, Lost, ResetCache, Serve
+from kvgate.levels.scheduler.operations import Operation as SchedulerOperation
+from kvgate.levels.scheduler.progress import ProgressMonitor
+from kvgate.levels.scheduler.queue_order_monitor import Line
+from kvgate.monitors.leak import LeakMonitor
+from kvgate.monitors.work import WorkMonitor
+from kvreference.answers import Answer, Done, Granted
+from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Transferred
+from kvreference.population import Status
+from kvreference.scheduler.operations import Reply, Step, Submit
+from kvreference.settings import Settings
+
+
+class Stop(Exception):  # noqa: N818 (nothing went wrong, so it is no error)
+    """Something was found: the scheduler is stopped where it stands, for what it does next means nothing."""
+
+    def __init__(self, found: Divergence) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+class Engine:
+    """One run. After the first divergence nothing more can be performed: the states mean nothing from there on.
+
+    Raises:
+        UsageError: vLLM has nothing for this stage.
+    """
+
+    memory_type: ClassVar[type[WorkerMemory]] = WorkerMemory
+
+    def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
+        if stage.connector and settings.geometry.state_block_tokens is not None:
+            raise UsageError("the scheduler of vLLM 0.20.2 has no transfers where states are kept in mode align")
+        self.settings = settings
+        self.stage = stage
+        self.subject = SUBJECTS[subject]
+        self.subject.install()
+        with self.subject.while_built(settings):
+            self.scheduler: Any = self.subject.build(settings, stage)
+        self.nodes = OtherNodes(settings.geometry.groups[0].block_size_tokens)
+        connector: Any = self.scheduler.connector
+        if stage.connector:
+            connector.attach(self.nodes, settings.geometry.keeps_states, self._ended)
+        self.followed = self.subject.followed(settings, self.scheduler)
+        self.memory = self.memory_type(settings)
+        monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
+        if not stage.asynchronous:
+            # There, blocks are cached when an output is taken: that is nobody's operation, and so nobody's work.
+            monitors.append(WorkMonitor(settings, self.followed.count_work()))
+        follows = with_reference and not stage.asynchronous
+        reference = reference_for(self.followed)(settings) if follows else None
+        self.lockstep = Lockstep(self.followed, reference, monitors)
+        self.interception = Interception(self.followed, self.nodes, self._follow)
+        self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)
+        self.batch = Batch(settings.chunk_tokens, stage.running_max)
+        traits, may_split = self.followed.scheduling, settings.geometry.state_block_tokens is None
+        self.line = Line(stage, settings.chunk_tokens, may_split, holders_first=not traits.joins_queues)
+        self.chunks = Chunks(settings, stage, traits.spares_the_only_one)
+        self.in_flight: deque[Sent] = deque()
+        """The steps whose output the scheduler does not have yet, in order."""
+        self.scheduled: Mapping[int, int] = {}
+        """Who was scheduled in the last step, and how many tokens of each."""
+        self.found: Divergence | None = None
+        self.steps = 0
+
+    def perform(self, operation: SchedulerOperation) -> Divergence | None:
+        """Perform one operation, if it stands for a legal one, and judge it."""
+        try:
+            with self._blamed():
+                self._perform(operation)
+                self.interception.flush()
+        except Stop as stop:
+            self.found = stop.found
+        return self.found
+
+    def _perform(self, operation: SchedulerOperation) -> None:
+        if isinstance(operation, Submit):
+            self._submit(operation)
+        elif isinstance(operation, Step):
+            self._step(operation.replies)
+        elif isinstance(operation, Abort):
+            self._abort(operation)
+        elif isinstance(operation, Transferred):
+            self._transferred(operation)
+        elif isinstance(operation, Lost):
+            self._lose(operation)
+        elif isinstance(operation, GrammarReady):
+            self._grammar_ready(operation)
+        elif isinstance(operation, ResetCache):
+            self._reset(operation)
+        elif isinstance(operation, Collect) and self.in_flight:
+            self._collect()
+
+    def close(self) -> list[Divergence]:
+        """Abort every request, end every transfer that ends, take steps until all of it is told; judge what remains."""
+        endings: list[SchedulerOperation] = [Abort(number) for number in self.followed.population.alive]
+        endings += [Collect() for _ in self.in_flight]
+        for ending in (*endings, Step(), *map(Transferred, self.nodes.under_way()), Step(), Step()):
+            if self.perform(ending):
+                break
+        while self.in_flight and not self.found:
+            self.perform(Collect())
+        if self.found:
+            return [self.found]
+        if not self.followed.population.alive:
+            return self.lockstep.close()
+        # What does not end by itself must not be ended by the gate: it is judged as it is.
+        return [
+            Divergence(len(self.lockstep.performed), None, monitor.name, difference)
+            for monitor in self.lockstep.monitors
+            for difference in monitor.at_rest(self.followed)
+        ]
+
+    # What the block manager does
+
+    def _follow(self, operation: Operation, answered: Answer) -> None:
+        """The block manager did something: the reference does it too, and everybody judges."""
+        if isinstance(operation, Transferred):
+            self._check_over(operation.request)
+        elif isinstance(operation, Preempt):
+            self._take_out_of_step(operation.request)
+        population = self.followed.population
+        if population.resolve(operation) != operation:
+            self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", str(operation)))
+        padded = self.followed.padded_next()
+        if padded and isinstance(operation, Admit):
+            self.chunks.offered(operation.request, padded if isinstance(answered, Granted) else 0)
+        self._judge("chunks", self.chunks.observe(operation, answered, population))
+        self.followed.told(answered)
+        divergence = self.lockstep.perform(operation)
+        if divergence is not None:
+            raise Stop(divergence)
+        self._judge("line", self.line.observe(operation, answered))
+
+    def _check_over(self, number: int) -> None:
+        """Blocks are held until the transfer is over."""
+        if number in self.nodes.under_way():
+            expected = "its blocks held until the transfer is over"
+            self._stop("scheduler", Difference("KV-OP-25", f"request {number}", expected, "given up before"))
+        self.nodes.reported.discard(number)
+
+    def _take_out_of_step(self, number: int) -> None:
+        """By priority, whoever was scheduled in this step already can be preempted: then it is no part of the step."""
+        for population in (self.followed.population, self.lockstep.population):
+            if number in population.alive:
+                population[number].undispatched = False
+
+    def _ended(self, number: int, is_read: bool) -> None:
+        """A request ended, and the connector was told: its blocks may stay held."""
+        self.interception.settle_look_up()
+        request = self.followed.population.alive.get(number)
+        if is_read:
+            assert request is not None, "who is read has ended just now"
+            if self.in_flight:
+                # Nobody reads what is still in flight: the last token that is known was never computed.
+                request.tokens_computed = min(request.tokens_computed, self.followed.request(number).num_tokens - 1)
+                request.drafts_in_flight = 0
+            self._follow(Finish(number, sends=True), Done())
+        elif request is not None and request.status is Status.LOADING:
+            self._follow(Abort(number), Done())
+
+    def _stop(self, by: str, difference: Difference) -> NoReturn:
+        raise Stop(Divergence(len(self.lockstep.performed), None, by, difference))
+
+    def _judge(self, detector: str, found: Difference | None) -> None:
+        if found is not None:
+            self._stop(detector, found)
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Whatever the scheduler raises is a finding; what the gate raises is a fault of the gate."""
+        try:
+            yield
+        except Stop:
+            raise
+        except Exception as error:
+            if is_ours(error):
+                raise
+            name = type(error).__name__
+            self._stop("scheduler", Difference("KV-SYS-01", name, "an answer", f"{name}: {error}"))
+
+    # Operations
+
+    def _submit(self, operation: Submit) -> None:
+        arrival = self.followed.population.resolve(operation.arrival)
+        if not isinstance(arrival, Arrive):
+            return
+        number, submit = arrival.request, evolve(operation, arrival=arrival)
+        request = new_request(self.settings, submit)
+        if self.stage.connector:
+            self.nodes.expect(number, submit, may_fail=not self.stage.asynchronous)
+        self.followed.enter(number, request)
+        self._follow(arrival, Done())
+        self.line.submitted(number, submit)
+        self.scheduler.add_request(request)
+        limit_tokens = min(submit.prompt_tokens + submit.answers_max, self.settings.tokens_max)
+        self.progress.entered(number, limit_tokens, isinstance(submit, Serve) and submit.structured)
+
+    def _abort(self, operation: Abort) -> None:
+        legal = self.followed.population.resolve(operation)
+        if isinstance(legal, Abort):
+            abort(self.scheduler, legal.request)
+            self.progress.grammars.discard(legal.request)
+            self.progress.forget()
+
+    def _transferred(self, operation: Transferred) -> None:
+        number = self.nodes.named(operation.request)
+        if number is None:
+            return
+        valid = self.nodes.end(number, self.followed.manager.get_block_ids(name_of(number))[0], operation.succeeded)
+        self._judge("ghost", self.memory.arrive(number, valid))
+        self.progress.forget()
+
+    def _lose(self, operation: Lost) -> None:
+        number = self.nodes.named(operation.request)
+        if number is not None:
+            self.nodes.lost.add(number)
+
+    def _grammar_ready(self, operation: GrammarReady) -> None:
+        waiting = sorted(self.progress.grammars)
+        if waiting:
+            number = operation.request if operation.request in waiting else waiting[operation.request % len(waiting)]
+            self.progress.grammars.discard(number)
+            self.line.compiled(number)
+            grammar_ready(self.followed.request(number))
+            self.progress.forget()
+
+    def _reset(self, operation: ResetCache) -> None:
+        # Whoever holds blocks and does not run cannot be preempted: vLLM says that it does not support that. And what
+        # is in flight is thrown away by a rule of its own, which nobody follows here.
+        held = any(number not in self._running() for number in self.followed.snapshot().tables)
+        if not operation.preempts or not (held or self.stage.asynchronous):
+            self.line.resets = operation.preempts
+            reset_cache(self.scheduler, operation.preempts)
+            self.line.resets = False
+            self.progress.forget()
+
+    def _running(self) -> set[int]:
+        return {number_in(request.request_id) for request in self.scheduler.running}
+
+    # Steps
+
+    def _step(self, replies: tuple[Reply, ...]) -> None:
+        self.steps += 1
+        if len(self.in_flight) >= self._in_flight_max():
+            self._collect()
+        self.interception.begin()
+        self.line.begin()
+        self.chunks.begin(self.followed.population)
+        output = self.scheduler.schedule()
+        self.interception.flush()
+        self._check_batch(output)
+        if self.settings.geometry.fences:
+            self._follow(Dispatch(), self.subject.copies(output))
+        self.memory.dispatched()
+        self.scheduled = scheduled = {number_in(name): count for name, count in output.num_scheduled_tokens.items()}
+        self._judge("scheduler", bookkeeping_check.early(self.progress.grammars, scheduled))
+        spoilt = spoilt_by(self.nodes, self.scheduler, scheduled)
+        sampled = self._answer([number for number in scheduled if number not in spoilt], replies)
+        self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, spoilt))
+        if not self.stage.asynchronous:
+            self._collect()
+        alive, in_flight = self.followed.population.alive, bool(self.in_flight)
+        self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, in_flight))
+        self._judge("chunks", self.chunks.end(self.followed.population))
+        busy = sum(bool(sent.scheduled) for sent in self.in_flight)
+        self._judge("progress", self.progress.observe(scheduled, len(sampled), busy))
+
+    def _in_flight_max(self) -> int:
+        return self.stage.in_flight_max if self.stage.asynchronous else 1
+
+    def _collect(self) -> None:
+        """The worker has computed the oldest step in flight, and the scheduler takes its output."""
+        sent = self.in_flight.popleft()
+        ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
+        self._judge("ghost", self.memory.compute(sent.spoilt, ended))
+        failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.is_told_of(number)}
+        if sent.spoilt or any(failed.values()):
+            self.lockstep.reference = None
+        for number, valid in failed.items():
+            if number in self.followed.population.alive:
+                self.followed.population[number].tokens_computed = valid
+                self.nodes.failed.pop(number)
+        self._take_back_padding(sent)
+        signals = self.nodes.told() if self.stage.connector else None
+        answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
+        answered = {number: each for number, each in answered.items() if each and not each.is_finished()}
+        before = {number: self._books(request) for number, request in answered.items()}
+        alive = {number_in(name): each for name, each in self.scheduler.requests.items() if not each.is_finished()}
+        outputs = self.scheduler.update_from_output(sent.output, answer(sent.scheduled, sent.sampled, signals))
+        self.interception.flush()
+        after = ((number, each.num_tokens, each.is_finished()) for number, each in answered.items())
+        self._judge("scheduler", finish_check.judge(before, sent.sampled, STOP, after))
+        given_up = [each for each in alive if each not in before and alive[each].is_finished()]
+        due = clients.due(before, sent.sampled, STOP, given_up if self.stage.failed_loads_end else ())
+        self._judge("clients", clients.judge(due, said_in(outputs)))
+        self._rewind(sent)
+        if self.settings.drafts_max and not self.stage.asynchronous:
+            population = self.followed.population
+            proposed = {number: population[number].drafts for number in sent.sampled if number in population.alive}
+            self.scheduler.update_draft_token_ids(drafts(proposed))
+            for number, tokens in proposed.items():
+                self.chunks.offered(number, len(tokens))
+
+    def _books(self, request: Any) -> finish_check.Books:
+        tokens_max = min(request.num_prompt_tokens + request.max_tokens, self.settings.tokens_max)
+        return finish_check.Books(request.num_tokens, tokens_max)
+
+    def _check_batch(self, output: Any) -> None:
+        """What the worker is told is what was granted, and nobody was left out for whom there was room."""
+        population = self.followed.population
+        self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
+        due = due_in(output, self.scheduler, population, sure=not self.stage.asynchronous)
+        self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
+        told = all_told_by(output, len(self.settings.geometry.groups))
+        self._judge("batch", self.batch.together(told, self.interception.granted(due)))
+        self._judge("batch", self.batch.remembered(list(population.alive)))
+
+    def _take_back_padding(self, sent: Sent) -> None:
+        """Whose step is worth nothing is not answered: the drafts that nobody proposed are gone."""
+        alive = self.followed.population.alive
+        for request in (alive[number] for number in sent.spoilt if number in alive):
+            if PADDING in request.drafts:
+                request.drafts, request.drafts_in_flight = [], 0
+
+    def _rewind(self, sent: Sent) -> None:
+        """Whoever computed behind what a load failed to bring computes again from where the scheduler says."""
+        for number in sent.spoilt:
+            request = self.scheduler.requests.get(name_of(number))
+            if request is not None and number in self.followed.population.alive:
+                self.followed.population[number].tokens_computed = request.num_computed_tokens
+                self.memory.rewind(number, request.num_computed_tokens)
+
+    def _answer(self, scheduled: list[int], replies: tuple[Reply, ...]) -> dict[int, list[int]]:
+        """What the model answers to those whose tokens are all computed: the drafts that hold, and a token."""
+        population = self.followed.population
+        sampled = {}
+        ready = [number for number in scheduled if number in population.alive and population[number].answers_next]
+        for number, reply in zip(ready, cycle(replies), strict=False):
+            request = population[number]
+            accepted = 0 if PADDING in request.drafts else min(reply.accepted, request.drafts_in_flight)
+            token = STOP if reply.ends else reply.token
+            # Where steps are asynchronous, the scheduler counts on as many drafts as there can be.
+            proposed = self.settings.drafts_max if self.stage.asynchronous else reply.drafts
+            sampled[number] = [*request.drafts[:accepted], token]
+            answered = Sample(number, accepted, token, min(proposed, self.settings.drafts_max))
+            if self.followed.scheduling.caches_answers and not self.stage.asynchronous:
+                before = self._books(self.scheduler.requests[name_of(number)])
+                self.interception.answers[number] = finish_check.as_taken(answered, sampled[number], before, STOP)
+            else:
+                self._follow(answered, Done())
+        return sampled

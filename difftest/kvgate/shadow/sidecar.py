@@ -1,0 +1,260 @@
+"""The process beside an engine: takes what the engine tells, and records or checks it.
+
+It has the salt, so token ids end here. It is started by the engine's plug-in with a socket as its standard input, and
+ends when the engine does. Nothing that happens here reaches the engine: if it ends, or stands still, the engine goes
+on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+from attrs import define
+
+from kvgate.kernel.shadow_switch import Mode
+from kvgate.kernel.structure import strict_converter
+from kvgate.shadow.calls import RAW, Restart, Stored, Suspended
+from kvgate.shadow.channel import LENGTH
+from kvgate.shadow.recording import FRAME_BYTES_MAX, SUFFIX, Header
+from kvgate.shadow.ring import Ring
+from kvgate.shadow.room import DIFFERENCE, differences_bytes, forget
+from kvgate.shadow.rotation import Rotation
+from kvgate.shadow.salted import Salting
+from kvgate.shadow.shadow_checker import Finding, Judge
+from kvgate.shadow.status import Status, write
+from kvgate.shadow.story import headline, told
+
+_STATUS_EVERY_SECONDS = 0.5
+_READ_BYTES = 2**20
+_NAP_SECONDS = 0.02
+"""How long it sleeps while the engine is busy. A process that waits at the socket has to be woken by whoever sends, and
+that costs an engine several times what the sending does."""
+_NAP_BYTES = 2**16
+"""More than this, and there is too much to sleep."""
+_IDLE_SECONDS = 1.0
+"""An engine that has sent nothing for so long is idle: then it waits at the socket."""
+_CONVERTER = strict_converter()
+
+
+@define
+class Order:
+    """What the engine's plug-in wants, the first frame on the socket."""
+
+    mode: str
+    folder: str
+    max_bytes: int
+    ring_bytes: int
+    dumps: int
+    header: Header
+
+
+def order_frame(order: Order) -> bytes:
+    """An order as it is sent."""
+    return msgspec.json.encode(_CONVERTER.unstructure(order))
+
+
+def say(text: str) -> None:
+    """One line for the engine's log."""
+    with contextlib.suppress(OSError):
+        print(f"kvgate shadow: {text}", file=sys.stderr, flush=True)
+
+
+class Beside:
+    """One engine's recorder or checker."""
+
+    def __init__(self, order: Order) -> None:
+        header = order.header
+        groups = header.settings.geometry.groups
+        self.folder = Path(order.folder)
+        self.header = header
+        self.order = order
+        self.salting = Salting(header.settings.geometry.grain_tokens, [group.block_size_tokens for group in groups])
+        self.rotation: Rotation | None = None
+        self.judge: Judge | None = None
+        self.ring = Ring(order.ring_bytes)
+        if order.mode == Mode.RECORD.value:
+            self.rotation = Rotation(self.folder, header, order.max_bytes, say)
+        else:
+            self.judge = Judge(header.settings)
+        self.status = Status(header.engine, order.mode, os.getpid(), socket.gethostname())
+        self._recent: list[Stored] = []
+        self._written = 0.0
+        self._could_write = True
+        self._is_suspended = False
+        self._was_told_of_room = False
+
+    def take(self, payload: bytes) -> None:
+        """The calls of a step."""
+        records = self.salting.salted(RAW.decode(payload))
+        self.status.calls += len(records)
+        self.status.lost += sum(record.lost for record in records if isinstance(record, Restart))
+        for record in records:
+            if isinstance(record, (Restart, Suspended)):
+                self._is_suspended = isinstance(record, Suspended)
+        if self.rotation is not None:
+            self.rotation.append(records)
+        if self.judge is not None:
+            self.ring.append(records)
+            for record in records:
+                for finding in self.judge.follow(record):
+                    self._found(finding)
+                self._recent = [*self._recent[-11:], record]
+
+    def _found(self, finding: Finding) -> None:
+        if finding.declared is not None:
+            self.status.declared[finding.declared] = self.status.declared.get(finding.declared, 0) + 1
+            return
+        self.status.differences += 1
+        line = headline(finding)
+        self.status.first = self.status.first or line
+        if self.status.differences > self.order.dumps:
+            self._counts_only(line)
+        else:
+            self._write(finding, line)
+        self.report()
+
+    def _counts_only(self, line: str) -> None:
+        if self.status.differences == self.order.dumps + 1:
+            say(f"{line}; the engine goes on. This one and more are counted, and not written")
+
+    def _write(self, finding: Finding, line: str) -> None:
+        """Write down the story of a difference and, where there is room, what led there."""
+        name = f"{DIFFERENCE}{self.header.engine}-{self.status.differences}"
+        text = self.folder / f"{name}.txt"
+        is_recorded = False
+        try:
+            if self._has_no_room():
+                if not self._was_told_of_room:
+                    say("there is no room for what led to a difference: only its story is written, until there is")
+                self._was_told_of_room = True
+            else:
+                self.ring.dump(self.folder / f"{name}{SUFFIX}", self.header)
+                self.status.dumps.append(f"{name}{SUFFIX}")
+                is_recorded = True
+        except OSError as error:
+            say(f"{line}; the engine goes on. What led there could not be written to {self.folder}: {error.strerror}")
+        again = f"kvgate replay {name}{SUFFIX}" if is_recorded else None
+        try:
+            text.touch(mode=0o600)
+            text.write_text(told(finding, self._recent, again, self.ring.is_whole), encoding="utf-8")
+            say(f"{line}; the engine goes on. See {text}")
+        except OSError as error:
+            say(f"{line}; the engine goes on. It could not be written to {self.folder}: {error.strerror}")
+
+    def _has_no_room(self) -> bool:
+        taken = differences_bytes(self.folder) + self.ring.dump_bytes(self.header)
+        return taken > self.order.max_bytes
+
+    def begin(self) -> None:
+        """The engine begins; what tells of those long gone is deleted."""
+        self.report()
+        with contextlib.suppress(OSError):
+            forget(self.folder, self.header.engine)
+
+    def report(self, state: str = "watching") -> None:
+        """Write the status, if that is possible."""
+        judge, status = self.judge, self.status
+        status.state = state
+        is_following = not self._is_suspended and (judge is None or judge.is_following)
+        if state == "watching" and not is_following:
+            status.state = "waiting"
+        if judge is not None:
+            tally = judge.tally
+            status.steps, status.judged, status.checkpoints = tally.steps, tally.judged, tally.checkpoints
+            status.unjudged = dict(tally.unjudged)
+        if self.rotation is not None:
+            rotation = self.rotation
+            status.steps, status.bytes_written, status.unwritten = rotation.steps, rotation.bytes_written, rotation.lost
+        try:
+            write(self.folder, status)
+        except OSError as error:
+            if self._could_write:
+                say(f"the status cannot be written to {self.folder}: {error.strerror}")
+            self._could_write = False
+
+    def close(self) -> None:
+        """The engine has ended."""
+        if self.rotation is not None:
+            self.rotation.close()
+        self.report("ended")
+
+
+def _serve(beside: Beside, source: int, buffered: bytearray) -> None:
+    """Take frames until the engine has ended."""
+    next_report, heard = 0.0, time.monotonic()
+    while True:
+        while (payload := _frame(buffered)) is not None:
+            beside.take(payload)
+            next_report = _report_when_due(beside, next_report)
+        next_report = _report_when_due(beside, next_report)
+        is_idle = time.monotonic() - heard > _IDLE_SECONDS
+        readable, _, _ = select.select([source], [], [], _STATUS_EVERY_SECONDS if is_idle else 0)
+        data = os.read(source, _READ_BYTES) if readable else None
+        if data == b"":
+            return
+        if data:
+            heard = time.monotonic()
+            buffered += data
+        if not is_idle and len(data or b"") < _NAP_BYTES:
+            time.sleep(_NAP_SECONDS)
+
+
+def _report_when_due(beside: Beside, due: float) -> float:
+    """Write the status twice a second; when the next one is due."""
+    now = time.monotonic()
+    if now < due:
+        return due
+    beside.report()
+    return now + _STATUS_EVERY_SECONDS
+
+
+def _frame(buffered: bytearray) -> bytes | None:
+    """The first whole frame, taken out."""
+    if len(buffered) < LENGTH.size:
+        return None
+    (length,) = LENGTH.unpack_from(buffered)
+    if length > FRAME_BYTES_MAX:
+        raise ValueError(f"a frame of {length} bytes")
+    end = LENGTH.size + length
+    if len(buffered) < end:
+        return None
+    payload = bytes(buffered[LENGTH.size : end])
+    del buffered[:end]
+    return payload
+
+
+def main() -> None:
+    """Serve the engine at the other end of standard input."""
+    # Whoever interrupts the engine interrupts what is around it, too: this ends when the engine has.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with contextlib.suppress(OSError):
+        os.nice(10)
+    source = sys.stdin.fileno()
+    buffered = bytearray()
+    while (first := _frame(buffered)) is None:
+        data = os.read(source, _READ_BYTES)
+        if not data:
+            return
+        buffered += data
+    beside = Beside(_CONVERTER.structure(msgspec.json.decode(first), Order))
+    try:
+        beside.begin()
+        _serve(beside, source, buffered)
+    except Exception as error:
+        say(f"ends, and the engine goes on without it: {type(error).__name__}: {error}")
+        raise SystemExit(1) from error
+    finally:
+        beside.close()
+
+
+if __name__ == "__main__":
+    main()

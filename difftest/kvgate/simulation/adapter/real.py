@@ -1,0 +1,216 @@
+"""The arms ``stock`` and ``retention``: vLLM 0.20.2's real scheduler, its worker's place taken by ghost memory.
+
+The scheduler is told what a worker would tell, and asked for nothing else: hits, tables and preemptions are read from
+what each of its steps sends to the worker, its counters from what it tells the metrics.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from kvgate.kernel.errors import UsageError
+from kvgate.levels.scheduler.adapter.names import name_of, number_in
+from kvgate.levels.scheduler.case import Stage
+from kvgate.simulation.adapter.worker import Worker, drafts_told
+from kvgate.simulation.arm import Progress, Setting
+from kvgate.simulation.clients import Clients
+from kvgate.simulation.drafting import Drafting, answers
+from kvgate.simulation.ledger import Ledger
+from kvgate.simulation.memory import BlockMemory, Work
+from kvgate.simulation.result import Counters, Result, Usage
+from kvreference.operations import Arrive
+from kvreference.scheduler.operations import Submit
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
+
+IDLE_STEPS_MAX = 3
+"""How many steps may pass in which nobody is scheduled, before it counts as a hang."""
+
+
+class RealRun:
+    """One simulation."""
+
+    def __init__(self, setting: Setting, subject_name: str) -> None:
+        from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+
+        self.setting = setting
+        self.settings = setting.settings
+        self.subject = SUBJECTS[subject_name]
+        self.memory = BlockMemory(self.settings.geometry)
+        self.subject.install()
+        try:
+            with self.subject.while_built(self.settings):
+                self.scheduler: Any = self.subject.build(self.settings, Stage(running_max=setting.serving.running_max))
+        except ValueError as error:
+            raise UsageError(f"{subject_name} cannot serve policy {setting.policy.name!r}: {error}") from error
+        self.clients = Clients(setting.workload)
+        self.drafting = Drafting(setting)
+        self.worker = Worker(setting.serving.tokens_max, self.settings.lookahead_tokens, {})
+        self.counters = Counters()
+        self.ledger = Ledger(setting, subject_name)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Count look-ups and evictions; nothing is changed."""
+        manager = self.scheduler.kv_cache_manager
+        look_up = manager.get_computed_blocks
+        evict = manager.block_pool._maybe_evict_cached_block
+
+        def get_computed_blocks(request: Any) -> Any:
+            self.ledger.entries[number_in(request.request_id)].look_ups += 1
+            return look_up(request)
+
+        def maybe_evict_cached_block(block: Any) -> bool:
+            evicted = bool(evict(block))
+            self.ledger.evictions += evicted
+            return evicted
+
+        manager.get_computed_blocks = get_computed_blocks
+        manager.block_pool._maybe_evict_cached_block = maybe_evict_cached_block
+
+    def finish(self, progress: Progress | None = None) -> Result:
+        """Serve the whole workload."""
+        warm, idle = Counters(), 0
+        while not self.clients.over:
+            warming = self.clients.warming
+            self._send()
+            idle = 0 if self._step() else idle + 1
+            if idle > IDLE_STEPS_MAX:
+                raise UsageError(f"step {self.ledger.steps}: nobody is scheduled, and there is nothing to wait for")
+            if warming and not self.clients.warming:
+                warm = self.counters
+            if progress is not None:
+                progress(self.clients.ended, self.setting.workload.requests)
+        return self.ledger.result(self.counters.since(warm), self.memory.soundness())
+
+    def _send(self) -> None:
+        from kvgate.levels.scheduler.adapter.arrivals import new_request
+
+        for sending in self.clients.send():
+            if sending.asked.prompt_tokens >= self.settings.tokens_max:
+                raise UsageError(f"request {sending.number}: its prompt leaves no room for an answer")
+            self.memory.enter(sending.number, sending.asked.runs)
+            self.ledger.enter(sending)
+            submit = Submit(Arrive(sending.number, sending.asked.prompt), sending.asked.answers.length)
+            self.scheduler.add_request(new_request(self.settings, submit))
+
+    def _step(self) -> bool:
+        """One step; whether anybody computed."""
+        ledger = self.ledger
+        ledger.steps += 1
+        output = self.scheduler.schedule()
+        self._preempted(output)
+        works, let = self.worker.take(output)
+        for each in let:
+            ledger.let_in(each.number, each.hit_tokens)
+        self._copy_and_compute(works, output)
+        sampled, proposed = self._sampled(works, output)
+        self._tell(output, sampled, proposed)
+        if ledger.samples.due(ledger.steps):
+            free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+            held = self.setting.serving.blocks - 1 - free - self._pinned_free()
+            ledger.samples.add(Usage(ledger.steps, self.clients.ended, held, len(self.scheduler.running)))
+        return bool(works)
+
+    def _pinned_free(self) -> int:
+        tier = getattr(self.scheduler.kv_cache_manager.block_pool, "pinned_tier", None)
+        return 0 if tier is None else tier.queue.num_free_blocks
+
+    def _preempted(self, output: SchedulerOutput) -> None:
+        for name in output.preempted_req_ids or ():
+            number = number_in(name)
+            self.ledger.entries[number].preemptions += 1
+            self.memory.leave(number)
+
+    def _copy_and_compute(self, works: list[Work], output: SchedulerOutput) -> None:
+        copies = self.subject.copies(output).copies
+        for work in works:
+            self.ledger.entries[work.number].computed += work.end - work.start
+        self.memory.step(works, copies)
+        for copy in copies:
+            for work in works:
+                if copy.destination in work.tables[copy.group]:
+                    self.ledger.entries[work.number].copied += copy.tokens
+
+    def _sampled(self, works: list[Work], output: SchedulerOutput) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+        """Per request whose tokens are all computed: what the model answers, and the drafts behind it."""
+        drafts = drafts_told(output)
+        sampled, proposed = {}, {}
+        for work in works:
+            turn = self.ledger.entries[work.number].sending.asked
+            tokens = self.scheduler.requests[name_of(work.number)].num_tokens
+            if work.end < tokens:
+                continue
+            accepted = self.drafting.accepted(work.number, tokens, drafts.get(work.number, 0))
+            sampled[work.number] = answers(turn, tokens, accepted + 1)
+            last = sampled[work.number][-1]
+            proposed[work.number] = list(range(last + 1, last + 1 + self.settings.drafts_max))
+        return sampled, proposed
+
+    def _tell(self, output: SchedulerOutput, sampled: dict[int, list[int]], proposed: dict[int, list[int]]) -> None:
+        """The scheduler takes the worker's answers, and tells its clients and its metrics."""
+        from kvgate.levels.scheduler.adapter.worker import answer, drafts
+
+        told = self.scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), sampled))
+        for outputs in told.values():
+            self._count(outputs.scheduler_stats)
+        for number in sampled:
+            if name_of(number) not in self.scheduler.requests:
+                self.memory.leave(number)
+                self.clients.end(number)
+                proposed.pop(number)
+        if self.settings.drafts_max:
+            self.scheduler.update_draft_token_ids(drafts(proposed))
+
+    def _count(self, stats: Any) -> None:
+        if stats is None or stats.prefix_cache_stats is None:
+            return
+        told, before = stats.prefix_cache_stats, self.counters
+        self.counters = evolve(
+            before,
+            look_ups=before.look_ups + told.requests,
+            queries_tokens=before.queries_tokens + told.queries,
+            hits_tokens=before.hits_tokens + told.hits,
+        )
+
+
+@cache
+def load(name: str) -> None:
+    """See that the system is there, and is what its adapter was written for.
+
+    Raises:
+        SystemUnavailableError: it is not.
+    """
+    from kvgate.adapters.registry import load_system
+
+    load_system(name)
+
+
+class RealArm:
+    """vLLM's real scheduler over one of its block managers."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def run(self, setting: Setting, progress: Progress | None = None) -> Result:
+        """Serve the whole workload.
+
+        Raises:
+            SystemUnavailableError: vLLM 0.20.2 is not installed.
+        """
+        load(self.name)
+        return RealRun(setting, self.name).finish(progress)
+
+
+def stock() -> RealArm:
+    """vLLM as published."""
+    return RealArm("stock")
+
+
+def retention() -> RealArm:
+    """vLLM with the plug-in."""
+    return RealArm("retention")

@@ -1,0 +1,77 @@
+"""A worker that computes nothing: it keeps its block tables as vLLM's scheduler tells it, and says what it would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from attrs import define, frozen
+
+from kvgate.levels.scheduler.adapter.names import name_of, number_in
+from kvgate.simulation.memory import Work
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
+
+
+@frozen
+class Let:
+    """A request that came in, or came in again, in this step."""
+
+    number: int
+    hit_tokens: int
+
+
+@define
+class Worker:
+    """The tables of one engine's worker."""
+
+    tokens_max: int
+    lookahead_tokens: int
+    """How many slots behind the computed tokens draft layers write in a step."""
+    tables: dict[int, list[list[int]]]
+
+    def take(self, output: SchedulerOutput) -> tuple[list[Work], list[Let]]:
+        """What a step tells: what is computed, and who came in behind which hit."""
+        for name in output.finished_req_ids:
+            self.tables.pop(number_in(name), None)
+        let, starts = self._let_in(output)
+        known = output.scheduled_cached_reqs
+        columns = (known.req_ids, known.new_block_ids, known.num_computed_tokens)
+        for name, blocks, start in zip(*columns, strict=True):
+            number = number_in(name)
+            starts[number] = start
+            if name in known.resumed_req_ids:
+                assert blocks is not None, "who comes in again is told all its blocks"
+                self.tables[number] = [list(group) for group in blocks]
+                let.append(Let(number, start))
+            elif blocks is not None:
+                for table, new in zip(self.tables[number], blocks, strict=True):
+                    table.extend(new)
+        first = {each.number for each in let}
+        return [self._work(number, starts[number], output, number in first) for number in self._order(output)], let
+
+    def _let_in(self, output: SchedulerOutput) -> tuple[list[Let], dict[int, int]]:
+        let, starts = [], {}
+        for data in output.scheduled_new_reqs:
+            number = number_in(data.req_id)
+            self.tables[number] = [list(group) for group in data.block_ids]
+            starts[number] = data.num_computed_tokens
+            let.append(Let(number, data.num_computed_tokens))
+        return let, starts
+
+    @staticmethod
+    def _order(output: SchedulerOutput) -> list[int]:
+        return [number_in(name) for name in output.num_scheduled_tokens]
+
+    def _work(self, number: int, start: int, output: SchedulerOutput, first: bool) -> Work:
+        name = name_of(number)
+        end = start + output.num_scheduled_tokens[name]
+        drafts = len(output.scheduled_spec_decode_tokens.get(name, ()))
+        lookahead = 0 if first else self.lookahead_tokens
+        return Work(number, self.tables[number], start, end, end - drafts, min(end + lookahead, self.tokens_max))
+
+
+def drafts_told(output: SchedulerOutput) -> Mapping[int, int]:
+    """Per request, how many drafts the step computes."""
+    return {number_in(name): len(tokens) for name, tokens in output.scheduled_spec_decode_tokens.items()}

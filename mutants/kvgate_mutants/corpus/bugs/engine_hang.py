@@ -1,0 +1,275 @@
+"""Requests that wait for ever because of what other nodes do, or of how a step is cut: seen around a scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.operations import Abort, GrammarReady, Lost, Reply, Serve, Step, Submit, Transferred
+from kvgate_mutants.corpus.bug import Bug, Control, Kind, Trial
+from kvgate_mutants.corpus.bugs.groups import full, of, states, window
+from kvgate_mutants.corpus.scenario import Engines, tokens
+from kvgate_mutants.mutants.corpus import schedulers
+from kvgate_mutants.mutants.scheduler import queues
+from kvreference.operations import Arrive
+from kvreference.settings import Settings
+
+_OTHER = 1_000_000
+_CONNECTED = Stage(connector=True)
+
+
+def _steps(count: int) -> tuple[Step, ...]:
+    return tuple(Step() for _ in range(count))
+
+
+def _serve(number: int, prompt: int, **more: Any) -> Serve:
+    return Serve(Arrive(number, tokens(number * _OTHER, prompt)), **more)
+
+
+def _both_loaded(settings: Settings, first: Serve, second: Serve) -> Engines:
+    """Two requests of which both loads end before either takes a step."""
+    loaded = Transferred(0), Transferred(1)
+    return Engines(settings, _CONNECTED, (first, second, *_steps(2), *loaded, *_steps(12)))
+
+
+def _remaining_prefill(pool_blocks: int) -> Engines:
+    """Two loads that leave too little room for what either has still to compute."""
+    settings = Settings(of(full()), pool_blocks, tokens_max=1024, chunk_tokens=256)
+    first = _serve(0, 800, external_tokens=368, loads=True)
+    return _both_loaded(settings, first, _serve(1, 592, external_tokens=368, loads=True))
+
+
+def _lookahead_block(pool_blocks: int) -> Engines:
+    """Two loads that fill the pool to its last block, and a draft layer that needs one more for each."""
+    settings = Settings(of(full(eagle=True)), pool_blocks, tokens_max=256, chunk_tokens=64, drafts_max=1)
+    first = _serve(0, 64, external_tokens=64, loads=True, answers_max=2)
+    return _both_loaded(settings, first, _serve(1, 48, external_tokens=48, loads=True, answers_max=2))
+
+
+def _parked() -> Engines:
+    """Two requests that load, and somebody who needs nothing but a place."""
+    return Engines(
+        Settings(of(full()), 100, tokens_max=256, chunk_tokens=64),
+        Stage(running_max=2, connector=True),
+        (
+            _serve(0, 64, external_tokens=32, loads=True),
+            _serve(1, 64, external_tokens=32, loads=True),
+            *_steps(2),
+            _serve(2, 32),
+            *_steps(3),
+            Transferred(0),
+            Transferred(1),
+            *_steps(6),
+        ),
+    )
+
+
+_SPLIT = Engines(
+    Settings(of(full(), states()), 40, tokens_max=256, chunk_tokens=64, tells_events=False),
+    Stage(),
+    (Submit(Arrive(0, tokens(0, 100))), *_steps(8)),
+)
+
+_SMALLEST_UNIT = Engines(
+    Settings(of(full(32), states(32), window(64, 16)), 60, tokens_max=256, chunk_tokens=56),
+    Stage(),
+    (Submit(Arrive(0, tokens(0, 120))), *_steps(5)),
+)
+
+_SET_ASIDE = Engines(
+    Settings(of(full()), 100, tokens_max=256, chunk_tokens=64),
+    Stage(),
+    (_serve(0, 40, structured=True), *_steps(2), GrammarReady(0), *_steps(6)),
+)
+
+
+def _abandoned(ends: bool) -> Engines:
+    """A request is aborted while it loads; whether the load ever ends."""
+    over = Transferred(0) if ends else Lost(0)
+    return Engines(
+        Settings(of(full()), 65, tokens_max=1024, chunk_tokens=256),
+        _CONNECTED,
+        (_serve(0, 800, external_tokens=368, loads=True), *_steps(2), Abort(0), over, *_steps(5)),
+    )
+
+
+def _failed(fails: bool) -> Engines:
+    return Engines(
+        Settings(of(full(), window(64)), 60, tokens_max=256, chunk_tokens=128),
+        _CONNECTED,
+        (_serve(0, 200, external_tokens=96, **({"fails_from_block": 2} if fails else {})), *_steps(5)),
+    )
+
+
+def _in_flight(asynchronous: bool) -> Engines:
+    """A request ends while its next step is computed, and another takes its blocks."""
+    return Engines(
+        Settings(of(full()), 8, tokens_max=128, chunk_tokens=64),
+        Stage(asynchronous=asynchronous, connector=True),
+        (
+            _serve(0, 40, answers_max=20),
+            # What ends it is known when the next step of it is under way.
+            Step((Reply(token=7, ends=True),)),
+            Step(),
+            _serve(1, 100, external_tokens=90, loads=True),
+            Step(),
+            Transferred(1),
+            *_steps(4),
+        ),
+    )
+
+
+BUGS = (
+    Bug(
+        8,
+        "blocks-freed-while-async-step-in-flight",
+        Kind.WRONG_HIT,
+        "https://github.com/vllm-project/vllm/pull/45357",
+        "The blocks of a request that ended are given to another while a step of the first still writes into them.",
+        "up to 0.23.0 with asynchronous scheduling and a consumer of remote blocks",
+        (
+            Trial(
+                "stock",
+                _in_flight(True),
+                ("KV-MEM-01",),
+                otherwise=Control("steps one by one", "stock", _in_flight(False)),
+            ),
+        ),
+    ),
+    Bug(
+        14,
+        "mamba-split-uses-min-group-block-size",
+        Kind.MISALIGNED,
+        "https://github.com/vllm-project/vllm/pull/54076",
+        "Chunks end at multiples of the smallest block of any group, where states are kept at those of another.",
+        "0.20 to 0.28 and later, where groups have blocks of several sizes",
+        (
+            Trial(
+                "stock",
+                _SMALLEST_UNIT,
+                ("KV-OP-05",),
+                (schedulers.smallest_block_is_the_unit,),
+                why_mutant="the engine's core, which is not run here, sets the smallest block of all groups as the "
+                "unit after start-up; the mutant sets what it sets",
+            ),
+        ),
+    ),
+    Bug(
+        16,
+        "aborted-remote-load-never-reclaimed",
+        Kind.LEAK,
+        "https://github.com/vllm-project/vllm/issues/46283",
+        "The blocks of a request that is aborted while it loads are held for ever if the other node is gone.",
+        "0.14 to 0.33.0",
+        (
+            Trial(
+                "stock",
+                _abandoned(False),
+                ("KV-LEAK-01",),
+                otherwise=Control("a load that ends", "stock", _abandoned(True)),
+            ),
+        ),
+    ),
+    Bug(
+        22,
+        "async-load-remaining-prefill-not-reserved",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/issues/45388",
+        "Requests hold what they loaded and lack room for the rest, and none of them can be preempted.",
+        "up to 0.23.0",
+        (
+            Trial(
+                "stock",
+                _remaining_prefill(65),
+                ("KV-LIVE-03", "KV-LIVE-01", "KV-LIVE-02"),
+                otherwise=Control("a pool for both", "stock", _remaining_prefill(100)),
+            ),
+        ),
+    ),
+    Bug(
+        23,
+        "mtp-lookahead-block-after-async-load",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/pull/57104",
+        "Loads fill the pool, and the block that a draft layer needs before the first step is missing to all of them.",
+        "up to 0.28",
+        (
+            Trial(
+                "stock",
+                _lookahead_block(8),
+                ("KV-LIVE-03", "KV-LIVE-01", "KV-LIVE-02"),
+                otherwise=Control("a pool with two blocks more", "stock", _lookahead_block(10)),
+            ),
+        ),
+    ),
+    Bug(
+        24,
+        "running-plus-deferred-reaches-max-num-seqs",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/issues/53130",
+        "Requests that are set aside count as running, and when they never come back nobody else is let in.",
+        "0.27.1",
+        (
+            Trial(
+                "stock",
+                _parked(),
+                ("KV-LIVE-01", "KV-LIVE-03"),
+                (schedulers.set_aside_counts_as_running,),
+                why_mutant="0.20.2 counts those that run; the count of 0.27.1 is put back",
+            ),
+        ),
+    ),
+    Bug(
+        25,
+        "mamba-split-floors-to-zero",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/issues/40707",
+        "A chunk that is capped below one block of states is rounded down to no token at all, for ever.",
+        "0.17 to 0.27.1",
+        (
+            Trial(
+                "stock",
+                _SPLIT,
+                ("KV-LIVE-03", "KV-LIVE-01", "KV-LIVE-02"),
+                (schedulers.ten_tokens_a_step,),
+                why_mutant="what caps the chunk is an encoder's cache that is full, and there is no encoder here: the "
+                "mutant caps it, and what rounds it down to nothing is 0.20.2's own code",
+            ),
+        ),
+    ),
+    Bug(
+        27,
+        "ascend-scheduler-ignores-skipped-waiting",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm-ascend/pull/10559",
+        "A scheduler that was copied does not look at the queue of those that were set aside.",
+        "vLLM-Ascend 0.18 to 0.21",
+        (
+            Trial(
+                "stock",
+                _SET_ASIDE,
+                ("KV-LIVE-01", "KV-LIVE-03"),
+                (queues.skipped_are_never_looked_at,),
+                why_mutant="its schedulers import the device's runtime; vLLM's own is made to look as little",
+                elsewhere=True,
+            ),
+        ),
+    ),
+    Bug(
+        32,
+        "load-failure-unpack-on-hybrid",
+        Kind.CRASH,
+        "https://github.com/vllm-project/vllm/pull/50388",
+        "When a load fails, a request's block tables are taken for one table, and with two groups the engine dies.",
+        "0.11 to 0.28",
+        (
+            Trial(
+                "stock",
+                _failed(True),
+                ("KV-SYS-01",),
+                words="too many values to unpack",
+                otherwise=Control("a load that does not fail", "stock", _failed(False)),
+            ),
+        ),
+    ),
+)

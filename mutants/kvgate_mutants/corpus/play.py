@@ -1,0 +1,134 @@
+"""Playing a scenario on a system that is loaded: what the gate's own detectors say of it, and how soon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from attrs import frozen
+
+from kvgate.adapters.registry import Loaded
+from kvgate.findings.declared import explain
+from kvgate.gate.case_runner import Bench
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.text import contrast, printable
+from kvgate_mutants.corpus.scenario import Blocks, Direct, Engines, Pairs, Scenario
+from kvreference.operations import Operation
+
+SUBJECTS = ("stock", "retention")
+"""What can stand under an engine."""
+
+
+@frozen
+class Told:
+    """One thing that was found, and the declared finding that explains it, if there is one."""
+
+    divergence: Divergence
+    finding: str | None
+
+
+@frozen
+class Played:
+    """What came of a scenario."""
+
+    told: tuple[Told, ...]
+    operations: int
+    """How many operations were performed before something was found, or in all."""
+    seconds: float
+    """How long it took, once the system was built."""
+
+    @property
+    def news(self) -> list[Told]:
+        """What no declared finding explains."""
+        return [each for each in self.told if each.finding is None]
+
+
+def play(scenario: Scenario, loaded: Loaded) -> Played:
+    """Build a system, let everything happen to it, end all requests, and judge."""
+    explains, actions, close = _built(scenario, loaded)
+    started = time.monotonic()
+    divergences: Iterable[Divergence] = ()
+    performed = 0
+    for perform in actions:
+        performed += 1
+        found = perform()
+        if found is not None:
+            divergences = (found,)
+            break
+    else:
+        divergences = close()
+    seconds = time.monotonic() - started
+    return Played(tuple(Told(each, explains(each)) for each in divergences), performed, seconds)
+
+
+Perform = Callable[[], Divergence | None]
+Built = tuple[Callable[[Divergence], str | None], Iterable[Perform], Callable[[], Iterable[Divergence]]]
+"""What tells findings, what is to be performed, and how it ends."""
+
+
+def _built(scenario: Scenario, loaded: Loaded) -> Built:
+    if isinstance(scenario, Pairs):
+        return _pair(scenario, loaded.name)
+    return _engine(scenario, loaded.name) if isinstance(scenario, Engines) else _blocks(scenario, loaded)
+
+
+def _blocks(scenario: Blocks, loaded: Loaded) -> Built:
+    lockstep = Bench(loaded.factory, scenario.detectors).set_up(scenario.settings)
+    if scenario.adapts is not None and lockstep.reference is not None:
+        scenario.adapts(lockstep.reference)
+
+    def perform(operation: Operation | Direct) -> Divergence | None:
+        return _direct(lockstep, operation) if isinstance(operation, Direct) else lockstep.perform(operation)
+
+    explains = partial(explain, lockstep=lockstep)
+    return explains, [partial(perform, operation) for operation in scenario.operations], lockstep.close
+
+
+def _direct(lockstep: Lockstep, call: Direct) -> Divergence | None:
+    try:
+        call.act(lockstep.system)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        return Divergence(len(lockstep.performed), None, "check", Difference("KV-SYS-01", call.told, "done", told))
+    return None
+
+
+def _engine(scenario: Engines, name: str) -> Built:
+    from kvgate.levels.scheduler import known
+    from kvgate.levels.scheduler.engine import Engine
+
+    _check_subject(name)
+    engine = Engine(scenario.settings, scenario.stage, name, scenario.with_reference)
+    explains = partial(known.explain, engine=engine)
+    return explains, [partial(engine.perform, each) for each in scenario.operations], engine.close
+
+
+def _pair(scenario: Pairs, name: str) -> Built:
+    from kvgate.levels.pair import known
+    from kvgate.levels.pair.pair import Pair
+
+    _check_subject(name)
+    pair = Pair(scenario.settings, scenario.stage, name, scenario.with_reference)
+    explains = partial(known.explain, pair=pair)
+    return explains, [partial(pair.perform, each) for each in scenario.operations], pair.close
+
+
+def _check_subject(name: str) -> None:
+    if name not in SUBJECTS:
+        raise UsageError(f"no engine is built around {name!r}: give one of {', '.join(SUBJECTS)}")
+
+
+def first_news(played: Played) -> Iterator[str]:
+    """What was found that nothing explains, a line each."""
+    for each in played.news:
+        yield line_of(each.divergence)
+
+
+def line_of(divergence: Divergence) -> str:
+    """A divergence on one line: what is violated, where, what was expected and what was seen."""
+    difference = divergence.difference
+    expected, got = contrast(difference.expected, difference.got)
+    return printable(f"{difference.statement}, {difference.subject}: expected {expected}, got {got}")

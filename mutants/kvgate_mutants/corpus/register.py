@@ -1,0 +1,30 @@
+"""All defects of the corpus, by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kvgate.kernel.errors import UsageError
+from kvgate_mutants.corpus.bug import Bug
+from kvgate_mutants.corpus.bugs import counted, double_free, engine_hang, events, hang, pair_hang, wrong_hit, zero_hit
+
+_FILES = (zero_hit, wrong_hit, double_free, hang, engine_hang, counted, events, pair_hang)
+
+BUGS: Mapping[str, Bug] = {
+    bug.id: bug for bug in sorted((bug for file in _FILES for bug in file.BUGS), key=lambda bug: bug.number)
+}
+"""Every defect, by id."""
+
+
+def chosen(names: Iterable[str]) -> Sequence[Bug]:
+    """The defects with these ids or numbers; all, if none is given.
+
+    Raises:
+        UsageError: there is no such defect.
+    """
+    by_name = {**BUGS, **{str(bug.number): bug for bug in BUGS.values()}}
+    wanted = list(dict.fromkeys(names))
+    unknown = [name for name in wanted if name not in by_name]
+    if unknown:
+        raise UsageError(f"no defect {unknown[0]!r} in the corpus: kvgate corpus --list says what there is")
+    return [by_name[name] for name in wanted] or list(BUGS.values())

@@ -1,0 +1,99 @@
+"""What happens to a system in a trial: operations on a block manager, on an engine around one, or on two engines.
+
+Everything is spelled out, so a trial is the same everywhere and always; nothing is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from attrs import field, frozen
+from attrs.validators import min_len
+
+from kvgate.gate.case_runner import GATE
+from kvgate.levels.pair.case import PairStage
+from kvgate.levels.pair.operations import Operation as PairOperation
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.operations import Operation as EngineOperation
+from kvreference.content import Keys
+from kvreference.manager import Manager
+from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Run, Schedule
+from kvreference.settings import Settings
+
+
+@frozen
+class Direct:
+    """Somebody calls a part of the system past its block manager; what comes of it, the next operation shows."""
+
+    told: str
+    act: Callable[[Any], None] = field(repr=False)
+    """Gets the system."""
+
+
+@frozen
+class Blocks:
+    """Operations on a block manager."""
+
+    settings: Settings
+    operations: tuple[Operation | Direct, ...] = field(repr=False, validator=min_len(1))
+    detectors: tuple[str, ...] = GATE
+    adapts: Callable[[Manager], None] | None = field(default=None, repr=False)
+    """Teaches the reference what it does not know, and must to judge this."""
+
+
+@frozen
+class Engines:
+    """Operations on an engine: a scheduler with its block manager, and a worker that answers what it is told."""
+
+    settings: Settings
+    stage: Stage
+    operations: tuple[EngineOperation, ...] = field(repr=False, validator=min_len(1))
+    with_reference: bool = True
+
+
+@frozen
+class Pairs:
+    """Operations on two nodes: a prefill node and a decode node, each an engine."""
+
+    settings: Settings
+    stage: PairStage
+    operations: tuple[PairOperation, ...] = field(repr=False, validator=min_len(1))
+    with_reference: bool = True
+
+
+Scenario: TypeAlias = Blocks | Engines | Pairs
+
+
+# What most scenarios consist of
+
+
+def tokens(first: int, count: int) -> tuple[Run, ...]:
+    """A prompt of consecutive token ids."""
+    return (Run(first, count),)
+
+
+def prefilled(
+    request: int, prompt: tuple[Run, ...], chunk: int, keys: Keys | None = None, *, cached: int = 0
+) -> Iterator[Operation]:
+    """A request arrives and computes its prompt in chunks, of which ``cached`` tokens are expected to be hit."""
+    yield Arrive(request, prompt, keys or Keys())
+    yield Admit(request, chunk)
+    left = sum(run.length for run in prompt) - cached - chunk
+    while left > 0:
+        yield Schedule(request, chunk)
+        left -= chunk
+
+
+def ended(request: int, prompt: tuple[Run, ...], chunk: int, keys: Keys | None = None) -> Iterator[Operation]:
+    """The same, of which nothing is expected to be hit, and the request ends."""
+    yield from prefilled(request, prompt, chunk, keys)
+    yield Finish(request)
+
+
+def dispatched(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """The same, with each step sent to the worker before the next: where steps matter."""
+    for operation in operations:
+        yield operation
+        if isinstance(operation, (Admit, Schedule)):
+            yield Dispatch()
