@@ -25,7 +25,7 @@ from kvgate.levels.pair.operations import Abort, Node
 from kvgate.levels.pair.pair import Pair
 from kvgate.levels.pair.trace_codec import pair_trace_of, write_pair
 from kvgate.levels.pair.waiting import place_of
-from kvgate.levels.scheduler.waiting import Reason
+from kvgate.monitors.wait_graph import Reason
 from kvgate_mutants.corpus.bugs.pair_hang import PREFILLED_NEVER_DECODED
 from kvgate_mutants.mutants.corpus.schedulers import loads_leave_room_for_a_step
 from kvgate_mutants.mutants.pair.connector import abandoned_before_the_read_is_forgotten

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.gate.case_runner import Bench
-from kvgate.levels.scheduler.waiting import Reason, Wait, WaitFor
+from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvgate.report.page import wait_graph
 from kvgate.report.page.recording import Recording, record
 from kvgate.report.page.render import page

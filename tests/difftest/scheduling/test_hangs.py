@@ -17,7 +17,7 @@ from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.known import explain
 from kvgate.levels.scheduler.operations import Abort, GrammarReady, Lost, Operation, Transferred
 from kvgate.levels.scheduler.queue_order_monitor import Line
-from kvgate.levels.scheduler.waiting import Reason
+from kvgate.monitors.wait_graph import Reason
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 

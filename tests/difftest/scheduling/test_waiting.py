@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.levels.scheduler.waiting import Reason, Wait, WaitFor
+from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 
 A, B, C = range(3)
 

@@ -13,7 +13,7 @@ from kvgate.kernel.difference import Difference
 from kvgate.levels.pair.handover import Handovers
 from kvgate.levels.pair.node import NodeEngine
 from kvgate.levels.pair.waiting import Across
-from kvgate.levels.scheduler.waiting import WaitFor
+from kvgate.monitors.wait_graph import WaitFor
 
 
 def is_held(prefill: NodeEngine, handovers: Handovers) -> Difference | None:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
-from kvgate.levels.scheduler.flight import WorkerMemory
 from kvgate.monitors.ghost import Work
 from kvgate.monitors.slots import PhysicalSlots
 from kvgate.monitors.states import States
+from kvgate.monitors.worker_memory import WorkerMemory
 from kvreference.block_pool import NULL
 
 

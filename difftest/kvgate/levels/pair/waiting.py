@@ -15,7 +15,7 @@ from attrs import evolve
 from kvgate.levels.pair.handover import Handovers, Stand
 from kvgate.levels.pair.node import NodeEngine
 from kvgate.levels.pair.operations import Node
-from kvgate.levels.scheduler.waiting import Reason, Wait, WaitFor
+from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvreference.population import Status
 
 _PLACE_OF = {Node.PREFILL: 0, Node.DECODE: 1}

@@ -39,7 +39,6 @@ from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts, gramma
 from kvgate.levels.scheduler.batch import Batch
 from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.chunks import Chunks
-from kvgate.levels.scheduler.flight import WorkerMemory
 from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
 from kvgate.levels.scheduler.nodes import OtherNodes
 from kvgate.levels.scheduler.operations import Collect, GrammarReady, Lost, ResetCache, Serve
@@ -48,6 +47,7 @@ from kvgate.levels.scheduler.progress import ProgressMonitor
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.work import WorkMonitor
+from kvgate.monitors.worker_memory import WorkerMemory
 from kvreference.answers import Answer, Done, Granted
 from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Transferred
 from kvreference.population import Status

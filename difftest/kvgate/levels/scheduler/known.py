@@ -16,10 +16,10 @@ from kvgate.findings.declared import explain as explain_manager
 from kvgate.kernel.difference import Divergence
 from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.flight import FAILED, LATE, PREEMPTED
 from kvgate.levels.scheduler.known_by_slots import FINDING as KNOWN_BY_SLOTS
 from kvgate.levels.scheduler.known_by_slots import known_by_slots
-from kvgate.levels.scheduler.waiting import Reason
+from kvgate.monitors.wait_graph import Reason
+from kvgate.monitors.worker_memory import FAILED, LATE, PREEMPTED
 from kvreference.population import Status
 from kvreference.scheduler.room import blocks_to_run
 

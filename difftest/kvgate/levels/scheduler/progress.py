@@ -18,7 +18,7 @@ from kvgate.levels.scheduler.adapter.interception import Interception
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.nodes import OtherNodes
-from kvgate.levels.scheduler.waiting import Called, Reason, Wait, WaitFor, plainly
+from kvgate.monitors.wait_graph import Called, Reason, Wait, WaitFor, plainly
 from kvreference.population import Status
 
 Standing = tuple[object, ...]

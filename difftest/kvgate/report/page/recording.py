@@ -17,7 +17,7 @@ from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.protocol import System
-from kvgate.levels.scheduler.waiting import WaitFor
+from kvgate.monitors.wait_graph import WaitFor
 from kvgate.report.page.names import Named, Names
 from kvreference.answers import Answer
 from kvreference.manager import Manager

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from kvgate.kernel.text import counted
-from kvgate.levels.scheduler.waiting import Reason, Wait, WaitFor
+from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvgate.report.page.recording import Recording
 from kvreference.scheduler.room import blocks_to_run
 
