@@ -34,23 +34,23 @@ WITH_STATES = Path(__file__).parents[2] / "difftest" / "findings" / "007-events-
 PROGRAM = """
 import json, sys
 from collections import Counter
-from kvgate.campaign import Lane, draw_case
-from kvgate.declared import explain
-from kvgate.errors import SystemUnavailableError
-from kvgate.generators import PRESETS, Generator
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.findings.declared import explain
+from kvgate.kernel.errors import SystemUnavailableError
+from kvgate.gate.generator import PRESETS, Generator
 from kvgate.levels import engine_bench
-from kvgate.models import load
-from kvgate.runner import Bench, run
-from kvgate.scheduling.case import EngineCase, Stage
-from kvgate.scheduling.detectors import GATE
-from kvgate.scheduling.operations import Serve
-from kvgate.scheduling.trials import EngineTrials, found_in, run_case
-from kvgate.systems import load_system
+from kvgate.kernel.models import load
+from kvgate.gate.case_runner import Bench, run
+from kvgate.levels.scheduler.case import EngineCase, Stage
+from kvgate.levels.scheduler.detectors import GATE
+from kvgate.levels.scheduler.operations import Serve
+from kvgate.levels.scheduler.case_runner import EngineTrials, found_in, run_case
+from kvgate.adapters.registry import load_system
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Reply, Step
 from kvreference.settings import Settings
 from pathlib import Path
-from kvgate.trace import read
+from kvgate.gate.trace_codec import read
 import swa_retention.patches.attach as attach
 
 def differences(system, model, operations):

@@ -328,9 +328,9 @@ def test_every_case_is_of_its_lane() -> None:
 
 
 PROGRAM = """
-from kvgate.campaign import Lane, draw_case
-from kvgate.generators import PRESETS, Generator
-from kvgate.models import MODELS
+from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.kernel.models import MODELS
 from hashlib import sha256
 for model in MODELS.values():
     for suffixes in ("eagle", "transfers+pinned"):

@@ -50,10 +50,10 @@ ELSEWHERE_SECONDS_MAX = 600
 ELSEWHERE = """
 import json, sys
 from pathlib import Path
-from kvgate.declared import EXPLANATIONS
-from kvgate.runner import Bench, run
-from kvgate.systems import load_system
-from kvgate.trace import read
+from kvgate.findings.declared import EXPLANATIONS
+from kvgate.gate.case_runner import Bench, run
+from kvgate.adapters.registry import load_system
+from kvgate.gate.trace_codec import read
 factory, told = load_system(sys.argv[1]).factory, {}
 for name in sys.argv[2:]:
     trace = read(Path(name))

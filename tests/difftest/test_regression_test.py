@@ -51,9 +51,9 @@ class HeadFirst(Reference):
 WHOLE = '''\
 """reference 1 on m: KV-OP-07 holds."""
 
-from kvgate.declared import explain
-from kvgate.runner import Bench, run
-from kvgate.systems import load_system
+from kvgate.findings.declared import explain
+from kvgate.gate.case_runner import Bench, run
+from kvgate.adapters.registry import load_system
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, Finish, Run

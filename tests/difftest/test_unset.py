@@ -25,8 +25,8 @@ SWITCHES = (
 )
 PLANTED = """
 import json
-from kvgate.digests import digests, factory_of
-from kvgate.mutants.plugin.free_queue import scratch_first_uninvited
+from kvgate.campaigns.digests import digests, factory_of
+from kvgate_mutants.mutants.plugin.free_queue import scratch_first_uninvited
 factory = factory_of("inert")
 from swa_retention.features import FEATURES
 from swa_retention.register import look

@@ -37,8 +37,8 @@ cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
 tell(torch=str(torch.__version__), cuda_devices=cuda)
 from kvgate.adapters.device.npu import missing_npu
 tell(npu=missing_npu())
-from kvgate.errors import SystemUnavailableError
-from kvgate.systems import load_system
+from kvgate.kernel.errors import SystemUnavailableError
+from kvgate.adapters.registry import load_system
 try:
     tell(stock=load_system("stock").version)
 except SystemUnavailableError as error:

@@ -62,12 +62,12 @@ def regression_test(trace: Trace, system: str, preloads: Sequence[Path] = ()) ->
 
 def engine_regression_test(trace: EngineTrace, system: str, preloads: Sequence[Path] = ()) -> str:
     """The same for a run of an engine."""
-    return _run_of_engines(trace, system, preloads, ("EngineCase", "engine_bench", "scheduling", "its scheduler"))
+    return _run_of_engines(trace, system, preloads, ("EngineCase", "engine_bench", "levels.scheduler", "its scheduler"))
 
 
 def pair_regression_test(trace: PairTrace, system: str, preloads: Sequence[Path] = ()) -> str:
     """The same for a run of two nodes."""
-    return _run_of_engines(trace, system, preloads, ("PairCase", "pair_bench", "disaggregation", "two schedulers"))
+    return _run_of_engines(trace, system, preloads, ("PairCase", "pair_bench", "levels.pair", "two schedulers"))
 
 
 def _run_of_engines(
@@ -91,7 +91,7 @@ def _run_of_engines(
     ]
     gate = (
         f"kvgate.levels.registry import {bench}",
-        f"kvgate.{package}.trials import found_in, run_case",
+        f"kvgate.{package}.case_runner import found_in, run_case",
         "kvgate.adapters.registry import load_system",
     )
     about = f"{header.system} {header.system_version} with {what} on {header.model}"

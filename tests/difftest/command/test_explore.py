@@ -130,8 +130,8 @@ def test_an_interrupt_ends_with_what_was_seen(tmp_path: Path) -> None:
 
 INTERRUPTS_ITSELF = f"""
 import os
-from kvgate.command.app import main
-from kvgate.explorer.search import Search
+from kvgate.cli.app import main
+from kvgate.explore.search import Search
 
 keep_within = Search._keep_within
 

@@ -190,8 +190,8 @@ def test_the_process_stands_still(shadowed: Callable[..., Shadowed], said: list[
 SERVED = """
 import sys
 from pathlib import Path
-from kvgate.adapters.shadow.attaching import attach
-from kvgate.shadow.switch import Mode, Switch
+from kvgate.shadow.adapter.attaching import attach
+from kvgate.kernel.shadow_switch import Mode, Switch
 from tests.difftest.shadow.live import Server
 server = Server("gpt-oss-hybrid", blocks=100)
 attach(server.scheduler, Switch(Mode.RECORD, Path(sys.argv[1])))

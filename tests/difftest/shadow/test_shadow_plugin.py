@@ -25,7 +25,7 @@ print(json.dumps([sorted(new), len(sys.meta_path) - found]))
 # A package that stands for vLLM: what is watched is a module's name, and a class in it.
 ON = """
 import json, sys, types
-from kvgate.adapters.shadow import attaching, plugin
+from kvgate.shadow.adapter import attaching, plugin
 attached = []
 attaching.attach = lambda scheduler, switch: attached.append((type(scheduler).__name__, switch.mode.value))
 plugin.register()
