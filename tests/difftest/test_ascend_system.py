@@ -38,7 +38,7 @@ from kvgate.gate.campaign import Lane, draw_case
 from kvgate.findings.declared import explain
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.levels import engine_bench
+from kvgate.levels.registry import engine_bench
 from kvgate.kernel.models import load
 from kvgate.gate.case_runner import Bench, run
 from kvgate.levels.scheduler.case import EngineCase, Stage
