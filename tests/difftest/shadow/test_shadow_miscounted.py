@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from kvgate.findings.explaining import live_with
+from kvgate.findings.f014_second_full_group_not_cut import SecondGroupUncut
+from kvgate.findings.register import FOLDER, folder_of
 from kvgate.gate.trace_codec import read
 from kvgate.shadow.calls import (
     After,
@@ -19,13 +20,12 @@ from kvgate.shadow.calls import (
     Restart,
     Stored,
 )
-from kvgate.shadow.known import _Uncut
 from kvgate.shadow.order_agnostic_reference import Following
 from kvgate.shadow.shadow_checker import Judge
 from kvreference.answers import Hit
 
 FINDING = "014-second-full-group-not-cut"
-SETTINGS = read(Path(__file__).parents[3] / "difftest" / "findings" / FINDING / "trace-load.jsonl").header.settings
+SETTINGS = read(FOLDER / folder_of(FINDING) / "trace-load.jsonl").header.settings
 GRAIN_TOKENS = SETTINGS.geometry.grain_tokens
 DIGESTS = [index.to_bytes(16, "big") for index in range(128 // GRAIN_TOKENS)]
 EMPTY = Checkpoint([0] * SETTINGS.blocks, list(range(1, SETTINGS.blocks)), {}, [], [])
@@ -48,7 +48,7 @@ class Engine:
         """A request is there, and is looked up."""
         self.calls.append(Arrived(number, tokens, tokens, True, DIGESTS))
         self.state.arrive(Arrived(number, tokens, tokens, True, DIGESTS))
-        hit = self.state.seen_as(_Uncut)._hit(self.state.population[number])
+        hit: Hit = live_with(SecondGroupUncut, self.state)._hit(self.state.population[number])
         self.calls.append(LookedUp(number, hit.tokens, [list(blocks) for blocks in hit.blocks], False))
         return hit
 

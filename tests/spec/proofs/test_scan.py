@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.findings.declared import AlignedBeforeTheDrop, LookAheadVerifiedOnce
+from kvgate.findings.f005_lookahead_verified_at_another_length import LookAheadVerifiedOnce
+from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
 from kvreference.answers import Hit
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
