@@ -6,9 +6,11 @@ vLLM-Ascend's: in any other system the same fault is a new divergence.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvgate.adapters.stock import Stock
 from kvgate.findings.explaining import explains
-from kvgate.findings.finding import AllocateCall, Engine, GateCall, LiveReference, Miscount, Pair
+from kvgate.findings.finding import Engine, LiveReference, Miscount
 from kvgate.findings.register import all_findings
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
@@ -45,7 +47,7 @@ def explain_engine(divergence: Divergence, engine: Engine) -> str | None:
     return None
 
 
-def explain_pair(divergence: Divergence, pair: Pair) -> str | None:
+def explain_pair(divergence: Divergence, pair: Any) -> str | None:
     """The same for a divergence of two nodes, by what the node reports; none is known of both together.
 
     A load on the decode node that waits can hold up the prefill node, and is still the same finding.
@@ -71,7 +73,7 @@ def explain_hit(live: LiveReference, number: int, hit: Hit) -> str | None:
         live.cache.statistics = counted
 
 
-def explain_gate(live: LiveReference, call: GateCall, hit: Hit) -> str | None:
+def explain_gate(live: LiveReference, call: Any, hit: Hit) -> str | None:
     """The id of the finding by which the live admission gate gave its answer, or None."""
     for finding in all_findings():
         if finding.explains_gate is not None and finding.explains_gate(live, call, hit):
@@ -92,7 +94,7 @@ class Miscounted:
         """How many blocks too many."""
         return sum(count.blocks for count in self._counts.values())
 
-    def admit(self, geometry: Geometry, call: AllocateCall, hit: Hit) -> None:
+    def admit(self, geometry: Geometry, call: Any, hit: Hit) -> None:
         """Note an allocation."""
         for count in self._counts.values():
             count.admit(geometry, call, hit)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
-from kvgate.findings.finding import Engine, ExplainsEngine, Stage
+from kvgate.findings.finding import Engine, ExplainsEngine
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.wait_graph import Reason
 from kvreference.population import Status
@@ -19,7 +20,7 @@ from kvreference.scheduler.room import blocks_to_run
 _READ = re.compile(r"token \d+ in block (\d+): ", re.DOTALL)
 
 
-def reads_marked(mark: str, stage: Callable[[Stage], bool]) -> ExplainsEngine:
+def reads_marked(mark: str, stage: Callable[[Any], bool]) -> ExplainsEngine:
     """Whether a token was read from a block with this mark, on a stage on which vLLM leaves such blocks cached."""
 
     def explains(divergence: Divergence, engine: Engine) -> bool:

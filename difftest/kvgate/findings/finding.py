@@ -6,15 +6,13 @@ folder of its own in this package, which defines one ``FINDING``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from attrs import frozen
 
-from kvgate.adapters.stock import Stock
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
-from kvgate.monitors.wait_graph import WaitFor
 from kvgate.monitors.worker_memory import WorkerMemory
 from kvreference.answers import Hit
 from kvreference.block_pool import BlockPool
@@ -25,94 +23,24 @@ from kvreference.population import Population
 from kvreference.settings import Settings
 
 
-class Stage(Protocol):
-    """What a scheduler is configured with, besides its block manager."""
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether a step is scheduled before the output of the previous one is known."""
-
-    @property
-    def by_priority(self) -> bool:
-        """Whether requests are served by priority."""
-
-    @property
-    def connector(self) -> bool:
-        """Whether other nodes load and read blocks."""
-
-    @property
-    def failed_loads_end(self) -> bool:
-        """Whether a request whose load failed ends with an error."""
-
-
-class Progress(Protocol):
-    """The monitor of progress."""
-
-    @property
-    def waiting(self) -> WaitFor | None:
-        """The wait-for graph of the step in which no request made progress."""
-
-
-class OtherNodes(Protocol):
-    """The nodes that blocks are loaded from and read by."""
-
-    def under_way(self) -> Sequence[int]:
-        """The requests with an unfinished transfer."""
-
-
 class Engine(Protocol):
-    """A scheduler on its block manager, at the point where it diverged."""
+    """A scheduler on its block manager, at the point where it diverged; see ``kvgate.levels.scheduler.engine``."""
 
     settings: Settings
     lockstep: Lockstep
-
-    @property
-    def stage(self) -> Stage:
-        """What the scheduler is configured with."""
-
-    @property
-    def followed(self) -> Stock:
-        """The block manager."""
-
-    @property
-    def memory(self) -> WorkerMemory:
-        """The slots of the worker."""
-
-    @property
-    def progress(self) -> Progress:
-        """The monitor of progress."""
-
-    @property
-    def nodes(self) -> OtherNodes:
-        """The other nodes."""
-
-
-class OnNode(Protocol):
-    """A divergence of a pair, and where it was found."""
-
-    @property
-    def told(self) -> Divergence:
-        """The divergence as the pair reports it."""
-
-    @property
-    def on_node(self) -> Divergence | None:
-        """The divergence as one node reports it; None if it is one of both nodes together."""
-
-    @property
-    def engine(self) -> Engine:
-        """The node."""
-
-
-class Pair(Protocol):
-    """A prefill node and a decode node, at the point where one of them diverged."""
-
-    @property
-    def seen(self) -> Sequence[OnNode]:
-        """Every divergence."""
+    stage: Any
+    """What the scheduler is configured with."""
+    followed: Any
+    """The block manager, a ``Stock``."""
+    memory: WorkerMemory
+    progress: Any
+    """The monitor of progress, with its wait-for graph ``waiting``."""
+    nodes: Any
+    """The other nodes."""
 
 
 class LiveReference(Protocol):
-    """The reference as a shadow drives it, call by call."""
+    """The reference as a shadow drives it, call by call; see ``kvgate.shadow.order_agnostic_reference``."""
 
     geometry: Geometry
     population: Population
@@ -127,37 +55,13 @@ class LiveReference(Protocol):
         """The same state under the rules of another kind of reference."""
 
 
-class GateCall(Protocol):
-    """A live question whether a waiting request passes the admission gate."""
-
-    @property
-    def fits(self) -> bool:
-        """What the engine answered."""
-
-
-class AllocateCall(Protocol):
-    """A live allocation."""
-
-    @property
-    def is_first(self) -> bool:
-        """Whether the request was admitted by it."""
-
-    @property
-    def computed(self) -> int:
-        """How many tokens were computed before, without the hit."""
-
-    @property
-    def external_tokens(self) -> int:
-        """How many tokens another node provides."""
-
-
 class Miscount(Protocol):
     """How far off a live engine's count of free blocks is, by one finding."""
 
     blocks: int
 
-    def admit(self, geometry: Geometry, call: AllocateCall, hit: Hit) -> None:
-        """Note an allocation."""
+    def admit(self, geometry: Geometry, call: Any, hit: Hit) -> None:
+        """Note an allocation, as the shadow records it."""
 
     def explains(self, expected: int, got: int) -> bool:
         """Whether the finding explains the count; if so, it is expected from now on."""
@@ -200,7 +104,7 @@ class Finding:
 
     explains_hit: Callable[[LiveReference, int, Hit], bool] | None = None
     """The recogniser of a live look-up's answer, for the request of that number."""
-    explains_gate: Callable[[LiveReference, GateCall, Hit], bool] | None = None
+    explains_gate: Callable[[LiveReference, Any, Hit], bool] | None = None
     """The recogniser of a live admission gate's answer."""
     miscount: Callable[[], Miscount] | None = None
     """The recogniser of a live count of free blocks."""

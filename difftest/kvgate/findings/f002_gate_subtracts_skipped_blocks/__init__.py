@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvgate.findings.explaining import live_with
-from kvgate.findings.finding import Finding, GateCall, LiveReference
+from kvgate.findings.finding import Finding, LiveReference
 from kvreference.answers import Hit
 from kvreference.manager import Manager
 from kvreference.population import Request
@@ -30,7 +32,7 @@ class GateSubtractsSkippedBlocks(Manager):
         return self.pool.make_room(needed, held)
 
 
-def _answers_live(live: LiveReference, call: GateCall, hit: Hit) -> bool:
+def _answers_live(live: LiveReference, call: Any, hit: Hit) -> bool:
     answers = live_with(GateSubtractsSkippedBlocks, live).fits(call, hit)
     return bool(answers == call.fits)
 

@@ -1,7 +1,5 @@
 """Finding 006: With look-ahead and blocks of two sizes, a hit shorter than the window loses a whole alignment."""
 
-from __future__ import annotations
-
 from kvgate.findings.explaining import hits_whole_blocks, looks_up_with
 from kvgate.findings.finding import Finding
 from kvgate.findings.shared_faults import LookUpInTurn

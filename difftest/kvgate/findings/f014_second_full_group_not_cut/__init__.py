@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from attrs import evolve
 
 from kvgate.findings.explaining import looks_up_with
-from kvgate.findings.finding import AllocateCall, Finding
+from kvgate.findings.finding import Finding
 from kvgate.findings.shared_faults import HitsPastLoad
 from kvreference.answers import Hit
 from kvreference.geometry import Geometry, Group
@@ -51,7 +52,7 @@ class TablesPastLoad:
         self.blocks = 0
         self._suspected = 0
 
-    def admit(self, geometry: Geometry, call: AllocateCall, hit: Hit) -> None:
+    def admit(self, geometry: Geometry, call: Any, hit: Hit) -> None:
         """Note an allocation."""
         self._suspected = 0
         if call.is_first and call.external_tokens:

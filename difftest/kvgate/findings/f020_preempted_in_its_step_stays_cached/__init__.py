@@ -1,7 +1,5 @@
 """Finding 020: By priority, a block is cached that was to be written by a step that its request was taken out of."""
 
-from __future__ import annotations
-
 from kvgate.findings.engine_state import reads_marked
 from kvgate.findings.finding import Finding
 from kvgate.monitors.worker_memory import PREEMPTED

@@ -1,7 +1,5 @@
 """Finding 021: What is behind a failed load stays cached while it is computed again, and for good if it never is."""
 
-from __future__ import annotations
-
 from kvgate.findings.engine_state import reads_marked
 from kvgate.findings.finding import Finding
 from kvgate.monitors.worker_memory import FAILED

@@ -1,7 +1,5 @@
 """Finding 022: Blocks that a step in flight still writes are given to a load."""
 
-from __future__ import annotations
-
 from kvgate.findings.engine_state import reads_marked
 from kvgate.findings.finding import Finding
 from kvgate.monitors.worker_memory import LATE

@@ -1,7 +1,5 @@
 """Finding 025: The blocks of a load that was given up are never reclaimed if its end is never told."""
 
-from __future__ import annotations
-
 from kvgate.findings.finding import Finding
 
 FINDING = Finding(

@@ -1,7 +1,5 @@
 """Finding 026: A failed load ends the process where there are several groups."""
 
-from __future__ import annotations
-
 from kvgate.findings.finding import Finding
 
 FINDING = Finding(

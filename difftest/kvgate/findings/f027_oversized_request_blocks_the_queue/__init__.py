@@ -1,7 +1,5 @@
 """Finding 027: A request that can never fit is waited for, with everybody behind it."""
 
-from __future__ import annotations
-
 from kvgate.findings.finding import Finding
 
 FINDING = Finding(

@@ -1,7 +1,5 @@
 """Finding 028: A window gives up blocks by counting drafts that are then rejected."""
 
-from __future__ import annotations
-
 from kvgate.findings.finding import Finding
 
 FINDING = Finding(

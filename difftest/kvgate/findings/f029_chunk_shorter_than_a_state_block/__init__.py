@@ -1,7 +1,5 @@
 """Finding 029: A chunk that is shorter than a block of states is rounded down to nothing, for ever."""
 
-from __future__ import annotations
-
 from kvgate.findings.finding import Finding
 
 FINDING = Finding(
