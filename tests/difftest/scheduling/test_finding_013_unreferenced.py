@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kvgate.findings import explain_engine
+from kvgate.findings import explain_engine, register
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.monitors.states import JUNK, States
 from kvreference.geometry import Geometry, Group
@@ -79,6 +79,13 @@ def test_what_shares_its_slots_is_explained() -> None:
     """As many tokens as the block and those before it have slots, or more."""
     assert explained()
     assert explained(shared=20)
+
+
+def test_without_its_folder_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that it is recognised by is in its folder."""
+    there = tuple(name for name in register.folders() if register.id_of(name) != FINDING)
+    monkeypatch.setattr("kvgate.findings.register.folders", lambda: there)
+    assert not explained()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kvgate.findings import register
 from kvgate.findings.explaining import live_with
 from kvgate.findings.f014_second_full_group_not_cut import SecondGroupUncut
 from kvgate.findings.register import FOLDER, folder_of
@@ -107,6 +108,13 @@ def test_the_miscount_behind_a_load_is_known(miscounted: int, told: list[tuple[s
     (hit, *behind) = found(loaded(miscounted))
     assert ("KV-OP-02", FINDING) == (hit[0], hit[3])
     assert told == behind
+
+
+def test_without_its_folder_nothing_of_the_finding_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: its folder holds all that a live engine's finding is recognised by. Method: hide it."""
+    there = tuple(name for name in register.folders() if register.id_of(name) != FINDING)
+    monkeypatch.setattr("kvgate.findings.register.folders", lambda: there)
+    assert [("KV-OP-02", None), ("KV-OP-05", None)] == [(each[0], each[3]) for each in found(loaded(1))]
 
 
 def test_the_counter_stays_off() -> None:
