@@ -61,7 +61,7 @@ for name in sys.argv[2:]:
     lockstep, found = run(Bench(factory, trace.header.detectors), trace.header.settings, trace.operations)
     told[name] = [
         [each.detector, each.difference.statement, each.difference.subject,
-         [each.id for each in all_findings() if explaining.explains(each, each, lockstep)]]
+         [known.id for known in all_findings() if explaining.explains(known, each, lockstep)]]
         for each in found
     ]
 print(json.dumps(told))
