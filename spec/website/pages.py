@@ -22,7 +22,7 @@ PAGES = (
     "spec/*.md",
     "difftest/*.md",
     "difftest/*/*.md",
-    "difftest/findings/*/*.md",
+    "difftest/kvgate/findings/**/*.md",
 )
 LOOK = "spec/website/look.css"
 WIDE = (

@@ -18,6 +18,7 @@ import pytest
 
 from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
 from kvgate.adapters.registry import load_system
+from kvgate.findings.register import FOLDER
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.kernel.models import load
 from kvreference.settings import Settings
@@ -30,12 +31,12 @@ AGREED = (
     "compressed+mtp+masked+scratch+whole-slots",
     "compressed+pinned=2+transfers+whole-slots",
 )
-WITH_STATES = Path(__file__).parents[2] / "difftest" / "findings" / "007-events-span-null-blocks" / "trace.jsonl"
+WITH_STATES = FOLDER / "f007_events_span_null_blocks" / "trace.jsonl"
 PROGRAM = """
 import json, sys
 from collections import Counter
 from kvgate.gate.campaign import Lane, draw_case
-from kvgate.findings.declared import explain
+from kvgate.findings import explain
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.levels.registry import engine_bench

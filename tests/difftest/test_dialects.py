@@ -13,7 +13,8 @@ import pytest
 from kvgate.adapters.ascend import Ascend
 from kvgate.adapters.native import TRAITS
 from kvgate.adapters.release_variants import DIALECTS, Dialect, reference_for, reference_named, spoken
-from kvgate.findings.faults import ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
+from kvgate.findings.f008_external_tokens_take_other_hits import ExternalTokensTakeOtherHits
+from kvgate.findings.f009_load_forgets_its_last_token import LoadForgetsItsLastToken
 from kvreference.answers import Hit, Shared
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group

@@ -16,128 +16,41 @@ import pytest
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import load_system
 from kvgate.cli.replay import where_the_reference_changed
-from kvgate.findings.declared import (
-    EXPLANATIONS,
-    AlignedBeforeTheDrop,
-    GateSubtractsSkippedBlocks,
-    LookAheadVerifiedOnce,
-    MediaForgottenInPromptTail,
-    SaltNamedLikeAnAdapter,
-)
-from kvgate.findings.faults import (
-    EventsSpanNullBlocks,
-    ExternalTokensTakeOtherHits,
-    LoadForgetsItsLastToken,
-    LookAheadSpreads,
-)
-from kvgate.findings.faults_of_ascend import KnownBySlots
-from kvgate.findings.faults_of_releases import (
-    LookAheadKeptAtZero,
-    MaskOmitsLookAhead,
-    ReplayAboveItsLookAhead,
-    SecondGroupUncut,
-)
+from kvgate.findings import explaining, register
+from kvgate.findings.__main__ import PAGE, page
+from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
+from kvgate.findings.finding import Finding
+from kvgate.findings.register import FOLDER, all_findings, id_of
 from kvgate.gate.case_runner import Bench, run
 from kvgate.gate.trace_codec import Trace, Violated, read
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.protocol import Factory
 from kvgate.levels.scheduler.trace_codec import is_engine_trace
+from kvreference.population import Request
 from kvreference.statements import STATEMENTS
 
 ROOT = Path(__file__).parents[2]
-FINDINGS = ROOT / "difftest" / "findings"
-REGISTER = (FINDINGS / "README.md").read_text(encoding="utf-8")
-ENGINE_TRACES = {path for path in FINDINGS.glob("*/*.jsonl") if is_engine_trace(path)}
-"""Those of the scheduler's level, which have tests of their own."""
-TRACES = sorted({*FINDINGS.glob("*/*.jsonl")} - ENGINE_TRACES)
-SCHEDULER = {path.parent.name for path in ENGINE_TRACES}
-"""The findings of that level."""
-
-of_every_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{path.parent.name[:3]}-{path.stem}")
+TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if not is_engine_trace(path)]
+"""Those of the scheduler have tests of their own."""
 
 
-class GateSubtracts(GateSubtractsSkippedBlocks, Reference):
-    """002, as a system."""
+def name_of(path: Path) -> str:
+    """A trace's name in a test's id."""
+    return f"{id_of(path.parent.name)[:3]}-{path.stem}"
 
 
-class SaltCollides(SaltNamedLikeAnAdapter, Reference):
-    """003, as a system."""
+of_every_trace = pytest.mark.parametrize("path", TRACES, ids=name_of)
 
 
-class MediaForgotten(MediaForgottenInPromptTail, Reference):
-    """004, as a system."""
+def faulty(finding: Finding) -> Factory:
+    """The reference with a finding's fault, as a system."""
+    assert finding.fault is not None
+    release = {} if finding.releases is None else {"release": finding.releases[0]}
+    return type(finding.fault.__name__, (finding.fault, Reference), release)
 
 
-class VerifiedOnce(LookAheadVerifiedOnce, Reference):
-    """005, as a system."""
-
-
-class AlignsFirst(AlignedBeforeTheDrop, Reference):
-    """006, as a system."""
-
-
-class EventsSpan(EventsSpanNullBlocks, Reference):
-    """007, as a system."""
-
-
-class TakesOtherHits(ExternalTokensTakeOtherHits, Reference):
-    """008, as a system."""
-
-
-class ForgetsLastToken(LoadForgetsItsLastToken, Reference):
-    """009, as a system."""
-
-
-class Spreads(LookAheadSpreads, Reference):
-    """010, as a system."""
-
-
-class MaskOmits(MaskOmitsLookAhead, Reference):
-    """011, as a system."""
-
-    release = "0.22.1"
-
-
-class KnownBySlotsAlone(KnownBySlots, Reference):
-    """013, as a system."""
-
-    release = "ascend 0.20.2rc1"
-
-
-class SecondUncut(SecondGroupUncut, Reference):
-    """014, as a system."""
-
-
-class ReplayAbove(ReplayAboveItsLookAhead, Reference):
-    """015, as a system."""
-
-    release = "0.23.0"
-
-
-class KeptAtZero(LookAheadKeptAtZero, Reference):
-    """016, as a system."""
-
-    release = "0.33.0"
-
-
-PLANTED: dict[str, Factory] = {
-    "002-gate-subtracts-skipped-blocks": GateSubtracts,
-    "003-salt-collides-with-adapter-name": SaltCollides,
-    "004-media-forgotten-in-prompt-tail": MediaForgotten,
-    "005-lookahead-verified-at-another-length": VerifiedOnce,
-    "006-aligned-before-the-drop": AlignsFirst,
-    "007-events-span-null-blocks": EventsSpan,
-    "008-external-tokens-take-other-hits": TakesOtherHits,
-    "009-load-forgets-its-last-token": ForgetsLastToken,
-    "010-lookahead-spreads-to-equal-groups": Spreads,
-    "011-mask-omits-look-ahead": MaskOmits,
-    "013-compressed-block-known-by-its-slots": KnownBySlotsAlone,
-    "014-second-full-group-not-cut": SecondUncut,
-    "015-replay-above-its-look-ahead": ReplayAbove,
-    "016-look-ahead-kept-at-zero": KeptAtZero,
-}
-"""Every finding but 001 and 012, whose faults are not one of the block manager's rules alone."""
+FAULTY = {finding.id: faulty(finding) for finding in all_findings() if finding.fault is not None}
 
 
 @cache
@@ -154,11 +67,11 @@ def diverges(factory: Factory, trace: Trace, without: int | None = None) -> list
     """What a system violates on a trace, or on all of it but one operation, and every finding that explains it."""
     operations = [operation for index, operation in enumerate(trace.operations) if index != without]
     lockstep, divergences = run(Bench(factory, trace.header.detectors), trace.header.settings, operations)
-    return [(Violated.by(divergence), explained(divergence, lockstep)) for divergence in divergences]
+    return [(Violated.by(divergence), explained_by(divergence, lockstep)) for divergence in divergences]
 
 
-def explained(divergence: Divergence, lockstep: Lockstep) -> list[str]:
-    return [finding for finding, explains in EXPLANATIONS.items() if explains(divergence, lockstep)]
+def explained_by(divergence: Divergence, lockstep: Lockstep) -> list[str]:
+    return [finding.id for finding in all_findings() if explaining.explains(finding, divergence, lockstep)]
 
 
 def unwrapped(text: str) -> str:
@@ -169,30 +82,30 @@ def unwrapped(text: str) -> str:
 # What is written
 
 
-def test_what_is_declared_is_written_up() -> None:
-    """Goal: no difference is excused without a story, and none is told that is not. Method: compare ids and folders."""
-    folders = {path.name for path in FINDINGS.iterdir() if path.is_dir()}
-    assert set(EXPLANATIONS) == folders - SCHEDULER
-    assert not [
-        name for name in folders for file in ("README.md", "trace.jsonl") if not (FINDINGS / name / file).is_file()
-    ]
+def test_every_folder_is_a_finding() -> None:
+    """Goal: a folder has all of a finding. Method: its files; a recogniser, or a stated reason why there is none."""
+    found = all_findings()
+    assert {path.name for path in FOLDER.glob("f[0-9]*")} == {register.folder_of(finding.id) for finding in found}
+    assert len(found) == len({finding.rank for finding in found})
+    for finding in found:
+        folder = FOLDER / register.folder_of(finding.id)
+        assert {"README.md", "trace.jsonl", "__init__.py"} <= {path.name for path in folder.iterdir()}
+        recognised = finding.fault or finding.explains or finding.explains_engine
+        assert bool(recognised) != bool(finding.unrecognised), finding.id
 
 
-def test_the_register_has_a_row_for_every_finding() -> None:
-    """Goal: the register is complete and true. Method: its ids, statements and versions against folders and traces."""
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in REGISTER.splitlines() if line[:3] == "| ["
-    ]
-    told = {re.sub(r"\[(.*)\]\(.*\)", r"\1", row[0]): (row[1], row[3]) for row in rows}
-    headers = {name: trace_at(FINDINGS / name / "trace.jsonl").header for name in EXPLANATIONS}
-    assert {name: (header.violates and header.violates.statement) for name, header in headers.items()} == {
-        name: statement for name, (statement, _versions) in told.items() if name not in SCHEDULER
+def test_the_page_has_a_row_for_every_finding() -> None:
+    """Goal: the page is complete and true. Method: write it again; compare with the headers of the traces."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page(text)
+    rows = {
+        cells[0].strip("| [").partition("]")[0]: cells for line in text.splitlines() if (cells := line.split(" | "))
     }
-    assert not [
-        name
-        for name, (_statement, versions) in told.items()
-        if name in headers and headers[name].system_version not in versions
-    ]
+    for path in (path for path in TRACES if path.stem == "trace"):
+        header, cells = trace_at(path).header, rows[id_of(path.parent.name)]
+        assert header.violates is not None
+        assert header.violates.statement == cells[1]
+        assert header.system_version in cells[3]
 
 
 @of_every_trace
@@ -221,33 +134,77 @@ def test_the_reference_passes(path: Path) -> None:
     assert [] == diverges(load_system("reference").factory, trace_at(path))
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in TRACES if is_stock(path)], ids=lambda path: f"{path.parent.name[:3]}-{path.stem}"
-)
+@pytest.mark.parametrize("path", [path for path in TRACES if is_stock(path)], ids=name_of)
 def test_vllm_shows_its_finding(path: Path) -> None:
     """Goal: each finding is true of the vLLM installed. Method: replay; one divergence, the one that the header names,
     and one finding alone that explains it."""
     pytest.importorskip("vllm")
     trace = trace_at(path)
-    assert [(trace.header.violates, [path.parent.name])] == diverges(load_system("stock").factory, trace)
+    assert [(trace.header.violates, [id_of(path.parent.name)])] == diverges(load_system("stock").factory, trace)
 
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in TRACES if path.parent.name in PLANTED and path.stem != "trace-ascend"],
-    ids=lambda path: f"{path.parent.name[:3]}-{path.stem}",
+    [path for path in TRACES if id_of(path.parent.name) in FAULTY and path.stem != "trace-ascend"],
+    ids=name_of,
 )
 def test_the_fault_alone_shows_the_finding(path: Path) -> None:
     """Goal: the fault that explains a finding is the fault that makes it. Method: plant it into the reference; it shows
     what vLLM shows, and no shorter trace does."""
-    trace, finding = trace_at(path), path.parent.name
-    assert [(trace.header.violates, [finding])] == diverges(PLANTED[finding], trace)
+    trace, finding = trace_at(path), id_of(path.parent.name)
+    assert [(trace.header.violates, [finding])] == diverges(FAULTY[finding], trace)
     longer = [
         index
         for index in range(len(trace.lines))
-        if any(finding in found for _, found in diverges(PLANTED[finding], trace, without=index))
+        if any(finding in found for _, found in diverges(FAULTY[finding], trace, without=index))
     ]
     assert not longer, "these operations can go"
 
 
-# What is not excused
+# What a deleted folder leaves
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *hidden: str) -> None:
+    """Discover all folders but those of some findings."""
+    there = [name for name in register.folders() if id_of(name) not in hidden]
+    monkeypatch.setattr("kvgate.findings.register.folders", lambda: tuple(there))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in TRACES if path.stem == "trace" and id_of(path.parent.name) in FAULTY], ids=name_of
+)
+def test_without_its_folder_a_finding_is_a_new_divergence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a folder holds all that a finding is recognised by. Method: hide it, and run its trace."""
+    finding = id_of(path.parent.name)
+    hide(monkeypatch, finding)
+    assert [[]] == [found for _, found in diverges(FAULTY[finding], trace_at(path))]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "explained"),
+    [(None, ["006-aligned-before-the-drop"]), ("012-prompt-tail-that-serves-nobody", [])],
+)
+def test_without_a_finding_that_acts_in_the_same_step(
+    hidden: str | None, explained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: a finding needs no other's folder, and explains less without it. Method: 006 and 012 in one step."""
+
+    class TailAndShorterHit(AlignedBeforeTheDrop, Reference):
+        release = "0.33.0"
+
+        def _register(self, request: Request, tokens: int, now: bool = True) -> None:
+            super()._register(request, tokens, now)
+            if tokens >= 80:
+                prefix = self.prefixes[request.number][80 // self.geometry.grain_tokens - 1]
+                block = self.tables[request.number][0].blocks[79 // self.geometry.groups[0].block_size_tokens]
+                self.pool.cached.register((0, prefix), block)
+
+    if hidden is not None:
+        hide(monkeypatch, hidden)
+    trace = trace_at(FOLDER / "f006_aligned_before_the_drop" / "trace-beside-012.jsonl")
+    lockstep, (divergence,) = run(Bench(TailAndShorterHit, ("lockstep",)), trace.header.settings, trace.operations)
+    assert explained == explained_by(divergence, lockstep)
+    alone = trace_at(FOLDER / "f006_aligned_before_the_drop" / "trace.jsonl")
+    assert [["006-aligned-before-the-drop"]] == [
+        found for _, found in diverges(FAULTY["006-aligned-before-the-drop"], alone)
+    ]

@@ -6,15 +6,15 @@ the way of their traces with the fault, and with the counter off by another amou
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.findings.declared import EXPLANATIONS
-from kvgate.findings.faults_of_ascend import KnownBySlots
-from kvgate.findings.faults_of_releases import HitsBehindTheLoad, SecondGroupUncut
+from kvgate.findings import explaining
+from kvgate.findings.f013_compressed_block_known_by_its_slots import KnownBySlots
+from kvgate.findings.f014_second_full_group_not_cut import SecondGroupUncut
+from kvgate.findings.register import FOLDER, all_findings, folder_of
+from kvgate.findings.shared_faults import HitsPastLoad
 from kvgate.gate.campaign import Lane, draw_case
 from kvgate.gate.case_runner import Bench, run
 from kvgate.gate.generator import PRESETS, Generator
@@ -24,11 +24,10 @@ from kvgate.kernel.protocol import Factory
 from kvreference.operations import Admit
 from kvreference.snapshot import Snapshot
 
-FINDINGS = Path(__file__).parents[2] / "difftest" / "findings"
 SLOTS, UNCUT = "013-compressed-block-known-by-its-slots", "014-second-full-group-not-cut"
 
 
-class Off(HitsBehindTheLoad):
+class Off(HitsPastLoad):
     """The pool's counter is off by another amount, where the fault puts it off."""
 
     def snapshot(self) -> Snapshot:
@@ -101,21 +100,21 @@ class BySlotsElsewhere(BySlots):
 )
 def test_only_what_is_too_long_is_miscounted(finding: str, factory: Factory, known: list[str]) -> None:
     """Goal: no other miscount is excused. Method: the trace, with the counter off as the fault says, and otherwise."""
-    trace = read(FINDINGS / finding / "trace-load.jsonl")
+    trace = read(FOLDER / folder_of(finding) / "trace-load.jsonl")
     bench = Bench(factory, trace.header.detectors)
     lockstep, (divergence,) = run(bench, trace.header.settings, trace.operations)
     assert "KV-INV-03" == divergence.difference.statement
-    assert known == [each for each, explains in EXPLANATIONS.items() if explains(divergence, lockstep)]
+    assert known == [each.id for each in all_findings() if explaining.explains(each, divergence, lockstep)]
 
 
 def test_where_no_block_of_tokens_is_the_same_014_keeps_none() -> None:
     """Goal: the trace of 013 is that one's. Method: 014 alone goes the same way, and nothing is miscounted."""
-    trace = read(FINDINGS / SLOTS / "trace-load.jsonl")
+    trace = read(FOLDER / folder_of(SLOTS) / "trace-load.jsonl")
     _, found = run(Bench(Uncut, trace.header.detectors), trace.header.settings, trace.operations)
     assert [] == list(found)
 
 
-class CountsAlone(HitsBehindTheLoad, Reference):
+class CountsAlone(HitsPastLoad, Reference):
     """Fewer than none would be taken, with hits that are right."""
 
 

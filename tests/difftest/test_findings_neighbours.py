@@ -11,7 +11,8 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.findings.declared import EXPLANATIONS
+from kvgate.findings import explaining
+from kvgate.findings.register import all_findings
 from kvgate.gate.campaign import Lane, draw_case
 from kvgate.gate.case_runner import Bench, run
 from kvgate.gate.generator import PRESETS, Generator
@@ -33,7 +34,7 @@ CASES = 60
 
 
 def explained(divergence: Divergence, lockstep: Lockstep) -> list[str]:
-    return [finding for finding, explains in EXPLANATIONS.items() if explains(divergence, lockstep)]
+    return [each.id for each in all_findings() if explaining.explains(each, divergence, lockstep)]
 
 
 class GateOpen(Reference):

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.releases import fetch, release_named
-from kvgate.findings.declared import EXPLANATIONS, AlignedBeforeTheDrop
-from kvgate.findings.faults_of_ascend import KnownBySlots
+from kvgate.findings import explaining
+from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
+from kvgate.findings.f013_compressed_block_known_by_its_slots import KnownBySlots
+from kvgate.findings.register import FOLDER, all_findings, id_of
 from kvgate.gate.campaign import Lane, draw_case
 from kvgate.gate.case_runner import Bench, run
 from kvgate.gate.generator import PRESETS, Generator
@@ -36,10 +37,9 @@ from kvreference.population import Request
 from kvreference.prefix_cache import no_hit
 from kvreference.settings import Settings
 
-FINDINGS = Path(__file__).parents[2] / "difftest" / "findings"
 TRACES = {
     path: trace
-    for path in sorted(FINDINGS.glob("*/*.jsonl"))
+    for path in sorted(FOLDER.glob("*/*.jsonl"))
     if not is_engine_trace(path)
     for trace in [read(path)]
     if trace.header.system != "stock"
@@ -50,9 +50,10 @@ ELSEWHERE_SECONDS_MAX = 600
 ELSEWHERE = """
 import json, sys
 from pathlib import Path
-from kvgate.findings.declared import EXPLANATIONS
-from kvgate.gate.case_runner import Bench, run
 from kvgate.adapters.registry import load_system
+from kvgate.findings import explaining
+from kvgate.findings.register import all_findings
+from kvgate.gate.case_runner import Bench, run
 from kvgate.gate.trace_codec import read
 factory, told = load_system(sys.argv[1]).factory, {}
 for name in sys.argv[2:]:
@@ -60,7 +61,7 @@ for name in sys.argv[2:]:
     lockstep, found = run(Bench(factory, trace.header.detectors), trace.header.settings, trace.operations)
     told[name] = [
         [each.detector, each.difference.statement, each.difference.subject,
-         [finding for finding, explains in EXPLANATIONS.items() if explains(each, lockstep)]]
+         [known.id for known in all_findings() if explaining.explains(known, each, lockstep)]]
         for each in found
     ]
 print(json.dumps(told))
@@ -87,7 +88,7 @@ def test_another_release_shows_its_findings(system: str) -> None:
     assert 0 == finished.returncode, finished.stderr[-3000:]
     expected = {}
     for path in paths:
-        violates, finding = TRACES[path].header.violates, path.parent.name
+        violates, finding = TRACES[path].header.violates, id_of(path.parent.name)
         assert violates is not None
         expected[str(path)] = [[violates.detector, violates.statement, violates.subject, [finding]]]
     assert expected == json.loads(finished.stdout.splitlines()[-1])
@@ -137,7 +138,7 @@ def test_only_a_tail_in_full_attention_is_excused(factory: Factory, known: list[
     """Goal: 012 excuses that entry in the releases that have it, and no other. Method: plant it in either group; a
     prompt of 81 tokens ends inside a block of both."""
     lockstep, (divergence,) = run(Bench(factory), ODD_BLOCKS, (Arrive(0, (Run(0, 81),)), Admit(0, 81)))
-    assert known == [finding for finding, explains in EXPLANATIONS.items() if explains(divergence, lockstep)]
+    assert known == [each.id for each in all_findings() if explaining.explains(each, divergence, lockstep)]
 
 
 class Tail(Reference):
@@ -201,9 +202,9 @@ class TailAndBlocksLost(Tail):
 def test_beside_a_tail_only_the_fault_itself_is_excused(factory: Factory, known: list[str]) -> None:
     """Goal: 012 in one step with 006 is told as 006, and excuses no other defect. Method: plant both, and neighbours of
     either, and go the way of the trace."""
-    trace = read(FINDINGS / "006-aligned-before-the-drop" / "trace-beside-012.jsonl")
+    trace = read(FOLDER / "f006_aligned_before_the_drop" / "trace-beside-012.jsonl")
     _lockstep, (divergence,) = found = run(Bench(factory, ("lockstep",)), trace.header.settings, trace.operations)
-    assert known == [finding for finding, explains in EXPLANATIONS.items() if explains(divergence, found[0])]
+    assert known == [each.id for each in all_findings() if explaining.explains(each, divergence, found[0])]
 
 
 class CountsSlots(KnownBySlots, Reference):
@@ -267,7 +268,9 @@ def test_only_slots_taken_for_tokens_are_excused(factory: Factory, share: float)
     for index in range(30):
         case = draw_case(generator, lane, f"slots/{index}", 0)
         lockstep, divergences = run(Bench(factory), case.settings, case.operations)
-        found += [not any(explains(each, lockstep) for explains in EXPLANATIONS.values()) for each in divergences]
+        found += [
+            not any(explaining.explains(known, each, lockstep) for known in all_findings()) for each in divergences
+        ]
     assert len(found) >= 10
     assert found.count(True) >= share * len(found)
     assert share or not any(found)

@@ -10,8 +10,10 @@ import pytest
 
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import load_system
-from kvgate.findings.declared import EXPLANATIONS, AlignedBeforeTheDrop
-from kvgate.findings.faults import LookAheadSpreads
+from kvgate.findings import explaining
+from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
+from kvgate.findings.f010_lookahead_spreads_to_equal_groups import LookAheadSpreads
+from kvgate.findings.register import all_findings
 from kvgate.gate.case_runner import Bench, run
 from kvgate.kernel.protocol import Factory
 from kvreference.answers import Hit
@@ -50,5 +52,5 @@ def test_a_look_up_with_two_findings_is_explained(system: str) -> None:
     operations = (Arrive(0, (Run(0, 81),)), Admit(0, 128), Evict(8), Arrive(1, (Run(0, 82),)), LookUp(1))
     lockstep, (divergence,) = run(Bench(factory), TWO_AT_ONCE, operations)
     hits = [answer.tokens for answer in lockstep.answers if isinstance(answer, Hit)]
-    explained = [finding for finding, explains in EXPLANATIONS.items() if explains(divergence, lockstep)]
+    explained = [each.id for each in all_findings() if explaining.explains(each, divergence, lockstep)]
     assert ([64, 0], ["010-lookahead-spreads-to-equal-groups"]) == (hits, explained)

@@ -51,7 +51,7 @@ class HeadFirst(Reference):
 WHOLE = '''\
 """reference 1 on m: KV-OP-07 holds."""
 
-from kvgate.findings.declared import explain
+from kvgate.findings import explain
 from kvgate.gate.case_runner import Bench, run
 from kvgate.adapters.registry import load_system
 from kvreference.attention import Kind

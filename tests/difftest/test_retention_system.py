@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from kvgate.adapters.registry import load_system
-from kvgate.findings.declared import explain
+from kvgate.findings import explain
 from kvgate.gate.campaign import Lane, draw_case
 from kvgate.gate.case_runner import Bench, run
 from kvgate.gate.generator import PRESETS, Generator

@@ -16,7 +16,7 @@ from attrs import evolve
 
 from kvgate.adapters.groups import group_specs, unsupported
 from kvgate.adapters.registry import load_system
-from kvgate.findings.declared import explain
+from kvgate.findings import explain
 from kvgate.gate.campaign import Lane, draw_case
 from kvgate.gate.case_runner import Bench, run
 from kvgate.gate.generator import PRESETS, Generator

@@ -1,6 +1,6 @@
 """Four defects as pages: a leak, a hang, a hit on somebody else's content, and a cache that is never hit.
 
-Three of them are vLLM 0.20.2's own, from stored traces of ``difftest/findings`` and from a report; the leak is a
+Three of them are vLLM 0.20.2's own, from stored traces of ``difftest/kvgate/findings`` and from a report; the leak is a
 planted fault, for those of vLLM are of a kind that no picture shows.
 
     python difftest/examples/pages/draw.py pages
@@ -29,17 +29,17 @@ from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run
 from kvreference.settings import Settings
 
-FINDINGS = Path(__file__).parents[2] / "findings"
+FINDINGS = Path(__file__).parents[2] / "kvgate" / "findings"
 
 
 def foreign_hit() -> tuple[Found, tuple[str, ...]]:
     """A cache salt named like a LoRA adapter is served what the adapter computed: finding 003."""
-    return replayed(FINDINGS / "003-salt-collides-with-adapter-name" / "trace-memory.jsonl")
+    return replayed(FINDINGS / "f003_salt_collides_with_adapter_name" / "trace-memory.jsonl")
 
 
 def no_hit() -> tuple[Found, tuple[str, ...]]:
     """Blocks of two sizes and a draft layer: everything is cached, and the hit is nothing: finding 006."""
-    return replayed(FINDINGS / "006-aligned-before-the-drop" / "trace.jsonl")
+    return replayed(FINDINGS / "f006_aligned_before_the_drop" / "trace.jsonl")
 
 
 def replayed(path: Path) -> tuple[Found, tuple[str, ...]]:

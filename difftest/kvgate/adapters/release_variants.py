@@ -2,7 +2,7 @@
 
 No difference here is a defect: each is a choice that is as good as the reference's, or a promise that the release does
 not make any more. The comparison stays what it is, exact; what it compares with is a reference that has made the same
-choice. A fault is never a dialect: that is a finding (``kvgate.findings.declared``).
+choice. A fault is never a dialect: that is a finding (``kvgate.findings``).
 """
 
 from __future__ import annotations

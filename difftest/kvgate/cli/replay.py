@@ -139,7 +139,7 @@ def _replay_blocks(file: Path, sut: str | None, preloads: Sequence[Path], as_pyt
 
     from kvgate.adapters.registry import load_system
     from kvgate.campaigns.twice import TWICE, again, in_one_of
-    from kvgate.findings.declared import explain
+    from kvgate.findings import explain
     from kvgate.gate import trace_codec as traces
     from kvgate.gate.case_runner import Bench, run
     from kvgate.gate.verdict import Found, Tally, Verdict

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from attrs import define, evolve, field, frozen
 
-from kvgate.findings.declared import explain
+from kvgate.findings import explain
 from kvgate.gate.case_runner import Bench, run
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.gate.shrink import minimise

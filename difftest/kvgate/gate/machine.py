@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from kvgate.findings.declared import explain
+from kvgate.findings import explain
 from kvgate.gate.campaign import Lane
 from kvgate.gate.case_runner import Bench
 from kvgate.gate.generator import PRESETS, Generator

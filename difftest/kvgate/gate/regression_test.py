@@ -52,7 +52,7 @@ def regression_test(trace: Trace, system: str, preloads: Sequence[Path] = ()) ->
         "    assert [found for found in divergences if explain(found, lockstep) is None] == []",
     ]
     gate = (
-        "kvgate.findings.declared import explain",
+        "kvgate.findings import explain",
         "kvgate.gate.case_runner import Bench, run",
         "kvgate.adapters.registry import load_system",
     )

@@ -15,7 +15,8 @@ from pathlib import Path
 from attrs import evolve
 
 from kvgate.adapters.registry import load_system
-from kvgate.findings.declared import explain
+from kvgate.findings import explain
+from kvgate.findings.register import id_of
 from kvgate.gate.case_runner import Bench, run
 from kvgate.gate.trace_codec import Trace, Violated, read
 from kvgate.gate.verdict import Found
@@ -60,10 +61,14 @@ def _variants(settings: Settings) -> Iterator[Settings]:
                 )
 
 
+def _label(path: Path) -> str:
+    return f"{id_of(path.parent.name)[:3]} {path.stem}"
+
+
 def _all(folder: Path, system: str) -> dict[str, str]:
     factory = load_system(system).factory
     return {
-        f"{path.parent.name[:3]} {path.stem}": outcome(factory, read(path), path.parent.name)
+        _label(path): outcome(factory, read(path), id_of(path.parent.name))
         for path in sorted(folder.glob("*/*.jsonl"))
         if not is_engine_trace(path)
     } | _of_engines(folder, system)
@@ -72,7 +77,7 @@ def _all(folder: Path, system: str) -> dict[str, str]:
 def _of_engines(folder: Path, system: str) -> dict[str, str]:
     """The same of traces of a scheduler, where one comes with the system."""
     return {
-        f"{path.parent.name[:3]} {path.stem}": _of_engine(system, read_engine(path), path.parent.name)
+        _label(path): _of_engine(system, read_engine(path), id_of(path.parent.name))
         for path in sorted(folder.glob("*/*.jsonl"))
         if is_engine_trace(path)
     }

@@ -13,12 +13,12 @@ from typing import Any
 
 from attrs import asdict, define, evolve, field, frozen
 
+from kvgate.findings import Miscounted, explain_gate, explain_hit
 from kvgate.kernel.comparison import Comparison
 from kvgate.kernel.correspondence import Correspondence
 from kvgate.kernel.difference import Difference
 from kvgate.shadow import calls
 from kvgate.shadow.calls import After, Blocks, Checkpoint, Registered, Stored
-from kvgate.shadow.known import Miscounted, explain_gate, explain_hit
 from kvgate.shadow.order_agnostic_reference import Following
 from kvreference.answers import BlockTable, Hit, Statistics
 from kvreference.operations import TakeEvents

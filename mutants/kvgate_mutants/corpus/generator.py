@@ -14,7 +14,7 @@ from itertools import count
 from attrs import evolve, frozen
 
 from kvgate.adapters.registry import Loaded
-from kvgate.findings.declared import explain
+from kvgate.findings import explain
 from kvgate.gate.campaign import Lane, draw_case
 from kvgate.gate.case_runner import Bench
 from kvgate.gate.generator import PRESETS, Generator

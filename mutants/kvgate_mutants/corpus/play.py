@@ -9,7 +9,7 @@ from functools import partial
 from attrs import frozen
 
 from kvgate.adapters.registry import Loaded
-from kvgate.findings.declared import explain
+from kvgate.findings import explain, explain_engine, explain_pair
 from kvgate.gate.case_runner import Bench
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
@@ -97,22 +97,20 @@ def _direct(lockstep: Lockstep, call: Direct) -> Divergence | None:
 
 
 def _engine(scenario: Engines, name: str) -> Built:
-    from kvgate.levels.scheduler import known
     from kvgate.levels.scheduler.engine import Engine
 
     _check_subject(name)
     engine = Engine(scenario.settings, scenario.stage, name, scenario.with_reference)
-    explains = partial(known.explain, engine=engine)
+    explains = partial(explain_engine, engine=engine)
     return explains, [partial(engine.perform, each) for each in scenario.operations], engine.close
 
 
 def _pair(scenario: Pairs, name: str) -> Built:
-    from kvgate.levels.pair import known
     from kvgate.levels.pair.pair import Pair
 
     _check_subject(name)
     pair = Pair(scenario.settings, scenario.stage, name, scenario.with_reference)
-    explains = partial(known.explain, pair=pair)
+    explains = partial(explain_pair, pair=pair)
     return explains, [partial(pair.perform, each) for each in scenario.operations], pair.close
 
 

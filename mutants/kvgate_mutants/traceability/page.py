@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from kvgate.findings.register import folder_of
 from kvgate.kernel.text import counted
 from kvgate_mutants.corpus.bug import Sort
 from kvgate_mutants.traceability.exemptions import KINDS
@@ -94,7 +95,10 @@ def _lines(sources: Sources, each: Links) -> Iterator[tuple[str, Sequence[str]]]
     by_file = groupby((test.partition("::") for test in each.tests), key=lambda parts: parts[0])
     yield "tests", [f"[{_short(file)}](../{file}): {', '.join(_code(p[2] for p in parts))}" for file, parts in by_file]
     yield "mutants", [f"`{mutant}`" for mutant in each.mutants]
-    yield "findings", [f"[{slug[:3]}](../difftest/findings/{slug}/README.md)" for slug in each.findings]
+    yield (
+        "findings",
+        [f"[{slug[:3]}](../difftest/kvgate/findings/{folder_of(slug)}/README.md)" for slug in each.findings],
+    )
     for kind, sorts in (("caught in the corpus", _CAUGHT), ("shown in the corpus, and not as it was reported", _SHOWN)):
         cases = ((bug, sort) for bug, sort in each.corpus if sort in sorts)
         yield kind, [f"[{bug}](../difftest/corpus/README.md#{bug}) ({sort.value})" for bug, sort in cases]

@@ -86,7 +86,9 @@ def read(root: Path = HOME.parent) -> Sources:
         mutants=(*ZOO, *OF_SCHEDULERS),
         designs=DESIGNS,
         refuted=MappingProxyType({name: each.statement for name, each in REFUTED.items()}),
-        findings=list(findings_in((root / "difftest" / "findings" / "README.md").read_text(encoding="utf-8"))),
+        findings=list(
+            findings_in((root / "difftest" / "kvgate" / "findings" / "README.md").read_text(encoding="utf-8"))
+        ),
         corpus={bug.id: violated_by(bug) for bug in BUGS.values()},
     )
 

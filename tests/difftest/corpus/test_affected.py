@@ -17,7 +17,7 @@ from kvgate_mutants.corpus.register import BUGS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "difftest" / "corpus" / "README.md").read_text(encoding="utf-8")
-REGISTER = (ROOT / "difftest" / "findings" / "README.md").read_text(encoding="utf-8")
+REGISTER = (ROOT / "difftest" / "kvgate" / "findings" / "README.md").read_text(encoding="utf-8")
 
 OTHERS = {(20, "027")}
 """Two defects in one thread: that the gate counted what a window gives back, which 0.20.2 mended, is not that a request

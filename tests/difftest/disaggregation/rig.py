@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kvgate.findings import explain_pair
 from kvgate.kernel.difference import Divergence
 from kvgate.levels.pair.case import PairStage
-from kvgate.levels.pair.known import explain
 from kvgate.levels.pair.operations import Ask, Node, Operation, StepOn
 from kvgate.levels.pair.pair import Pair
 from kvreference.geometry import Geometry, Group
@@ -55,4 +55,4 @@ def run(nodes: Pair, operations: Iterable[Operation]) -> list[Divergence]:
 
 def undeclared(nodes: Pair, operations: Iterable[Operation]) -> list[Divergence]:
     """The same, without what is declared of vLLM itself."""
-    return [each for each in run(nodes, operations) if explain(each, nodes) is None]
+    return [each for each in run(nodes, operations) if explain_pair(each, nodes) is None]

@@ -18,9 +18,9 @@ pytest.importorskip("vllm")
 from attrs import evolve
 
 from kvgate.adapters.releases import fetch, release_named
+from kvgate.findings import explain_pair
 from kvgate.levels.pair.case import PairCase
 from kvgate.levels.pair.detectors import GATE
-from kvgate.levels.pair.known import explain
 from kvgate.levels.pair.operations import Abort, Node
 from kvgate.levels.pair.pair import Pair
 from kvgate.levels.pair.trace_codec import pair_trace_of, write_pair
@@ -49,7 +49,7 @@ def test_the_reported_hang_is_found() -> None:
         found.difference.statement,
         found.difference.subject,
     )
-    assert "023-parked-loads-leave-no-room" == explain(found, nodes)
+    assert "023-parked-loads-leave-no-room" == explain_pair(found, nodes)
 
 
 def test_it_is_told_who_waits_for_whom_on_both_nodes() -> None:
@@ -77,7 +77,7 @@ def test_with_the_repair_it_is_gone() -> None:
         nodes = reported()
         for operation in SCENARIO.operations:
             assert nodes.perform(operation) is None
-        assert [] == [each for each in nodes.close() if explain(each, nodes) is None]
+        assert [] == [each for each in nodes.close() if explain_pair(each, nodes) is None]
 
 
 def test_with_more_room_it_is_not_there() -> None:

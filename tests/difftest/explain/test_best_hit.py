@@ -13,7 +13,7 @@ from attrs import evolve
 
 from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
 from kvgate.explain.chunks import chunk_ends, stands_still
-from kvgate.findings.faults_of_releases import MaskOmitsLookAhead
+from kvgate.findings.f011_mask_omits_look_ahead import MaskOmitsLookAhead
 from kvgate.kernel.models import load
 from kvgate_mutants.corpus.scenario import dispatched, ended, tokens
 from kvreference.answers import Hit

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.findings.declared import SaltNamedLikeAnAdapter
+from kvgate.findings.f003_salt_collides_with_adapter_name import SaltNamedLikeAnAdapter
 from kvgate.gate.case_runner import Bench
 from kvgate.gate.verdict import Found
 from kvgate.kernel.case import Case

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kvgate.findings.declared import explain
+from kvgate.findings import explain
 from kvgate.kernel.difference import Divergence
 from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from kvgate.findings import explain_engine
 from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.known import explain
 from kvgate.levels.scheduler.operations import Abort, Collect, Operation, Reply, Step, Transferred
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
@@ -97,7 +97,7 @@ def test_blocks_of_a_step_in_flight_are_not_given_to_a_load() -> None:
         first.difference.statement,
         first.difference.subject,
     )
-    assert "022-given-up-while-in-flight" == explain(first, engine)
+    assert "022-given-up-while-in-flight" == explain_engine(first, engine)
 
 
 @pytest.mark.parametrize("collected", [(Collect(), Transferred(1)), (Collect(), Collect(), Transferred(1))])

@@ -15,12 +15,12 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from kvgate.findings import explain_engine
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.case import EngineCase, Stage
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.generator import draw_engine_case
-from kvgate.levels.scheduler.known import explain
 from kvgate.levels.scheduler.operations import OPERATIONS, Lost, Operation, Serve
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Arrive, Run
@@ -57,7 +57,7 @@ def differences(cases: Iterable[EngineCase], subject: str = "stock") -> tuple[Co
     for case in cases:
         engine = Engine(case.settings, case.stage, subject)
         for divergence in run(engine, case.operations):
-            found[explain(divergence, engine) or f"undeclared {divergence.difference.statement}"] += 1
+            found[explain_engine(divergence, engine) or f"undeclared {divergence.difference.statement}"] += 1
         followed += len(engine.lockstep.performed)
     return found, followed
 

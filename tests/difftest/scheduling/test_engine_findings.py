@@ -14,12 +14,12 @@ from attrs import evolve
 
 pytest.importorskip("vllm")
 
-from kvgate.findings.declared import explain as explain_manager
+from kvgate.findings import explain, explain_engine
+from kvgate.findings.register import FOLDER, all_findings, id_of, with_ids
 from kvgate.gate.trace_codec import Violated
 from kvgate.levels.scheduler.case import EngineCase, Stage
 from kvgate.levels.scheduler.case_runner import EngineBench, EngineRun, run_case
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.known import EXPLANATIONS, explain
 from kvgate.levels.scheduler.operations import Abort, Operation, Transferred
 from kvgate.levels.scheduler.trace_codec import is_engine_trace, read_engine
 from kvgate.report.track_record import NOT_SHOWN, SHOWN, _of_engines
@@ -28,17 +28,8 @@ from kvreference.statements import STATEMENTS
 
 from .stage import full, run, serve, steps
 
-FINDINGS = Path(__file__).parents[3] / "difftest" / "findings"
-TRACES = [path for path in sorted(FINDINGS.glob("*/*.jsonl")) if is_engine_trace(path)]
-UNDECLARED = {
-    "025-aborted-load-never-reclaimed",
-    "026-failed-load-of-several-groups",
-    "027-oversized-request-blocks-the-queue",
-    "028-window-left-while-in-flight",
-    "029-chunk-shorter-than-a-state-block",
-}
-"""What is shown as a divergence by whoever goes there: no mark stands for it alone, and no case is drawn that does."""
-of_every_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{path.parent.name[:3]}-{path.stem}")
+TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if is_engine_trace(path)]
+of_every_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{id_of(path.parent.name)[:3]}-{path.stem}")
 
 
 def played(case: EngineCase) -> EngineRun:
@@ -50,8 +41,9 @@ def shown(ended: EngineRun) -> tuple[Violated, list[str]] | None:
     if not ended.divergences:
         return None
     first, engine = ended.divergences[0], ended.engine
-    known = [finding for finding, explains in EXPLANATIONS.items() if explains(first, engine)]
-    of_manager = explain_manager(first, engine.lockstep)
+    recognisers = {each.id: each.explains_engine for each in all_findings() if each.explains_engine is not None}
+    known = [finding for finding, explains in recognisers.items() if explains(first, engine)]
+    of_manager = explain(first, engine.lockstep)
     return Violated.by(first), [*known, *([of_manager] if of_manager else [])]
 
 
@@ -60,16 +52,15 @@ def unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_what_is_declared_is_written_up() -> None:
-    """Every id is a folder, and the other way round; each has a row in the register, with its guarantee and version."""
+def test_every_finding_of_the_scheduler_has_a_trace() -> None:
+    """And the row of its page has the guarantee and the version of its trace."""
     folders = {path.parent.name for path in TRACES if path.stem == "trace"}
-    assert set(EXPLANATIONS) | UNDECLARED == folders == {path.parent.name for path in TRACES}
-    assert not set(EXPLANATIONS) & UNDECLARED
-    register = (FINDINGS / "README.md").read_text(encoding="utf-8")
+    assert {each.id for each in all_findings() if each.explains_engine or each.unrecognised} == set(map(id_of, folders))
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
     for folder in folders:
-        header = read_engine(FINDINGS / folder / "trace.jsonl").header
+        header = read_engine(FOLDER / folder / "trace.jsonl").header
         assert header.violates is not None
-        row = next(line for line in register.splitlines() if line.startswith(f"| [{folder}]({folder}/README.md) |"))
+        row = next(line for line in page.splitlines() if line.startswith(f"| [{id_of(folder)}]({folder}/README.md) |"))
         _, statement, _, versions, *_ = row.split(" | ")
         assert (header.violates.statement, header.system_version) == (statement, versions.partition(", ")[0])
 
@@ -83,7 +74,7 @@ def test_a_write_up_quotes_the_guarantee_and_says_how_to_see_it(path: Path) -> N
     for said in (
         f"**Violates {violates.statement}:**",
         STATEMENTS[violates.statement],
-        f"kvgate replay difftest/findings/{path.parent.name}/{path.name}",
+        f"kvgate replay difftest/kvgate/findings/{path.parent.name}/{path.name}",
     ):
         assert said in text
 
@@ -92,8 +83,8 @@ def test_a_write_up_quotes_the_guarantee_and_says_how_to_see_it(path: Path) -> N
 def test_vllm_shows_its_finding(path: Path) -> None:
     """The divergence that the header names, explained by that finding alone, or by none where none is declared."""
     trace = read_engine(path)
-    finding = path.parent.name
-    expected = trace.header.violates, [finding] if finding in EXPLANATIONS else []
+    (finding,) = with_ids([id_of(path.parent.name)])
+    expected = trace.header.violates, [] if finding.unrecognised else [finding.id]
     assert expected == shown(played(trace.case))
 
 
@@ -112,7 +103,7 @@ def test_no_operation_can_go(path: Path) -> None:
         for index in range(len(trace.operations))
         if whole == shown(played(evolve(trace.case, operations=without(trace.operations, index))))
     ]
-    assert FOR_THE_STORY.get(f"{path.parent.name[:3]}-{path.stem}", []) == longer
+    assert FOR_THE_STORY.get(f"{id_of(path.parent.name)[:3]}-{path.stem}", []) == longer
 
 
 def without(operations: tuple[Operation, ...], index: int) -> tuple[Operation, ...]:
@@ -121,10 +112,10 @@ def without(operations: tuple[Operation, ...], index: int) -> tuple[Operation, .
 
 def test_the_track_record_plays_them() -> None:
     """On vLLM all are shown, and a system that comes without a scheduler is told to have none."""
-    told = _of_engines(FINDINGS, "stock")
-    assert {f"{path.parent.name[:3]} {path.stem}" for path in TRACES} == set(told)
+    told = _of_engines(FOLDER, "stock")
+    assert {f"{id_of(path.parent.name)[:3]} {path.stem}" for path in TRACES} == set(told)
     assert {SHOWN} == set(told.values())
-    assert not {SHOWN, NOT_SHOWN} & set(_of_engines(FINDINGS, "reference").values())
+    assert not {SHOWN, NOT_SHOWN} & set(_of_engines(FOLDER, "reference").values())
 
 
 # What is not excused
@@ -186,7 +177,7 @@ def test_a_neighbouring_fault_is_not_excused(name: str, monkeypatch: pytest.Monk
     """It violates the same guarantee, where the findings are declared, and nothing explains it."""
     target, replacement, settings, operations, statement = NEIGHBOURS[name]
     engine = Engine(settings, EVERYWHERE, with_reference=False)
-    assert [] == [each for each in run(engine, operations) if explain(each, engine) is None]
+    assert [] == [each for each in run(engine, operations) if explain_engine(each, engine) is None]
     module, kind, method = target.rsplit(".", 2)
     owner = getattr(__import__(module, fromlist=[kind]), kind)
     original = getattr(owner, method)
@@ -194,4 +185,4 @@ def test_a_neighbouring_fault_is_not_excused(name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr("kvgate.levels.scheduler.queue_order_monitor.Line.end", lambda *_: None)
     engine = Engine(settings, EVERYWHERE, with_reference=False)
     first = run(engine, operations)[0]
-    assert (statement, None) == (first.difference.statement, explain(first, engine))
+    assert (statement, None) == (first.difference.statement, explain_engine(first, engine))

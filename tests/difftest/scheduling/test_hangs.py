@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from kvgate.findings import explain_engine
 from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.known import explain
 from kvgate.levels.scheduler.operations import Abort, GrammarReady, Lost, Operation, Transferred
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvgate.monitors.wait_graph import Reason
@@ -118,7 +118,7 @@ def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> No
     assert waiting is not None
     assert (stuck, circle, waiting.told()) == (waiting.stuck(), waiting.circle(), found.difference.got)
     assert engine.steps <= 4
-    assert DECLARED.get(name) == explain(found, engine)
+    assert DECLARED.get(name) == explain_engine(found, engine)
 
 
 @pytest.mark.parametrize("name", HANGS)

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from kvgate.findings import explain_engine
 from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.known import explain
 from kvgate.levels.scheduler.operations import Abort, Collect, GrammarReady, Operation, ResetCache, Transferred
 from kvreference.operations import Admit, Preempt
 from kvreference.settings import Settings
@@ -40,9 +40,9 @@ def test_a_step_that_was_taken_back_stays_cached() -> None:
         found.difference.statement,
         found.difference.subject,
     )
-    assert "020-preempted-in-its-step-stays-cached" == explain(found, engine)
+    assert "020-preempted-in-its-step-stays-cached" == explain_engine(found, engine)
     engine.memory.marks.clear()
-    assert explain(found, engine) is None
+    assert explain_engine(found, engine) is None
 
 
 def test_in_the_order_of_arrival_it_does_not_happen() -> None:

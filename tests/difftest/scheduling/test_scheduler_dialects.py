@@ -15,7 +15,8 @@ from attrs import evolve
 from kvgate.adapters.release_variants import DIALECTS, reference_for, spoken
 from kvgate.adapters.releases import RELEASES
 from kvgate.adapters.scheduler_variants import PADDING, SCHEDULED
-from kvgate.findings.faults import ExternalTokensTakeOtherHits, LoadForgetsItsLastToken
+from kvgate.findings.f008_external_tokens_take_other_hits import ExternalTokensTakeOtherHits
+from kvgate.findings.f009_load_forgets_its_last_token import LoadForgetsItsLastToken
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.traits import SCHEDULERS
 from kvreference.answers import Answer, Granted, Refused

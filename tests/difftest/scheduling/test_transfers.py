@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from kvgate.findings import explain_engine
 from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.known import explain
 from kvgate.levels.scheduler.operations import Abort, Lost, Operation, Transferred
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
@@ -143,7 +143,7 @@ def test_what_is_known_of_published_code_is_found(name: str) -> None:
     settings, stage, operations, what, known = KNOWN[name]
     engine = Engine(settings, stage)
     first = run(engine, operations)[0]
-    assert (what, known) == ((first.detector, first.difference.statement), explain(first, engine))
+    assert (what, known) == ((first.detector, first.difference.statement), explain_engine(first, engine))
 
 
 def frees_at_once(original: Any, scheduler: Any, request: Any, **_delay: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from kvgate.findings import register
+from kvgate.findings.explaining import live_with
+from kvgate.findings.f014_second_full_group_not_cut import SecondGroupUncut
+from kvgate.findings.register import FOLDER, folder_of
 from kvgate.gate.trace_codec import read
 from kvgate.shadow.calls import (
     After,
@@ -19,13 +21,12 @@ from kvgate.shadow.calls import (
     Restart,
     Stored,
 )
-from kvgate.shadow.known import _Uncut
 from kvgate.shadow.order_agnostic_reference import Following
 from kvgate.shadow.shadow_checker import Judge
 from kvreference.answers import Hit
 
 FINDING = "014-second-full-group-not-cut"
-SETTINGS = read(Path(__file__).parents[3] / "difftest" / "findings" / FINDING / "trace-load.jsonl").header.settings
+SETTINGS = read(FOLDER / folder_of(FINDING) / "trace-load.jsonl").header.settings
 GRAIN_TOKENS = SETTINGS.geometry.grain_tokens
 DIGESTS = [index.to_bytes(16, "big") for index in range(128 // GRAIN_TOKENS)]
 EMPTY = Checkpoint([0] * SETTINGS.blocks, list(range(1, SETTINGS.blocks)), {}, [], [])
@@ -48,7 +49,7 @@ class Engine:
         """A request is there, and is looked up."""
         self.calls.append(Arrived(number, tokens, tokens, True, DIGESTS))
         self.state.arrive(Arrived(number, tokens, tokens, True, DIGESTS))
-        hit = self.state.seen_as(_Uncut)._hit(self.state.population[number])
+        hit: Hit = live_with(SecondGroupUncut, self.state)._hit(self.state.population[number])
         self.calls.append(LookedUp(number, hit.tokens, [list(blocks) for blocks in hit.blocks], False))
         return hit
 
@@ -107,6 +108,13 @@ def test_the_miscount_behind_a_load_is_known(miscounted: int, told: list[tuple[s
     (hit, *behind) = found(loaded(miscounted))
     assert ("KV-OP-02", FINDING) == (hit[0], hit[3])
     assert told == behind
+
+
+def test_without_its_folder_nothing_of_the_finding_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: its folder holds all that a live engine's finding is recognised by. Method: hide it."""
+    there = tuple(name for name in register.folders() if register.id_of(name) != FINDING)
+    monkeypatch.setattr("kvgate.findings.register.folders", lambda: there)
+    assert [("KV-OP-02", None), ("KV-OP-05", None)] == [(each[0], each[3]) for each in found(loaded(1))]
 
 
 def test_the_counter_stays_off() -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from kvgate.findings.declared import AlignedBeforeTheDrop, LookAheadVerifiedOnce
+from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
+from kvgate.findings.shared_faults import LookUpInTurn
 from kvreference.answers import Hit
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
@@ -188,7 +189,7 @@ def test_nothing_in_a_trace_is_idle(replays: dict[str, Replay]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "fault"),
-    [("drop-remembered", LookAheadVerifiedOnce), ("cut-before-drop", AlignedBeforeTheDrop)],
+    [("drop-remembered", LookUpInTurn), ("cut-before-drop", AlignedBeforeTheDrop)],
 )
 def test_the_fault_of_a_finding_shows_in_its_trace(replays: dict[str, Replay], name: str, fault: type[Manager]) -> None:
     """What findings 005 and 006 declare of vLLM 0.20.2, planted into the reference, says what the design says."""

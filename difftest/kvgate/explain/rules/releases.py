@@ -9,7 +9,7 @@ from kvgate.explain.cause import Case, Cause, Effect, Rule
 from kvgate.explain.policies import interval_in_effect
 from kvgate.explain.serving import CACHES_HYBRIDS, Platform
 from kvgate.explain.version import Span
-from kvgate.findings.faults_of_releases import MaskOmitsLookAhead
+from kvgate.findings.register import with_ids
 from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import replay_boundary
 
@@ -74,7 +74,8 @@ def mask_omits_look_ahead(case: Case) -> Cause | None:
     settings = case.settings
     if case.serving.release not in _OMITS_LOOK_AHEAD or settings.retention_interval_tokens is None:
         return None
-    cache = MaskOmitsLookAhead(evolve(settings, blocks=2)).cache
+    faults = [finding.fault for finding in with_ids(["011-mask-omits-look-ahead"])]
+    cache = faults[0](evolve(settings, blocks=2)).cache if faults and faults[0] else None
     if not isinstance(cache, PrefixCache):
         return None
     tried = case.replays if case.prompts is None else (case.prompts,)

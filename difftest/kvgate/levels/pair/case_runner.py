@@ -6,6 +6,7 @@ import math
 
 from attrs import evolve, frozen
 
+from kvgate.findings import explain_pair
 from kvgate.gate.campaign import Lane, Trial, in_time, kind_of
 from kvgate.gate.level import Level
 from kvgate.gate.verdict import Found
@@ -15,7 +16,6 @@ from kvgate.kernel.errors import UsageError
 from kvgate.levels.pair.case import PairCase
 from kvgate.levels.pair.detectors import GATE
 from kvgate.levels.pair.generator import draw_pair_case, fits
-from kvgate.levels.pair.known import explain
 from kvgate.levels.pair.operations import Ask
 from kvgate.levels.pair.pair import Pair
 from kvgate.levels.pair.shrink import shortest
@@ -125,7 +125,7 @@ def found_in(run: PairRun, case: PairCase, campaign_seed: int) -> list[Found]:
                     f"{Level.PAIR.value}/{case.preset}",
                     campaign_seed,
                 ),
-                finding=explain(divergence, run.pair),
+                finding=explain_pair(divergence, run.pair),
                 engine=shown,
             )
         )

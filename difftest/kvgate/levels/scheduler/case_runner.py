@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from attrs import evolve, frozen
 
+from kvgate.findings import explain_engine
 from kvgate.gate.campaign import Lane, Trial, in_time, kind_of
 from kvgate.gate.level import Level
 from kvgate.gate.verdict import Found
@@ -18,7 +19,6 @@ from kvgate.levels.scheduler.case import EngineCase
 from kvgate.levels.scheduler.detectors import GATE
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.generator import draw_engine_case, fits
-from kvgate.levels.scheduler.known import explain
 from kvgate.levels.scheduler.operations import Serve, Step
 from kvgate.levels.scheduler.shrink import shortest
 
@@ -138,7 +138,7 @@ def found_in(run: EngineRun, case: EngineCase, campaign_seed: int) -> list[Found
                 f"{Level.SCHEDULER.value}/{case.preset}",
                 campaign_seed,
             ),
-            finding=explain(divergence, run.engine),
+            finding=explain_engine(divergence, run.engine),
             engine=shown,
         )
         for divergence in run.divergences

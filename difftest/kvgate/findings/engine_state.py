@@ -1,0 +1,66 @@
+"""What findings of the scheduler are recognised by: why a block was not written, and which requests hold blocks.
+
+vLLM caches blocks when it schedules the step that is to write them. If the step then leaves them out, they stay cached,
+and a request that hits them reads what was never written. And it frees blocks that an in-flight step still writes. The
+worker's memory marks such blocks with the reason why they do not hold what they should, until they are written again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from kvgate.findings.finding import Engine, ExplainsEngine
+from kvgate.kernel.difference import Divergence
+from kvgate.monitors.wait_graph import Reason
+from kvreference.population import Status
+from kvreference.scheduler.room import blocks_to_run
+
+_READ = re.compile(r"token \d+ in block (\d+): ", re.DOTALL)
+
+
+def reads_marked(mark: str, stage: Callable[[Any], bool]) -> ExplainsEngine:
+    """Whether a token was read from a block with this mark, on a stage on which vLLM leaves such blocks cached."""
+
+    def explains(divergence: Divergence, engine: Engine) -> bool:
+        found = divergence.difference
+        read = _READ.match(found.expected)
+        if divergence.detector != "ghost" or found.statement != "KV-MEM-01" or read is None:
+            return False
+        return stage(engine.stage) and engine.memory.marks.get(int(read[1])) == mark
+
+    return explains
+
+
+def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:
+    """The requests that hold the blocks that a rejected request lacks, if all of them wait in the queue after it.
+
+    They load, or have loaded, and wait for the rejected request, which does not fit alongside them. No request runs and
+    every transfer has ended, so no blocks are taken from a waiting request. If any of this does not hold: none.
+    """
+    waiting, alive = engine.progress.waiting, engine.followed.population.alive
+    if divergence.detector != "progress" or waiting is None or not engine.stage.connector:
+        return frozenset()
+    rejected = next((edge.request for edge in waiting.edges if edge.reason is Reason.BLOCKS), None)
+    runs = any(request.status is Status.RUNNING for request in alive.values())
+    if rejected is None or runs or engine.nodes.under_way() or can_run(engine, rejected):
+        return frozenset()
+    holders = frozenset(
+        edge.holder for edge in waiting.edges if edge.reason is Reason.BLOCKS and edge.holder is not None
+    )
+    after = {edge.request for edge in waiting.edges if edge.reason is Reason.LINE and edge.holder == rejected}
+    waiting_after = {number for number in after if alive[number].status in (Status.LOADING, Status.WAITING)}
+    return holders if holders <= waiting_after else frozenset()
+
+
+def can_run(engine: Engine, number: int) -> bool:
+    """Whether a request fits as it is, with the blocks that it holds and those that are free."""
+    tokens = len(engine.followed.population[number].tokens)
+    blocks = engine.followed.snapshot().blocks_free + blocks_held(engine, number)
+    return blocks_to_run(engine.settings, tokens) <= blocks
+
+
+def blocks_held(engine: Engine, number: int) -> int:
+    """How many blocks a request holds."""
+    return sum(block != 0 for table in engine.followed.snapshot().tables.get(number, ()) for block in table)

@@ -1,0 +1,44 @@
+"""Finding 009: After a whole prompt was loaded, its last token is computed without what it reads."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvgate.findings.finding import Finding
+from kvreference.answers import Granted, Hit, Refused
+from kvreference.holdings import Allocation, Holdings, Span
+from kvreference.manager import Manager
+from kvreference.population import Request
+from kvreference.settings import Settings
+
+
+class LoadForgetsItsLastToken(Manager):
+    """What is loaded counts as computed, though of a whole request the last token is computed again."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.holdings = _AllComputed(settings)
+        self._end_tokens = 0
+
+    def _let_in(
+        self, request: Request, budget_tokens: int, hit: Hit, provided: int, later: bool, lookahead_tokens: int
+    ) -> Granted | Refused:
+        self._end_tokens = request.tokens_computed + hit.tokens + provided
+        return super()._let_in(request, budget_tokens, hit, provided, later, lookahead_tokens)
+
+    def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
+        return super()._fits(request, hit, max(computed, self._end_tokens))
+
+
+class _AllComputed(Holdings):
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        if span.provided > span.computed:
+            span = evolve(span, computed=span.provided, tokens=0)
+        return super().allocate(request, span, hit)
+
+
+FINDING = Finding(
+    id="009-load-forgets-its-last-token",
+    rank=10,
+    fault=LoadForgetsItsLastToken,
+)

@@ -1,0 +1,20 @@
+"""Finding 023: Requests that have loaded hold all blocks, and none of them can compute the rest."""
+
+from __future__ import annotations
+
+from kvgate.findings.engine_state import can_run, holders_waiting
+from kvgate.findings.finding import Engine, Finding
+from kvgate.kernel.difference import Divergence
+
+
+def _none_can_run(divergence: Divergence, engine: Engine) -> bool:
+    """No request that holds blocks could run, in whatever order they were asked."""
+    holders = holders_waiting(divergence, engine)
+    return bool(holders) and not any(can_run(engine, number) for number in holders)
+
+
+FINDING = Finding(
+    id="023-parked-loads-leave-no-room",
+    rank=23,
+    explains_engine=_none_can_run,
+)

@@ -1,0 +1,9 @@
+"""Finding 027: A request that can never fit is waited for, with everybody behind it."""
+
+from kvgate.findings.finding import Finding
+
+FINDING = Finding(
+    id="027-oversized-request-blocks-the-queue",
+    rank=27,
+    unrecognised="No mark distinguishes it from another hang; kvgate check draws no request that can never fit.",
+)

@@ -1,0 +1,9 @@
+"""Finding 029: A chunk that is shorter than a block of states is rounded down to nothing, for ever."""
+
+from kvgate.findings.finding import Finding
+
+FINDING = Finding(
+    id="029-chunk-shorter-than-a-state-block",
+    rank=29,
+    unrecognised="No mark distinguishes it from another hang; kvgate check draws no chunk shorter than a state block.",
+)
