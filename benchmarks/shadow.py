@@ -50,19 +50,20 @@ CHECKPOINT_CALLS = 500
 whatever share of the time they take."""
 LOOKS = (
     "_added",
-    "_allocated",
     "_begin_step",
-    "_cached",
-    "_counted",
     "_ended",
-    "_evicted",
-    "_freed",
-    "_gated",
-    "_looked_up",
     "_registers",
-    "_reset",
-    "_shared",
-    "_skipped",
+    "after_allocate_slots",
+    "after_cache_blocks",
+    "after_can_fit_full_sequence",
+    "after_evict_blocks",
+    "after_free",
+    "after_get_computed_blocks",
+    "after_get_num_common_prefix_blocks",
+    "after_make_prefix_cache_stats",
+    "after_remove_skipped_blocks",
+    "after_reset_prefix_cache",
+    "before_allocate_slots",
 )
 """What an observer does when the engine calls; none calls another."""
 WAIT_SECONDS = 120.0

@@ -104,7 +104,7 @@ def fetched(version: str) -> str:
 
 def kvgate_apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``kvgate ARGUMENTS…`` in a process of its own, which has no vLLM yet."""
-    command = [sys.executable, "-m", "kvgate.cli.app", *arguments]
+    command = [sys.executable, "-m", "kvgate.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
 
 

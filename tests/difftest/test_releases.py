@@ -59,7 +59,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Pip:
     monkeypatch.setattr(releases, "WHEELS", {NAME: sha256(pip.wheel).hexdigest()})
     real = subprocess.Popen
     monkeypatch.setattr(
-        "kvgate.adapters.releases.subprocess.Popen",
+        "kvgate.kernel.child_process.subprocess.Popen",
         lambda command, **kw: pip(command, **kw) if "pip" in command else real(command),
     )
     return pip

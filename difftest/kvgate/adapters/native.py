@@ -18,6 +18,7 @@ from attrs import frozen
 
 from kvgate.adapters.groups import Words, counts_begun_slots, group_specs, not_represented
 from kvgate.adapters.stock import Given, Stock
+from kvgate.adapters.tap import counted_calls
 from kvreference.geometry import Geometry
 from kvreference.retention import Dense, Sparse
 from kvreference.settings import Settings
@@ -137,7 +138,7 @@ class Native(Stock):
         if self.traits.gate != "within":
             return super().let_in(request, tokens, lookahead_tokens, given)
         manager: Any = self.manager
-        with called_meanwhile(manager.coordinator, "remove_skipped_blocks") as told:
+        with counted_calls(manager.coordinator, "remove_skipped_blocks") as released:
             granted: KVCacheBlocks | None = manager.allocate_slots(
                 request,
                 tokens,
@@ -149,29 +150,12 @@ class Native(Stock):
                 full_sequence_must_fit=self.settings.full_sequence_must_fit,
             )
         # The gate refuses before anything is released, and the step after.
-        return granted if granted is not None or told else False
+        return granted if granted is not None or released else False
 
 
 def native(version: str) -> type[Native]:
     """The adapter for ``version``, one of ``TRAITS``."""
     return type("Native", (Native,), {"traits": TRAITS[version], "release": version, "__doc__": f"vLLM {version}."})
-
-
-@contextmanager
-def called_meanwhile(owner: Any, name: str) -> Iterator[list[str]]:
-    """Whether a method of ``owner`` is called meanwhile: its name, each time."""
-    called: list[str] = []
-    method = getattr(owner, name)
-
-    def watched(*arguments: Any, **keywords: Any) -> Any:
-        called.append(name)
-        return method(*arguments, **keywords)
-
-    setattr(owner, name, watched)
-    try:
-        yield called
-    finally:
-        delattr(owner, name)
 
 
 @contextmanager

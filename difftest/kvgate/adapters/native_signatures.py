@@ -7,7 +7,6 @@ kvgate.adapters.native_signatures native@VERSION…`` writes it anew, for an ada
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -15,6 +14,8 @@ from pathlib import Path
 
 from kvgate.adapters.releases import fetch, release_named
 from kvgate.adapters.signatures import PINNED, parameters_of
+from kvgate.kernel.child_process import run
+from kvgate.kernel.errors import SystemUnavailableError
 
 FILE = Path(__file__).with_suffix(".json")
 
@@ -50,8 +51,10 @@ def _write(names: Sequence[str]) -> None:
         release = release_named(name)
         code = "import json; from kvgate.adapters.native_signatures import seen; print(json.dumps(seen()))"
         path = f"import sys; sys.path.insert(0, {str(fetch(release))!r}); {code}"
-        told = subprocess.run([sys.executable, "-c", path], check=True, capture_output=True, text=True).stdout
-        document[release.version] = json.loads(told.splitlines()[-1])
+        ended = run([sys.executable, "-c", path], stderr=None)
+        if ended.code:
+            raise SystemUnavailableError(f"{release.name}: its signatures cannot be read")
+        document[release.version] = json.loads(ended.output.splitlines()[-1])
     FILE.write_text(in_lines(document), encoding="utf-8")
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +21,7 @@ from typing import BinaryIO
 from attrs import frozen
 
 from kvgate.adapters.published import WHEELS
+from kvgate.kernel.child_process import run
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 CACHE_VARIABLE = "KVGATE_CACHE"
@@ -197,19 +196,16 @@ def download(what: str, options: Sequence[str], scratch: Path, say: Callable[[st
         *(sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--no-input"),
         *("--progress-bar", "off", "--dest", str(scratch), *options),
     ]
-    started, said = time.monotonic(), scratch / "said"
-    with said.open("wb") as out:
-        pip = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "TMPDIR": str(scratch)})
-        try:
-            while pip.poll() is None and time.monotonic() - started < FETCH_SECONDS_MAX:
-                time.sleep(_POLL_SECONDS)
-                say(f"{what}, {_megabytes(scratch)} MB …")
-        finally:
-            in_time = pip.poll() is not None
-            pip.kill()
-            pip.wait()
-    ended = " ".join(said.read_text(encoding="utf-8", errors="replace").split())[-SAID_CHARACTERS_MAX:]
-    return ended if in_time else f"not complete after {FETCH_SECONDS_MAX} s"
+    pip = run(
+        command,
+        FETCH_SECONDS_MAX,
+        lambda: say(f"{what}, {_megabytes(scratch)} MB …"),
+        poll_seconds=_POLL_SECONDS,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
+    if pip.code is None:
+        return f"not complete after {FETCH_SECONDS_MAX} s"
+    return " ".join(pip.output.split())[-SAID_CHARACTERS_MAX:]
 
 
 def _sha256(file: BinaryIO) -> str:

@@ -15,6 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, SupportsIndex
 
+from kvgate.adapters.tap import Tap
 from kvgate.monitors.work import Work
 
 CALLS = (
@@ -84,10 +85,14 @@ class WorkMeter:
         for block in (*self.pool.blocks, *ends):
             block.__class__ = linked
         self._count_maps()
-        self._note_offers()
+        tap = Tap(self)
+        tap.watch(self.pool, "cache_full_blocks", before=self._offers)
+        boundaries = getattr(self.pool, "boundaries", None)
+        if boundaries is not None:
+            tap.watch(boundaries, "register", before=self._offers_boundary)
         # Of these other releases lack one.
         for name in filter(partial(hasattr, manager), CALLS):
-            setattr(manager, name, self._within(getattr(manager, name)))
+            tap.watch(manager, name, before=self._begin, after=self._end)
 
     def pause(self) -> None:
         """Other managers are at work from now on. Hashes are counted for the whole process: theirs are not to count."""
@@ -107,19 +112,22 @@ class WorkMeter:
         tally.offers.clear()
         return work
 
-    def _within(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        tally = self.tally
+    def _begin(self, *_arguments: Any, **_named: Any) -> None:
+        # A reset puts a new map in place of the old one.
+        self._count_maps()
+        self.tally.depth += 1
 
-        def counting(*arguments: Any, **named: Any) -> Any:
-            # A reset puts a new map in place of the old one.
-            self._count_maps()
-            tally.depth += 1
-            try:
-                return call(*arguments, **named)
-            finally:
-                tally.depth -= 1
+    def _end(self, _answer: object = None, *_arguments: Any, **_named: Any) -> None:
+        self.tally.depth -= 1
 
-        return counting
+    def raised(self) -> None:
+        """A call that raises is over as well."""
+        self._end()
+
+    def failed(self, error: Exception) -> bool:
+        """The gate is told of whatever goes wrong in the meter."""
+        del error
+        return False
 
     def _count_maps(self) -> None:
         cached, boundaries = self.pool.cached_block_hash_to_block, getattr(self.pool, "boundaries", None)
@@ -128,25 +136,11 @@ class WorkMeter:
         if boundaries is not None and type(boundaries._blocks) is not _Map:
             boundaries._blocks = _Map(self.tally, boundaries._blocks)
 
-    def _note_offers(self) -> None:
-        pool, offers = self.pool, self.tally.offers
-        cache_full_blocks = pool.cache_full_blocks
+    def _offers(self, *arguments: Any, **named: Any) -> None:
+        self.tally.offers.extend(_offered(*arguments, **named))
 
-        def noting(*arguments: Any, **named: Any) -> Any:
-            offers.extend(_offered(*arguments, **named))
-            return cache_full_blocks(*arguments, **named)
-
-        pool.cache_full_blocks = noting
-        boundaries = getattr(pool, "boundaries", None)
-        if boundaries is None:
-            return
-        register = boundaries.register
-
-        def noting_boundary(key: bytes, block: Any) -> None:
-            offers.append(f"the boundary {key.hex()}")
-            register(key, block)
-
-        boundaries.register = noting_boundary
+    def _offers_boundary(self, key: bytes, _block: Any) -> None:
+        self.tally.offers.append(f"the boundary {key.hex()}")
 
 
 def _offered(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 from collections.abc import Sequence
-from multiprocessing import connection, get_context
-from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Protocol
 
 from attrs import define, frozen
 
 from kvgate.campaigns.serving import Server, Task
+from kvgate.kernel.child_process import Workers as ProcessPool
+from kvgate.kernel.child_process import describe_end
 from kvgate.kernel.errors import SystemUnavailableError
 
 DEATHS_MAX = 3
@@ -65,33 +65,24 @@ class Workers(Protocol):
 
 @define(eq=False)
 class _Worker:
-    process: Any
-    pipe: Connection
+    processes: ProcessPool
     shard: int | None = None
+    reply: Future[str] | None = None
 
 
 class LocalWorkers:
-    """Processes on this machine."""
+    """Processes on this machine, each with one of its own: when it dies, no other is lost."""
 
     def __init__(self, plan: str, jobs: int) -> None:
         self._plan = plan
-        # Spawned, for a library that holds threads or a device does not survive a fork.
-        self._context = get_context("spawn")
-        self._workers = [self._started() for _ in range(jobs)]
+        self._workers = [_Worker(self._started()) for _ in range(jobs)]
         self._deaths = 0
 
-    def _started(self) -> _Worker:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=serve, args=(theirs, self._plan), daemon=True)
-        # Whoever interrupts the command must not interrupt a worker, not even while it starts.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            process.start()
-        finally:
-            signal.signal(signal.SIGINT, before)
-        # The child has its own end; while this one stayed open, its death would not be seen.
-        theirs.close()
-        return _Worker(process, ours)
+    def _started(self) -> ProcessPool:
+        processes = ProcessPool(1, _begin, self._plan)
+        # It starts with the first that it is asked.
+        processes.submit(int)
+        return processes
 
     def idle(self) -> int:
         return sum(worker.shard is None for worker in self._workers)
@@ -99,67 +90,63 @@ class LocalWorkers:
     def begin(self, task: Task) -> None:
         worker = next(worker for worker in self._workers if worker.shard is None)
         worker.shard = task.shard
-        # One that is dead is noticed when it is waited for.
-        with contextlib.suppress(OSError):
-            worker.pipe.send(task.told())
+        try:
+            worker.reply = worker.processes.submit(_answer, task.told())
+        except BrokenProcessPool as error:
+            worker.reply = Future()
+            worker.reply.set_exception(error)
 
     def wait(self, seconds: float) -> Sequence[Answered | Lost]:
-        ready = connection.wait([worker.pipe for worker in self._workers], seconds)
-        return [event for worker in list(self._workers) if worker.pipe in ready for event in self._heard(worker)]
+        replies = [worker.reply for worker in self._workers if worker.reply is not None]
+        ready, _ = wait(replies, seconds, FIRST_COMPLETED)
+        return [self._take(worker) for worker in self._workers if worker.reply in ready]
 
-    def _heard(self, worker: _Worker) -> Sequence[Answered | Lost]:
-        shard = worker.shard
+    def _take(self, worker: _Worker) -> Answered | Lost:
+        assert worker.shard is not None, "only a worker that runs a shard is waited for"
+        assert worker.reply is not None, "only a worker that runs a shard is waited for"
+        shard, reply, worker.shard, worker.reply = worker.shard, worker.reply, None, None
         try:
-            reply = str(worker.pipe.recv())
-        except (EOFError, OSError):
-            return self._buried(worker)
+            answer = reply.result()
+        except (BrokenProcessPool, CancelledError):
+            return Lost(shard, self._replace(worker))
         self._deaths = 0
-        worker.shard = None
-        return () if shard is None else (Answered(shard, reply),)
+        return Answered(shard, answer)
 
-    def _buried(self, worker: _Worker) -> Sequence[Answered | Lost]:
-        """Put another worker into the place of one that died."""
-        worker.process.join(5)
-        code = worker.process.exitcode
+    def _replace(self, worker: _Worker) -> str:
+        """Put another process into the place of one that died; says how it ended."""
+        how = describe_end(worker.processes.end())
         self._deaths += 1
         if self._deaths > DEATHS_MAX * len(self._workers):
             raise SystemUnavailableError(
-                f"workers die before they answer ({_how(code)}, {self._deaths} in a row): run the same with "
+                f"workers die before they answer ({how}, {self._deaths} in a row): run the same with "
                 "kvgate check, which shows why"
             )
-        self._workers[self._workers.index(worker)] = self._started()
-        worker.pipe.close()
-        return () if worker.shard is None else (Lost(worker.shard, _how(code)),)
+        worker.processes = self._started()
+        return how
 
     def end(self, shard: int) -> None:
         for worker in self._workers:
             if worker.shard == shard:
-                worker.process.kill()
+                worker.processes.end()
 
     def pids(self) -> list[int]:
-        return [worker.process.pid for worker in self._workers]
+        return [pid for worker in self._workers for pid in worker.processes.pids]
 
     def stop(self) -> None:
         for worker in self._workers:
-            worker.process.kill()
-        for worker in self._workers:
-            worker.process.join(5)
-            worker.pipe.close()
+            worker.processes.end()
 
 
-def _how(code: int | None) -> str:
-    """How a process ended."""
-    if code is not None and code < 0:
-        with contextlib.suppress(ValueError):
-            return f"killed by {signal.Signals(-code).name}"
-    return f"exit code {code}"
+# In a process of its own
+
+_SERVERS: list[Server] = []
 
 
-def serve(pipe: Connection, plan: str) -> None:
-    """The life of a worker: a task, an answer, until nobody asks any more."""
+def _begin(plan: str) -> None:
     # What a system prints is not what the command prints.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    server = Server(plan)
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            pipe.send(server.run(pipe.recv()))
+    _SERVERS.append(Server(plan))
+
+
+def _answer(task: str) -> str:
+    return _SERVERS[0].run(task)

@@ -126,7 +126,7 @@ for name, (run, panel, sentence) in COMMANDS.items():
 
 
 def main() -> None:
-    """The entry point: runs a subcommand, and turns what ends it early into one message and an exit code."""
+    """Run a subcommand, and turn what ends it early into one message and an exit code."""
     try:
         app()
     except UsageError as error:
@@ -143,7 +143,3 @@ def main() -> None:
 def _end(message: object, code: int) -> NoReturn:
     print(f"kvgate: {printable(str(message), MESSAGE_CHARACTERS_MAX)}", file=sys.stderr)
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import IO, Any
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
 
-from attrs import define, frozen
+from attrs import frozen
+
+from kvgate.kernel.child_process import describe_end, run_all
 
 MARK = "kvgate-doctor: "
 """What a line begins with that is for the doctor: packages print what they like besides."""
-SAID_BYTES_MAX = 2**18
 SAID_CHARACTERS_MAX = 500
-_POLL_SECONDS = 0.05
 
 # Found as the command itself would find it: not in the working directory.
 _PREAMBLE = "import json, sys\nsys.path[:] = [each for each in sys.path if each]\n"
@@ -73,8 +69,8 @@ class Tried:
         if self.code is None:
             return "it took too long, and was ended"
         if self.code < 0:
-            return f"it was ended by {_signal(-self.code)}"
-        return (self.last_line or f"it ended with exit code {self.code}") if self.code else ""
+            return f"it was ended by {describe_end(self.code).removeprefix('killed by ')}"
+        return (self.last_line or f"it ended with {describe_end(self.code)}") if self.code else ""
 
     @property
     def last_line(self) -> str:
@@ -83,82 +79,22 @@ class Tried:
         return lines[-1][:SAID_CHARACTERS_MAX] if lines else ""
 
 
-@define
-class _Running:
-    process: subprocess.Popen[bytes]
-    said: IO[bytes]
-    code: int | None = None
-    has_ended: bool = False
-
-
 def try_all(
     programs: Mapping[str, str], seconds: float, say: Callable[[str], None] = lambda _text: None
 ) -> dict[str, Tried]:
-    """Run all ``programs`` side by side, for ``seconds`` at most; each in a process that leaves nothing behind.
+    """Run all ``programs`` at the same time, for ``seconds`` at most; each in a process that leaves nothing behind.
 
     Raises:
         OSError: no process can be started, or there is no place for what it says.
     """
-    deadline = time.monotonic() + seconds
-    running: dict[str, _Running] = {}
-    with _ended_at_last(running):
-        for name, program in programs.items():
-            running[name] = _started(program)
-        while time.monotonic() < deadline and not all(each.has_ended for each in running.values()):
-            for each in running.values():
-                if not each.has_ended and _is_over(each.process):
-                    each.code = _killed(each.process)
-                    each.has_ended = True
-            say(f"trying {', '.join(name for name, each in running.items() if not each.has_ended)} …")
-            time.sleep(_POLL_SECONDS)
-        return {name: _tried(each) for name, each in running.items()}
-
-
-def _started(program: str) -> _Running:
-    # It is closed when the process has ended.
-    said = tempfile.TemporaryFile()  # noqa: SIM115
-    # What is logged is for nobody here.
-    environment = {"VLLM_LOGGING_LEVEL": "ERROR", **os.environ}
-    command = [sys.executable, "-c", program]
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, start_new_session=True
-        )
-    except OSError:
-        said.close()
-        raise
-    return _Running(process, said)
-
-
-@contextmanager
-def _ended_at_last(running: Mapping[str, _Running]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for each in running.values():
-            if not each.has_ended:
-                _killed(each.process)
-            each.said.close()
-
-
-def _is_over(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended. It is left to be waited for: until then nobody else gets its number."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _killed(process: subprocess.Popen[bytes]) -> int:
-    """Its exit code, once it is ended with whatever it started: it has a session of its own."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    return process.wait()
-
-
-def _tried(running: _Running) -> Tried:
-    # Where the process stands: its own descriptor shares this file's position.
-    size = os.fstat(running.said.fileno()).st_size
-    running.said.seek(max(0, size - SAID_BYTES_MAX))
-    said = running.said.read(SAID_BYTES_MAX).decode("utf-8", errors="replace")
-    return Tried(running.code, said, _facts(said))
+    ended = run_all(
+        {name: [sys.executable, "-c", program] for name, program in programs.items()},
+        seconds,
+        lambda names: say(f"trying {', '.join(names)} …"),
+        # What is logged is for nobody here.
+        env={"VLLM_LOGGING_LEVEL": "ERROR", **os.environ},
+    )
+    return {name: Tried(each.code, each.output, _facts(each.output)) for name, each in ended.items()}
 
 
 def _facts(said: str) -> dict[str, Any]:
@@ -169,10 +105,3 @@ def _facts(said: str) -> dict[str, Any]:
                 told = json.loads(line.removeprefix(MARK))
                 facts |= told if isinstance(told, dict) else {}
     return facts
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from typing import TYPE_CHECKING, Annotated
+from kvgate.kernel.interruption import starting
 
-import typer
+with starting("kvgate.equality"):
+    import json
+    import sys
+    from typing import TYPE_CHECKING, Annotated
 
-from kvgate.kernel.errors import SystemUnavailableError, UsageError
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+    import typer
 
-if TYPE_CHECKING:
-    from kvgate.equality.table import Cell
+    from kvgate.kernel.errors import SystemUnavailableError, UsageError
+    from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+
+    if TYPE_CHECKING:
+        from kvgate.equality.table import Cell
 
 
 def equality(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from kvgate.kernel.interruption import starting
 
-import typer
+with starting("kvgate.live"):
+    import sys
+    import tempfile
+    from pathlib import Path
+    from typing import TYPE_CHECKING, Annotated
 
-from kvgate.kernel.errors import SystemUnavailableError, UsageError
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
+    import typer
 
-if TYPE_CHECKING:
-    from kvgate.live.shadowed import Outcome
+    from kvgate.kernel.errors import SystemUnavailableError, UsageError
+    from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
+
+    if TYPE_CHECKING:
+        from kvgate.live.shadowed import Outcome
 
 
 def shadowed(

@@ -7,7 +7,6 @@ with; where a release does not have them, with those it always has instead: scra
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from kvgate.findings.register import id_of
 from kvgate.gate.case_runner import Bench, run
 from kvgate.gate.trace_codec import Trace, Violated, read
 from kvgate.gate.verdict import Found
+from kvgate.kernel.child_process import run as run_process
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.protocol import Factory
 from kvgate.levels.scheduler.trace_codec import EngineTrace, is_engine_trace, read_engine
@@ -116,11 +116,11 @@ def main(folder: Path, systems: list[str]) -> None:
     """Print what each system does with each trace."""
     for system in systems:
         command = [sys.executable, "-m", "kvgate.report.track_record", _APART, str(folder), system]
-        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if ended.returncode:
+        ended = run_process(command, stderr=None)
+        if ended.code:
             print(f"{system}: could not be run")
             continue
-        for trace, what in json.loads(ended.stdout.splitlines()[-1]).items():
+        for trace, what in json.loads(ended.output.splitlines()[-1]).items():
             print(f"{system:<16} {trace:<28} {what}", flush=True)
 
 

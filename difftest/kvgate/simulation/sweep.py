@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from attrs import frozen
 
+from kvgate.kernel.child_process import Workers
 from kvgate.kernel.errors import UsageError
 from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.result import Result
@@ -45,26 +44,10 @@ def run_all(jobs: Sequence[Job], processes: int, take: Take, tell: Tell = lambda
         for place, job in enumerate(jobs):
             take(place, arm_of(job.arm).run(job.setting, _teller(tell, jobs, place)))
         return
-    context = multiprocessing.get_context("spawn")
-    news: Any = context.SimpleQueue()
-    pool = ProcessPoolExecutor(min(processes, len(jobs)), context, initializer=_begin, initargs=(news,))
-    with _ended(pool):
+    news: Any = multiprocessing.get_context("spawn").SimpleQueue()
+    with Workers(min(processes, len(jobs)), _begin, news) as pool:
         futures = {pool.submit(_run, place, job): place for place, job in enumerate(jobs)}
         _follow(futures, jobs, news, take, tell)
-
-
-@contextmanager
-def _ended(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """Nothing goes on when this is left: if something went wrong, what runs is ended and the rest not begun."""
-    try:
-        yield
-    except BaseException:
-        processes = list((pool._processes or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
-        raise
-    pool.shutdown()
 
 
 def _follow(futures: dict[Future[Result], int], jobs: Sequence[Job], news: Any, take: Take, tell: Tell) -> None:
@@ -106,8 +89,6 @@ _NEWS: list[Any] = []
 
 
 def _begin(news: Any) -> None:
-    # Who is interrupted is the one who asked; it ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _NEWS.append(news)
 
 

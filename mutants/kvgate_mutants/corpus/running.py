@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kvgate.kernel.child_process import describe_end, started
 from kvgate_mutants.corpus.bug import Bug
 from kvgate_mutants.corpus.passing import read
 from kvgate_mutants.corpus.probe import Result, State
@@ -49,21 +50,17 @@ def _run_apart(system: str, trials: Sequence[tuple[Bug, int]], draw_seconds: flo
         errors = Path(scratch, "errors")
         with errors.open("wb") as said:
             command = [sys.executable, "-m", "kvgate_mutants.corpus", system, str(draw_seconds), *asked]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True)
-            try:
-                assert process.stdout is not None, "it was asked for"
-                for line in process.stdout:
-                    result = read(line.rstrip("\n"))
+            with started(command, stdout=subprocess.PIPE, stderr=said) as child:
+                for line in child.process.stdout or ():
+                    result = read(line.decode().rstrip("\n"))
                     if result is not None and f"{result.bug}:{result.trial}" in asked:
                         del asked[f"{result.bug}:{result.trial}"]
                         yield result
-            finally:
-                process.terminate()
-                process.wait()
+                code = child.process.wait()
         why = " ".join(errors.read_text(encoding="utf-8", errors="replace").split())[-ERROR_CHARACTERS_MAX:]
     for bug, index in asked.values():
-        code = bug.trials[index].code
-        yield Result(bug.id, index, State.NOT_RUN, code, says=why or f"its process ended with {process.returncode}")
+        trial = bug.trials[index].code
+        yield Result(bug.id, index, State.NOT_RUN, trial, says=why or f"its process ended: {describe_end(code)}")
 
 
 def state_of(bug: Bug, results: Sequence[Result]) -> State:

@@ -67,7 +67,7 @@ class Ended:
 def run_kvgate(directory: Path, *arguments: str, **variables: str) -> Ended:
     """Run the command as a process in ``directory``."""
     finished = subprocess.run(
-        [sys.executable, "-m", "kvgate.cli.app", *arguments],
+        [sys.executable, "-m", "kvgate.cli", *arguments],
         cwd=directory,
         env=environment(**variables),
         capture_output=True,

@@ -201,7 +201,7 @@ def test_nothing_of_the_working_directory_is_taken_for_vllm(tmp_path: Path) -> N
 def test_here_the_gate_works(tmp_path: Path) -> None:
     """The command itself, on the environment of these tests: exit code 0, and a document with its version."""
     # Whatever else this machine does meanwhile.
-    command = [sys.executable, "-m", "kvgate.cli.app", "doctor", "--format", "json", "--time-budget", "10m"]
+    command = [sys.executable, "-m", "kvgate.cli", "doctor", "--format", "json", "--time-budget", "10m"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=660, check=False)
     document = json.loads(ended.stdout)
     assert (FORMAT, VERSION, "yes") == (document["format"], document["version"], document["gate_works"]), ended.stdout

@@ -45,7 +45,7 @@ time.sleep(100)
 def interrupt(directory: Path, *arguments: str) -> tuple[int, str, str]:
     """Run the command, and interrupt it once the file is there."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "kvgate.cli.app", *arguments],
+        [sys.executable, "-m", "kvgate.cli", *arguments],
         cwd=directory,
         env=environment(),
         stdout=subprocess.PIPE,

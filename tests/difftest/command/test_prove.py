@@ -223,7 +223,7 @@ def test_bad_usage(kvgate: Kvgate, arguments: tuple[str, ...], message: str) -> 
 def test_an_interrupt_ends_it(arguments: tuple[str, ...]) -> None:
     """For real: z3 works in processes of its own, because it loses interrupts; nothing is left running."""
     running = subprocess.Popen(
-        [sys.executable, "-m", "kvgate.cli.app", "prove", *arguments],
+        [sys.executable, "-m", "kvgate.cli", "prove", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

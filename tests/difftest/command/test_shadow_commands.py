@@ -189,7 +189,7 @@ def test_who_ends_it_means_the_command(here: Path, number: signal.Signals) -> No
         "time.sleep(60)\n"
     )
     recording = subprocess.Popen(
-        [sys.executable, "-m", "kvgate.cli.app", "record", "--", sys.executable, "-c", program],
+        [sys.executable, "-m", "kvgate.cli", "record", "--", sys.executable, "-c", program],
         cwd=here,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

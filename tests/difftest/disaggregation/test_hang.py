@@ -93,7 +93,7 @@ def test_with_the_published_fix_it_is_gone(tmp_path: Path) -> None:
     # That release always has scratch first, and nothing hangs on it here.
     case = PairCase(evolve(SCENARIO.settings, scratch_first=True), SCENARIO.stage, SCENARIO.operations, "full+eagle")
     write_pair(pair_trace_of(case, None, "native@0.33.0", "0.33.0", GATE), path)
-    command = [sys.executable, "-m", "kvgate.cli.app", "replay", str(path)]
+    command = [sys.executable, "-m", "kvgate.cli", "replay", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert 0 == ended.returncode, ended.stdout + ended.stderr
     assert "nothing that is not declared" in ended.stdout

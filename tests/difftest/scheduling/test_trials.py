@@ -116,7 +116,7 @@ def test_both_levels_are_one_verdict(loaded: Loaded) -> None:
 def command(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
     return subprocess.run(
-        [sys.executable, "-m", "kvgate.cli.app", *arguments],
+        [sys.executable, "-m", "kvgate.cli", *arguments],
         cwd=here,
         capture_output=True,
         text=True,

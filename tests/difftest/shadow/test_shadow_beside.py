@@ -156,7 +156,7 @@ def test_the_process_dies(shadowed: Callable[..., Shadowed], said: list[str]) ->
     (line,) = said
     assert f"the process beside it, {process.pid}, was ended by signal 9" in line
     assert "goes on without it" in line
-    assert not each.observer._replaced
+    assert not each.observer.tap.placed
 
 
 def test_the_process_stands_still(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
@@ -351,7 +351,7 @@ def test_a_scheduler_that_is_shut_down_ends_its_shadow(shadowed: Callable[..., S
     each.server.scheduler.shutdown()
     wait_until(lambda: each.status.state == "ended")
     assert [] == judge(each.folder, lambda _text: None)[0].endings
-    assert not each.observer._replaced
+    assert not each.observer.tap.placed
     assert 0 == beside(each)._process.wait(WAIT_SECONDS)
 
 

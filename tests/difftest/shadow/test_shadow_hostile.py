@@ -19,9 +19,9 @@ from typing import Any, cast
 import pytest
 from attrs import define
 
+from kvgate.adapters.tap import Tap
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.shadow.adapter import attaching
-from kvgate.shadow.adapter.wrapping import Wrapping
 from kvgate.shadow.channel import Channel
 
 CHECK = Switch(Mode.CHECK)
@@ -34,13 +34,20 @@ class Engine:
         return "asked"
 
 
-class Watcher(Wrapping):
-    """Looks at one call."""
+class Watcher:
+    """Looks at one call, as a shadow does: what it raises ends it, and does not reach the engine."""
 
     def __init__(self, engine: Engine, look: Any = lambda *_: None) -> None:
-        super().__init__(lambda error: None)
-        self.is_watching = True
-        self._replace(engine, "ask", self._behind(engine.ask, look))
+        self.tap = Tap(self)
+        self.tap.watch(engine, "ask", after=look)
+
+    def raised(self) -> None:
+        """Nothing."""
+
+    def failed(self, error: Exception) -> bool:
+        del error
+        self.tap.close()
+        return True
 
 
 def fails(*_args: Any, **_others: Any) -> Any:
@@ -53,7 +60,7 @@ def test_what_others_put_on_top_stays() -> None:
     watcher = Watcher(engine)
     below = engine.ask
     vars(engine)["ask"] = lambda: f"twice {below()}"
-    watcher.detach()
+    watcher.tap.close()
     assert "twice asked" == engine.ask()
 
 
@@ -61,7 +68,7 @@ def test_what_others_put_below_comes_back() -> None:
     """Goal: the same for whoever wrapped it before."""
     engine = Engine()
     vars(engine)["ask"] = lambda: "before"
-    Watcher(engine).detach()
+    Watcher(engine).tap.close()
     assert "before" == engine.ask()
 
 

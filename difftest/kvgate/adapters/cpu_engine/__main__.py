@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-from pathlib import Path
-from types import FrameType
-from typing import Annotated
+from kvgate.kernel.interruption import starting
 
-import typer
+with starting("kvgate.adapters.cpu_engine"):
+    import os
+    import signal
+    import sys
+    from pathlib import Path
+    from types import FrameType
+    from typing import Annotated
 
-from kvgate.kernel.errors import SystemUnavailableError, UsageError
-from kvgate.kernel.output import INTERRUPTED
+    import typer
+
+    from kvgate.kernel.errors import SystemUnavailableError, UsageError
+    from kvgate.kernel.output import INTERRUPTED
 
 
 def serve(

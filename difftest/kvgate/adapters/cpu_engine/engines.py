@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -12,11 +10,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from attrs import define
 
 from kvgate.adapters.cpu_engine.job import Job, Told, document, told_of
+from kvgate.kernel.child_process import Child, started
 from kvgate.kernel.errors import SystemUnavailableError
 
 ENGINES = "kvgate.adapters.cpu_engine.answering"
@@ -28,7 +26,7 @@ _TAIL_CHARACTERS = 2000
 class Engines:
     """Whoever answers jobs, in a process of its own."""
 
-    process: subprocess.Popen[str]
+    child: Child
     log: Path
     """What vLLM printed."""
 
@@ -38,15 +36,18 @@ class Engines:
         Raises:
             SystemUnavailableError: the process died, or was ended because it took too long.
         """
-        asked, said = _pipes(self.process)
-        timer = threading.Timer(JOB_SECONDS_MAX, self._end)
+        asked, said = self.child.process.stdin, self.child.process.stdout
+        assert asked is not None, "it was asked for"
+        assert said is not None, "it was asked for"
+        # With its child, which would go on without it.
+        timer = threading.Timer(JOB_SECONDS_MAX, self.child.end)
         timer.start()
         try:
-            asked.write(json.dumps(document(job)) + "\n")
+            asked.write(json.dumps(document(job)).encode() + b"\n")
             asked.flush()
             line = said.readline()
         except BrokenPipeError:
-            line = ""
+            line = b""
         finally:
             timer.cancel()
         if not line:
@@ -54,10 +55,6 @@ class Engines:
                 f"{job.name} on {job.model}: the engines' process ended. Its last words: {self._last_words()}"
             )
         return told_of(json.loads(line))
-
-    def _end(self) -> None:
-        # With its child, which would go on without it.
-        os.killpg(self.process.pid, signal.SIGKILL)
 
     def _last_words(self) -> str:
         return self.log.read_text(errors="replace")[-_TAIL_CHARACTERS:].strip() or "none"
@@ -69,26 +66,6 @@ def engines() -> Iterator[Engines]:
     with tempfile.TemporaryDirectory(prefix="kvgate-engines-") as folder:
         log = Path(folder) / "log"
         with log.open("w") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-m", ENGINES, folder],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-        started = Engines(process, log)
-        try:
-            yield started
-        finally:
-            if process.poll() is None:
-                started._end()
-            process.wait()
-            for pipe in _pipes(process):
-                pipe.close()
-
-
-def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
-    if process.stdin is None or process.stdout is None:
-        raise AssertionError("both were asked for")
-    return process.stdin, process.stdout
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
+            with started([sys.executable, "-m", ENGINES, folder], **pipes) as child:
+                yield Engines(child, log)

@@ -20,6 +20,7 @@ from attrs import define, field, fields, frozen
 
 from kvgate.adapters.cpu_engine.engine import ENVIRONMENT, SMALL
 from kvgate.adapters.cpu_engine.plugged import NAME, mutants_named, write_plug_in
+from kvgate.kernel.child_process import run
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.kernel.shadow_switch import VARIABLE, Switch, variable_of
 
@@ -121,9 +122,9 @@ def served(serving: Serving, say: Callable[[str], None] = lambda _text: None) ->
 
 
 def _run(arguments: list[str]) -> None:
-    ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise SystemUnavailableError(f"no model could be made: {ended.stderr[-_TAIL_CHARACTERS:]}")
+    ended = run(arguments)
+    if ended.code:
+        raise SystemUnavailableError(f"no model could be made: {ended.output[-_TAIL_CHARACTERS:]}")
 
 
 def _environment(serving: Serving, folder: Path) -> dict[str, str]:

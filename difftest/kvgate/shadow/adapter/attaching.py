@@ -140,7 +140,7 @@ def _end_with(observer: Any, sink: Any) -> None:
         leave()
 
     try:
-        observer.before_shutdown(shut_down)
+        observer.at_shutdown(shut_down)
     except Exception as error:
         warn(f"is ended with the process alone: {_in_words(error)}")
     weakref.finalize(observer, forget).atexit = False

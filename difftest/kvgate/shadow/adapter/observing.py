@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from kvgate.adapters.tap import Tap
 from kvgate.adapters.translate import in_our_words
 from kvgate.shadow import calls
 from kvgate.shadow.adapter.log import warn
 from kvgate.shadow.adapter.standing import Followed, RequestBook, checkpoint_of, more_of
-from kvgate.shadow.adapter.wrapping import Wrapping
 from kvgate.shadow.calls import After, Blocks, Raw, Registered
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.sink import DifferenceError, Sink
@@ -29,10 +30,11 @@ SHARED_EVERY_STEPS = 16
 """How often what all share is told: to judge it takes a look at every table."""
 
 
-class Observer(Wrapping):
-    """Wraps the calls of one scheduler and its block manager, and tells a sink.
+class Observer:
+    """Listens to the calls of one scheduler and its block manager, and passes them to a sink.
 
-    ``on_failure`` is told what went wrong in the shadow itself; then everything is as it was before.
+    ``on_failure`` is called with what went wrong in the shadow itself; then everything is as it was before. Only a
+    difference in the mode strict is raised.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class Observer(Wrapping):
     ) -> None:
         from vllm.v1.request import RequestStatus
 
-        super().__init__(on_failure)
+        self.on_failure = on_failure
         self.scheduler = scheduler
         self.manager = scheduler.kv_cache_manager
         self.pool = self.manager.block_pool
@@ -61,6 +63,8 @@ class Observer(Wrapping):
         self._say: Callable[[Raw], None] = self._say_at_once if sink.is_immediate else self._records.append
         self._calls = 0
         self._registered: list[Registered] = []
+        self._is_first, self._computed = False, 0
+        """Of the request that asks for slots now: whether it did not run, and how many tokens were computed."""
         specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
         self._has_states = any(type(spec).__name__ == "MambaSpec" for spec in specs)
         managers = self.manager.coordinator.single_type_managers
@@ -68,11 +72,12 @@ class Observer(Wrapping):
             each.req_to_blocks for each, spec in zip(managers, specs, strict=True) if type(spec).__name__ in _WINDOWED
         ]
         self.book = RequestBook(len(self._windowed))
+        self.tap = Tap(self, is_on=False)
         self._started = self._checkpoint_at = time.monotonic()
         self._checkpoint_seconds = 0.0
         self._start("the engine starts")
         try:
-            self._wrap()
+            self._listen()
         except Exception:
             # A vLLM that lacks something is not left with half a shadow.
             self.detach()
@@ -80,59 +85,35 @@ class Observer(Wrapping):
 
     # Being there, and going away
 
-    def _wrap(self) -> None:
-        looks: dict[str, Callable[..., None]] = {
-            "get_computed_blocks": self._looked_up,
-            "can_fit_full_sequence": self._gated,
-            "cache_blocks": self._cached,
-            "remove_skipped_blocks": self._skipped,
-            "free": self._freed,
-            "get_num_common_prefix_blocks": self._shared,
-            "evict_blocks": self._evicted,
-            "reset_prefix_cache": self._reset,
-            "make_prefix_cache_stats": self._counted,
-        }
-        for name, look in looks.items():
-            self._replace(self.manager, name, self._behind(getattr(self.manager, name), look))
-        self._replace(self.manager, "allocate_slots", self._around_slots(self.manager.allocate_slots))
-        self._replace(self.manager, "new_step_starts", self._before(self.manager.new_step_starts, self._begin_step))
-        self._replace(self.pool, "cache_full_blocks", self._behind(self.pool.cache_full_blocks, self._registers))
-        self._replace(self.scheduler, "add_request", self._behind(self.scheduler.add_request, self._added))
+    def _listen(self) -> None:
+        self.tap.listen(self.manager)
+        self.tap.watch(self.manager, "new_step_starts", before=self._begin_step, always=True)
+        self.tap.watch(self.pool, "cache_full_blocks", after=self._registers)
+        self.tap.watch(self.scheduler, "add_request", after=self._added)
         for name in ("update_from_output", "finish_requests"):
-            self._replace(self.scheduler, name, self._behind(getattr(self.scheduler, name), self._ended))
+            self.tap.watch(self.scheduler, name, after=self._ended)
 
-    def before_shutdown(self, then: Callable[[], None]) -> None:
+    def at_shutdown(self, then: Callable[[], None]) -> None:
         """Have ``then`` called when the engine ends its scheduler."""
-        self._replace(self.scheduler, "shutdown", self._before(self.scheduler.shutdown, then))
+        self.tap.watch(self.scheduler, "shutdown", before=then, always=True)
 
-    def _around_slots(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Asking for slots, with where the request stood before."""
+    def detach(self) -> None:
+        """Everything is as it was before."""
+        self.tap.close()
 
-        def allocate_slots(request: Any, *args: Any, **others: Any) -> Any:
-            if not self.is_watching:
-                return original(request, *args, **others)
-            is_first, computed = False, 0
-            try:
-                is_first = request.status is not self._running
-                computed = request.num_computed_tokens
-                self._registered = []
-            except Exception as error:
-                self._fail(error)
-                return original(request, *args, **others)
-            try:
-                answer = original(request, *args, **others)
-            except Exception:
-                self._last_words()
-                raise
-            try:
-                self._allocated(answer, is_first, computed, request, *args, **others)
-            except DifferenceError:
-                raise
-            except Exception as error:
-                self._fail(error)
-            return answer
+    def raised(self) -> None:
+        """The engine's own call raised: whatever was seen until then is passed on while there is time."""
+        if self.tap.is_on:
+            with suppress(Exception):
+                self.flush()
 
-        return allocate_slots
+    def failed(self, error: Exception) -> bool:
+        """The shadow is over, and the engine continues; but a difference in the mode strict is the engine's to see."""
+        if isinstance(error, DifferenceError):
+            return False
+        self.detach()
+        self.on_failure(error)
+        return True
 
     # Steps
 
@@ -142,19 +123,19 @@ class Observer(Wrapping):
         is_ready = self.sink.ready()
         # What was lost leaves a gap, even if there is room again by now.
         is_whole = is_ready and not self.sink.lost
-        if self.is_watching and not (wanted and is_whole):
+        if self.tap.is_on and not (wanted and is_whole):
             if is_whole:
                 # Whoever looks again later knows from this what the blocks of today hold.
                 self._say_checkpoint()
                 self.flush()
-            self.is_watching = False
+            self.tap.is_on = False
         elif wanted and is_ready:
-            if not self.is_watching:
+            if not self.tap.is_on:
                 if self._may_take_time():
                     self._start("calls were lost" if self.sink.lost else "only a sample is observed")
             elif self._calls >= self.checkpoint_calls and self._may_take_time():
                 self._say_checkpoint()
-        if self.is_watching:
+        if self.tap.is_on:
             self._say(calls.Step(self.steps, int((time.monotonic() - self._started) * 1000)))
 
     def _may_take_time(self) -> bool:
@@ -172,7 +153,7 @@ class Observer(Wrapping):
         self._say_checkpoint()
         # The tokens of all that is alive are told as well.
         self._checkpoint_seconds = self._checkpoint_at - begun
-        self.is_watching = True
+        self.tap.is_on = True
 
     def _say_checkpoint(self) -> None:
         begun = time.monotonic()
@@ -195,7 +176,7 @@ class Observer(Wrapping):
 
     def end(self) -> None:
         """Nothing follows."""
-        if self.is_watching:
+        if self.tap.is_on:
             self._say(calls.End())
             self.flush()
         self.detach()
@@ -248,7 +229,7 @@ class Observer(Wrapping):
             self._say(calls.Suspended(f"{kind} cannot be followed"))
             self.sampling.stop()
             self.flush()
-            self.is_watching = False
+            self.tap.is_on = False
             warn(f"watches nothing more of this engine, until the server is started anew: {kind} cannot be followed")
             return
         self._say(self.book.arrival_of(request))
@@ -256,12 +237,12 @@ class Observer(Wrapping):
     def _ended(self, _answer: Any, *_args: Any, **_others: Any) -> None:
         self.flush()
 
-    def _looked_up(self, answer: Any, request: Any) -> None:
+    def after_get_computed_blocks(self, answer: Any, request: Any) -> None:
         blocks, tokens = answer
         number = self._followed(request).number
         self._say(calls.LookedUp(number, tokens, list(blocks.get_block_ids()), request.num_preemptions > 0))
 
-    def _gated(
+    def after_can_fit_full_sequence(
         self,
         fits: bool,
         request: Any,
@@ -275,11 +256,14 @@ class Observer(Wrapping):
         computed, external = request.num_computed_tokens, num_external_computed_tokens
         self._say(calls.Gated(number, computed, num_new_computed_tokens, external, bool(fits)))
 
-    def _allocated(
+    def before_allocate_slots(self, request: Any, *_arguments: Any, **_named: Any) -> None:
+        self._is_first = request.status is not self._running
+        self._computed = request.num_computed_tokens
+        self._registered = []
+
+    def after_allocate_slots(
         self,
         answer: Any,
-        is_first: bool,
-        computed: int,
         request: Any,
         num_new_tokens: int,
         num_new_computed_tokens: int = 0,
@@ -291,7 +275,7 @@ class Observer(Wrapping):
     ) -> None:
         del new_computed_blocks, num_encoder_tokens
         followed = self._followed(request)
-        is_whole = is_first or self._has_states
+        is_whole = self._is_first or self._has_states
         given: Blocks | None = None
         nulls: tuple[int, ...] = ()
         if answer is not None:
@@ -305,13 +289,13 @@ class Observer(Wrapping):
         self._say(
             calls.Allocated(
                 followed.number,
-                computed,
+                self._computed,
                 num_new_tokens,
                 num_new_computed_tokens,
                 num_lookahead_tokens,
                 num_external_computed_tokens,
                 delay_cache_blocks,
-                is_first,
+                self._is_first,
                 given,
                 is_whole,
                 nulls,
@@ -337,16 +321,16 @@ class Observer(Wrapping):
         named = [0 if block.is_null or block._block_hash is None else block.block_id for block in known]
         self._registered.append(Registered(kv_cache_group_id, num_cached_blocks, named))
 
-    def _cached(self, _answer: None, request: Any, num_computed_tokens: int) -> None:
+    def after_cache_blocks(self, _answer: None, request: Any, num_computed_tokens: int) -> None:
         number, registered = self._followed(request).number, self._take_registered()
         self._say(calls.Cached(number, num_computed_tokens, registered, self._after()))
 
-    def _skipped(self, _answer: None, request_id: str, total_computed_tokens: int) -> None:
+    def after_remove_skipped_blocks(self, _answer: None, request_id: str, total_computed_tokens: int) -> None:
         followed = self.book.followed[request_id]
         nulls = self._given_up(request_id, followed.nulls)
         self._say(calls.Skipped(followed.number, total_computed_tokens, nulls, self._after()))
 
-    def _freed(self, _answer: None, request: Any) -> None:
+    def after_free(self, _answer: None, request: Any) -> None:
         is_over, name = request.is_finished(), request.request_id
         number = self.book.followed[name].number
         self.book.holds_nothing(name)
@@ -354,18 +338,18 @@ class Observer(Wrapping):
             self.book.forget(name)
         self._say(calls.Freed(number, is_over, self._after()))
 
-    def _shared(self, answer: list[int], running_request_id: str) -> None:
+    def after_get_num_common_prefix_blocks(self, answer: list[int], running_request_id: str) -> None:
         if self.steps % SHARED_EVERY_STEPS == 0:
             self._say(calls.Shared(self.book.followed[running_request_id].number, list(answer)))
 
-    def _evicted(self, _answer: None, block_ids: Any) -> None:
+    def after_evict_blocks(self, _answer: None, block_ids: Any) -> None:
         self._say(calls.Evicted(sorted(block_ids), self._after()))
 
-    def _reset(self, succeeded: bool) -> None:
+    def after_reset_prefix_cache(self, succeeded: bool) -> None:
         self._say(calls.Reset(bool(succeeded), self._after()))
         self.flush()
 
-    def _counted(self, taken: Any) -> None:
+    def after_make_prefix_cache_stats(self, taken: Any) -> None:
         if taken is not None and (taken.requests or taken.preempted_requests or taken.reset):
             words = in_our_words(taken)
             self._say(calls.Counted(*(getattr(words, name) for name in calls.Counted.__struct_fields__)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
+from kvgate.adapters.tap import Raises, Tap
 from kvgate.kernel.errors import UsageError
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.case import Stage
@@ -31,7 +32,7 @@ IDLE_STEPS_MAX = 3
 """How many steps may pass in which nobody is scheduled, before it counts as a hang."""
 
 
-class RealRun:
+class RealRun(Raises):
     """One simulation."""
 
     def __init__(self, setting: Setting, subject_name: str) -> None:
@@ -52,25 +53,15 @@ class RealRun:
         self.worker = Worker(setting.serving.tokens_max, self.settings.lookahead_tokens, {})
         self.counters = Counters()
         self.ledger = Ledger(setting, subject_name)
-        self._watch()
+        manager, tap = self.scheduler.kv_cache_manager, Tap(self)
+        tap.listen(manager)
+        tap.watch(manager.block_pool, "_maybe_evict_cached_block", after=self._evicted)
 
-    def _watch(self) -> None:
-        """Count look-ups and evictions; nothing is changed."""
-        manager = self.scheduler.kv_cache_manager
-        look_up = manager.get_computed_blocks
-        evict = manager.block_pool._maybe_evict_cached_block
+    def after_get_computed_blocks(self, _answer: Any, request: Any) -> None:
+        self.ledger.entries[number_in(request.request_id)].look_ups += 1
 
-        def get_computed_blocks(request: Any) -> Any:
-            self.ledger.entries[number_in(request.request_id)].look_ups += 1
-            return look_up(request)
-
-        def maybe_evict_cached_block(block: Any) -> bool:
-            evicted = bool(evict(block))
-            self.ledger.evictions += evicted
-            return evicted
-
-        manager.get_computed_blocks = get_computed_blocks
-        manager.block_pool._maybe_evict_cached_block = maybe_evict_cached_block
+    def _evicted(self, evicted: bool, _block: Any) -> None:
+        self.ledger.evictions += bool(evicted)
 
     def finish(self, progress: Progress | None = None) -> Result:
         """Serve the whole workload."""

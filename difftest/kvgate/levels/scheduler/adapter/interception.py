@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kvgate.adapters.native import called_meanwhile
+from attrs import frozen
+
+from kvgate.adapters.tap import CALLS, Raises, Tap
 from kvgate.adapters.translate import event_of, ids_of, in_our_words
 from kvgate.levels.scheduler.adapter.followed import Followed
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.batch import All, Due
 from kvgate.levels.scheduler.nodes import OtherNodes
-from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Success
+from kvreference.answers import Answer, BlockTable, Done, Granted, Happened, Hit, Refused, Shared, Success
 from kvreference.operations import (
     Abort,
     Admit,
@@ -44,7 +46,16 @@ Tell = Callable[[Operation, Answer], None]
 """Called for every operation, when it was performed, with the answer that the scheduler got."""
 
 
-class Interception:
+@frozen
+class Asking:
+    """Where a request stood when slots were asked for."""
+
+    runs: bool
+    had: BlockTable
+    start: int
+
+
+class Interception(Raises):
     """Every call of a block manager that decides something, told as an operation.
 
     What a call means depends on where the request stands, and on the other nodes: its blocks are taken back, or not
@@ -65,10 +76,17 @@ class Interception:
         """What the model answered, and the scheduler has not taken yet, where it is told when that does."""
         self._looked_up: tuple[int, Hit] | None = None
         """A look-up that no admission has followed yet."""
+        self._asking = Asking(runs=False, had=(), start=0)
+        self._has_released = False
+        """Whether the coordinator released blocks since slots were asked for."""
+        self._ending: Operation | None = None
+        """Why the request gives up its blocks that is giving them up."""
         manager: Any = followed.manager
-        for name in _INTERCEPTED:
-            if hasattr(manager, name):
-                setattr(manager, name, getattr(self, f"_{name}")(getattr(manager, name)))
+        tap = Tap(self)
+        tap.listen(manager, tuple(name for name in CALLS if hasattr(manager, name)))
+        tap.watch(manager.coordinator, "remove_skipped_blocks", before=self._released)
+        if hasattr(manager, "evict_blocks"):
+            tap.put(manager, "evict_blocks", self._one_by_one(manager.evict_blocks))
 
     def begin(self) -> None:
         """A step begins."""
@@ -121,102 +139,100 @@ class Interception:
 
     # The calls
 
-    def _get_computed_blocks(self, original: Any) -> Any:
-        def get_computed_blocks(request: Request, *limits: int | None) -> tuple[Any, ...]:
-            self.settle_look_up()
-            found: tuple[Any, ...] = original(request, *limits)
-            blocks, tokens = found[:2]
-            self._looked_up = number_of(request), Hit(tokens, ids_of(blocks))
-            return found
+    def before_get_computed_blocks(self, *_arguments: Any, **_named: Any) -> None:
+        self.settle_look_up()
 
-        return get_computed_blocks
+    def after_get_computed_blocks(self, found: tuple[Any, ...], request: Request, *_limits: int | None) -> None:
+        blocks, tokens = found[:2]
+        self._looked_up = number_of(request), Hit(tokens, ids_of(blocks))
 
-    def _can_fit_full_sequence(self, original: Any) -> Any:
-        def can_fit_full_sequence(request: Request, num_new_computed_tokens: int = 0, **others: Any) -> bool:
-            self._settle_others(number_of(request))
-            fits = bool(original(request, num_new_computed_tokens=num_new_computed_tokens, **others))
-            if not fits:
-                number = number_of(request)
-                external = int(others.get("num_external_computed_tokens", 0))
-                tokens = self.followed.settings.chunk_tokens
-                admission = Admit(number, tokens, external, external > 0 and self.nodes.waits_for(number))
-                self._say(admission, Refused(num_new_computed_tokens, gate=True))
-            return fits
+    def before_can_fit_full_sequence(self, request: Request, *_arguments: Any, **_named: Any) -> None:
+        self._settle_others(number_of(request))
 
-        return can_fit_full_sequence
-
-    def _allocate_slots(self, original: Any) -> Any:
-        def allocate_slots(
-            request: Request,
-            num_new_tokens: int,
-            num_new_computed_tokens: int = 0,
-            new_computed_blocks: KVCacheBlocks | None = None,
-            num_lookahead_tokens: int = 0,
-            num_external_computed_tokens: int = 0,
-            delay_cache_blocks: bool = False,
-            **others: Any,
-        ) -> KVCacheBlocks | None:
-            number, hit, external = number_of(request), num_new_computed_tokens, num_external_computed_tokens
-            self._settle_others(number)
-            runs = request.status.name == "RUNNING"
-            held = self.followed._tables(number)
-            had = held if any(held) or new_computed_blocks is None else ids_of(new_computed_blocks)
-            start = 0 if runs else request.num_computed_tokens + hit + external
-            coordinator = self.followed.manager.coordinator
-            with called_meanwhile(coordinator, "remove_skipped_blocks") as released:
-                granted: KVCacheBlocks | None = original(
-                    request,
-                    num_new_tokens,
-                    num_new_computed_tokens=hit,
-                    new_computed_blocks=new_computed_blocks,
-                    num_lookahead_tokens=num_lookahead_tokens,
-                    num_external_computed_tokens=external,
-                    delay_cache_blocks=delay_cache_blocks,
-                    **others,
-                )
-            tokens = max(1, num_new_tokens)
-            operation = Schedule(number, tokens) if runs else Admit(number, tokens, external, delay_cache_blocks)
-            self.settle_look_up(operation)
-            pads = num_new_tokens - (request.num_tokens - start)
-            if self.followed.scheduling.pads_drafts and not (runs or delay_cache_blocks) and pads > 0:
-                self.followed.pads(number, pads)
-            self.followed.keeps(others.get("reserved_blocks", 0))
-            if granted is None:
-                # A gate refuses before anything is released, and the step after.
-                self._say(operation, Refused(hit, gate=bool(others.get("full_sequence_must_fit")) and not released))
-            else:
-                gained = self.followed._gained(number, had, start)
-                self._say(operation, Granted(hit, gained, external, delay_cache_blocks))
-            return granted
-
-        return allocate_slots
-
-    def _free(self, original: Any) -> Any:
-        def free(request: Request) -> None:
+    def after_can_fit_full_sequence(
+        self, fits: bool, request: Request, num_new_computed_tokens: int = 0, **others: Any
+    ) -> None:
+        if not fits:
             number = number_of(request)
-            self.settle_look_up()
-            self._settle_answer(number)
-            operation = self._end_of(number, request)
-            original(request)
-            if request.is_finished():
-                self.followed.leave(number)
-            self._say(operation, Done())
+            external = int(others.get("num_external_computed_tokens", 0))
+            tokens = self.followed.settings.chunk_tokens
+            admission = Admit(number, tokens, external, external > 0 and self.nodes.waits_for(number))
+            self._say(admission, Refused(num_new_computed_tokens, gate=True))
 
-        return free
+    def before_allocate_slots(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: KVCacheBlocks | None = None,
+        num_lookahead_tokens: int = 0,
+        num_external_computed_tokens: int = 0,
+        **_others: Any,
+    ) -> None:
+        del num_new_tokens, num_lookahead_tokens
+        number = number_of(request)
+        self._settle_others(number)
+        runs = request.status.name == "RUNNING"
+        held = self.followed._tables(number)
+        self._asking = Asking(
+            runs,
+            held if any(held) or new_computed_blocks is None else ids_of(new_computed_blocks),
+            0 if runs else request.num_computed_tokens + num_new_computed_tokens + num_external_computed_tokens,
+        )
+        self._has_released = False
 
-    def _pop_blocks_for_free(self, original: Any) -> Any:
-        def pop_blocks_for_free(request: Request) -> list[Any]:
-            # Its blocks are given up, though the pool gets them when the steps in flight are over.
-            number = number_of(request)
-            self.settle_look_up()
-            operation = self._end_of(number, request)
-            popped: list[Any] = original(request)
-            if request.is_finished():
-                self.followed.leave(number)
-            self._say(operation, Done())
-            return popped
+    def _released(self, *_arguments: Any, **_named: Any) -> None:
+        self._has_released = True
 
-        return pop_blocks_for_free
+    def after_allocate_slots(
+        self,
+        granted: KVCacheBlocks | None,
+        request: Request,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: KVCacheBlocks | None = None,
+        num_lookahead_tokens: int = 0,
+        num_external_computed_tokens: int = 0,
+        delay_cache_blocks: bool = False,
+        **others: Any,
+    ) -> None:
+        del new_computed_blocks, num_lookahead_tokens
+        asking, loads = self._asking, delay_cache_blocks
+        number, hit, external = number_of(request), num_new_computed_tokens, num_external_computed_tokens
+        tokens = max(1, num_new_tokens)
+        operation = Schedule(number, tokens) if asking.runs else Admit(number, tokens, external, loads)
+        self.settle_look_up(operation)
+        pads = num_new_tokens - (request.num_tokens - asking.start)
+        if self.followed.scheduling.pads_drafts and not (asking.runs or loads) and pads > 0:
+            self.followed.pads(number, pads)
+        self.followed.keeps(others.get("reserved_blocks", 0))
+        if granted is None:
+            # A gate refuses before anything is released, and the step after.
+            gated = bool(others.get("full_sequence_must_fit")) and not self._has_released
+            self._say(operation, Refused(hit, gate=gated))
+        else:
+            gained = self.followed._gained(number, asking.had, asking.start)
+            self._say(operation, Granted(hit, gained, external, loads))
+
+    def before_free(self, request: Request) -> None:
+        number = number_of(request)
+        self.settle_look_up()
+        self._settle_answer(number)
+        self._ending = self._end_of(number, request)
+
+    def after_free(self, _answer: object, request: Request) -> None:
+        ending = self._ending
+        assert ending is not None, "it was seen before the call"
+        if request.is_finished():
+            self.followed.leave(number_of(request))
+        self._say(ending, Done())
+
+    def before_pop_blocks_for_free(self, request: Request) -> None:
+        # The request gives up its blocks, though the pool gets them when the steps in flight are over.
+        self.settle_look_up()
+        self._ending = self._end_of(number_of(request), request)
+
+    after_pop_blocks_for_free = after_free
 
     def _end_of(self, number: int, request: Request) -> Operation:
         """Why a request gives up its blocks."""
@@ -230,41 +246,34 @@ class Interception:
         runs = ours is None or ours.status is Status.RUNNING
         return Finish(number) if runs and request.status.name != "FINISHED_ABORTED" else Abort(number)
 
-    def _cache_blocks(self, original: Any) -> Any:
-        def cache_blocks(request: Request, num_computed_tokens: int) -> None:
-            self.settle_look_up()
-            original(request, num_computed_tokens)
-            number = number_of(request)
-            self._settle_answer(number)
-            ours = self.followed.population.alive.get(number)
-            if ours is not None and ours.status is Status.LOADING:
-                self._say(Transferred(number), Done())
+    def before_cache_blocks(self, *_arguments: Any, **_named: Any) -> None:
+        self.settle_look_up()
 
-        return cache_blocks
+    def after_cache_blocks(self, _answer: None, request: Request, *_arguments: Any, **_named: Any) -> None:
+        number = number_of(request)
+        self._settle_answer(number)
+        ours = self.followed.population.alive.get(number)
+        if ours is not None and ours.status is Status.LOADING:
+            self._say(Transferred(number), Done())
 
-    def _remove_skipped_blocks(self, original: Any) -> Any:
-        def remove_skipped_blocks(request_id: str, *computed: int, **named: int) -> None:
-            number = number_in(request_id)
-            self.settle_look_up()
-            self._settle_answer(number)
-            original(request_id, *computed, **named)
-            ours = self.followed.population.alive.get(number)
-            # Whoever is read by another node gives them up by ending.
-            read = self.nodes.would_read(number, ended_well(self.followed.request(number)))
-            if ours is not None and ours.status is Status.RUNNING and not read:
-                self._say(ReleaseSkipped(number), Done())
+    def before_remove_skipped_blocks(self, request_id: str, *_computed: int, **_named: int) -> None:
+        self.settle_look_up()
+        self._settle_answer(number_in(request_id))
 
-        return remove_skipped_blocks
+    def after_remove_skipped_blocks(self, _answer: None, request_id: str, *_computed: int, **_named: int) -> None:
+        number = number_in(request_id)
+        ours = self.followed.population.alive.get(number)
+        # A request that another node reads gives up its blocks when it ends.
+        read = self.nodes.would_read(number, ended_well(self.followed.request(number)))
+        if ours is not None and ours.status is Status.RUNNING and not read:
+            self._say(ReleaseSkipped(number), Done())
 
-    def _get_num_common_prefix_blocks(self, original: Any) -> Any:
-        def get_num_common_prefix_blocks(request_id: str) -> list[int]:
-            shared: list[int] = original(request_id)
-            self._say(CommonPrefix(number_in(request_id)), Shared(tuple(shared)))
-            return shared
+    def after_get_num_common_prefix_blocks(self, shared: list[int], request_id: str) -> None:
+        self._say(CommonPrefix(number_in(request_id)), Shared(tuple(shared)))
 
-        return get_num_common_prefix_blocks
+    def _one_by_one(self, original: Callable[[set[int]], None]) -> Callable[[set[int]], None]:
+        """Evictions, made and reported block by block: each is an operation of its own."""
 
-    def _evict_blocks(self, original: Any) -> Any:
         def evict_blocks(block_ids: set[int]) -> None:
             self.settle_look_up()
             for block in sorted(block_ids):
@@ -273,47 +282,18 @@ class Interception:
 
         return evict_blocks
 
-    def _reset_prefix_cache(self, original: Any) -> Any:
-        def reset_prefix_cache() -> bool:
-            self.settle_look_up()
-            succeeded = bool(original())
-            self._say(Reset(), Success(succeeded))
-            return succeeded
+    def before_reset_prefix_cache(self) -> None:
+        self.settle_look_up()
 
-        return reset_prefix_cache
+    def after_reset_prefix_cache(self, succeeded: bool) -> None:
+        self._say(Reset(), Success(bool(succeeded)))
 
-    def _take_events(self, original: Any) -> Any:
-        def take_events() -> list[Any]:
-            events: list[Any] = original()
-            self._say(TakeEvents(), Happened(tuple(event_of(event) for event in events)))
-            return events
+    def after_take_events(self, events: list[Any]) -> None:
+        self._say(TakeEvents(), Happened(tuple(event_of(event) for event in events)))
 
-        return take_events
-
-    def _make_prefix_cache_stats(self, original: Any) -> Any:
-        def make_prefix_cache_stats() -> Any:
-            taken = original()
-            if taken is not None:
-                self._say(TakeStatistics(), in_our_words(taken))
-            return taken
-
-        return make_prefix_cache_stats
-
-
-_INTERCEPTED = (
-    "get_computed_blocks",
-    "can_fit_full_sequence",
-    "allocate_slots",
-    "free",
-    "pop_blocks_for_free",
-    "cache_blocks",
-    "remove_skipped_blocks",
-    "get_num_common_prefix_blocks",
-    "evict_blocks",
-    "reset_prefix_cache",
-    "take_events",
-    "make_prefix_cache_stats",
-)
+    def after_make_prefix_cache_stats(self, taken: Any) -> None:
+        if taken is not None:
+            self._say(TakeStatistics(), in_our_words(taken))
 
 
 def number_of(request: Request) -> int:

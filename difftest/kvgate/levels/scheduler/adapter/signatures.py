@@ -7,7 +7,6 @@ kvgate.levels.scheduler.adapter.signatures SYSTEM…`` writes it anew, for a gat
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,8 @@ from pathlib import Path
 from kvgate.adapters.native_signatures import in_lines, pins_in
 from kvgate.adapters.releases import fetch, release_named
 from kvgate.adapters.signatures import VLLM_VERSION, parameters_of
+from kvgate.kernel.child_process import run
+from kvgate.kernel.errors import SystemUnavailableError
 
 FILE = Path(__file__).with_suffix(".json")
 
@@ -74,8 +75,10 @@ def _write(systems: Sequence[str]) -> None:
         code = "import json; from kvgate.levels.scheduler.adapter.signatures import seen; print(json.dumps(seen()))"
         if system.partition("@")[0] == "native":
             code = f"import sys; sys.path.insert(0, {str(fetch(release_named(system)))!r}); {code}"
-        told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-        document[version_of(system)] = json.loads(told.splitlines()[-1])
+        ended = run([sys.executable, "-c", code], stderr=None)
+        if ended.code:
+            raise SystemUnavailableError(f"{system}: its signatures cannot be read")
+        document[version_of(system)] = json.loads(ended.output.splitlines()[-1])
     FILE.write_text(in_lines(document), encoding="utf-8")
 
 
