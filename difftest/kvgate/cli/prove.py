@@ -58,7 +58,7 @@ def prove(
 
       kvgate prove
 
-      kvgate prove --obligation retention.mask-is-sound
+      kvgate prove --obligation retention.mask-sound
 
       kvgate prove --model dsv4-flash-ascend-128+mtp
 

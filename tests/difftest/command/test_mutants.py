@@ -18,7 +18,7 @@ from kvgate.adapters.registry import Loaded
 from kvgate.kernel.models import MODELS
 from kvgate_mutants.cli import mutants
 from kvgate_mutants.mutants.mutant import Mutant, breaks
-from kvgate_mutants.mutants.registry import ZOO
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
 from kvreference.answers import Answer
 from kvreference.operations import Finish, Operation
 
@@ -74,7 +74,7 @@ def zoo(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts other mutants into the zoo, and another system in the place of vLLM, on one small model."""
 
     def put(*inside: Mutant, system: type[Sound] = Sound) -> None:
-        monkeypatch.setattr("kvgate_mutants.mutants.registry.ZOO", inside)
+        monkeypatch.setattr("kvgate_mutants.mutants.registry.BLOCK_MANAGER_MUTANTS", inside)
         monkeypatch.setattr("kvgate.adapters.registry.load_system", lambda _name: Loaded("stock", "0.20.2", system))
         monkeypatch.setattr("kvgate.gate.profiles.models_named", lambda names: [] if names else [MODELS["full"]])
         monkeypatch.setattr(mutants, "BASELINE_OPERATIONS", 1000)
@@ -168,9 +168,11 @@ def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.Monk
     ended = kvgate("mutants", "--list")
     assert 0 == ended.code
     lines = ended.out.splitlines()
-    assert [mutant.name for mutant in ZOO] == [line.partition(":")[0] for line in lines]
-    assert [bool(mutant.equivalent) for mutant in ZOO] == [line.endswith("(equivalent)") for line in lines]
-    assert 1 == len(kvgate("mutants", "--list", ZOO[3].name).out.splitlines())
+    assert [mutant.name for mutant in BLOCK_MANAGER_MUTANTS] == [line.partition(":")[0] for line in lines]
+    assert [bool(mutant.equivalent) for mutant in BLOCK_MANAGER_MUTANTS] == [
+        line.endswith("(equivalent)") for line in lines
+    ]
+    assert 1 == len(kvgate("mutants", "--list", BLOCK_MANAGER_MUTANTS[3].name).out.splitlines())
 
 
 def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +180,7 @@ def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         "kvgate.adapters.registry.load_system", lambda name: Loaded(name, "0.20.2", {"retention": Sound}[name])
     )
-    monkeypatch.setattr("kvgate_mutants.mutants.plugin.registry.ZOO", (evolve(KILLED, models=("full",)), SHOWN))
+    monkeypatch.setattr("kvgate_mutants.mutants.registry.PLUGIN_MUTANTS", (evolve(KILLED, models=("full",)), SHOWN))
     monkeypatch.setattr(mutants, "BASELINE_OPERATIONS", 1000)
     ended = kvgate("mutants", "--sut", "retention")
     assert (0, "") == (ended.code, ended.err)

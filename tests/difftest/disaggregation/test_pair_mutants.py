@@ -24,15 +24,14 @@ from kvgate.levels.registry import engine_bench, pair_bench, prepare
 from kvgate.levels.scheduler.case_runner import EngineTrials
 from kvgate_mutants.cli.mutants import SCHEDULED
 from kvgate_mutants.mutants.mutant import Mutant, locate
-from kvgate_mutants.mutants.pair import schedulers
-from kvgate_mutants.mutants.pair.registry import ZOO
-from kvgate_mutants.mutants.registry import ZOO as OF_BLOCK_MANAGERS
-from kvgate_mutants.mutants.scheduler.registry import ZOO as OF_SCHEDULERS
+from kvgate_mutants.mutants.registry import PAIR_MUTANTS
+from kvgate_mutants.mutants.registry import PAIR_MUTANTS as BLOCK_MANAGER_MUTANTS
+from kvgate_mutants.mutants.registry import PAIR_MUTANTS as SCHEDULER_MUTANTS
 from kvgate_mutants.mutation_run import chase, hunt
 
 OPERATIONS, BASELINE_OPERATIONS = 20_000, 4_000
 MODELS = [load(name) for name in SCHEDULED]
-TOLD_WRONG = [mutant for mutant in vars(schedulers).values() if isinstance(mutant, Mutant)]
+TOLD_WRONG = [mutant for mutant in PAIR_MUTANTS if mutant.name.startswith("told-")]
 
 
 def trials(detectors: tuple[str, ...] = GATE) -> PairTrials:
@@ -42,11 +41,11 @@ def trials(detectors: tuple[str, ...] = GATE) -> PairTrials:
 
 def test_there_are_enough_and_each_says_what_it_violates() -> None:
     """At least six, with names of their own, each broken in one sentence."""
-    assert len(ZOO) >= 6
-    names = [mutant.name for mutant in (*ZOO, *OF_SCHEDULERS, *OF_BLOCK_MANAGERS)]
+    assert len(PAIR_MUTANTS) >= 6
+    names = [mutant.name for mutant in (*PAIR_MUTANTS, *SCHEDULER_MUTANTS, *BLOCK_MANAGER_MUTANTS)]
     assert len(set(names)) == len(names)
-    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
-    assert not [mutant.name for mutant in ZOO if mutant.statement is None]
+    assert not [mutant.name for mutant in PAIR_MUTANTS if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
+    assert not [mutant.name for mutant in PAIR_MUTANTS if mutant.statement is None]
 
 
 def test_without_a_mutant_nothing_is_found() -> None:
@@ -62,7 +61,7 @@ def test_a_case_is_cut_short_where_the_time_is_up() -> None:
     assert run_case(trials().bench, case).performed > 1
 
 
-@pytest.mark.parametrize("mutant", ZOO, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", PAIR_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
@@ -90,7 +89,7 @@ def test_the_level_is_one_of_the_gate() -> None:
 
 def test_a_kill_is_made_small() -> None:
     """What is left shows the same, in a handful of operations on both nodes."""
-    mutant = next(each for each in ZOO if each.name == "told-to-write-in-another-order")
+    mutant = next(each for each in PAIR_MUTANTS if each.name == "told-to-write-in-another-order")
     kill = hunt(trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=60.0, minimises=True).kills[
         "gate"
     ]

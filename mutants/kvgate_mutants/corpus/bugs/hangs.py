@@ -1,20 +1,119 @@
-"""Requests that wait for ever because of what other nodes do, or of how a step is cut: seen around a scheduler."""
+"""Reported bugs that block requests permanently: in one block manager, around a scheduler, and on two nodes."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kvgate.levels.pair.case import PairStage
+from kvgate.levels.pair.operations import Acknowledged, Ask, Node, Operation, StepOn
+from kvgate.levels.pair.operations import Transferred as Loaded
 from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.operations import Abort, GrammarReady, Lost, Reply, Serve, Step, Submit, Transferred
-from kvgate_mutants.corpus.bug import Bug, Control, Kind, Trial
-from kvgate_mutants.corpus.bugs.groups import full, of, states, window
-from kvgate_mutants.corpus.scenario import Engines, tokens
-from kvgate_mutants.mutants.corpus import schedulers
-from kvgate_mutants.mutants.scheduler import queues
-from kvreference.operations import Arrive
+from kvgate_mutants.corpus.bug import Bug, Contrast, Control, Kind, Trial
+from kvgate_mutants.corpus.scenario import Blocks, Engines, Pairs, full, of, states, tokens, window
+from kvgate_mutants.mutants import allocation, reintroduced
+from kvgate_mutants.mutants.scheduler import scheduling
+from kvreference.operations import Admit, Arrive
 from kvreference.settings import Settings
 
+# Requests that wait for ever.
+
 _OTHER = 1_000_000
+
+_LONG = Settings(of(full(), window(64), window(128)), 60, tokens_max=1024, chunk_tokens=64)
+"""A prompt of 512 tokens takes 32 blocks of full attention; its windows take 9 and 13 at a time."""
+_RECYCLED = Blocks(_LONG, (Arrive(0, tokens(0, 512)), Admit(0, 64)))
+_NEVER_LET_IN = Engines(
+    _LONG,
+    Stage(),
+    (Submit(Arrive(0, tokens(0, 512))), Submit(Arrive(1, tokens(_OTHER, 32))), Step(), Step(), Step()),
+    with_reference=False,
+)
+
+
+def _oversize(pool_blocks: int) -> Engines:
+    settings = Settings(of(full()), pool_blocks, tokens_max=4096, chunk_tokens=64)
+    steps = tuple(Step() for _ in range(8))
+    return Engines(
+        settings, Stage(), (Submit(Arrive(0, tokens(0, 200))), Submit(Arrive(1, tokens(_OTHER, 20))), *steps)
+    )
+
+
+_STARTUP = Blocks(
+    Settings(
+        of(full(512, ratio=4, whole_slots=True), window(128, 128), window(8, 128)),
+        150,
+        tokens_max=40960,
+        chunk_tokens=4096,
+        tells_events=False,
+    ),
+    (Arrive(0, tokens(0, 32768)), Admit(0, 4096)),
+)
+
+BLOCK_MANAGER_HANGS = (
+    Bug(
+        20,
+        "swa-admission-budgets-full-sequence",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/issues/39734",
+        "The admission gate asks for room for all tokens of a window, though few are held at once.",
+        "0.19",
+        (
+            Trial("native@0.19.1", _RECYCLED, ("KV-OP-03",)),
+            Trial(
+                "stock",
+                _RECYCLED,
+                ("KV-OP-03",),
+                (allocation.gate_ignores_the_window,),
+                why_mutant="0.20.2 caps what the gate asks for; the cap is taken away",
+            ),
+            Trial(
+                "stock",
+                _NEVER_LET_IN,
+                ("KV-LIVE-03", "KV-LIVE-01"),
+                (allocation.gate_ignores_the_window,),
+                why_mutant="the same, seen by what comes of it: nobody is let in",
+            ),
+        ),
+    ),
+    Bug(
+        21,
+        "oversize-request-blocks-queue",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/pull/35570",
+        "A request that can never fit is retried for ever, and everybody behind it waits.",
+        "all of V1 where the pool is smaller than the longest request",
+        (
+            Trial(
+                "stock",
+                _oversize(9),
+                ("KV-LIVE-03", "KV-LIVE-01"),
+                otherwise=Control("a pool in which it fits", "stock", _oversize(16)),
+            ),
+        ),
+    ),
+    Bug(
+        26,
+        "ascend-dsa-admission-cap-missing",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm-ascend/pull/9548",
+        "The admission gate of vLLM-Ascend asks for room for all tokens in every group, and prompts wait for ever.",
+        "vLLM-Ascend 0.20 before 2026-05-26",
+        (
+            Trial(
+                "ascend",
+                _STARTUP,
+                ("KV-OP-03",),
+                (reintroduced.ascend_gate_without_caps,),
+                why_mutant="the published 0.20.2rc1 is mended; it still falls back to no caps if it is not told the "
+                "chunk",
+            ),
+        ),
+    ),
+)
+
+# Requests that wait for ever because of what other nodes do, or of how a step is cut: seen around a scheduler.
+
 _CONNECTED = Stage(connector=True)
 
 
@@ -119,7 +218,7 @@ def _in_flight(asynchronous: bool) -> Engines:
     )
 
 
-BUGS = (
+SCHEDULER_HANGS = (
     Bug(
         8,
         "blocks-freed-while-async-step-in-flight",
@@ -148,7 +247,7 @@ BUGS = (
                 "stock",
                 _SMALLEST_UNIT,
                 ("KV-OP-05",),
-                (schedulers.smallest_block_is_the_unit,),
+                (reintroduced.smallest_block_is_the_unit,),
                 why_mutant="the engine's core, which is not run here, sets the smallest block of all groups as the "
                 "unit after start-up; the mutant sets what it sets",
             ),
@@ -214,7 +313,7 @@ BUGS = (
                 "stock",
                 _parked(),
                 ("KV-LIVE-01", "KV-LIVE-03"),
-                (schedulers.set_aside_counts_as_running,),
+                (reintroduced.set_aside_counts_as_running,),
                 why_mutant="0.20.2 counts those that run; the count of 0.27.1 is put back",
             ),
         ),
@@ -231,7 +330,7 @@ BUGS = (
                 "stock",
                 _SPLIT,
                 ("KV-LIVE-03", "KV-LIVE-01", "KV-LIVE-02"),
-                (schedulers.ten_tokens_a_step,),
+                (reintroduced.ten_tokens_a_step,),
                 why_mutant="what caps the chunk is an encoder's cache that is full, and there is no encoder here: the "
                 "mutant caps it, and what rounds it down to nothing is 0.20.2's own code",
             ),
@@ -249,7 +348,7 @@ BUGS = (
                 "stock",
                 _SET_ASIDE,
                 ("KV-LIVE-01", "KV-LIVE-03"),
-                (queues.skipped_are_never_looked_at,),
+                (scheduling.skipped_are_never_looked_at,),
                 why_mutant="its schedulers import the device's runtime; vLLM's own is made to look as little",
                 elsewhere=True,
             ),
@@ -269,6 +368,71 @@ BUGS = (
                 ("KV-SYS-01",),
                 words="too many values to unpack",
                 otherwise=Control("a load that does not fail", "stock", _failed(False)),
+            ),
+        ),
+    ),
+)
+
+# Requests that wait for ever on two nodes: what one holds for the other is never asked for.
+
+_PREFILL, _DECODE = StepOn(Node.PREFILL), StepOn(Node.DECODE)
+
+
+def _ask(number: int, prompt: int) -> Ask:
+    return Ask(Arrive(number, tokens(number * _OTHER, prompt)), answers_max=2)
+
+
+_UNTIL_LOADED: tuple[Operation, ...] = (
+    _ask(0, 64),
+    _ask(1, 48),
+    _PREFILL,
+    # Both are let in on the decode node, and its seven blocks are gone.
+    _DECODE,
+    Loaded(0),
+    Loaded(1),
+    Acknowledged(0),
+    Acknowledged(1),
+    _PREFILL,
+)
+_MORE_COME: tuple[Operation, ...] = (_ask(2, 64), _ask(3, 64), _ask(4, 64), _PREFILL)
+_BOTH_GO_ON: tuple[Operation, ...] = (_DECODE, _PREFILL, _DECODE, _PREFILL, _DECODE, _PREFILL)
+
+PREFILLED_NEVER_DECODED = Pairs(
+    Settings(of(full(eagle=True)), 8, tokens_max=256, chunk_tokens=128, drafts_max=1),
+    PairStage(prefill_blocks=10, prefill_chunk_tokens=128),
+    (*_UNTIL_LOADED, *_MORE_COME, *_BOTH_GO_ON),
+    # The repair refuses what the reference would grant.
+    with_reference=False,
+)
+"""Prompts are computed, and the decode node, full of what it has loaded, answers nobody; then the prefill node, which
+holds what the decode node does not read, computes no more prompts either."""
+
+PAIR_HANGS = (
+    Bug(
+        38,
+        "prefilled-and-never-decoded",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm-ascend/pull/10193",
+        "With a prefill and a decode node prompts are computed, and the decode node loops for ever and answers nobody.",
+        "vLLM-Ascend 0.20.2rc with this pull request, as reported; the cause shown here is in vLLM up to 0.28",
+        (
+            Trial(
+                "stock",
+                PREFILLED_NEVER_DECODED,
+                ("KV-LIVE-03",),
+                words="on the prefill node waits for its blocks to be read by",
+                otherwise=Control(
+                    "loads leave room for a step",
+                    "stock",
+                    PREFILLED_NEVER_DECODED,
+                    (reintroduced.loads_leave_room_for_a_step,),
+                    Contrast.REPAIR,
+                ),
+                remark="The report is a comment that names the symptom and the deployment, and no cause. Of what vLLM "
+                "0.20.2 has published, this brings it about, with the draft layers that such deployments have: "
+                "vllm-project/vllm#57104 on the decode node. On 0.23.0 the same run shows it too, and on 0.33.0, which "
+                "has that fix, it goes on. Another candidate, boundaries that the pull request once offered anew in "
+                "every decode step, slows the loop and does not stop it: KV-WORK-01, and a mutant of the plug-in.",
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Mutants of transfers: when a load counts, when blocks may go, what is computed where a load failed."""
+"""Mutants of requests that wait: for a grammar, for remote KV, or for the output of an in-flight step."""
 
 from __future__ import annotations
 
@@ -6,6 +6,30 @@ from typing import Any
 
 from kvgate_mutants.mutants.mutant import breaks
 from kvgate_mutants.mutants.scheduler.edited import Put, call
+
+# Mutants of requests that wait for a grammar.
+
+_PROMOTE = "vllm.v1.core.sched.scheduler:Scheduler._try_promote_blocked_waiting_request"
+
+
+@breaks(_PROMOTE, violates="KV-SYS-01")
+def runs_before_its_grammar(original: Any, self: Any, request: Any) -> bool:
+    """A request whose answer follows a grammar runs before the grammar is compiled."""
+    if request.status.name == "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR":
+        request.status = type(request.status).WAITING
+        return True
+    return bool(original(self, request))
+
+
+@breaks(_PROMOTE, violates="KV-LIVE-01")
+def grammar_is_never_noticed(original: Any, self: Any, request: Any) -> bool:
+    """A request whose grammar is compiled goes on to wait for it."""
+    if request.status.name == "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR":
+        return False
+    return bool(original(self, request))
+
+
+# Mutants of transfers: when a load counts, when blocks may go, what is computed where a load failed.
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 
@@ -75,3 +99,34 @@ def load_is_never_over(original: Any, self: Any, output: Any) -> None:
     """That a load is over is not noticed."""
     output.finished_recving = None
     original(self, output)
+
+
+# Mutants of the asynchronous scheduler: what it assumes of steps whose output it does not know yet.
+
+_ASYNC = "vllm.v1.core.sched.async_scheduler:AsyncScheduler"
+
+
+@breaks(f"{_ASYNC}._update_after_schedule", violates="KV-SYS-01", needs=("asynchronous",))
+def next_token_is_not_expected(original: Any, self: Any, output: Any) -> None:
+    """A step in flight is not expected to answer a token."""
+    original(self, output)
+    for name in output.num_scheduled_tokens:
+        self.requests[name].num_output_placeholders = 0
+
+
+@breaks(f"{_ASYNC}._update_request_with_output", violates="KV-LIVE-03", needs=("asynchronous",))
+def answered_token_is_still_expected(original: Any, self: Any, request: Any, tokens: Any) -> Any:
+    """A token that was answered still counts as expected."""
+    expected = request.num_output_placeholders
+    answered = original(self, request, tokens)
+    if not answered[1]:
+        request.num_output_placeholders = expected
+    return answered
+
+
+@breaks(f"{_ASYNC}._update_after_schedule", violates="KV-SYS-01", needs=("drafts", "asynchronous"))
+def drafts_in_flight_are_not_expected(original: Any, self: Any, output: Any) -> None:
+    """Drafts that are computed in a step in flight are not expected to hold."""
+    original(self, output)
+    for name, drafts in output.scheduled_spec_decode_tokens.items():
+        self.requests[name].num_output_placeholders -= len(drafts)
