@@ -22,7 +22,7 @@ from kvgate.kernel.models import load
 from kvgate_mutants.mutants.mutant import Mutant, locate
 from kvgate_mutants.mutants.plugin import checks
 from kvgate_mutants.mutants.registry import PLUGIN_MUTANTS
-from kvgate_mutants.mutation_run import hunt
+from kvgate_mutants.mutation_run import run_mutant
 from swa_retention.features import FEATURES
 from swa_retention.register import Patch
 
@@ -92,6 +92,6 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
     bench = Bench(load_system("retention").factory)
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
     models = [load(name) for name in mutant.models or ()]
-    prey = hunt(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS)
+    prey = run_mutant(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS)
     assert prey.kills["gate"] is not None, mutant.sentence
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]

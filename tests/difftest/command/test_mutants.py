@@ -78,7 +78,7 @@ def zoo(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr("kvgate.adapters.registry.load_system", lambda _name: Loaded("stock", "0.20.2", system))
         monkeypatch.setattr("kvgate.gate.profiles.models_named", lambda names: [] if names else [MODELS["full"]])
         monkeypatch.setattr(mutants, "BASELINE_OPERATIONS", 1000)
-        monkeypatch.setattr(mutants, "HUNT_OPERATIONS", 5000)
+        monkeypatch.setattr(mutants, "MUTANT_OPERATIONS", 5000)
 
     return put
 
@@ -150,7 +150,8 @@ def test_a_mutant_is_hunted_on_the_models_that_it_names(
         "kvgate.gate.profiles.models_named", lambda names: [MODELS[n] for n in names if "+" not in n] or usual
     )
     monkeypatch.setattr(
-        "kvgate_mutants.mutation_run.chase", lambda _b, found, *a, **k: chased.append({each.name for each in found})
+        "kvgate_mutants.mutation_run.run_until_killed",
+        lambda _b, found, *a, **k: chased.append({each.name for each in found}),
     )
     assert 1 == kvgate("mutants").code
     assert [{"full", "swa"}, {"swa"}, {"full"}] == chased

@@ -27,7 +27,7 @@ from kvgate_mutants.mutants.mutant import Mutant, locate
 from kvgate_mutants.mutants.registry import PAIR_MUTANTS
 from kvgate_mutants.mutants.registry import PAIR_MUTANTS as BLOCK_MANAGER_MUTANTS
 from kvgate_mutants.mutants.registry import PAIR_MUTANTS as SCHEDULER_MUTANTS
-from kvgate_mutants.mutation_run import chase, hunt
+from kvgate_mutants.mutation_run import run_mutant, run_until_killed
 
 OPERATIONS, BASELINE_OPERATIONS = 20_000, 4_000
 MODELS = [load(name) for name in SCHEDULED]
@@ -50,8 +50,10 @@ def test_there_are_enough_and_each_says_what_it_violates() -> None:
 
 def test_without_a_mutant_nothing_is_found() -> None:
     """The control of all that follows; without the reference, where nothing that only it explains is drawn."""
-    assert chase(trials(), MODELS, 0, BASELINE_OPERATIONS, math.inf) is None
-    assert chase(trials(MONITORS), [load("full"), load("full+eagle")], 0, BASELINE_OPERATIONS, math.inf) is None
+    assert run_until_killed(trials(), MODELS, 0, BASELINE_OPERATIONS, math.inf) is None
+    assert (
+        run_until_killed(trials(MONITORS), [load("full"), load("full+eagle")], 0, BASELINE_OPERATIONS, math.inf) is None
+    )
 
 
 def test_a_case_is_cut_short_where_the_time_is_up() -> None:
@@ -65,7 +67,7 @@ def test_a_case_is_cut_short_where_the_time_is_up() -> None:
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
-    kill = hunt(trials(), mutant, MODELS, seed=0, operations=OPERATIONS, seconds=math.inf).kills["gate"]
+    kill = run_mutant(trials(), mutant, MODELS, seed=0, operations=OPERATIONS, seconds=math.inf).kills["gate"]
     assert kill is not None, mutant.sentence
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
 
@@ -77,7 +79,7 @@ def test_one_engine_does_not_see_what_is_written_elsewhere(mutant: Mutant) -> No
     """That is what two nodes are for: where nothing is moved, nobody notices which blocks were named."""
     engines: Any = EngineTrials(engine_bench("stock", GATE[:-1])).towards(("transfers",))
     with mutant.applied():
-        assert chase(engines, [load("full")], 0, 1_000, math.inf) is None
+        assert run_until_killed(engines, [load("full")], 0, 1_000, math.inf) is None
 
 
 def test_the_level_is_one_of_the_gate() -> None:
@@ -90,9 +92,9 @@ def test_the_level_is_one_of_the_gate() -> None:
 def test_a_kill_is_made_small() -> None:
     """What is left shows the same, in a handful of operations on both nodes."""
     mutant = next(each for each in PAIR_MUTANTS if each.name == "told-to-write-in-another-order")
-    kill = hunt(trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=60.0, minimises=True).kills[
-        "gate"
-    ]
+    kill = run_mutant(
+        trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=60.0, minimises=True
+    ).kills["gate"]
     assert kill is not None
     assert kill.smallest is not None
     assert "KV-MEM-01" == kill.smallest.divergence.difference.statement

@@ -25,7 +25,7 @@ from kvgate_mutants.cli.mutants import SCHEDULED
 from kvgate_mutants.mutants.mutant import Mutant, locate
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
 from kvgate_mutants.mutants.scheduler.edited import Ask, Put, call
-from kvgate_mutants.mutation_run import chase, hunt
+from kvgate_mutants.mutation_run import run_mutant, run_until_killed
 
 OPERATIONS, SECONDS = 30_000, math.inf
 BASELINE_OPERATIONS = 3_000
@@ -65,7 +65,7 @@ def trials() -> EngineTrials:
 
 def test_without_a_mutant_nothing_is_found() -> None:
     """The control of all that follows."""
-    assert chase(trials(), [load(name) for name in SCHEDULED], 0, BASELINE_OPERATIONS, SECONDS) is None
+    assert run_until_killed(trials(), [load(name) for name in SCHEDULED], 0, BASELINE_OPERATIONS, SECONDS) is None
 
 
 @pytest.mark.parametrize("mutant", SCHEDULER_MUTANTS, ids=lambda mutant: mutant.name)
@@ -74,7 +74,7 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
     models = [load(name) for name in SCHEDULED]
     prey = trials()
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
-    kill = hunt(prey, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS).kills["gate"]
+    kill = run_mutant(prey, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS).kills["gate"]
     assert kill is not None, mutant.sentence
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
 
@@ -82,9 +82,9 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 def test_a_kill_is_made_small() -> None:
     """What is left shows the same, in a handful of operations of the engine."""
     mutant = next(each for each in SCHEDULER_MUTANTS if each.name == "first-is-preempted")
-    kill = hunt(trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=120.0, minimises=True).kills[
-        "gate"
-    ]
+    kill = run_mutant(
+        trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=120.0, minimises=True
+    ).kills["gate"]
     assert kill is not None
     assert kill.smallest is not None
     assert "KV-LIVE-02" == kill.smallest.divergence.difference.statement
