@@ -1,4 +1,4 @@
-"""``kvgate mutants``: inject known faults into the code of vLLM or of the plug-in, and show that the gate finds them."""
+"""``kvgate mutants``: inject known faults into vLLM or the plug-in, and show that the gate finds them."""
 
 from __future__ import annotations
 

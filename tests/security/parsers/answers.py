@@ -1,4 +1,4 @@
-"""What a server answers, what the environment says, and what is typed: words and numbers that come by other ways."""
+"""Answers of a server, values of environment variables, and words of a command line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from benchmarks.parsers.change import Form
-from benchmarks.parsers.entrance import Entrance
 
 from kvgate.adapters.releases import release_named
 from kvgate.cli.check import parse_duration
@@ -25,6 +23,8 @@ from kvgate.simulation.catalogue import workload_of
 from kvgate.simulation.policy import policy_of
 from swa_retention import config
 from swa_retention.config import ConfigurationError
+
+from .parser import Form, Parser
 
 _COMPLETION = {
     "choices": [
@@ -109,25 +109,25 @@ _VARIABLES = tuple(
     for name in ("mode", "dir", "max_bytes", "sample", "dumps", "ring_bytes", "queue_bytes")
 )
 
-TOLD = (
-    Entrance("completion", "a server's answer", Form.JSON, _spoken(_COMPLETION), _completed, _UNAVAILABLE),
-    Entrance("models", "a server's list of models", Form.JSON, _spoken(_MODELS), _models, _UNAVAILABLE),
-    Entrance("metrics", "a server's /metrics", Form.BYTES, _fixed(_METRICS), _metrics, _UNAVAILABLE),
-    Entrance(
+TYPED_OR_ANSWERED = (
+    Parser("completion", "a server's answer", Form.JSON, _spoken(_COMPLETION), _completed, _UNAVAILABLE),
+    Parser("models", "a server's list of models", Form.JSON, _spoken(_MODELS), _models, _UNAVAILABLE),
+    Parser("metrics", "a server's /metrics", Form.BYTES, _fixed(_METRICS), _metrics, _UNAVAILABLE),
+    Parser(
         *("shadow-switch", "KVGATE_SHADOW and its like", Form.WORDS),
         *(_fixed(*_SHADOW), _environment(_VARIABLES, shadow_switch.read)),
     ),
-    Entrance(
+    Parser(
         *("plug-in-switch", "the plug-in's VLLM_ variables", Form.WORDS),
         *(_fixed(*_SWITCHES), _environment(config.VARIABLES, config.read), (ConfigurationError,)),
     ),
-    Entrance("model-name", "the name of a model", Form.WORDS, _fixed(*_WORDS), _typed(load)),
-    Entrance("workload-name", "a workload in words", Form.WORDS, _fixed(*_ASKED), _typed(workload_of), one_in=8),
-    Entrance("policy-name", "a policy in words", Form.WORDS, _fixed(b"masked+partial=64+min=9"), _typed(policy_of)),
-    Entrance("version", "a version of vLLM", Form.WORDS, _fixed(b"v0.23.0rc1.dev3+g1a2b"), _typed(version_of)),
-    Entrance("release", "a release to fetch", Form.WORDS, _fixed(b"native@0.23.0", b"ascend"), _typed(release_named)),
-    Entrance("duration", "a time budget", Form.WORDS, _fixed(b"90s", b"1.5h"), _typed(parse_duration)),
-    Entrance(
+    Parser("model-name", "the name of a model", Form.WORDS, _fixed(*_WORDS), _typed(load)),
+    Parser("workload-name", "a workload in words", Form.WORDS, _fixed(*_ASKED), _typed(workload_of), one_in=8),
+    Parser("policy-name", "a policy in words", Form.WORDS, _fixed(b"masked+partial=64+min=9"), _typed(policy_of)),
+    Parser("version", "a version of vLLM", Form.WORDS, _fixed(b"v0.23.0rc1.dev3+g1a2b"), _typed(version_of)),
+    Parser("release", "a release to fetch", Form.WORDS, _fixed(b"native@0.23.0", b"ascend"), _typed(release_named)),
+    Parser("duration", "a time budget", Form.WORDS, _fixed(b"90s", b"1.5h"), _typed(parse_duration)),
+    Parser(
         *("speculation", "--speculative-config", Form.JSON),
         *(_spoken({"method": "mtp", "num_speculative_tokens": 2, "model": "a-eagle3"}), _typed(speculation_of)),
     ),

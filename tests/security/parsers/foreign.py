@@ -7,9 +7,6 @@ import lzma
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.parsers.change import Form
-from benchmarks.parsers.entrance import Entrance, from_file
-
 from kvgate.explain.explanation import case_of, explain
 from kvgate.explain.json_report import json_report
 from kvgate.explain.load import load as layout_of
@@ -19,6 +16,8 @@ from kvgate.explain.text_report import text_report
 from kvgate.kernel.models import load
 from kvgate.simulation.traces.mooncake import mooncake
 from kvgate.simulation.traces.weka import weka
+
+from .parser import Form, Parser, from_file
 
 _MODEL = {
     "groups": [
@@ -33,7 +32,7 @@ _DEEPSEEK = {
     **{"num_key_value_heads": 1, "head_dim": 512, "sliding_window": 128, "compress_ratios": [0, 4, 128] * 4},
     **{"index_head_dim": 128, "num_nextn_predict_layers": 1, "max_position_embeddings": 16384},
 }
-_PUBLISHED = Path(__file__).parents[2] / "tests" / "difftest" / "explain"
+_PUBLISHED = Path(__file__).parents[2] / "difftest" / "explain"
 """Configurations of published models in small, and reports, which the tests of explanations are about."""
 _DUMP = {
     **{"format": "kvgate-kv-cache-config", "version": 1, "vllm": "0.20.2", "num_blocks": 4000, "block_bytes": 524288},
@@ -47,6 +46,8 @@ _CHATS = (
     {"timestamp": 0, "input_length": 1000, "output_length": 7, "hash_ids": [4, 5]},
     {"timestamp": 9, "input_length": 1536, "output_length": 0, "hash_ids": [4, 5, 9]},
 )
+
+
 _SESSION = {
     "id": "a",
     "bs": 64,
@@ -101,15 +102,13 @@ def _reported(path: Path) -> None:
         explain(report.case(with_prompts))
 
 
-def _slow(
-    name: str, what: str, seeds: Callable[[Path], list[bytes]], take: Callable[[bytes, Path], object]
-) -> Entrance:
+def _slow(name: str, what: str, seeds: Callable[[Path], list[bytes]], take: Callable[[bytes, Path], object]) -> Parser:
     """An explanation takes ten times as long as most of what is read."""
-    return Entrance(name, what, Form.JSON, seeds, take, one_in=8)
+    return Parser(name, what, Form.JSON, seeds, take, one_in=8)
 
 
 FOREIGN = (
-    Entrance("model", "geometry of a model", Form.JSON, _documents(_MODEL), from_file(_geometry, "m.json")),
+    Parser("model", "geometry of a model", Form.JSON, _documents(_MODEL), from_file(_geometry, "m.json")),
     _slow(
         "config",
         "config.json of a published model, explained",
@@ -118,8 +117,8 @@ FOREIGN = (
     ),
     _slow("dump", "dump of a KVCacheConfig, explained", _documents(_DUMP), from_file(_explained, "dump.json")),
     _slow("report", "report of a zero rate, explained", _published("reports/*.json"), from_file(_reported)),
-    Entrance("mooncake", "requests in Mooncake's format", Form.LINES, _lines(*_CHATS), from_file(_chats)),
-    Entrance("weka", "sessions of coding agents", Form.LINES, _lines(_SESSION), from_file(_sessions)),
-    Entrance("xz", "either of these, packed", Form.BYTES, _packed(*_CHATS), from_file(_chats)),
+    Parser("mooncake", "requests in Mooncake's format", Form.LINES, _lines(*_CHATS), from_file(_chats)),
+    Parser("weka", "sessions of coding agents", Form.LINES, _lines(_SESSION), from_file(_sessions)),
+    Parser("xz", "either of these, packed", Form.BYTES, _packed(*_CHATS), from_file(_chats)),
 )
 """All of them."""

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.parsers.change import Form
-from benchmarks.parsers.entrance import Entrance, from_file
-
 from kvgate.shadow.calls import (
     After,
     Allocated,
@@ -36,6 +33,8 @@ from kvgate.shadow.rejudging import judge
 from kvgate.shadow.report import as_json, text
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
+
+from .parser import Form, Parser, from_file
 
 _HYBRID = Settings(Geometry((Group("full", 16), Group("sliding_window", 16, 32))), blocks=12, scratch_first=True)
 _FULL = Settings(Geometry((Group("full", 16),)), blocks=6)
@@ -86,7 +85,7 @@ def _judge(path: Path) -> None:
     as_json(rejudged)
 
 
-RECORDED = (
-    Entrance("recording", "recording of an engine, judged", Form.FRAMES, _seeds, from_file(_judge)),
-    Entrance("diff", "the same, compared", Form.FRAMES, _seeds, from_file(lambda path: contrast(path, path))),
+RECORDINGS = (
+    Parser("recording", "recording of an engine, judged", Form.FRAMES, _seeds, from_file(_judge)),
+    Parser("diff", "the same, compared", Form.FRAMES, _seeds, from_file(lambda path: contrast(path, path))),
 )

@@ -1,4 +1,4 @@
-"""What kvgate wrote itself, and reads again: traces, recordings, campaigns, results. Anybody may have changed it."""
+"""Files that kvgate writes and reads again: traces, campaigns, results. They may have been changed since."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from attrs import evolve
-from benchmarks.parsers.change import Form
-from benchmarks.parsers.entrance import Entrance, from_file
 
 from kvgate.adapters.reference import Reference
 from kvgate.campaigns.plan import FuzzPlan, manifest, read_manifest
@@ -44,6 +42,8 @@ from kvreference.mamba import StateMode
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, Run, Sample, Schedule, TakeEvents, Transferred
 from kvreference.settings import Settings
 
+from .parser import Form, Parser, from_file
+
 _ALL = Settings(
     Geometry(
         (
@@ -59,6 +59,8 @@ _ALL = Settings(
     scratch_first=True,
     pin_drop_blocks_min=1,
 )
+
+
 _CASE = Case(
     _ALL,
     (
@@ -193,14 +195,14 @@ def _status(path: Path) -> object:
     return found
 
 
-STORED = (
-    Entrance("trace", "trace of a block manager", Form.LINES, _files(list(_of_blocks())), from_file(_blocks)),
-    Entrance("engine-trace", "trace of a scheduler", Form.LINES, _files(list(_of_engines())), from_file(_engine)),
-    Entrance("pair-trace", "trace of two nodes", Form.LINES, _files(list(_of_pairs())), from_file(_pair)),
-    Entrance("fuzz-plan", "manifest of a folder to resume", Form.JSON, _of_plans, from_file(read_manifest)),
-    Entrance("fuzz-shard", "result of a shard in such a folder", Form.LINES, _of_shards, from_file(read_shard)),
-    Entrance("corpus-result", "line of another process", Form.JSON, _of_corpus, _passed),
-    Entrance("simulation", "results of simulations", Form.JSON, _of_simulations, from_file(read_results)),
-    Entrance("shadow-status", "status of a shadow", Form.JSON, _of_status, from_file(_status, "status-e.json")),
+WRITTEN = (
+    Parser("trace", "trace of a block manager", Form.LINES, _files(list(_of_blocks())), from_file(_blocks)),
+    Parser("engine-trace", "trace of a scheduler", Form.LINES, _files(list(_of_engines())), from_file(_engine)),
+    Parser("pair-trace", "trace of two nodes", Form.LINES, _files(list(_of_pairs())), from_file(_pair)),
+    Parser("fuzz-plan", "manifest of a folder to resume", Form.JSON, _of_plans, from_file(read_manifest)),
+    Parser("fuzz-shard", "result of a shard in such a folder", Form.LINES, _of_shards, from_file(read_shard)),
+    Parser("corpus-result", "line of another process", Form.JSON, _of_corpus, _passed),
+    Parser("simulation", "results of simulations", Form.JSON, _of_simulations, from_file(read_results)),
+    Parser("shadow-status", "status of a shadow", Form.JSON, _of_status, from_file(_status, "status-e.json")),
 )
 """All of them, but for recordings."""

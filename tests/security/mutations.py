@@ -1,32 +1,45 @@
-"""Changes of a valid input: of its bytes, of the values in it, or of what is in frames whose checksums are right again.
+"""Inputs for a fuzz test: valid documents with a few changes, and raw junk.
 
-Whatever is changed follows from the numbers that ``chance`` draws: the same again makes the same input.
+A change is one of bytes, of values, or of what is in frames, whose checksums are made right again. Hypothesis draws
+every number, or the seed of all of them, so a failing input can be made again.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Sequence
-from enum import Enum
 from random import Random
 from typing import Any
 
 import msgspec
-from benchmarks.parsers import frames, hostile
+from hypothesis import strategies as st
+
+from kvgate.shadow.recording import FRAME_OVERHEAD_BYTES, MAGIC, framed
+
+from . import hostile
+from .parsers import Form
 
 BYTES_MAX = 400_000
-"""The largest input that is made."""
+"""The largest input."""
 _COPIES_MAX = 200
 
 
-class Form(Enum):
-    """What an input is made of: what besides its bytes can be changed."""
+@st.composite
+def inputs(draw: st.DrawFn, seeds: Sequence[bytes], form: Form) -> bytes:
+    """Mostly one of ``seeds`` with one to four changes; one in eight is junk."""
+    kind = draw(st.integers(0, 7))
+    if kind == 7:
+        return draw(st.one_of(st.binary(max_size=200), st.text(max_size=100).map(_utf8), st.sampled_from(_TOKENS)))
+    # Hypothesis shrinks numbers that it draws itself; numbers from a seed that it draws are spread more evenly.
+    return changed(draw(st.randoms(use_true_random=kind > 1)), seeds, form)
 
-    BYTES = "bytes"
-    JSON = "json"
-    LINES = "JSON lines"
-    FRAMES = "frames"
-    WORDS = "words"
+
+_TOKENS = hostile.TOKENS + hostile.PACKED
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def changed(chance: Random, seeds: Sequence[bytes], form: Form) -> bytes:
@@ -87,7 +100,7 @@ def _of_lines(chance: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
 
 
 def _of_frames(chance: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
-    parts = frames.apart(data)
+    parts = _payloads(data)
     if not parts:
         return _of_bytes(chance, data, seeds)
     place = chance.randrange(len(parts))
@@ -104,7 +117,7 @@ def _of_frames(chance: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
         parts[0] = _of_json(chance, parts[0], parts)
     else:
         parts[place] = _of_packed(chance, parts[place], parts)
-    return frames.together(parts)
+    return MAGIC + b"".join(map(framed, parts))
 
 
 def _of_packed(chance: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
@@ -188,3 +201,20 @@ _INSIDE: dict[Form, Callable[[Random, bytes, Sequence[bytes]], bytes]] = {
     Form.FRAMES: _of_frames,
     Form.WORDS: _of_words,
 }
+
+
+_LENGTH = struct.Struct("<I")
+
+
+def _payloads(data: bytes) -> list[bytes]:
+    """The payloads of all whole frames of a recording, the header's first."""
+    parts: list[bytes] = []
+    place = len(MAGIC)
+    while place + FRAME_OVERHEAD_BYTES <= len(data):
+        (length,) = _LENGTH.unpack_from(data, place)
+        begin = place + FRAME_OVERHEAD_BYTES
+        if begin + length > len(data):
+            break
+        parts.append(data[begin : begin + length])
+        place = begin + length
+    return parts
