@@ -10,16 +10,16 @@ import pytest
 from kvgate.adapters.registry import Loaded
 from kvgate.gate.case_runner import DETECTORS, Bench
 from kvgate.gate.profiles import models_named
-from kvgate_mutants.mutants import finishing, free_queue, sliding_window, work
+from kvgate_mutants.mutants import block_pool, release, work
 from kvgate_mutants.mutants.mutant import Mutant
-from kvgate_mutants.mutation_run import chase
+from kvgate_mutants.mutation_run import run_until_killed
 from kvreference.statements import STATEMENTS
 
 PLANTED = {
-    "lockstep": free_queue.released_in_reverse,
-    "check": free_queue.removed_block_still_counted,
-    "ghost": sliding_window.window_one_token_short,
-    "leak": finishing.empty_table_outlives_request,
+    "lockstep": block_pool.released_in_reverse,
+    "check": block_pool.removed_block_still_counted,
+    "ghost": release.window_one_token_short,
+    "leak": release.empty_table_outlives_request,
     "work": work.held_blocks_counted_one_by_one,
 }
 """Detector to a fault of vLLM's block manager."""
@@ -39,7 +39,7 @@ def test_a_planted_fault_is_found(detector: str, mutant: Mutant, system: Loaded,
         pytest.skip(f"the faults are vLLM's, and {system.name} is another system")
     bench = Bench(system.factory, (detector,))
     with mutant.applied():
-        kill = chase(bench, models_named(MODELS), pytestconfig.getoption("--seed"), OPERATIONS, SECONDS)
+        kill = run_until_killed(bench, models_named(MODELS), pytestconfig.getoption("--seed"), OPERATIONS, SECONDS)
     sentence = STATEMENTS[mutant.statement or ""]
     assert kill is not None, f"{detector} does not see {mutant.name}: {mutant.statement}: {sentence}"
     # By something else it would be found too, later: whoever judges states sees what answers only come to.

@@ -17,7 +17,7 @@ from kvgate.explore.tiny_models import MODELS as TINY
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
 from kvgate_mutants.corpus.register import BUGS
-from kvgate_mutants.mutants.registry import ZOO
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
 from kvspec.registry import obligations
 
 ROOT = Path(__file__).parents[1]
@@ -121,7 +121,11 @@ def _wrong_kvgate(name: str, words: list[str]) -> str | None:
         return None if model is None or model in TINY else f"no tiny model {model}"
     if prefix is not None and not any(each.startswith(prefix) for each in obligations()):
         return f"no obligation {prefix}"
-    named = {"mutants": {mutant.name for mutant in ZOO}, "mechanisms": set(MECHANISMS), "corpus": set(BUGS)}
+    named = {
+        "mutants": {mutant.name for mutant in BLOCK_MANAGER_MUTANTS},
+        "mechanisms": set(MECHANISMS),
+        "corpus": set(BUGS),
+    }
     plain = [word for word in words if not word.startswith("--")]
     strangers = [word for word in plain if name in named and word not in named[name]]
     if strangers:

@@ -7,7 +7,7 @@ from statistics import median
 
 from attrs import frozen
 
-from kvgate_mutants.mutation_run import Kill, Prey
+from kvgate_mutants.mutation_run import Kill, MutantResult
 
 COLUMNS = ("mutant", "killed by", "statement", "operations", "seconds", "smallest case")
 """What a row says. Operations are those of the block manager; the smallest case is counted in what was done to it, or
@@ -22,20 +22,20 @@ class Killed:
     """What the mutants were planted in."""
     alarm: Kill | None
     """What was found without a mutant."""
-    prey: tuple[Prey, ...]
+    prey: tuple[MutantResult, ...]
 
     @property
-    def expected(self) -> tuple[Prey, ...]:
+    def expected(self) -> tuple[MutantResult, ...]:
         """The mutants that can be found."""
         return tuple(each for each in self.prey if each.mutant.equivalent is None)
 
     @property
-    def survivors(self) -> tuple[Prey, ...]:
+    def survivors(self) -> tuple[MutantResult, ...]:
         """Those that were not."""
         return tuple(each for each in self.prey if each.survived)
 
     @property
-    def exposed(self) -> tuple[Prey, ...]:
+    def exposed(self) -> tuple[MutantResult, ...]:
         """Those that nobody can tell from the original, and somebody did."""
         return tuple(each for each in self.prey if each.mutant.equivalent and each.kills["gate"])
 
@@ -45,7 +45,7 @@ class Killed:
         return not (self.alarm or self.survivors or self.exposed)
 
 
-def row(prey: Prey) -> tuple[str, ...]:
+def row(prey: MutantResult) -> tuple[str, ...]:
     """What the table says of one mutant."""
     kill = prey.kills["gate"]
     if kill is None:
@@ -82,7 +82,7 @@ def alarm_told(killed: Killed) -> str:
     return f"{killed.title}: FOUND {getattr(killed.alarm.found, 'divergence', killed.alarm.found)}"
 
 
-def record(prey: Prey) -> dict[str, object]:
+def record(prey: MutantResult) -> dict[str, object]:
     """One mutant as a document."""
     return {
         "mutant": prey.mutant.name,

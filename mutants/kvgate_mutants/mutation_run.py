@@ -1,4 +1,4 @@
-"""The hunt: is a planted fault found, by what, and how soon?"""
+"""A mutation run: inject a mutant, run the gate, and record which checker kills it and how soon."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kvgate.kernel.models import Model
 from kvgate_mutants.mutants.mutant import Mutant
 
 MINIMISE_SECONDS = 10.0
-"""How long a case that shows a mutant is made smaller, at most."""
+"""The longest that the case which kills a mutant is shrunk."""
 
 
 @runtime_checkable
 class Directed(Protocol):
-    """Trials that can be led to where a mutant shows; of a block manager, a mutant names the models."""
+    """Trials that can be narrowed to runs in which a mutant can show; for a block manager, a mutant names models."""
 
     def towards(self, needs: tuple[str, ...]) -> Trials:
         """The same, but where a mutant with these needs (``kvgate_mutants.mutants.mutant.NEEDS``) can show."""
@@ -30,7 +30,7 @@ class Directed(Protocol):
 
 @frozen
 class Shown:
-    """What a mutant's own check saw."""
+    """What a mutant's own check reported."""
 
     check: str
     saw: str
@@ -38,18 +38,18 @@ class Shown:
 
 @frozen
 class Kill:
-    """How a mutant was found."""
+    """How a mutant was killed."""
 
     found: Found | Shown
     operations: int
-    """How many operations it took, over all cases."""
+    """The operations until then, over all cases."""
     seconds: float
     smallest: Found | None = None
-    """The smallest case that shows the same, if it was looked for."""
+    """The smallest case that shows the same, if it was asked for."""
 
     @property
     def operations_left(self) -> int | None:
-        """How many operations the smallest case has: what was done to the engine, or to the block manager."""
+        """The operations of the smallest case: those of the engine, or of the block manager."""
         if self.smallest is None:
             return None
         return len((self.smallest.engine or self.smallest.case).operations)
@@ -61,30 +61,30 @@ class Kill:
 
     @property
     def statement(self) -> str | None:
-        """The guarantee that was seen violated; None if a check saw something else."""
+        """The violated guarantee; None if the mutant's own check killed it."""
         return None if isinstance(self.found, Shown) else self.found.divergence.difference.statement
 
 
 @frozen
-class Prey:
-    """What became of one mutant."""
+class MutantResult:
+    """The outcome of one mutant."""
 
     mutant: Mutant
     kills: dict[str, Kill | None]
-    """For the whole gate (``gate``), and for each detector that was tried alone: the kill, or None if it survived."""
+    """For the whole gate (``gate``), and for each detector run on its own: the kill, or None if it survived."""
 
     @property
     def survived(self) -> bool:
-        """Whether the whole gate did not find a mutant that can be found."""
+        """Whether the whole gate missed a mutant that is not equivalent."""
         return self.mutant.equivalent is None and self.kills["gate"] is None
 
 
-def chase(
+def run_until_killed(
     bench: Bench | Trials, models: Sequence[Model], seed: int, operations: int, seconds: float, minimises: bool = False
 ) -> Kill | None:
-    """Run until something is found that no finding explains; None if nothing is, within the limits.
+    """Run until a divergence is found that no known finding explains; None if there is none within the limits.
 
-    Making it small may take ``MINIMISE_SECONDS`` more.
+    Shrinking it may take ``MINIMISE_SECONDS`` more.
     """
     lanes = tuple(Lane(model, preset) for model in models for preset in sorted(PRESETS, reverse=True))
     plan = Plan(lanes, operations, seed=seed, seconds=seconds, kinds_max=1, minimises=False)
@@ -100,11 +100,11 @@ def chase(
 
 
 def each_alone(bench: Bench) -> dict[str, Bench | Trials]:
-    """The bench with each detector alone."""
+    """The bench with one detector at a time."""
     return {detector: evolve(bench, detectors=(detector,)) for detector in DETECTORS}
 
 
-def hunt(
+def run_mutant(
     bench: Bench | Trials,
     mutant: Mutant,
     models: Sequence[Model],
@@ -114,15 +114,15 @@ def hunt(
     seconds: float,
     alone: Mapping[str, Bench | Trials] | None = None,
     minimises: bool = False,
-) -> Prey:
-    """Plant ``mutant`` and run the gate, then the benches that judge with less, ``alone``, for a tenth as long.
+) -> MutantResult:
+    """Inject ``mutant`` and run the gate, then each bench with fewer detectors, ``alone``, for a tenth as long.
 
     Raises:
-        ValueError: If none of ``models`` is one that the mutant shows on.
+        ValueError: the mutant cannot show on any of ``models``.
     """
     alone = alone or {}
     if mutant.shown_by is not None:
-        return Prey(mutant, dict.fromkeys(alone) | {"gate": _show(mutant)})
+        return MutantResult(mutant, dict.fromkeys(alone) | {"gate": _show(mutant)})
     fitting = [
         model
         for model in models
@@ -133,14 +133,14 @@ def hunt(
     trials = bench.towards(mutant.needs) if isinstance(bench, Directed) else bench
     kills: dict[str, Kill | None] = {}
     with mutant.applied():
-        kills["gate"] = chase(trials, fitting, seed, operations, seconds, minimises)
+        kills["gate"] = run_until_killed(trials, fitting, seed, operations, seconds, minimises)
         for name, other in alone.items():
-            kills[name] = chase(other, fitting, seed, operations // 10, seconds)
-    return Prey(mutant, kills)
+            kills[name] = run_until_killed(other, fitting, seed, operations // 10, seconds)
+    return MutantResult(mutant, kills)
 
 
 def _show(mutant: Mutant) -> Kill | None:
-    """What the check of ``mutant`` sees when it is planted."""
+    """What the check of ``mutant`` reports when it is injected."""
     check = mutant.shown_by
     assert check is not None, "only a mutant with a check is shown by it"
     started = time.monotonic()

@@ -14,7 +14,7 @@ from kvgate.adapters.reference import Reference
 from kvgate.gate.case_runner import DETECTORS, Bench
 from kvgate.kernel.models import MODELS
 from kvgate_mutants.mutants.mutant import Mutant, breaks
-from kvgate_mutants.mutation_run import Prey, Shown, chase, each_alone, hunt
+from kvgate_mutants.mutation_run import MutantResult, Shown, each_alone, run_mutant, run_until_killed
 from kvreference.answers import Answer
 from kvreference.operations import Abort, Arrive, Finish, Operation, Run
 from kvreference.settings import Settings
@@ -51,20 +51,20 @@ def mutant(broken: Any, **hints: Any) -> Mutant:
     return breaks(TARGET, violates="KV-OP-07", **hints)(broken)
 
 
-def hunted(prey: Mutant, *, each_detector: bool = False) -> Prey:
+def hunted(mutant: Mutant, *, each_detector: bool = False) -> MutantResult:
     alone = each_alone(BENCH) if each_detector else {}
-    return hunt(BENCH, prey, [FULL, SWA], seed=0, operations=2000, seconds=30.0, alone=alone)
+    return run_mutant(BENCH, mutant, [FULL, SWA], seed=0, operations=2000, seconds=30.0, alone=alone)
 
 
 def test_a_mutant_is_killed() -> None:
     """By the lockstep, soon; and nothing stays broken."""
-    prey = hunted(mutant(head_first))
-    kill = prey.kills["gate"]
+    result = hunted(mutant(head_first))
+    kill = result.kills["gate"]
     assert kill is not None
     assert ("lockstep", "KV-OP-07") == (kill.by, kill.statement)
     assert (True, True) == (0 < kill.operations < 2000, kill.seconds > 0)
-    assert not prey.survived
-    assert chase(BENCH, [FULL], 0, 1000, 30.0) is None
+    assert not result.survived
+    assert run_until_killed(BENCH, [FULL], 0, 1000, 30.0) is None
 
 
 def test_a_mutant_that_breaks_nothing_survives() -> None:
@@ -86,13 +86,13 @@ def test_a_mutant_is_shown_by_its_check() -> None:
     def checked(broken: Any) -> Mutant:
         return breaks(TARGET, shown_by=operations_are_done)(broken)
 
-    prey = hunted(checked(nothing_is_done), each_detector=True)
-    kill = prey.kills["gate"]
+    result = hunted(checked(nothing_is_done), each_detector=True)
+    kill = result.kills["gate"]
     assert kill is not None
     assert Shown("operations are done", "nothing was done") == kill.found
     assert ("operations are done", None, 0) == (kill.by, kill.statement, kill.operations)
-    assert {"gate", *DETECTORS} == set(prey.kills)
-    assert not any(prey.kills[name] for name in DETECTORS)
+    assert {"gate", *DETECTORS} == set(result.kills)
+    assert not any(result.kills[name] for name in DETECTORS)
     system = Sound(SETTINGS)
     system.apply(Arrive(0, (Run(0, 8),)))
     assert hunted(checked(unchanged)).survived
@@ -108,9 +108,9 @@ def test_a_mutant_breaks_a_guarantee_or_has_a_check() -> None:
 
 def test_detectors_are_tried_alone() -> None:
     """The order of the free queue is nothing that a monitor knows of."""
-    prey = hunted(mutant(head_first), each_detector=True)
-    assert {"gate", *DETECTORS} == set(prey.kills)
-    assert {"gate", "lockstep"} == {name for name, kill in prey.kills.items() if kill is not None}
+    result = hunted(mutant(head_first), each_detector=True)
+    assert {"gate", *DETECTORS} == set(result.kills)
+    assert {"gate", "lockstep"} == {name for name, kill in result.kills.items() if kill is not None}
 
 
 @pytest.mark.parametrize(("models", "expected"), [(("swa",), {"swa"}), (None, {"full", "swa"})])
@@ -120,11 +120,12 @@ def test_a_hunt_goes_where_a_mutant_can_show(
     """On the models that it names, with and without a draft layer."""
     chased: list[set[str]] = []
     monkeypatch.setattr(
-        "kvgate_mutants.mutation_run.chase", lambda _bench, found, *_limits: chased.append({m.name for m in found})
+        "kvgate_mutants.mutation_run.run_until_killed",
+        lambda _bench, found, *_limits: chased.append({m.name for m in found}),
     )
     models_at_hand = [FULL, SWA, SWA.with_lookahead()]
     with_drafts = {"swa+eagle"} if "swa" in expected else set()
-    hunt(BENCH, mutant(unchanged, models=models), models_at_hand, seed=0, operations=1, seconds=1.0)
+    run_mutant(BENCH, mutant(unchanged, models=models), models_at_hand, seed=0, operations=1, seconds=1.0)
     assert [expected | with_drafts] == chased
 
 
@@ -141,4 +142,4 @@ def test_an_interrupt_ends_the_hunt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        chase(Bench(factory), [FULL], 0, 1000, 30.0)
+        run_until_killed(Bench(factory), [FULL], 0, 1000, 30.0)

@@ -16,11 +16,11 @@ import pytest
 from kvgate.explore.designs import DESIGNS
 from kvgate.kernel.models import MODELS
 from kvgate_mutants.mutants.mutant import Mutant, breaks, locate
-from kvgate_mutants.mutants.registry import ZOO
-from kvgate_mutants.mutants.scheduler.registry import ZOO as SCHEDULERS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS as SCHEDULER_MUTANTS
 from kvreference.statements import STATEMENTS
 
-KILLABLE = [mutant for mutant in ZOO if mutant.equivalent is None]
+KILLABLE = [mutant for mutant in BLOCK_MANAGER_MUTANTS if mutant.equivalent is None]
 OF_DESIGNS = {
     *("KV-INV-07", "KV-INV-08", "KV-INV-09"),
     *(f"KV-OP-{number}" for number in range(15, 27)),
@@ -35,27 +35,27 @@ OF_RUNS = {"KV-SYS-04"}
 
 def test_no_name_is_given_twice() -> None:
     """Goal: a name leads to one mutant. Method: count."""
-    assert not [name for name, times in Counter(mutant.name for mutant in ZOO).items() if times > 1]
+    assert not [name for name, times in Counter(mutant.name for mutant in BLOCK_MANAGER_MUTANTS).items() if times > 1]
 
 
 def test_names_are_kebab_case() -> None:
     """Goal: a name can be typed in a shell, and says something. Method: match at least two words."""
-    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[a-z]+(-[a-z]+)+", mutant.name)]
+    assert not [mutant.name for mutant in BLOCK_MANAGER_MUTANTS if not re.fullmatch(r"[a-z]+(-[a-z]+)+", mutant.name)]
 
 
 def test_what_is_broken_is_one_sentence() -> None:
     """Goal: a report quotes it as it is. Method: a capital first, one full stop last, no line break."""
-    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
+    assert not [mutant.name for mutant in BLOCK_MANAGER_MUTANTS if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
 
 
 def test_each_violates_a_known_guarantee() -> None:
     """Goal: a mutant belongs to a guarantee. Method: look its id up."""
-    assert not [mutant.name for mutant in ZOO if mutant.statement not in STATEMENTS]
+    assert not [mutant.name for mutant in BLOCK_MANAGER_MUTANTS if mutant.statement not in STATEMENTS]
 
 
 def test_each_names_known_models() -> None:
     """Goal: a hunt picks models by these names. Method: look each up; no hint means all of them."""
-    hints = {mutant.name: mutant.models for mutant in ZOO if mutant.models is not None}
+    hints = {mutant.name: mutant.models for mutant in BLOCK_MANAGER_MUTANTS if mutant.models is not None}
     assert not [name for name, models in hints.items() if not models or not set(models) <= set(MODELS)]
 
 
@@ -68,20 +68,24 @@ def test_every_guarantee_is_broken() -> None:
     """Goal: no guarantee is judged by code that could as well be absent. Method: compare ids; each is violated by a
     mutant of vLLM, or by a design that the explorer refutes."""
     by_designs = {each for design in DESIGNS.values() for each in (design.statement, design.breaks or design.statement)}
-    by_mutants = {mutant.statement for mutant in (*KILLABLE, *SCHEDULERS)}
+    by_mutants = {mutant.statement for mutant in (*KILLABLE, *SCHEDULER_MUTANTS)}
     assert set(STATEMENTS) - OF_RUNS == by_mutants | by_designs
 
 
 def test_a_design_replaces_no_mutant() -> None:
     """Goal: what vLLM has is broken in vLLM. Method: compare ids; those left to designs are listed."""
     assert set(STATEMENTS) - OF_DESIGNS - OF_SCHEDULERS - OF_RUNS == {mutant.statement for mutant in KILLABLE}
-    assert OF_SCHEDULERS <= {mutant.statement for mutant in SCHEDULERS}
+    assert OF_SCHEDULERS <= {mutant.statement for mutant in SCHEDULER_MUTANTS}
     assert set(STATEMENTS) > OF_DESIGNS
 
 
 def test_equivalence_is_argued() -> None:
     """Goal: nobody excuses a mutant without a reason. Method: the reason is at least a sentence."""
-    assert not [m.name for m in ZOO if m.equivalent is not None and not re.fullmatch(r"[A-Z].{40,}\.", m.equivalent)]
+    assert not [
+        m.name
+        for m in BLOCK_MANAGER_MUTANTS
+        if m.equivalent is not None and not re.fullmatch(r"[A-Z].{40,}\.", m.equivalent)
+    ]
 
 
 def test_the_zoo_is_read_without_vllm() -> None:
@@ -150,8 +154,8 @@ def test_a_missing_target_breaks_nothing(missing: str) -> None:
 def test_every_mutant_breaks_vllm_and_restores_it() -> None:
     """Goal: each fits vLLM 0.20.2, and none leaves anything behind. Method: compare all targets before and after."""
     pytest.importorskip("vllm")
-    before = {target: _now(target) for mutant in ZOO for target in mutant.targets}
-    for mutant in ZOO:
+    before = {target: _now(target) for mutant in BLOCK_MANAGER_MUTANTS for target in mutant.targets}
+    for mutant in BLOCK_MANAGER_MUTANTS:
         with mutant.applied():
             assert not [target for target in mutant.targets if _now(target) is before[target]], mutant.name
         assert before == {target: _now(target) for target in before}, mutant.name

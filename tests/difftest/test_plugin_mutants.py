@@ -21,27 +21,29 @@ from kvgate.gate.case_runner import Bench
 from kvgate.kernel.models import load
 from kvgate_mutants.mutants.mutant import Mutant, locate
 from kvgate_mutants.mutants.plugin import checks
-from kvgate_mutants.mutants.plugin.registry import ZOO
-from kvgate_mutants.mutation_run import hunt
+from kvgate_mutants.mutants.registry import PLUGIN_MUTANTS
+from kvgate_mutants.mutation_run import run_mutant
 from swa_retention.features import FEATURES
 from swa_retention.register import Patch
 
 OPERATIONS, SECONDS = 20_000, math.inf
-CHECKS = sorted({mutant.shown_by for mutant in ZOO if mutant.shown_by is not None}, key=lambda check: check.__name__)
+CHECKS = sorted(
+    {mutant.shown_by for mutant in PLUGIN_MUTANTS if mutant.shown_by is not None}, key=lambda check: check.__name__
+)
 
 
 def test_there_are_enough() -> None:
     """At least thirty, of different names, each broken in one sentence."""
-    assert len(ZOO) >= 30
-    assert not [name for name, times in Counter(mutant.name for mutant in ZOO).items() if times > 1]
-    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
-    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[a-z]+(-[a-z]+)+", mutant.name)]
+    assert len(PLUGIN_MUTANTS) >= 30
+    assert not [name for name, times in Counter(mutant.name for mutant in PLUGIN_MUTANTS).items() if times > 1]
+    assert not [mutant.name for mutant in PLUGIN_MUTANTS if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
+    assert not [mutant.name for mutant in PLUGIN_MUTANTS if not re.fullmatch(r"[a-z]+(-[a-z]+)+", mutant.name)]
 
 
 def test_all_say_where_they_show() -> None:
     """On models, with the guarantee that is violated, or by a check."""
-    assert not [mutant.name for mutant in ZOO if (mutant.models is None) == (mutant.shown_by is None)]
-    assert not [name for mutant in ZOO for name in mutant.models or () if load(name).name != name]
+    assert not [mutant.name for mutant in PLUGIN_MUTANTS if (mutant.models is None) == (mutant.shown_by is None)]
+    assert not [name for mutant in PLUGIN_MUTANTS for name in mutant.models or () if load(name).name != name]
 
 
 def names_of(patch: Patch) -> set[str]:
@@ -59,15 +61,15 @@ def never_broken(zoo: Iterable[Mutant]) -> set[str]:
 
 def test_every_patch_has_a_mutant() -> None:
     """Of every feature; and one that has none is told."""
-    assert set() == never_broken(ZOO)
+    assert set() == never_broken(PLUGIN_MUTANTS)
     touch = "vllm.v1.core.block_pool:BlockPool.touch"
-    assert {touch} == never_broken(mutant for mutant in ZOO if touch not in mutant.targets)
+    assert {touch} == never_broken(mutant for mutant in PLUGIN_MUTANTS if touch not in mutant.targets)
 
 
 def test_the_zoo_is_read_without_vllm() -> None:
     """Listing it is fast; the plug-in itself is not imported either."""
     heavy = "{'vllm', 'torch', 'swa_retention'}"
-    program = f"import sys, kvgate_mutants.mutants.plugin.registry; print(*{heavy} & set(sys.modules))"
+    program = f"import sys, kvgate_mutants.mutants.registry; print(*{heavy} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert "" == finished.stdout.strip()
 
@@ -83,13 +85,13 @@ def test_checks_see_nothing_in_the_plug_in_as_it_is(check: Callable[[], str | No
     assert before == (dict(vars(checks.Pool)), checks.count)
 
 
-@pytest.mark.parametrize("mutant", ZOO, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", PLUGIN_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""
     pytest.importorskip("vllm")
     bench = Bench(load_system("retention").factory)
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
     models = [load(name) for name in mutant.models or ()]
-    prey = hunt(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS)
+    prey = run_mutant(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS)
     assert prey.kills["gate"] is not None, mutant.sentence
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]

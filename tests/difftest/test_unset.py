@@ -26,7 +26,7 @@ SWITCHES = (
 PLANTED = """
 import json
 from kvgate.campaigns.digests import digests, factory_of
-from kvgate_mutants.mutants.plugin.free_queue import scratch_first_uninvited
+from kvgate_mutants.mutants.plugin.retention import scratch_first_uninvited
 factory = factory_of("inert")
 from swa_retention.features import FEATURES
 from swa_retention.register import look

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -63,12 +63,13 @@ PANELS = (GATE, LIVE, HITS, MODEL, ITSELF, MAINTENANCE)
 
 
 def _from_mutants(name: str) -> Callable[..., None]:
-    """The command that kvgate-mutants brings; without that distribution, one that says how to install it."""
+    """The command that kvgate-mutants provides; without that distribution, one that says how to install it."""
     for found in entry_points(group="kvgate.commands", name=name):
         command: Callable[..., None] = found.load()
         return command
 
-    def missing() -> None:
+    def missing(arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+        del arguments
         raise UsageError(f"kvgate {name} comes with kvgate-mutants: {from_a_clone('', 'mutants')}")
 
     return missing
@@ -122,7 +123,9 @@ def of_all(version: Version = False) -> None:
 
 
 for name, (run, panel, sentence) in COMMANDS.items():
-    app.command(name, rich_help_panel=panel, short_help=sentence)(run)
+    # A command that is not installed accepts everything, so that it can say what to install.
+    anything = {"ignore_unknown_options": run.__name__ == "missing"}
+    app.command(name, rich_help_panel=panel, short_help=sentence, context_settings=anything)(run)
 
 
 def main() -> None:

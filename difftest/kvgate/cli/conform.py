@@ -11,6 +11,7 @@ import typer
 
 from kvgate.cli.mechanisms import tell_mechanisms
 from kvgate.cli.options import Seed, TableOutput
+from kvgate.kernel.extras import require
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def conform(
     if list_only:
         tell_mechanisms(chosen, output)
         return
+    require("z3", "kvgate conform", "prove")
     tally: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     ended = "completed"

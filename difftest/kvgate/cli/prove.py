@@ -11,6 +11,7 @@ import typer
 
 from kvgate.cli.options import Jobs, TableOutput
 from kvgate.kernel.errors import UsageError
+from kvgate.kernel.extras import require
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def prove(
 
       kvgate prove
 
-      kvgate prove --obligation retention.mask-is-sound
+      kvgate prove --obligation retention.mask-sound
 
       kvgate prove --model dsv4-flash-ascend-128+mtp
 
@@ -65,6 +66,7 @@ def prove(
     """
     if design and (model or obligation or proof_only):
         raise UsageError("--design stands alone: a design has its own geometry and its own obligation")
+    require("z3", "kvgate prove", "prove")
     if list_only:
         from kvgate.explore.proving.designs import chosen as designs_chosen
         from kvgate.explore.proving.listing import listing, listing_as_json

@@ -200,7 +200,8 @@ def _found_by_vllm(check: Check, facts: Facts, plug_in: str) -> Check:
     """``check``, if vLLM would load a plug-in; else why not."""
     named = facts.variables.get(PLUG_INS_VARIABLE)
     if plug_in not in facts.plug_ins:
-        mend = f"install kvgate into vLLM's environment: pip install --no-deps {CLONE}"
+        source = f"{CLONE}/impl" if plug_in == PLUG_IN else CLONE
+        mend = f"install it into vLLM's environment: pip install --no-deps {source}"
         return evolve(check, works=Works.NO, why=f"vLLM does not find the plug-in {plug_in}", mend=mend)
     if named is not None and plug_in not in named.split(","):
         together = ",".join(filter(None, [named, plug_in]))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kvgate.explain.explanation import Explanation
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.extras import from_a_clone
+from kvgate.kernel.extras import require
 
 SUFFIXES = (".svg", ".png")
 _INK, _MUTED, _BEST = "#1f2933", "#9aa5b1", "#0b6e99"
@@ -23,10 +23,9 @@ def draw(explanation: Explanation, path: Path) -> None:
     curve, figures = explanation.figures.curve, explanation.figures
     if not curve:
         raise UsageError("--plot: prefix caching is off, and there is nothing to draw")
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError(f"--plot needs matplotlib: {from_a_clone('plots')}") from error
+    require("matplotlib", "--plot", "plots")
+    import matplotlib
+
     matplotlib.use("Agg")
     # The same picture from the same figures, byte by byte; and text as text: a file's name is no formula.
     matplotlib.rcParams.update({"svg.hashsalt": "kvgate", "svg.fonttype": "none", "font.size": 10})

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvgate.kernel.errors import UsageError
-from kvgate.kernel.extras import from_a_clone
+from kvgate.kernel.extras import require
 from kvgate.simulation.cost import relative_work
 from kvgate.simulation.result import Result
 
@@ -24,10 +23,9 @@ def draw(results: Sequence[Result], folder: Path) -> list[Path]:
     Raises:
         UsageError: matplotlib is not installed.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError(f"plots need matplotlib: {from_a_clone('plots')}") from error
+    require("matplotlib", "--plot", "plots")
+    import matplotlib
+
     matplotlib.use("svg")
     written = []
     for workload in dict.fromkeys(each.workload for each in results):

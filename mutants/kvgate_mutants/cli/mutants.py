@@ -1,14 +1,15 @@
-"""``kvgate mutants``: plant known faults in vLLM's own code, or in the plug-in's, and show that the gate finds them."""
+"""``kvgate mutants``: inject known faults into vLLM or the plug-in, and show that the gate finds them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from attrs import frozen
 
 from kvgate.cli.options import Seed, TableOutput
 from kvgate.gate.level import Level
@@ -21,70 +22,133 @@ if TYPE_CHECKING:
     from kvgate.kernel.models import Model
     from kvgate_mutants.kill_table import Killed
     from kvgate_mutants.mutants.mutant import Mutant
-    from kvgate_mutants.mutation_run import Prey
+    from kvgate_mutants.mutation_run import MutantResult
 
 
-class Planted(str, Enum):
-    """What faults are known of."""
+class Code(str, Enum):
+    """Whose code the mutants break."""
 
     STOCK = "stock"
     RETENTION = "retention"
 
 
 BASELINE_OPERATIONS = 40_000
-HUNT_OPERATIONS = 200_000
-HUNT_SECONDS = 60.0
-Zoo = tuple[Planted, Level]
-ZOOS: tuple[Zoo, ...] = (
-    (Planted.STOCK, Level.BLOCKS),
-    (Planted.STOCK, Level.SCHEDULER),
-    (Planted.STOCK, Level.PAIR),
-    # The plug-in stays in a process that has it: it comes last.
-    (Planted.RETENTION, Level.BLOCKS),
+MUTANT_OPERATIONS = 200_000
+MUTANT_SECONDS = 60.0
+
+
+@frozen
+class MutantSet:
+    """The mutants of one system, and how they are run."""
+
+    code: Code
+    level: Level
+    title: str
+    """The unmutated system, in the tables."""
+
+    @property
+    def option(self) -> str:
+        """The options that select this set."""
+        sut = "" if self.code is Code.STOCK else f" --sut {self.code.value}"
+        return sut + ("" if self.level is Level.BLOCKS else f" --level {self.level.value}")
+
+    @property
+    def mutants(self) -> Sequence[Mutant]:
+        """The mutants, in their order."""
+        from kvgate_mutants.mutants import registry
+
+        if self.code is Code.RETENTION:
+            return registry.PLUGIN_MUTANTS
+        if self.level is Level.SCHEDULER:
+            return registry.SCHEDULER_MUTANTS
+        return registry.PAIR_MUTANTS if self.level is Level.PAIR else registry.BLOCK_MANAGER_MUTANTS
+
+    @property
+    def models(self) -> list[Model]:
+        """The models that every mutant is run on; a mutant may name others."""
+        from kvgate.gate.profiles import models_named
+
+        if self.code is Code.RETENTION:
+            # Each mutant names the few on which it shows soon.
+            return []
+        if self.level is not Level.BLOCKS:
+            return models_named(SCHEDULED)
+        return models_named(()) + models_named(("two-windows+eagle",))
+
+    def benches(self, each_detector: bool) -> tuple[Bench | Trials, dict[str, Bench | Trials]]:
+        """What runs the cases with all detectors, and, if asked for, with fewer."""
+        from kvgate.adapters.registry import load_system
+        from kvgate.gate.case_runner import Bench
+        from kvgate.levels.registry import engine_bench, pair_bench
+        from kvgate_mutants.mutation_run import each_alone
+
+        system = load_system(self.code.value)
+        if self.level is Level.BLOCKS:
+            bench = Bench(system.factory)
+            return bench, each_alone(bench) if each_detector else {}
+        gate: Trials
+        monitors: Trials
+        if self.level is Level.PAIR:
+            from kvgate.levels.pair import detectors as of_pairs
+            from kvgate.levels.pair.case_runner import PairTrials
+
+            gate = PairTrials(pair_bench(system.name, of_pairs.GATE))
+            monitors = PairTrials(pair_bench(system.name, of_pairs.MONITORS))
+        else:
+            from kvgate.levels.scheduler import detectors as of_schedulers
+            from kvgate.levels.scheduler.case_runner import EngineTrials
+
+            gate = EngineTrials(engine_bench(system.name, of_schedulers.GATE))
+            monitors = EngineTrials(engine_bench(system.name, of_schedulers.MONITORS))
+        return gate, {"monitors": monitors} if each_detector else {}
+
+
+SETS = (
+    MutantSet(Code.STOCK, Level.BLOCKS, "vLLM as it is"),
+    MutantSet(Code.STOCK, Level.SCHEDULER, "vLLM's scheduler as it is"),
+    MutantSet(Code.STOCK, Level.PAIR, "two nodes as they are"),
+    # The plug-in stays in a process that has loaded it, so its set comes last.
+    MutantSet(Code.RETENTION, Level.BLOCKS, "vLLM with the plug-in as it is"),
 )
-_AS_IT_IS = dict(
-    zip(
-        ZOOS,
-        ("vLLM as it is", "vLLM's scheduler as it is", "two nodes as they are", "vLLM with the plug-in as it is"),
-        strict=True,
-    )
-)
+SCHEDULED = ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa")
+"""The models that a mutant of a scheduler is run on: little of what a scheduler does depends on the groups."""
 
 
 def mutants(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these mutants.")] = None,
     sut: Annotated[
-        Planted, typer.Option("--sut", help="What they are planted in: vLLM alone, or the plug-in, retention.")
-    ] = Planted.STOCK,
+        Code, typer.Option("--sut", help="Whose code they break: vLLM's (stock), or the plug-in's (retention).")
+    ] = Code.STOCK,
     level: Annotated[
         Level,
         typer.Option(
-            "--level", help="Of vLLM: its block manager, its scheduler, or one after the other; or two nodes."
+            "--level", help="In vLLM: its block manager, its scheduler, or one after the other; or two nodes."
         ),
     ] = Level.BLOCKS,
     everywhere: Annotated[
-        bool, typer.Option("--all", help="All there are: in vLLM at both levels and on two nodes, and in the plug-in.")
+        bool, typer.Option("--all", help="Every set: vLLM at both levels and on two nodes, and the plug-in.")
     ] = False,
-    list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and plant nothing.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="List the mutants, and run nothing.")] = False,
     each_detector: Annotated[
         bool,
         typer.Option(
-            "--each-detector", help="Also try lockstep and every monitor alone; of the scheduler, the monitors alone."
+            "--each-detector",
+            help="Also run lockstep and each monitor on its own; for the scheduler, the monitors without lockstep.",
         ),
     ] = False,
     minimise: Annotated[
-        bool, typer.Option("--minimise", help="Also look for the smallest case that shows each.")
+        bool, typer.Option("--minimise", help="Also search for the smallest case that kills each.")
     ] = False,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FILE.md", help="Write the table as a Markdown file, too.")
+        Path | None, typer.Option("--write", metavar="FILE.md", help="Also write the table as a Markdown file.")
     ] = None,
     seed: Seed = 0,
     output: TableOutput = TableFormat.TEXT,
 ) -> None:
-    """Plant known faults one at a time, and say what finds each, after how many operations and seconds.
+    """Inject known faults one at a time, and report what finds each, after how many operations and seconds.
 
-    Exit 0 if the system as it is shows nothing new and every mutant that can be found is found, 1 otherwise, 130 if
-    interrupted and nothing was found by then.
+    Exit 0 if nothing new is found without a mutant and every mutant that is not equivalent is killed, 1 otherwise,
+    130 if interrupted and nothing failed by then.
 
     Examples:
 
@@ -102,20 +166,20 @@ def mutants(
 
       kvgate mutants --all --minimise --write mutants.md
     """
-    chosen = _chosen(_zoos(sut, level, everywhere), names or ())
+    chosen = _chosen(_sets(sut, level, everywhere), names or ())
     if list_only:
         _list([mutant for group in chosen.values() for mutant in group], output)
         return
-    hunted: list[Killed] = []
+    finished: list[Killed] = []
     interrupted = False
     try:
-        for each in _hunts(chosen, seed, each_detector, minimise):
-            # What is hunted so far takes the place of what was hunted before.
-            hunted = [*(other for other in hunted if other.title != each.title), each]
+        for each in _runs(chosen, seed, each_detector, minimise):
+            # A later state of the same set replaces the earlier one.
+            finished = [*(other for other in finished if other.title != each.title), each]
     except KeyboardInterrupt:
         interrupted = True
-    _tell(hunted, output, write, _command(sut, level, everywhere, minimise))
-    if not all(each.sound for each in hunted):
+    _report(finished, output, write, _command(sut, level, everywhere, minimise))
+    if not all(each.sound for each in finished):
         raise typer.Exit(DIVERGENCE)
     raise typer.Exit(INTERRUPTED if interrupted else AGREEMENT)
 
@@ -128,139 +192,73 @@ def _list(known: Sequence[Mutant], output: TableFormat) -> None:
     tell("\n".join(lines), {"mutants": entries}, output)
 
 
-def _zoos(sut: Planted, level: Level, everywhere: bool) -> tuple[Zoo, ...]:
+def _sets(code: Code, level: Level, everywhere: bool) -> tuple[MutantSet, ...]:
     if everywhere:
-        if (sut, level) != (Planted.STOCK, Level.BLOCKS):
-            raise UsageError("--all takes no --sut and no --level: it plants all there are")
-        return ZOOS
+        if (code, level) != (Code.STOCK, Level.BLOCKS):
+            raise UsageError("--all takes no --sut and no --level: it runs every mutant set")
+        return SETS
     levels = (Level.BLOCKS, Level.SCHEDULER) if level is Level.BOTH else (level,)
-    if sut is Planted.RETENTION and levels != (Level.BLOCKS,):
+    if code is Code.RETENTION and levels != (Level.BLOCKS,):
         raise UsageError(f"the mutants of schedulers are vLLM's own: kvgate mutants --level {level.value}")
-    return tuple((sut, each) for each in levels)
+    return tuple(each for each in SETS if each.code is code and each.level in levels)
 
 
-def _command(sut: Planted, level: Level, everywhere: bool, minimise: bool) -> str:
-    options = ["--all"] if everywhere else ["--sut", sut.value, "--level", level.value]
+def _command(code: Code, level: Level, everywhere: bool, minimise: bool) -> str:
+    options = ["--all"] if everywhere else ["--sut", code.value, "--level", level.value]
     return " ".join(["kvgate mutants", *options, *(["--minimise"] if minimise else [])])
 
 
-def _hunts(chosen: dict[Zoo, list[Mutant]], seed: int, each_detector: bool, minimise: bool) -> Iterator[Killed]:
-    """Hunt in each zoo; told after every mutant, so that nothing is lost when somebody interrupts."""
+def _chosen(sets: Sequence[MutantSet], names: Sequence[str]) -> dict[MutantSet, list[Mutant]]:
+    known = {mutant.name: (each, mutant) for each in sets for mutant in each.mutants}
+    chosen: dict[MutantSet, list[Mutant]] = {}
+    for name in names or known:
+        if name not in known:
+            other = next((each for each in SETS if name in {mutant.name for mutant in each.mutants}), None)
+            hint = f"it is one of kvgate mutants{other.option}" if other else ""
+            raise UsageError(
+                f"unknown mutant {name!r}: {hint or f'kvgate mutants --list{sets[0].option} says what there is'}"
+            )
+        of, mutant = known[name]
+        chosen.setdefault(of, []).append(mutant)
+    return chosen
+
+
+def _runs(chosen: dict[MutantSet, list[Mutant]], seed: int, each_detector: bool, minimise: bool) -> Iterator[Killed]:
+    """Run each set; the state after every mutant is yielded, so that an interrupt loses nothing."""
     from kvgate.kernel.progress import progress_line
     from kvgate_mutants.kill_table import Killed
-    from kvgate_mutants.mutation_run import chase, hunt
+    from kvgate_mutants.mutation_run import run_mutant, run_until_killed
 
     with progress_line() as line:
-        for zoo, group in chosen.items():
-            bench, alone = _bench(zoo, each_detector, line.say)
-            models = _models(zoo)
-            line.say(f"{_AS_IT_IS[zoo]} …")
-            baseline = BASELINE_OPERATIONS if zoo[1] is Level.BLOCKS else BASELINE_OPERATIONS // 4
-            alarm = chase(bench, [*models, *_beyond(models, _zoo(zoo))], seed, baseline, HUNT_SECONDS)
-            prey: list[Prey] = []
-            yield Killed(_AS_IT_IS[zoo], alarm, ())
+        for each, group in chosen.items():
+            line.say(f"loading {each.code.value} …")
+            bench, alone = each.benches(each_detector)
+            models = each.models
+            line.say(f"{each.title} …")
+            baseline = BASELINE_OPERATIONS if each.level is Level.BLOCKS else BASELINE_OPERATIONS // 4
+            everywhere = [*models, *_beyond(models, each.mutants)]
+            alarm = run_until_killed(bench, everywhere, seed, baseline, MUTANT_SECONDS)
+            results: list[MutantResult] = []
+            yield Killed(each.title, alarm, ())
             for number, mutant in enumerate(group):
                 line.say(f"{number + 1} of {len(group)}: {mutant.name}")
-                operations = HUNT_OPERATIONS if mutant.equivalent is None else baseline
-                prey.append(
-                    hunt(
+                results.append(
+                    run_mutant(
                         bench,
                         mutant,
                         [*models, *_beyond(models, [mutant])],
                         seed=seed,
-                        operations=operations,
-                        seconds=HUNT_SECONDS,
+                        operations=MUTANT_OPERATIONS if mutant.equivalent is None else baseline,
+                        seconds=MUTANT_SECONDS,
                         alone=alone,
                         minimises=minimise,
                     )
                 )
-                yield Killed(_AS_IT_IS[zoo], alarm, tuple(prey))
-
-
-def _bench(
-    zoo: Zoo, each_detector: bool, say: Callable[[str], None]
-) -> tuple[Bench | Trials, dict[str, Bench | Trials]]:
-    """What runs the cases, and what does with fewer judges."""
-    from kvgate.adapters.registry import load_system
-    from kvgate.gate.case_runner import Bench
-    from kvgate_mutants.mutation_run import each_alone
-
-    sut, level = zoo
-    say(f"loading {sut.value} …")
-    system = load_system(sut.value)
-    if level is Level.BLOCKS:
-        bench = Bench(system.factory)
-        return bench, each_alone(bench) if each_detector else {}
-    if level is Level.PAIR:
-        return _pair_bench(system.name, each_detector)
-    from kvgate.levels.registry import engine_bench
-    from kvgate.levels.scheduler.case_runner import EngineTrials
-    from kvgate.levels.scheduler.detectors import GATE, MONITORS
-
-    alone: dict[str, Bench | Trials] = {"monitors": EngineTrials(engine_bench(system.name, MONITORS))}
-    return EngineTrials(engine_bench(system.name, GATE)), alone if each_detector else {}
-
-
-def _pair_bench(system: str, each_detector: bool) -> tuple[Trials, dict[str, Bench | Trials]]:
-    from kvgate.levels.pair.case_runner import PairTrials
-    from kvgate.levels.pair.detectors import GATE, MONITORS
-    from kvgate.levels.registry import pair_bench
-
-    alone: dict[str, Bench | Trials] = {"monitors": PairTrials(pair_bench(system, MONITORS))}
-    return PairTrials(pair_bench(system, GATE)), alone if each_detector else {}
-
-
-def _chosen(zoos: Sequence[Zoo], names: Sequence[str]) -> dict[Zoo, list[Mutant]]:
-    known = {mutant.name: (zoo, mutant) for zoo in zoos for mutant in _zoo(zoo)}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        others = [zoo for zoo in ZOOS if zoo not in zoos]
-        option = next((_option(zoo) for zoo in others if unknown[0] in {each.name for each in _zoo(zoo)}), "")
-        hint = f"it is one of kvgate mutants{option}" if option else f"kvgate mutants --list{_option(zoos[0])} says"
-        raise UsageError(f"unknown mutant {unknown[0]!r}: {hint}" + ("" if option else " what there is"))
-    chosen: dict[Zoo, list[Mutant]] = {}
-    for name in names or known:
-        zoo, mutant = known[name]
-        chosen.setdefault(zoo, []).append(mutant)
-    return chosen
-
-
-def _option(zoo: Zoo) -> str:
-    sut = "" if zoo[0] is Planted.STOCK else f" --sut {zoo[0].value}"
-    return sut + ("" if zoo[1] is Level.BLOCKS else f" --level {zoo[1].value}")
-
-
-def _zoo(zoo: Zoo) -> Sequence[Mutant]:
-    if zoo[0] is Planted.RETENTION:
-        from kvgate_mutants.mutants.plugin import registry as of_the_plugin
-
-        return of_the_plugin.ZOO
-    if zoo[1] is Level.SCHEDULER:
-        from kvgate_mutants.mutants.scheduler import registry as of_the_scheduler
-
-        return of_the_scheduler.ZOO
-    if zoo[1] is Level.PAIR:
-        from kvgate_mutants.mutants.pair import registry as of_two_nodes
-
-        return of_two_nodes.ZOO
-    from kvgate_mutants.mutants import registry as of_the_block_manager
-
-    return of_the_block_manager.ZOO
-
-
-def _models(zoo: Zoo) -> list[Model]:
-    from kvgate.gate.profiles import models_named
-
-    if zoo[0] is Planted.RETENTION:
-        # Each mutant names the few on which it shows soon.
-        return []
-    if zoo[1] is not Level.BLOCKS:
-        return models_named(SCHEDULED)
-    return models_named(()) + models_named(("two-windows+eagle",))
+                yield Killed(each.title, alarm, tuple(results))
 
 
 def _beyond(models: Sequence[Model], named_by: Iterable[Mutant]) -> list[Model]:
-    """What mutants name that is not among ``models``: on others they would not show."""
+    """The models that mutants name and ``models`` lacks: on others these mutants do not show."""
     from kvgate.gate.profiles import models_named
 
     there = {name for model in models for name in (model.name, model.name.split("+")[0])}
@@ -268,26 +266,22 @@ def _beyond(models: Sequence[Model], named_by: Iterable[Mutant]) -> list[Model]:
     return models_named(tuple(beyond)) if beyond else []
 
 
-SCHEDULED = ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa")
-"""The models that a broken scheduler is tried on: little of what it does depends on the groups."""
-
-
-def _tell(hunted: Sequence[Killed], output: TableFormat, write: Path | None, command: str) -> None:
+def _report(finished: Sequence[Killed], output: TableFormat, write: Path | None, command: str) -> None:
     from kvgate_mutants.kill_table import page, record
 
     if write is not None:
         try:
             write.parent.mkdir(parents=True, exist_ok=True)
-            write.write_text(page(hunted, f"{command} --write {write.name}"), encoding="utf-8")
+            write.write_text(page(finished, f"{command} --write {write.name}"), encoding="utf-8")
         except OSError as error:
             typer.echo(f"kvgate: --write {write}: cannot be written: {error.strerror}", err=True)
     if output is TableFormat.JSON:
-        records = [record(prey) for each in hunted for prey in each.prey]
-        alarm = any(each.alarm is not None for each in hunted)
+        records = [record(prey) for each in finished for prey in each.prey]
+        alarm = any(each.alarm is not None for each in finished)
         document = {"format": "kvgate-mutants", "version": 1, "false_alarm": alarm, "mutants": records}
         typer.echo(json.dumps(document, indent=1))
         return
-    for killed in hunted:
+    for killed in finished:
         _print(killed)
 
 

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kvgate.kernel.errors import UsageError
 from kvgate_mutants.corpus.bug import Bug
-from kvgate_mutants.corpus.bugs import counted, double_free, engine_hang, events, hang, pair_hang, wrong_hit, zero_hit
+from kvgate_mutants.corpus.bugs import blocks, hangs, hits
 
-_FILES = (zero_hit, wrong_hit, double_free, hang, engine_hang, counted, events, pair_hang)
+_BUGS = (
+    *(*hits.ZERO_HITS, *hits.WRONG_HITS),
+    *(*hangs.BLOCK_MANAGER_HANGS, *hangs.SCHEDULER_HANGS, *hangs.PAIR_HANGS),
+    *(*blocks.DOUBLE_FREES, *blocks.MISCOUNTS, *blocks.WRONG_EVENTS),
+)
 
-BUGS: Mapping[str, Bug] = {
-    bug.id: bug for bug in sorted((bug for file in _FILES for bug in file.BUGS), key=lambda bug: bug.number)
-}
+BUGS: Mapping[str, Bug] = {bug.id: bug for bug in sorted(_BUGS, key=lambda bug: bug.number)}
 """Every defect, by id."""
 
 

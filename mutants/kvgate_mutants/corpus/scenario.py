@@ -16,7 +16,10 @@ from kvgate.levels.pair.case import PairStage
 from kvgate.levels.pair.operations import Operation as PairOperation
 from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.operations import Operation as EngineOperation
+from kvreference.attention import Kind
 from kvreference.content import Keys
+from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Run, Schedule
 from kvreference.settings import Settings
@@ -65,7 +68,27 @@ class Pairs:
 Scenario: TypeAlias = Blocks | Engines | Pairs
 
 
-# What most scenarios consist of
+# What most scenarios consist of: groups, requests, and their operations
+
+
+def full(size: int = 16, *, eagle: bool = False, ratio: int = 1, whole_slots: bool = False) -> Group:
+    """Full attention, or latent attention of which ``ratio`` tokens share a slot; ``size`` in tokens."""
+    return Group(Kind.FULL, size, lookahead=eagle, compress_ratio=ratio, whole_slots=whole_slots)
+
+
+def window(tokens: int, size: int = 16, *, eagle: bool = False) -> Group:
+    """A sliding window."""
+    return Group(Kind.SLIDING_WINDOW, size, tokens, eagle)
+
+
+def states(size: int = 16, mode: StateMode = StateMode.ALIGN, drafts: int = 0) -> Group:
+    """A group of a state-space layer."""
+    return Group(Kind.MAMBA, size, states=mode, draft_states=drafts)
+
+
+def of(*groups: Group) -> Geometry:
+    """A geometry."""
+    return Geometry(groups)
 
 
 def tokens(first: int, count: int) -> tuple[Run, ...]:

@@ -1,13 +1,110 @@
-"""Mutants of the block pool: who holds a block, and what handing it out or releasing it does.
-
-What the cached map says about a block's content is broken in ``cached_map``.
-"""
+"""Mutants of the block pool: the free queue, reference counts, and the map of cached blocks."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kvgate_mutants.mutants.mutant import WINDOWED, breaks
+
+# Mutants of the free queue: its order, its links and its count.
+
+_QUEUE = "vllm.v1.core.kv_cache_utils:FreeKVCacheBlockQueue"
+
+
+@breaks(f"{_QUEUE}.append_n", violates="KV-OP-07")
+def released_to_the_front(original: Any, self: Any, blocks: Any) -> None:
+    """Released blocks go to the front of the free queue."""
+    queued = self.get_all_free_blocks()
+    for block in queued:
+        self.remove(block)
+    original(self, blocks)
+    original(self, queued)
+
+
+@breaks(f"{_QUEUE}.append_n", violates="KV-OP-07")
+def released_in_reverse(original: Any, self: Any, blocks: Any) -> None:
+    """Blocks that are released together are queued in reverse order."""
+    original(self, blocks[::-1])
+
+
+@breaks(f"{_QUEUE}.append_n", violates="KV-INV-02")
+def last_of_several_released_lost(original: Any, self: Any, blocks: Any) -> None:
+    """Of several blocks that are released together the last is not queued."""
+    original(self, blocks[:-1] if len(blocks) > 1 else blocks)
+
+
+@breaks(f"{_QUEUE}.append_n", violates="KV-INV-03")
+def blocks_released_together_counted_once(original: Any, self: Any, blocks: Any) -> None:
+    """Blocks that are released together count as one free block."""
+    original(self, blocks)
+    self.num_free_blocks -= max(0, len(blocks) - 1)
+
+
+@breaks(f"{_QUEUE}.popleft_n", violates="KV-OP-05")
+def taken_from_the_back(_original: Any, self: Any, n: int) -> Any:
+    """New blocks are taken from the back of the free queue."""
+    blocks = self.get_all_free_blocks()[::-1][:n]
+    for block in blocks:
+        self.remove(block)
+    return blocks
+
+
+@breaks(f"{_QUEUE}.popleft_n", violates="KV-INV-03")
+def one_taken_block_still_counted(original: Any, self: Any, n: int) -> Any:
+    """Of the blocks taken together one is still counted as free."""
+    blocks = original(self, n)
+    self.num_free_blocks += bool(blocks)
+    return blocks
+
+
+@breaks(f"{_QUEUE}.popleft_n", violates="KV-INV-02")
+def new_front_linked_to_a_taken_block(original: Any, self: Any, n: int) -> Any:
+    """The new front of the free queue still points back to the last block taken."""
+    blocks = original(self, n)
+    if blocks:
+        self.fake_free_list_head.next_free_block.prev_free_block = blocks[-1]
+    return blocks
+
+
+@breaks(f"{_QUEUE}.remove", violates="KV-INV-03")
+def removed_block_still_counted(original: Any, self: Any, block: Any) -> None:
+    """A block removed from the middle of the free queue is still counted as free."""
+    original(self, block)
+    self.num_free_blocks += 1
+
+
+@breaks(f"{_QUEUE}.remove", violates="KV-INV-02")
+def removed_block_still_linked(_original: Any, self: Any, _block: Any) -> None:
+    """A block removed from the middle of the free queue is no longer counted, but still linked."""
+    self.num_free_blocks -= 1
+
+
+@breaks(
+    f"{_QUEUE}.popleft_n",
+    violates="KV-INV-02",
+    equivalent="A block's links are read only while it is in the queue, and being queued sets both of them.",
+)
+def taken_blocks_keep_links(original: Any, self: Any, n: int) -> Any:
+    """Blocks that are taken keep links to one another."""
+    blocks = original(self, n)
+    for block in blocks:
+        block.prev_free_block = block.next_free_block = blocks[0]
+    return blocks
+
+
+@breaks(
+    f"{_QUEUE}.append",
+    violates="KV-INV-03",
+    equivalent="Blocks are released in batches, through append_n alone; nothing in the block manager calls append.",
+)
+def appended_block_not_counted(original: Any, self: Any, block: Any) -> None:
+    """A single block appended to the free queue is not counted as free."""
+    original(self, block)
+    self.num_free_blocks -= 1
+
+
+# Mutants of the block pool: who holds a block, and what handing it out or releasing it does. What the cached map says
+# about a block's content is broken in ``cached_map``.
 
 _POOL = "vllm.v1.core.block_pool:BlockPool"
 
@@ -107,3 +204,94 @@ def evicted_content_remembered(original: Any, self: Any, block: Any) -> Any:
     if block.block_hash is not None:
         vars(self).setdefault("evicted_hashes", []).append(block.block_hash)
     return original(self, block)
+
+
+# Mutants of the cached map: registering, finding and forgetting content, and resetting it all.
+
+_MAP = "vllm.v1.core.block_pool:BlockHashToBlockMap"
+
+
+@breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-INV-05")
+def evicted_block_still_listed(original: Any, self: Any, block: Any) -> Any:
+    """A block that forgets its content stays listed under it."""
+    block_hash = block.block_hash
+    evicted = original(self, block)
+    if evicted:
+        self.cached_block_hash_to_block.insert(block_hash, block)
+    return evicted
+
+
+@breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-INV-05")
+def evicted_block_keeps_its_hash(original: Any, self: Any, block: Any) -> Any:
+    """A block that is no longer listed keeps the hash of its content."""
+    block_hash = block.block_hash
+    evicted = original(self, block)
+    block._block_hash = block_hash
+    return evicted
+
+
+@breaks(f"{_MAP}.get_one_block", violates="KV-OP-02", needs=("duplicates",))
+def last_duplicate_serves(original: Any, self: Any, key: Any) -> Any:
+    """Of several blocks with the same content the last registered serves the hits."""
+    blocks = self._cache.get(key)
+    return list(blocks.values())[-1] if isinstance(blocks, dict) else original(self, key)
+
+
+@breaks(f"{_MAP}.insert", violates="KV-INV-05", needs=("duplicates",))
+def duplicate_replaces_the_first(_original: Any, self: Any, key: Any, block: Any) -> None:
+    """A second block with the same content takes the place of the first in the map."""
+    self._cache[key] = block
+
+
+@breaks(f"{_MAP}.insert", violates="KV-INV-05", needs=("duplicates",))
+def duplicate_not_listed(original: Any, self: Any, key: Any, block: Any) -> None:
+    """A second block with the same content is not listed."""
+    if key not in self._cache:
+        original(self, key, block)
+
+
+@breaks(f"{_MAP}.pop", violates="KV-INV-05", needs=("duplicates",))
+def duplicates_forgotten_together(original: Any, self: Any, key: Any, block_id: int) -> Any:
+    """If one of several blocks with the same content is forgotten, all of them are."""
+    block = original(self, key, block_id)
+    self._cache.pop(key, None)
+    return block
+
+
+@breaks(f"{_POOL}.reset_prefix_cache", violates="KV-INV-05", needs=("reset",))
+def reset_leaves_hashes(original: Any, self: Any) -> Any:
+    """A reset empties the map, but leaves every block the hash of its content."""
+    hashes = [block.block_hash for block in self.blocks]
+    succeeded = original(self)
+    for block, block_hash in zip(self.blocks, hashes, strict=True):
+        block._block_hash = block_hash
+    return succeeded
+
+
+@breaks(f"{_POOL}.reset_prefix_cache", violates="KV-OP-11", needs=("reset",))
+def reset_forgets_nothing(original: Any, self: Any) -> Any:
+    """A reset is reported to have happened, and everything is still cached."""
+    cached = self.cached_block_hash_to_block
+    hashes = [block.block_hash for block in self.blocks]
+    succeeded = original(self)
+    self.cached_block_hash_to_block = cached
+    for block, block_hash in zip(self.blocks, hashes, strict=True):
+        block._block_hash = block_hash
+    return succeeded
+
+
+@breaks(f"{_POOL}.reset_prefix_cache", violates="KV-OP-11", needs=("reset",))
+def reset_despite_holders(original: Any, self: Any) -> Any:
+    """The cache is reset although requests hold blocks."""
+    queue = self.free_block_queue
+    counted, queue.num_free_blocks = queue.num_free_blocks, self.num_gpu_blocks - 1
+    try:
+        return original(self)
+    finally:
+        queue.num_free_blocks = counted
+
+
+@breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-OP-10")
+def cached_for_good_without_events(original: Any, self: Any, block: Any) -> Any:
+    """Where no events are told, a block that is handed out stays cached."""
+    return self.enable_kv_cache_events and original(self, block)

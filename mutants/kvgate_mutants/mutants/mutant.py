@@ -115,6 +115,12 @@ class Mutant:
         return replacement
 
 
+def vllms_own(patched: Any) -> Callable[..., Any]:
+    """The function of vLLM that a patch of the plug-in replaced: a mutant that calls it leaves the patch out."""
+    replaced: Callable[..., Any] = getattr(patched, "__swa_retention__")  # noqa: B009
+    return replaced
+
+
 def mutants_in(areas: Iterable[ModuleType]) -> tuple[Mutant, ...]:
     """All mutants of these files, in their order."""
     return tuple(mutant for area in areas for mutant in vars(area).values() if isinstance(mutant, Mutant))

@@ -1,47 +1,20 @@
-"""The zoo: all mutants, in the order of the areas."""
+"""The mutant sets: every mutant of each system, in the order in which they are listed and run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from kvgate.kernel.errors import UsageError
-from kvgate_mutants.mutants import (
-    admission_gate,
-    allocation,
-    answers,
-    block_pool,
-    cached_map,
-    caching,
-    chunked_local,
-    content,
-    events,
-    finishing,
-    free_queue,
-    hit_lookup,
-    sliding_window,
-    work,
-)
+from kvgate_mutants.mutants import allocation, answers, block_pool, hit_lookup, pair, release, work
 from kvgate_mutants.mutants.mutant import Mutant, mutants_in
+from kvgate_mutants.mutants.plugin import installing, partial_hits, pinned_tier, retention
+from kvgate_mutants.mutants.scheduler import finishing, scheduler_output, scheduling, waiting
 
-_AREAS = (
-    free_queue,
-    block_pool,
-    cached_map,
-    content,
-    hit_lookup,
-    admission_gate,
-    allocation,
-    caching,
-    sliding_window,
-    chunked_local,
-    finishing,
-    events,
-    answers,
-    work,
-)
-
-ZOO = mutants_in(_AREAS)
-"""Every mutant; no two have the same name."""
+# No two mutants of a set have the same name.
+BLOCK_MANAGER_MUTANTS = mutants_in((block_pool, hit_lookup, allocation, release, answers, work))
+SCHEDULER_MUTANTS = mutants_in((scheduling, finishing, scheduler_output, waiting))
+PAIR_MUTANTS = mutants_in((pair,))
+PLUGIN_MUTANTS = mutants_in((retention, pinned_tier, partial_hits, installing))
 
 
 def mutants_named(names: Sequence[str]) -> list[Mutant]:
@@ -50,7 +23,7 @@ def mutants_named(names: Sequence[str]) -> list[Mutant]:
     Raises:
         UsageError: there is no mutant of that name.
     """
-    known = {mutant.name: mutant for mutant in ZOO}
+    known = {mutant.name: mutant for mutant in BLOCK_MANAGER_MUTANTS}
     for name in names:
         if name not in known:
             raise UsageError(f"there is no mutant {name!r}; kvgate mutants --list lists them")

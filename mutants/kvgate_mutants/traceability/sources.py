@@ -14,8 +14,8 @@ from kvgate.explore.designs import DESIGNS, Design
 from kvgate_mutants.corpus.bug import Bug, Sort
 from kvgate_mutants.corpus.register import BUGS
 from kvgate_mutants.mutants.mutant import Mutant
-from kvgate_mutants.mutants.registry import ZOO
-from kvgate_mutants.mutants.scheduler.registry import ZOO as OF_SCHEDULERS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS as SCHEDULER_MUTANTS
 from kvgate_mutants.traceability.exemptions import EXEMPTIONS, Exemption
 from kvgate_mutants.traceability.judged import STATEMENT, explored, watched
 from kvreference.statements import STATEMENTS
@@ -83,7 +83,7 @@ def read(root: Path = HOME.parent) -> Sources:
         explored=explored(),
         watched=watched(),
         tests=MappingProxyType(dict(_tests(root))),
-        mutants=(*ZOO, *OF_SCHEDULERS),
+        mutants=(*BLOCK_MANAGER_MUTANTS, *SCHEDULER_MUTANTS),
         designs=DESIGNS,
         refuted=MappingProxyType({name: each.statement for name, each in REFUTED.items()}),
         findings=list(

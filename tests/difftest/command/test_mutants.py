@@ -18,7 +18,7 @@ from kvgate.adapters.registry import Loaded
 from kvgate.kernel.models import MODELS
 from kvgate_mutants.cli import mutants
 from kvgate_mutants.mutants.mutant import Mutant, breaks
-from kvgate_mutants.mutants.registry import ZOO
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
 from kvreference.answers import Answer
 from kvreference.operations import Finish, Operation
 
@@ -74,11 +74,11 @@ def zoo(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts other mutants into the zoo, and another system in the place of vLLM, on one small model."""
 
     def put(*inside: Mutant, system: type[Sound] = Sound) -> None:
-        monkeypatch.setattr("kvgate_mutants.mutants.registry.ZOO", inside)
+        monkeypatch.setattr("kvgate_mutants.mutants.registry.BLOCK_MANAGER_MUTANTS", inside)
         monkeypatch.setattr("kvgate.adapters.registry.load_system", lambda _name: Loaded("stock", "0.20.2", system))
         monkeypatch.setattr("kvgate.gate.profiles.models_named", lambda names: [] if names else [MODELS["full"]])
         monkeypatch.setattr(mutants, "BASELINE_OPERATIONS", 1000)
-        monkeypatch.setattr(mutants, "HUNT_OPERATIONS", 5000)
+        monkeypatch.setattr(mutants, "MUTANT_OPERATIONS", 5000)
 
     return put
 
@@ -150,7 +150,8 @@ def test_a_mutant_is_hunted_on_the_models_that_it_names(
         "kvgate.gate.profiles.models_named", lambda names: [MODELS[n] for n in names if "+" not in n] or usual
     )
     monkeypatch.setattr(
-        "kvgate_mutants.mutation_run.chase", lambda _b, found, *a, **k: chased.append({each.name for each in found})
+        "kvgate_mutants.mutation_run.run_until_killed",
+        lambda _b, found, *a, **k: chased.append({each.name for each in found}),
     )
     assert 1 == kvgate("mutants").code
     assert [{"full", "swa"}, {"swa"}, {"full"}] == chased
@@ -168,9 +169,11 @@ def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.Monk
     ended = kvgate("mutants", "--list")
     assert 0 == ended.code
     lines = ended.out.splitlines()
-    assert [mutant.name for mutant in ZOO] == [line.partition(":")[0] for line in lines]
-    assert [bool(mutant.equivalent) for mutant in ZOO] == [line.endswith("(equivalent)") for line in lines]
-    assert 1 == len(kvgate("mutants", "--list", ZOO[3].name).out.splitlines())
+    assert [mutant.name for mutant in BLOCK_MANAGER_MUTANTS] == [line.partition(":")[0] for line in lines]
+    assert [bool(mutant.equivalent) for mutant in BLOCK_MANAGER_MUTANTS] == [
+        line.endswith("(equivalent)") for line in lines
+    ]
+    assert 1 == len(kvgate("mutants", "--list", BLOCK_MANAGER_MUTANTS[3].name).out.splitlines())
 
 
 def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +181,7 @@ def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         "kvgate.adapters.registry.load_system", lambda name: Loaded(name, "0.20.2", {"retention": Sound}[name])
     )
-    monkeypatch.setattr("kvgate_mutants.mutants.plugin.registry.ZOO", (evolve(KILLED, models=("full",)), SHOWN))
+    monkeypatch.setattr("kvgate_mutants.mutants.registry.PLUGIN_MUTANTS", (evolve(KILLED, models=("full",)), SHOWN))
     monkeypatch.setattr(mutants, "BASELINE_OPERATIONS", 1000)
     ended = kvgate("mutants", "--sut", "retention")
     assert (0, "") == (ended.code, ended.err)

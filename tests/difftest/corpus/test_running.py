@@ -14,11 +14,10 @@ import pytest
 from kvgate.adapters.registry import Loaded, is_built_in, load_system
 from kvgate.kernel.errors import UsageError
 from kvgate_mutants.corpus.bug import Bug, Contrast, Kind, Sort, Trial
-from kvgate_mutants.corpus.bugs.groups import full, of
 from kvgate_mutants.corpus.probe import Result, State, tried
 from kvgate_mutants.corpus.register import BUGS, chosen
 from kvgate_mutants.corpus.running import run, state_of
-from kvgate_mutants.corpus.scenario import Blocks, ended, tokens
+from kvgate_mutants.corpus.scenario import Blocks, ended, full, of, tokens
 from kvgate_mutants.corpus.tables import sort_of
 from kvreference.settings import Settings
 

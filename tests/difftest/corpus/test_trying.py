@@ -14,10 +14,9 @@ from attrs import evolve
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import Loaded
 from kvgate_mutants.corpus.bug import Bug, Control, Kind, Sort, Trial
-from kvgate_mutants.corpus.bugs.groups import full, of, window
 from kvgate_mutants.corpus.probe import Result, State, tried
 from kvgate_mutants.corpus.reporting import telling_hits
-from kvgate_mutants.corpus.scenario import Blocks, Direct, ended, tokens
+from kvgate_mutants.corpus.scenario import Blocks, Direct, ended, full, of, tokens, window
 from kvgate_mutants.mutants.mutant import Mutant, breaks
 from kvreference.answers import Answer, Happened, Hit
 from kvreference.events import Stored

@@ -16,7 +16,7 @@ from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
 from kvgate.adapters.cpu_engine.job import Answer, Told
 from kvgate.live.shadowed import FAULTS, Outcome, Reported, Watched, reported, requests, run, watched
 from kvgate.shadow.status import Status
-from kvgate_mutants.mutants.registry import ZOO
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
 
 STATISTICS = "the first statistics behind a restart"
 SILENT = Watched("gemma-3", 1, Told("", (Answer((1,), 0, 0.0, 1.0),)), Status("0", "check", 1, judged=5))
@@ -53,7 +53,7 @@ def test_what_is_as_it_should_be(outcome: Outcome, expected: bool) -> None:
 
 def test_the_faults_are_known() -> None:
     """By their names in the zoo."""
-    assert set(FAULTS) <= {mutant.name for mutant in ZOO}
+    assert set(FAULTS) <= {mutant.name for mutant in BLOCK_MANAGER_MUTANTS}
 
 
 def test_a_shadow_is_silent_and_a_fault_is_in_time(started: Engines, tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ from kvgate.levels.pair.pair import Pair
 from kvgate.levels.pair.trace_codec import pair_trace_of, write_pair
 from kvgate.levels.pair.waiting import place_of
 from kvgate.monitors.wait_graph import Reason
-from kvgate_mutants.corpus.bugs.pair_hang import PREFILLED_NEVER_DECODED
-from kvgate_mutants.mutants.corpus.schedulers import loads_leave_room_for_a_step
-from kvgate_mutants.mutants.pair.connector import abandoned_before_the_read_is_forgotten
+from kvgate_mutants.corpus.bugs.hangs import PREFILLED_NEVER_DECODED
+from kvgate_mutants.mutants.pair import abandoned_before_the_read_is_forgotten
+from kvgate_mutants.mutants.reintroduced import loads_leave_room_for_a_step
 from kvreference.settings import Settings
 
 from .rig import D, P, ask, pair, run, settings, undeclared

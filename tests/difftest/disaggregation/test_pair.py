@@ -14,7 +14,7 @@ from kvgate.kernel.errors import UsageError
 from kvgate.levels.pair.handover import Stand
 from kvgate.levels.pair.operations import Abort, Acknowledged, CollectOn, Lost, Node, Operation, Transferred
 from kvgate.levels.scheduler.case import Stage
-from kvgate_mutants.mutants.pair.schedulers import told_to_read_in_another_order
+from kvgate_mutants.mutants.pair import told_to_read_in_another_order
 from kvreference.geometry import Geometry, Group
 from kvreference.population import Status
 

@@ -24,15 +24,14 @@ from kvgate.levels.registry import engine_bench, pair_bench, prepare
 from kvgate.levels.scheduler.case_runner import EngineTrials
 from kvgate_mutants.cli.mutants import SCHEDULED
 from kvgate_mutants.mutants.mutant import Mutant, locate
-from kvgate_mutants.mutants.pair import schedulers
-from kvgate_mutants.mutants.pair.registry import ZOO
-from kvgate_mutants.mutants.registry import ZOO as OF_BLOCK_MANAGERS
-from kvgate_mutants.mutants.scheduler.registry import ZOO as OF_SCHEDULERS
-from kvgate_mutants.mutation_run import chase, hunt
+from kvgate_mutants.mutants.registry import PAIR_MUTANTS
+from kvgate_mutants.mutants.registry import PAIR_MUTANTS as BLOCK_MANAGER_MUTANTS
+from kvgate_mutants.mutants.registry import PAIR_MUTANTS as SCHEDULER_MUTANTS
+from kvgate_mutants.mutation_run import run_mutant, run_until_killed
 
 OPERATIONS, BASELINE_OPERATIONS = 20_000, 4_000
 MODELS = [load(name) for name in SCHEDULED]
-TOLD_WRONG = [mutant for mutant in vars(schedulers).values() if isinstance(mutant, Mutant)]
+TOLD_WRONG = [mutant for mutant in PAIR_MUTANTS if mutant.name.startswith("told-")]
 
 
 def trials(detectors: tuple[str, ...] = GATE) -> PairTrials:
@@ -42,17 +41,19 @@ def trials(detectors: tuple[str, ...] = GATE) -> PairTrials:
 
 def test_there_are_enough_and_each_says_what_it_violates() -> None:
     """At least six, with names of their own, each broken in one sentence."""
-    assert len(ZOO) >= 6
-    names = [mutant.name for mutant in (*ZOO, *OF_SCHEDULERS, *OF_BLOCK_MANAGERS)]
+    assert len(PAIR_MUTANTS) >= 6
+    names = [mutant.name for mutant in (*PAIR_MUTANTS, *SCHEDULER_MUTANTS, *BLOCK_MANAGER_MUTANTS)]
     assert len(set(names)) == len(names)
-    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
-    assert not [mutant.name for mutant in ZOO if mutant.statement is None]
+    assert not [mutant.name for mutant in PAIR_MUTANTS if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
+    assert not [mutant.name for mutant in PAIR_MUTANTS if mutant.statement is None]
 
 
 def test_without_a_mutant_nothing_is_found() -> None:
     """The control of all that follows; without the reference, where nothing that only it explains is drawn."""
-    assert chase(trials(), MODELS, 0, BASELINE_OPERATIONS, math.inf) is None
-    assert chase(trials(MONITORS), [load("full"), load("full+eagle")], 0, BASELINE_OPERATIONS, math.inf) is None
+    assert run_until_killed(trials(), MODELS, 0, BASELINE_OPERATIONS, math.inf) is None
+    assert (
+        run_until_killed(trials(MONITORS), [load("full"), load("full+eagle")], 0, BASELINE_OPERATIONS, math.inf) is None
+    )
 
 
 def test_a_case_is_cut_short_where_the_time_is_up() -> None:
@@ -62,11 +63,11 @@ def test_a_case_is_cut_short_where_the_time_is_up() -> None:
     assert run_case(trials().bench, case).performed > 1
 
 
-@pytest.mark.parametrize("mutant", ZOO, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", PAIR_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
-    kill = hunt(trials(), mutant, MODELS, seed=0, operations=OPERATIONS, seconds=math.inf).kills["gate"]
+    kill = run_mutant(trials(), mutant, MODELS, seed=0, operations=OPERATIONS, seconds=math.inf).kills["gate"]
     assert kill is not None, mutant.sentence
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
 
@@ -78,7 +79,7 @@ def test_one_engine_does_not_see_what_is_written_elsewhere(mutant: Mutant) -> No
     """That is what two nodes are for: where nothing is moved, nobody notices which blocks were named."""
     engines: Any = EngineTrials(engine_bench("stock", GATE[:-1])).towards(("transfers",))
     with mutant.applied():
-        assert chase(engines, [load("full")], 0, 1_000, math.inf) is None
+        assert run_until_killed(engines, [load("full")], 0, 1_000, math.inf) is None
 
 
 def test_the_level_is_one_of_the_gate() -> None:
@@ -90,10 +91,10 @@ def test_the_level_is_one_of_the_gate() -> None:
 
 def test_a_kill_is_made_small() -> None:
     """What is left shows the same, in a handful of operations on both nodes."""
-    mutant = next(each for each in ZOO if each.name == "told-to-write-in-another-order")
-    kill = hunt(trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=60.0, minimises=True).kills[
-        "gate"
-    ]
+    mutant = next(each for each in PAIR_MUTANTS if each.name == "told-to-write-in-another-order")
+    kill = run_mutant(
+        trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=60.0, minimises=True
+    ).kills["gate"]
     assert kill is not None
     assert kill.smallest is not None
     assert "KV-MEM-01" == kill.smallest.divergence.difference.statement

@@ -19,7 +19,7 @@ from kvgate.equality.report import document as written
 from kvgate.equality.report import page
 from kvgate.equality.table import PLANTED, TOLERANCE, Cell, State, chosen, judged, plain_job
 from kvgate.kernel.errors import UsageError
-from kvgate_mutants.mutants.registry import ZOO
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
 
 ANSWER = Answer((5, 6, 7), 0, -0.5, 0.1)
 PLAIN = Told("without caching", (ANSWER, ANSWER), (("SlidingWindowSpec", 16), ("FullAttentionSpec", 64)))
@@ -77,7 +77,7 @@ def test_a_fault_should_make_a_difference() -> None:
 
 def test_planted_faults_are_known() -> None:
     """By their names in the zoo."""
-    assert set(PLANTED) <= {mutant.name for mutant in ZOO}
+    assert set(PLANTED) <= {mutant.name for mutant in BLOCK_MANAGER_MUTANTS}
 
 
 def test_documents_come_back() -> None:

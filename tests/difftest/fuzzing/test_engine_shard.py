@@ -21,7 +21,7 @@ from kvgate.levels.scheduler.adapter.followed import Followed
 from kvgate.levels.scheduler.case_runner import run_case
 from kvgate.levels.scheduler.generator import draw_engine_case
 from kvgate.levels.scheduler.trace_codec import read_engine
-from kvgate_mutants.mutants.scheduler.registry import ZOO
+from kvgate_mutants.mutants.registry import SCHEDULER_MUTANTS
 from kvreference.snapshot import Snapshot
 
 PLAN = FuzzPlan("stock", ("full",), level=Level.SCHEDULER.value, shard_operations=150, minimise_seconds=10)
@@ -34,7 +34,7 @@ def shards() -> Shards:
 
 def test_what_a_scheduler_does_wrong_is_told(shards: Shards, tmp_path: Path) -> None:
     """Goal: both traces, of the engine and of what it asked. Method: a planted fault; merge; run the trace again."""
-    mutant = next(each for each in ZOO if each.name == "ended-keeps-its-blocks")
+    mutant = next(each for each in SCHEDULER_MUTANTS if each.name == "ended-keeps-its-blocks")
     with mutant.applied():
         result = understood(told(shards.run(0, Known())))
         verdict = merge([result]).verdict(PLAN, tmp_path, "completed")

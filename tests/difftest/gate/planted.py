@@ -15,8 +15,8 @@ from attrs import frozen
 
 from kvgate_mutants.mutants import hit_lookup, work
 from kvgate_mutants.mutants.mutant import Mutant
-from kvgate_mutants.mutants.plugin import reachable
-from kvgate_mutants.mutants.scheduler import queues
+from kvgate_mutants.mutants.plugin import retention
+from kvgate_mutants.mutants.scheduler import scheduling
 
 VARIABLE = "KVGATE_PLANT"
 HYBRID = "gpt-oss-hybrid+eagle"
@@ -99,7 +99,7 @@ PLANTS = {
         "retention",
     ),
     "plug-in-caches-what-nobody-reads": Plant(
-        "impl/swa_retention", "KV-OP-15", _of_the_zoo(reachable.all_blocks_are_read), SPARSE, "retention"
+        "impl/swa_retention", "KV-OP-15", _of_the_zoo(retention.all_blocks_are_read), SPARSE, "retention"
     ),
     "gate-ghost-looks-away": Plant(
         "difftest/kvgate", "KV-MEM-01", _replaced("kvgate.monitors.ghost:GhostMemory.observe", _nothing_seen)
@@ -112,7 +112,7 @@ PLANTS = {
     ),
     "vllm-look-ahead-not-dropped": Plant("vLLM", "KV-OP-01", _of_the_zoo(hit_lookup.look_ahead_not_dropped)),
     "vllm-all-blocks-hashed-again": Plant("vLLM", "KV-WORK-02", _of_the_zoo(work.all_blocks_hashed_again)),
-    "vllm-last-come-first-served": Plant("vLLM", "KV-LIVE-01", _of_the_zoo(queues.last_come_first_served)),
+    "vllm-last-come-first-served": Plant("vLLM", "KV-LIVE-01", _of_the_zoo(scheduling.last_come_first_served)),
 }
 """Name to fault."""
 

@@ -23,10 +23,9 @@ from kvgate.levels.scheduler.case_runner import EngineTrials
 from kvgate.levels.scheduler.detectors import GATE
 from kvgate_mutants.cli.mutants import SCHEDULED
 from kvgate_mutants.mutants.mutant import Mutant, locate
-from kvgate_mutants.mutants.registry import ZOO as OF_BLOCK_MANAGERS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
 from kvgate_mutants.mutants.scheduler.edited import Ask, Put, call
-from kvgate_mutants.mutants.scheduler.registry import ZOO
-from kvgate_mutants.mutation_run import chase, hunt
+from kvgate_mutants.mutation_run import run_mutant, run_until_killed
 
 OPERATIONS, SECONDS = 30_000, math.inf
 BASELINE_OPERATIONS = 3_000
@@ -34,24 +33,26 @@ BASELINE_OPERATIONS = 3_000
 
 def test_there_are_enough() -> None:
     """At least twenty, of different names, each broken in one sentence; and none has the name of another zoo's."""
-    assert len(ZOO) >= 20
-    names = [mutant.name for mutant in (*ZOO, *OF_BLOCK_MANAGERS)]
+    assert len(SCHEDULER_MUTANTS) >= 20
+    names = [mutant.name for mutant in (*SCHEDULER_MUTANTS, *BLOCK_MANAGER_MUTANTS)]
     assert not [name for name, times in Counter(names).items() if times > 1]
-    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
-    assert not [mutant.name for mutant in ZOO if not re.fullmatch(r"[a-z]+(-[a-z]+)+", mutant.name)]
+    assert not [mutant.name for mutant in SCHEDULER_MUTANTS if not re.fullmatch(r"[A-Z][^.\n]*\.", mutant.sentence)]
+    assert not [mutant.name for mutant in SCHEDULER_MUTANTS if not re.fullmatch(r"[a-z]+(-[a-z]+)+", mutant.name)]
 
 
 def test_all_say_what_they_violate() -> None:
     """A guarantee; and those that name models, models that the hunt has."""
-    assert not [mutant.name for mutant in ZOO if mutant.statement is None]
-    hints = {name for mutant in ZOO for name in mutant.models or ()}
+    assert not [mutant.name for mutant in SCHEDULER_MUTANTS if mutant.statement is None]
+    hints = {name for mutant in SCHEDULER_MUTANTS for name in mutant.models or ()}
     assert hints <= set(MODELS)
-    assert not [mutant.name for mutant in ZOO if mutant.models is not None and not {*SCHEDULED} & {*mutant.models}]
+    assert not [
+        mutant.name for mutant in SCHEDULER_MUTANTS if mutant.models is not None and not {*SCHEDULED} & {*mutant.models}
+    ]
 
 
 def test_the_zoo_is_read_without_vllm() -> None:
     """Listing it is fast."""
-    program = "import sys, kvgate_mutants.mutants.scheduler.registry; print(*{'vllm', 'torch'} & set(sys.modules))"
+    program = "import sys, kvgate_mutants.mutants.registry; print(*{'vllm', 'torch'} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert "" == finished.stdout.strip()
 
@@ -64,26 +65,26 @@ def trials() -> EngineTrials:
 
 def test_without_a_mutant_nothing_is_found() -> None:
     """The control of all that follows."""
-    assert chase(trials(), [load(name) for name in SCHEDULED], 0, BASELINE_OPERATIONS, SECONDS) is None
+    assert run_until_killed(trials(), [load(name) for name in SCHEDULED], 0, BASELINE_OPERATIONS, SECONDS) is None
 
 
-@pytest.mark.parametrize("mutant", ZOO, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", SCHEDULER_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""
     models = [load(name) for name in SCHEDULED]
     prey = trials()
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
-    kill = hunt(prey, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS).kills["gate"]
+    kill = run_mutant(prey, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS).kills["gate"]
     assert kill is not None, mutant.sentence
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
 
 
 def test_a_kill_is_made_small() -> None:
     """What is left shows the same, in a handful of operations of the engine."""
-    mutant = next(each for each in ZOO if each.name == "first-is-preempted")
-    kill = hunt(trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=120.0, minimises=True).kills[
-        "gate"
-    ]
+    mutant = next(each for each in SCHEDULER_MUTANTS if each.name == "first-is-preempted")
+    kill = run_mutant(
+        trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=120.0, minimises=True
+    ).kills["gate"]
     assert kill is not None
     assert kill.smallest is not None
     assert "KV-LIVE-02" == kill.smallest.divergence.difference.statement
@@ -153,4 +154,4 @@ def test_a_place_that_is_not_there_is_told(change: Any) -> None:
 
 def test_every_mutant_is_about_one_thing() -> None:
     """Each is a function of few lines: whoever reads it sees what is broken."""
-    assert not [mutant.name for mutant in ZOO if len(inspect.getsource(mutant.broken).splitlines()) > 16]
+    assert not [mutant.name for mutant in SCHEDULER_MUTANTS if len(inspect.getsource(mutant.broken).splitlines()) > 16]

@@ -30,7 +30,7 @@ from kvgate.levels.scheduler.generator import draw_engine_case
 from kvgate.levels.scheduler.operations import Abort, Step
 from kvgate.levels.scheduler.trace_codec import engine_trace_of, read_engine, write_engine
 from kvgate.report.contents import contents_of
-from kvgate_mutants.mutants.scheduler.queues import last_come_first_served
+from kvgate_mutants.mutants.scheduler.scheduling import last_come_first_served
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 

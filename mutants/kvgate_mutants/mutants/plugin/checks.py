@@ -8,8 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
 from typing import Any
+
+# What shows mutants of the plug-in that no operation of the alphabet reaches: how it is configured and put in place.
+# Each check is one small exercise, and says what is wrong, or None. Whatever it changes it puts back.
 
 
 class Pool:
@@ -217,3 +221,441 @@ def the_doctor_tells_by_its_exit_code() -> str | None:
 
     code, lines = examine({"VLLM_PIN_SWA_TOKENS": "2048"})
     return None if code == MISCONFIGURED else f"exit code {code} with {lines[-1]}"
+
+
+# What shows mutants of compressed groups below the block manager: pages, tensors, and vLLM-Ascend's own code. vLLM-
+# Ascend is not at hand: what replaces its functions is called in front of stand-ins for them.
+
+SLOT_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A layer's spec: what of it the plug-in changes."""
+
+    block_size: int = 128
+    page_size_padded: int = 1024
+    page_size_bytes: int = 0
+
+
+@contextmanager
+def _block_size(slots: int | None) -> Iterator[None]:
+    """Compressed blocks have so many slots."""
+    from swa_retention.config import Configuration
+    from swa_retention.patches.attach import activate, active
+
+    before = active()
+    activate(Configuration(compressed_block_size_slots=slots))
+    try:
+        yield
+    finally:
+        activate(before)
+
+
+def _group(**pages: int) -> Any:
+    """Layers with the bytes of their pages; a request needs two blocks of each group."""
+    specs = {layer: Spec(page_size_bytes=page) for layer, page in pages.items()}
+    spec = SimpleNamespace(kv_cache_specs=specs, max_memory_usage_pages=lambda _config: 2)
+    return SimpleNamespace(kv_cache_spec=spec, layer_names=list(pages))
+
+
+def _groups() -> list[Any]:
+    """Two groups; one has a page size that the other has not. The tensors: 10 for a, c and 10 for b, 30 for d."""
+    return [_group(a=10, b=10), _group(c=10, d=30)]
+
+
+def page_sizes_are_those_of_all_groups() -> str | None:
+    """A tensor for every layer, and none for nobody."""
+    from vllm.v1.core import kv_cache_utils
+
+    return _tensors(vars(kv_cache_utils)["_get_kv_cache_config_deepseek_v4"])
+
+
+def ascends_tensors_are_those_of_all_groups() -> str | None:
+    """The same in front of vLLM-Ascend's own layout."""
+    from swa_retention.patches import compressed
+
+    return _tensors(compressed.kv_cache_tensors(_in_slots))
+
+
+def _tensors(layout: Any) -> str | None:
+    config = SimpleNamespace(cache_config=SimpleNamespace(num_gpu_blocks_override=None))
+    with _block_size(64):
+        try:
+            blocks, tensors = layout(config, _groups(), 200)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    found = blocks, sorted((tensor.size, tuple(tensor.shared_by)) for tensor in tensors)
+    return None if found == (4, [(40, ("a", "c")), (40, ("b",)), (120, ("d",))]) else f"tensors: {found}"
+
+
+def a_block_takes_what_its_tensors_take() -> str | None:
+    """Over all tensors."""
+    from vllm.v1.core import kv_cache_utils
+
+    with _block_size(64):
+        try:
+            found = vars(kv_cache_utils)["_pool_bytes_per_block"](_groups())
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return None if found == 50 else f"a block takes {found} bytes"
+
+
+def a_request_takes_what_its_blocks_take() -> str | None:
+    """Two blocks of two groups."""
+    from vllm.v1.core import kv_cache_utils
+
+    with _block_size(64):
+        try:
+            found = vars(kv_cache_utils)["_max_memory_usage_bytes_from_groups"](None, _groups())
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return None if found == 200 else f"a request takes {found} bytes"
+
+
+def a_layer_without_a_tensor_is_named() -> str | None:
+    """One of two layers has none."""
+    import torch
+
+    from swa_retention.compressed.raw_tensors import RawTensorError
+    from swa_retention.patches import compressed
+
+    config = SimpleNamespace(kv_cache_groups=[SimpleNamespace(layer_names=["has.one", "has.none"])])
+    runner = SimpleNamespace(runner_only_attn_layers=set())
+    tensors = {"has.one": torch.zeros(2, dtype=torch.int8)}
+    with _block_size(64):
+        try:
+            compressed.allocate_kv_cache_tensors(lambda _self, _config: tensors)(runner, config)
+        except RawTensorError as error:
+            return None if error.missing == ("has.none",) else f"missing is said to be {error.missing}"
+    return "nobody says that a layer has no tensor"
+
+
+def _manager() -> Any:
+    """A manager of full attention with blocks of 16 tokens, in slots of eight."""
+    from kvgate.adapters.stock import Stock
+    from kvgate.kernel.models import load
+    from kvreference.operations import Arrive, Run
+    from kvreference.settings import Settings
+
+    system = Stock(Settings(load("full").geometry, blocks=16, tokens_max=64))
+    system.apply(Arrive(0, (Run(0, 32),)))
+    manager: Any = system.manager.coordinator.single_type_managers[0]
+    manager.slot_tokens = SLOT_TOKENS
+    manager.request = system._requests[0]
+    return manager
+
+
+def _in_slots(*_arguments: Any, **_named: Any) -> Any:
+    """Stands in for vLLM-Ascend's own: it does not know that blocks are counted in tokens."""
+    raise LookupError("vLLM-Ascend's own was asked, in slots")
+
+
+def _without_a_slot_begun(found: Any, expected: Any) -> str | None:
+    return None if found == expected else f"{found} in place of {expected}"
+
+
+def blocks_needed_are_counted_in_tokens() -> str | None:
+    """Of 20 tokens two slots are complete, and they are in one block."""
+    from swa_retention.patches import ascend_managers
+
+    try:
+        needed = ascend_managers.get_num_blocks_to_allocate(_in_slots)(_manager(), "r", 20, [], 0, 20)
+    except LookupError as error:
+        return str(error)
+    return _without_a_slot_begun(needed, 1)
+
+
+def blocks_are_taken_for_complete_slots() -> str | None:
+    """Of 20 tokens two slots are complete, and they are in one block."""
+    from swa_retention.patches import ascend_managers
+
+    try:
+        taken = ascend_managers.allocate_new_blocks(_in_slots)(_manager(), "r", 20, 20)
+    except LookupError as error:
+        return str(error)
+    return _without_a_slot_begun(len(taken), 1)
+
+
+def loaded_blocks_are_taken_for_complete_slots() -> str | None:
+    """Twenty tokens come from elsewhere."""
+    from swa_retention.patches import ascend_managers
+
+    manager = _manager()
+    try:
+        ascend_managers.allocate_new_computed_blocks(_in_slots)(manager, "r", [], 0, 20)
+    except LookupError as error:
+        return str(error)
+    return _without_a_slot_begun(len(manager.req_to_blocks["r"]), 1)
+
+
+def blocks_are_cached_under_all_that_they_hold() -> str | None:
+    """The second block, under the hash of 32 tokens."""
+    from swa_retention.patches import ascend_managers
+
+    manager = _manager()
+    request = manager.request
+    blocks = manager.allocate_new_blocks(request.request_id, 32, 32)
+    try:
+        ascend_managers.cache_blocks(_in_slots)(manager, request, 32, retention_interval=None)
+    except LookupError as error:
+        return str(error)
+    return _without_a_slot_begun(blocks[1].block_hash[:-4], request.block_hashes[1])
+
+
+def hits_are_looked_up_in_tokens() -> str | None:
+    """The look-up is vLLM's."""
+    from swa_retention.patches import ascend_managers
+
+    coordinator = SimpleNamespace(looks_up_tokens=True)
+    try:
+        ascend_managers.find_longest_cache_hit(_in_slots)(coordinator, [], 0)
+    except LookupError as error:
+        return str(error)
+    except AttributeError:
+        # vLLM's own was asked, and the coordinator is none.
+        return None
+    return None
+
+
+def ascends_factory_takes_newer_keywords() -> str | None:
+    """A scheduler says its block."""
+    from swa_retention.newer_keywords import said
+    from swa_retention.patches import ascend_managers
+
+    def make(size: int) -> tuple[int, Any]:
+        return size, said().get("scheduler_block_size")
+
+    try:
+        made = ascend_managers.get_kv_cache_coordinator(make)(3, scheduler_block_size=64)
+    except TypeError as error:
+        return str(error)
+    return _without_a_slot_begun(made, (3, 64))
+
+
+def ascends_coordinator_takes_newer_keywords() -> str | None:
+    """A scheduler says its block."""
+    from swa_retention.patches import newer_keywords
+
+    built: Any = SimpleNamespace(eagle_group_ids=set())
+    try:
+        newer_keywords.coordinator(lambda _self: None)(built, scheduler_block_size=64)
+    except TypeError as error:
+        return str(error)
+    return _without_a_slot_begun(getattr(built, "scheduler_block_size", None), 64)
+
+
+def the_block_size_is_what_was_asked_for() -> str | None:
+    """Sixty-four slots, where vLLM-Ascend writes 128."""
+    from swa_retention.patches import ascend_layers
+
+    cache = SimpleNamespace(block_size=64, user_specified_block_size=True)
+    model = SimpleNamespace(hf_config=SimpleNamespace(model_type="deepseek_v4"))
+
+    def refresh(config: Any) -> None:
+        config.cache_config.block_size = 128
+
+    with _block_size(64):
+        ascend_layers.refresh_block_size(refresh)(SimpleNamespace(cache_config=cache, model_config=model))
+    return _without_a_slot_begun(cache.block_size, 64)
+
+
+def compressed_layers_have_the_block_size() -> str | None:
+    """Sixty-four slots."""
+    from swa_retention.patches import ascend_layers
+
+    with _block_size(64):
+        spec = ascend_layers.compressed_spec(lambda _self, _config: Spec())(None, None)
+    return _without_a_slot_begun(spec, Spec(64))
+
+
+def windows_have_the_block_size() -> str | None:
+    """Thirty-two slots."""
+    from swa_retention.patches import ascend_layers
+
+    with _block_size(32):
+        spec = ascend_layers.window_spec(lambda _self, _config: Spec())(None, None)
+    return _without_a_slot_begun(spec, Spec(32))
+
+
+def states_shrink_with_the_block_size() -> str | None:
+    """A quarter of eight slots, in a quarter of the page."""
+    from swa_retention.patches import ascend_layers
+
+    with _block_size(32):
+        spec = ascend_layers.state_spec(lambda _self, _config: Spec())(SimpleNamespace(compress_ratio=4), None)
+    return _without_a_slot_begun(spec, Spec(2, 256))
+
+
+# What shows mutants of the constructors that take newer keywords, and of the copies' way to the workers.
+
+BLOCK_TOKENS = 64
+
+
+def _coordinator(model: str, **newer: Any) -> Any:
+    """The coordinator of a manager that is built as a newer scheduler builds it."""
+    from kvgate.adapters.stock import Stock
+    from kvgate.kernel.models import load
+    from kvreference.settings import Settings
+    from swa_retention.newer_keywords import saying
+
+    with saying(newer):
+        return Stock(Settings(load(model).geometry, blocks=16, tokens_max=64)).manager.coordinator
+
+
+def the_coordinator_knows_the_schedulers_block() -> str | None:
+    """It is said to the manager, and known to the coordinator."""
+    found = _coordinator("mixed-blocks", scheduler_block_size=BLOCK_TOKENS).scheduler_block_size
+    return None if found == BLOCK_TOKENS else f"the coordinator counts in blocks of {found} tokens"
+
+
+def every_group_knows_the_schedulers_block() -> str | None:
+    """It is said to the manager, and known to the managers of all groups."""
+    managers = _coordinator("mixed-blocks", scheduler_block_size=BLOCK_TOKENS).single_type_managers
+    found = {getattr(manager, "scheduler_block_size", None) for manager in managers}
+    return None if found == {BLOCK_TOKENS} else f"the groups count in blocks of {found} tokens"
+
+
+def _built(name: str) -> str | None:
+    """A coordinator's constructor that is given a keyword of a newer vLLM."""
+    from vllm.v1.core import kv_cache_coordinator
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+    from kvgate.adapters.groups import group_specs
+    from kvgate.kernel.models import load
+
+    model, caches = {
+        "KVCacheCoordinatorNoPrefixCache": ("full", False),
+        "UnitaryKVCacheCoordinator": ("full", True),
+        "HybridKVCacheCoordinator": ("mixed-blocks", True),
+    }[name]
+    geometry = load(model).geometry
+    counts: dict[str, Any] = {"max_model_len": 64, "max_num_batched_tokens": 64, "use_eagle": False}
+    if caches:
+        counts["enable_caching"] = True
+    try:
+        built = getattr(kv_cache_coordinator, name)(
+            KVCacheConfig(num_blocks=16, kv_cache_tensors=[], kv_cache_groups=group_specs(geometry)),
+            enable_kv_cache_events=False,
+            dcp_world_size=1,
+            pcp_world_size=1,
+            hash_block_size=geometry.grain_tokens,
+            scheduler_block_size=BLOCK_TOKENS,
+            **counts,
+        )
+    except TypeError as error:
+        return str(error)
+    return None if built.scheduler_block_size == BLOCK_TOKENS else "what was said is forgotten"
+
+
+def one_without_a_cache_takes_newer_keywords() -> str | None:
+    """``KVCacheCoordinatorNoPrefixCache``."""
+    return _built("KVCacheCoordinatorNoPrefixCache")
+
+
+def one_of_one_group_takes_newer_keywords() -> str | None:
+    """``UnitaryKVCacheCoordinator``."""
+    return _built("UnitaryKVCacheCoordinator")
+
+
+def one_of_several_groups_takes_newer_keywords() -> str | None:
+    """``HybridKVCacheCoordinator``."""
+    return _built("HybridKVCacheCoordinator")
+
+
+def states_take_newer_keywords() -> str | None:
+    """A manager of states is told of an interval when it caches."""
+    states = _coordinator("mamba-align").single_type_managers[1]
+    try:
+        states.cache_blocks(SimpleNamespace(request_id="nobody"), 0, retention_interval=None)
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+def the_scheduler_says_its_block_in_tokens() -> str | None:
+    """Blocks of slots of 128 tokens, which a scheduler was told are blocks of 16."""
+    import torch
+    from vllm.v1.kv_cache_interface import MLAAttentionSpec
+
+    from swa_retention.newer_keywords import said
+    from swa_retention.patches import newer_keywords
+
+    seen: list[Any] = []
+
+    def build(_self: Any, kv_cache_config: Any, block_size: int, hash_block_size: int | None = None) -> None:
+        seen.extend((len(kv_cache_config.kv_cache_groups), block_size, hash_block_size, dict(said())))
+
+    slots = type("Slots", (MLAAttentionSpec,), {"__module__": "vllm_ascend.stand_in"})
+    spec: Any = slots(block_size=16, num_kv_heads=1, head_size=1, dtype=torch.float32, compress_ratio=128)
+    newer_keywords.scheduler(build)(
+        None, SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=spec)]), block_size=16
+    )
+    expected = [1, 2048, 16, {"scheduler_block_size": 2048}]
+    return None if seen == expected else f"built with {seen}"
+
+
+def a_step_carries_its_copies() -> str | None:
+    """From a manager that has two for the step, through the output, to the worker."""
+    from swa_retention.patches import dispatch
+
+    copies: Any = ("one", "two")
+    done: list[Any] = []
+    manager = SimpleNamespace(coordinator=SimpleNamespace(partial=SimpleNamespace(dispatch=lambda: copies)))
+    step = SimpleNamespace(scheduled_cached_reqs=SimpleNamespace())
+    dispatch.update_after_schedule(lambda _self, _output: None)(SimpleNamespace(kv_cache_manager=manager), step)
+    if tuple(dispatch.copies_of(step)) != copies:
+        return "the step carries nothing"
+    from swa_retention.copying import runner
+
+    names = vars(runner)
+    before, names["copy_blocks"] = names["copy_blocks"], lambda _runner, ordered: done.extend(ordered)
+    try:
+        dispatch.update_states(lambda _self, _output: done.append("states"))(None, step)
+    finally:
+        names["copy_blocks"] = before
+    return None if done == ["states", *copies] else f"the worker did {done}"
+
+
+def workers_that_copy_nothing_are_refused() -> str | None:
+    """A worker that nobody knows."""
+    from swa_retention.config import ConfigurationError
+    from swa_retention.patches import dispatch
+
+    scheduler = SimpleNamespace(
+        kv_cache_manager=SimpleNamespace(coordinator=SimpleNamespace(partial=object())),
+        vllm_config=SimpleNamespace(
+            parallel_config=SimpleNamespace(worker_cls="somebody.else.Worker"), kv_transfer_config=None
+        ),
+        use_v2_model_runner=False,
+    )
+    try:
+        dispatch.started(lambda _self: None)(scheduler)
+    except ConfigurationError:
+        return None
+    return "a worker that does no copies is taken"
+
+
+def sources_are_let_go_of_once() -> str | None:
+    """A block that two copies read is given to vLLM's pool once, when the last of them is done."""
+    from swa_retention.partial import hits
+
+    block, other = SimpleNamespace(block_id=1, ref_cnt=2), SimpleNamespace(block_id=2, ref_cnt=1)
+    released = list(vars(hits)["_last_holds"]([block, other, block]))
+    counts = block.ref_cnt, other.ref_cnt
+    return None if (released, counts) == ([other, block], (1, 1)) else f"released are {released}, counts {counts}"
+
+
+def the_scheduler_is_told_all_ratios() -> str | None:
+    """A group whose layers have ratios of 1, 4 and 128."""
+    from vllm.v1.core import kv_cache_utils
+
+    def spec(ratio: int) -> Any:
+        return SimpleNamespace(compress_ratio=ratio)
+
+    layers = SimpleNamespace(kv_cache_specs={"a": spec(4), "b": spec(128), "c": spec(1)})
+    told = SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=layers)], num_blocks=1)
+    # As a module's function is called: it may be another one by now.
+    made = vars(kv_cache_utils)["generate_scheduler_kv_cache_config"]([told])
+    found = getattr(made.kv_cache_groups[0], "compress_ratios", None)
+    return None if found == (1, 4, 128) else f"told are {found}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvgate_mutants.mutants.mutant import breaks
-from kvgate_mutants.mutants.plugin.left_out import vllms_own
+from kvgate_mutants.mutants.mutant import breaks, vllms_own
 
 _TIER = "swa_retention.pinned_tier:PinnedTier"
 _POOL = "vllm.v1.core.block_pool:BlockPool"

@@ -1,4 +1,4 @@
-"""Mutants of a request's end: which queue it leaves, what is released, who is told."""
+"""Mutants of what follows a step: sampled tokens, drafts, aborts and resets by clients, requests that end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,113 @@ from typing import Any
 from kvgate_mutants.mutants.mutant import breaks
 from kvgate_mutants.mutants.scheduler.edited import Put, call
 
+# Mutants of what becomes of a step's output: drafts that hold or do not, tokens, and when a request ends.
+
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+
+_REJECTED_STAND = Put("request.num_computed_tokens -= num_rejected")
+_ACCEPTED_GO_TOO = Put("num_rejected =", "num_rejected = num_draft_tokens")
+
+
+@breaks(f"{_SCHEDULER}.update_from_output", violates="KV-SYS-02", needs=("drafts",))
+def rejected_drafts_stand(original: Any, *arguments: Any) -> Any:
+    """Drafts that were rejected still count as computed."""
+    return call(original, _REJECTED_STAND, *arguments)
+
+
+@breaks(f"{_SCHEDULER}.update_from_output", violates="KV-SYS-02", needs=("drafts",))
+def accepted_drafts_are_taken_back(original: Any, *arguments: Any) -> Any:
+    """Drafts that hold are computed again."""
+    return call(original, _ACCEPTED_GO_TOO, *arguments)
+
+
+@breaks(f"{_SCHEDULER}._update_request_with_output", violates="KV-SYS-02", needs=("drafts",))
+def tokens_behind_the_last_one(original: Any, self: Any, request: Any, tokens: Any) -> Any:
+    """What is answered behind the token that ends a request is appended to it."""
+    stopped = False
+    for token in tokens:
+        request.append_output_token_ids(token)
+        stopped = original.__globals__["check_stop"](request, self.max_model_len) or stopped
+    return tokens, stopped
+
+
+@breaks("vllm.v1.core.sched.scheduler:check_stop", violates="KV-SYS-02")
+def ends_one_token_early(original: Any, request: Any, max_model_len: int) -> bool:
+    """A request ends one token before it may."""
+    return bool(original(request, max_model_len - 1))
+
+
+@breaks(f"{_SCHEDULER}.update_draft_token_ids", violates="KV-SYS-03", needs=("drafts",))
+def drafts_go_to_the_next(original: Any, self: Any, draft_token_ids: Any) -> None:
+    """The drafts of each request are given to the one behind it."""
+    tokens = draft_token_ids.draft_token_ids
+    draft_token_ids.draft_token_ids = tokens[-1:] + tokens[:-1]
+    original(self, draft_token_ids)
+
+
+@breaks(f"{_SCHEDULER}._update_after_schedule", violates="KV-SYS-02")
+def scheduled_tokens_count_twice(original: Any, self: Any, output: Any) -> None:
+    """What a step computes counts twice."""
+    original(self, output)
+    for name, tokens in output.num_scheduled_tokens.items():
+        self.requests[name].num_computed_tokens += tokens
+
+
+# Mutants of what clients are told: which tokens, whether a request has ended, and why.
+
+_UPDATE = f"{_SCHEDULER}.update_from_output"
+
+
+@breaks(_UPDATE, violates="KV-SYS-05")
+def nobody_is_told_anything(original: Any, *arguments: Any) -> Any:
+    """No client is told what it was answered."""
+    original(*arguments)
+    return {}
+
+
+@breaks(_UPDATE, violates="KV-SYS-05")
+def told_to_another_client(original: Any, *arguments: Any) -> Any:
+    """What one client is to be told is told to the next."""
+    return {client + 1: told for client, told in original(*arguments).items()}
+
+
+@breaks(_UPDATE, violates="KV-SYS-05")
+def answers_are_told_twice(original: Any, *arguments: Any) -> Any:
+    """A client is told every answer twice."""
+    outputs = original(*arguments)
+    for told in outputs.values():
+        told.outputs = told.outputs * 2
+    return outputs
+
+
+@breaks(_UPDATE, violates="KV-SYS-05", needs=("drafts",))
+def accepted_drafts_are_not_told(original: Any, *arguments: Any) -> Any:
+    """Of several tokens that a request was answered its client is told the last."""
+    outputs = original(*arguments)
+    for told in outputs.values():
+        for each in told.outputs:
+            each.new_token_ids = each.new_token_ids[-1:]
+    return outputs
+
+
+@breaks(_UPDATE, violates="KV-SYS-05")
+def end_is_not_told_to_its_client(original: Any, *arguments: Any) -> Any:
+    """A client is not told that its request has ended."""
+    outputs = original(*arguments)
+    for told in outputs.values():
+        for each in told.outputs:
+            each.finish_reason = None
+    return outputs
+
+
+@breaks("vllm.v1.request:Request.get_finished_reason", violates="KV-SYS-05")
+def every_end_is_one_of_length(original: Any, self: Any) -> Any:
+    """A client is told that its request became too long, whatever ended it."""
+    reason = original(self)
+    return None if reason is None else type(reason).LENGTH
+
+
+# Mutants of a request's end: which queue it leaves, what is released, who is told.
 
 _ENDED_STILL_RUNS = Put("self.running = remove_all")
 _ABORTED_STILL_WAITS = Put("self.waiting.remove_requests")

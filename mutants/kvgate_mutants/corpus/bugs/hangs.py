@@ -1,0 +1,439 @@
+"""Reported bugs that block requests permanently: in one block manager, around a scheduler, and on two nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvgate.levels.pair.case import PairStage
+from kvgate.levels.pair.operations import Acknowledged, Ask, Node, Operation, StepOn
+from kvgate.levels.pair.operations import Transferred as Loaded
+from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.operations import Abort, GrammarReady, Lost, Reply, Serve, Step, Submit, Transferred
+from kvgate_mutants.corpus.bug import Bug, Contrast, Control, Kind, Trial
+from kvgate_mutants.corpus.scenario import Blocks, Engines, Pairs, full, of, states, tokens, window
+from kvgate_mutants.mutants import allocation, reintroduced
+from kvgate_mutants.mutants.scheduler import scheduling
+from kvreference.operations import Admit, Arrive
+from kvreference.settings import Settings
+
+# Requests that wait for ever.
+
+_OTHER = 1_000_000
+
+_LONG = Settings(of(full(), window(64), window(128)), 60, tokens_max=1024, chunk_tokens=64)
+"""A prompt of 512 tokens takes 32 blocks of full attention; its windows take 9 and 13 at a time."""
+_RECYCLED = Blocks(_LONG, (Arrive(0, tokens(0, 512)), Admit(0, 64)))
+_NEVER_LET_IN = Engines(
+    _LONG,
+    Stage(),
+    (Submit(Arrive(0, tokens(0, 512))), Submit(Arrive(1, tokens(_OTHER, 32))), Step(), Step(), Step()),
+    with_reference=False,
+)
+
+
+def _oversize(pool_blocks: int) -> Engines:
+    settings = Settings(of(full()), pool_blocks, tokens_max=4096, chunk_tokens=64)
+    steps = tuple(Step() for _ in range(8))
+    return Engines(
+        settings, Stage(), (Submit(Arrive(0, tokens(0, 200))), Submit(Arrive(1, tokens(_OTHER, 20))), *steps)
+    )
+
+
+_STARTUP = Blocks(
+    Settings(
+        of(full(512, ratio=4, whole_slots=True), window(128, 128), window(8, 128)),
+        150,
+        tokens_max=40960,
+        chunk_tokens=4096,
+        tells_events=False,
+    ),
+    (Arrive(0, tokens(0, 32768)), Admit(0, 4096)),
+)
+
+BLOCK_MANAGER_HANGS = (
+    Bug(
+        20,
+        "swa-admission-budgets-full-sequence",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/issues/39734",
+        "The admission gate asks for room for all tokens of a window, though few are held at once.",
+        "0.19",
+        (
+            Trial("native@0.19.1", _RECYCLED, ("KV-OP-03",)),
+            Trial(
+                "stock",
+                _RECYCLED,
+                ("KV-OP-03",),
+                (allocation.gate_ignores_the_window,),
+                why_mutant="0.20.2 caps what the gate asks for; the cap is taken away",
+            ),
+            Trial(
+                "stock",
+                _NEVER_LET_IN,
+                ("KV-LIVE-03", "KV-LIVE-01"),
+                (allocation.gate_ignores_the_window,),
+                why_mutant="the same, seen by what comes of it: nobody is let in",
+            ),
+        ),
+    ),
+    Bug(
+        21,
+        "oversize-request-blocks-queue",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/pull/35570",
+        "A request that can never fit is retried for ever, and everybody behind it waits.",
+        "all of V1 where the pool is smaller than the longest request",
+        (
+            Trial(
+                "stock",
+                _oversize(9),
+                ("KV-LIVE-03", "KV-LIVE-01"),
+                otherwise=Control("a pool in which it fits", "stock", _oversize(16)),
+            ),
+        ),
+    ),
+    Bug(
+        26,
+        "ascend-dsa-admission-cap-missing",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm-ascend/pull/9548",
+        "The admission gate of vLLM-Ascend asks for room for all tokens in every group, and prompts wait for ever.",
+        "vLLM-Ascend 0.20 before 2026-05-26",
+        (
+            Trial(
+                "ascend",
+                _STARTUP,
+                ("KV-OP-03",),
+                (reintroduced.ascend_gate_without_caps,),
+                why_mutant="the published 0.20.2rc1 is mended; it still falls back to no caps if it is not told the "
+                "chunk",
+            ),
+        ),
+    ),
+)
+
+# Requests that wait for ever because of what other nodes do, or of how a step is cut: seen around a scheduler.
+
+_CONNECTED = Stage(connector=True)
+
+
+def _steps(count: int) -> tuple[Step, ...]:
+    return tuple(Step() for _ in range(count))
+
+
+def _serve(number: int, prompt: int, **more: Any) -> Serve:
+    return Serve(Arrive(number, tokens(number * _OTHER, prompt)), **more)
+
+
+def _both_loaded(settings: Settings, first: Serve, second: Serve) -> Engines:
+    """Two requests of which both loads end before either takes a step."""
+    loaded = Transferred(0), Transferred(1)
+    return Engines(settings, _CONNECTED, (first, second, *_steps(2), *loaded, *_steps(12)))
+
+
+def _remaining_prefill(pool_blocks: int) -> Engines:
+    """Two loads that leave too little room for what either has still to compute."""
+    settings = Settings(of(full()), pool_blocks, tokens_max=1024, chunk_tokens=256)
+    first = _serve(0, 800, external_tokens=368, loads=True)
+    return _both_loaded(settings, first, _serve(1, 592, external_tokens=368, loads=True))
+
+
+def _lookahead_block(pool_blocks: int) -> Engines:
+    """Two loads that fill the pool to its last block, and a draft layer that needs one more for each."""
+    settings = Settings(of(full(eagle=True)), pool_blocks, tokens_max=256, chunk_tokens=64, drafts_max=1)
+    first = _serve(0, 64, external_tokens=64, loads=True, answers_max=2)
+    return _both_loaded(settings, first, _serve(1, 48, external_tokens=48, loads=True, answers_max=2))
+
+
+def _parked() -> Engines:
+    """Two requests that load, and somebody who needs nothing but a place."""
+    return Engines(
+        Settings(of(full()), 100, tokens_max=256, chunk_tokens=64),
+        Stage(running_max=2, connector=True),
+        (
+            _serve(0, 64, external_tokens=32, loads=True),
+            _serve(1, 64, external_tokens=32, loads=True),
+            *_steps(2),
+            _serve(2, 32),
+            *_steps(3),
+            Transferred(0),
+            Transferred(1),
+            *_steps(6),
+        ),
+    )
+
+
+_SPLIT = Engines(
+    Settings(of(full(), states()), 40, tokens_max=256, chunk_tokens=64, tells_events=False),
+    Stage(),
+    (Submit(Arrive(0, tokens(0, 100))), *_steps(8)),
+)
+
+_SMALLEST_UNIT = Engines(
+    Settings(of(full(32), states(32), window(64, 16)), 60, tokens_max=256, chunk_tokens=56),
+    Stage(),
+    (Submit(Arrive(0, tokens(0, 120))), *_steps(5)),
+)
+
+_SET_ASIDE = Engines(
+    Settings(of(full()), 100, tokens_max=256, chunk_tokens=64),
+    Stage(),
+    (_serve(0, 40, structured=True), *_steps(2), GrammarReady(0), *_steps(6)),
+)
+
+
+def _abandoned(ends: bool) -> Engines:
+    """A request is aborted while it loads; whether the load ever ends."""
+    over = Transferred(0) if ends else Lost(0)
+    return Engines(
+        Settings(of(full()), 65, tokens_max=1024, chunk_tokens=256),
+        _CONNECTED,
+        (_serve(0, 800, external_tokens=368, loads=True), *_steps(2), Abort(0), over, *_steps(5)),
+    )
+
+
+def _failed(fails: bool) -> Engines:
+    return Engines(
+        Settings(of(full(), window(64)), 60, tokens_max=256, chunk_tokens=128),
+        _CONNECTED,
+        (_serve(0, 200, external_tokens=96, **({"fails_from_block": 2} if fails else {})), *_steps(5)),
+    )
+
+
+def _in_flight(asynchronous: bool) -> Engines:
+    """A request ends while its next step is computed, and another takes its blocks."""
+    return Engines(
+        Settings(of(full()), 8, tokens_max=128, chunk_tokens=64),
+        Stage(asynchronous=asynchronous, connector=True),
+        (
+            _serve(0, 40, answers_max=20),
+            # What ends it is known when the next step of it is under way.
+            Step((Reply(token=7, ends=True),)),
+            Step(),
+            _serve(1, 100, external_tokens=90, loads=True),
+            Step(),
+            Transferred(1),
+            *_steps(4),
+        ),
+    )
+
+
+SCHEDULER_HANGS = (
+    Bug(
+        8,
+        "blocks-freed-while-async-step-in-flight",
+        Kind.WRONG_HIT,
+        "https://github.com/vllm-project/vllm/pull/45357",
+        "The blocks of a request that ended are given to another while a step of the first still writes into them.",
+        "up to 0.23.0 with asynchronous scheduling and a consumer of remote blocks",
+        (
+            Trial(
+                "stock",
+                _in_flight(True),
+                ("KV-MEM-01",),
+                otherwise=Control("steps one by one", "stock", _in_flight(False)),
+            ),
+        ),
+    ),
+    Bug(
+        14,
+        "mamba-split-uses-min-group-block-size",
+        Kind.MISALIGNED,
+        "https://github.com/vllm-project/vllm/pull/54076",
+        "Chunks end at multiples of the smallest block of any group, where states are kept at those of another.",
+        "0.20 to 0.28 and later, where groups have blocks of several sizes",
+        (
+            Trial(
+                "stock",
+                _SMALLEST_UNIT,
+                ("KV-OP-05",),
+                (reintroduced.smallest_block_is_the_unit,),
+                why_mutant="the engine's core, which is not run here, sets the smallest block of all groups as the "
+                "unit after start-up; the mutant sets what it sets",
+            ),
+        ),
+    ),
+    Bug(
+        16,
+        "aborted-remote-load-never-reclaimed",
+        Kind.LEAK,
+        "https://github.com/vllm-project/vllm/issues/46283",
+        "The blocks of a request that is aborted while it loads are held for ever if the other node is gone.",
+        "0.14 to 0.33.0",
+        (
+            Trial(
+                "stock",
+                _abandoned(False),
+                ("KV-LEAK-01",),
+                otherwise=Control("a load that ends", "stock", _abandoned(True)),
+            ),
+        ),
+    ),
+    Bug(
+        22,
+        "async-load-remaining-prefill-not-reserved",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/issues/45388",
+        "Requests hold what they loaded and lack room for the rest, and none of them can be preempted.",
+        "up to 0.23.0",
+        (
+            Trial(
+                "stock",
+                _remaining_prefill(65),
+                ("KV-LIVE-03", "KV-LIVE-01", "KV-LIVE-02"),
+                otherwise=Control("a pool for both", "stock", _remaining_prefill(100)),
+            ),
+        ),
+    ),
+    Bug(
+        23,
+        "mtp-lookahead-block-after-async-load",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/pull/57104",
+        "Loads fill the pool, and the block that a draft layer needs before the first step is missing to all of them.",
+        "up to 0.28",
+        (
+            Trial(
+                "stock",
+                _lookahead_block(8),
+                ("KV-LIVE-03", "KV-LIVE-01", "KV-LIVE-02"),
+                otherwise=Control("a pool with two blocks more", "stock", _lookahead_block(10)),
+            ),
+        ),
+    ),
+    Bug(
+        24,
+        "running-plus-deferred-reaches-max-num-seqs",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/issues/53130",
+        "Requests that are set aside count as running, and when they never come back nobody else is let in.",
+        "0.27.1",
+        (
+            Trial(
+                "stock",
+                _parked(),
+                ("KV-LIVE-01", "KV-LIVE-03"),
+                (reintroduced.set_aside_counts_as_running,),
+                why_mutant="0.20.2 counts those that run; the count of 0.27.1 is put back",
+            ),
+        ),
+    ),
+    Bug(
+        25,
+        "mamba-split-floors-to-zero",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/issues/40707",
+        "A chunk that is capped below one block of states is rounded down to no token at all, for ever.",
+        "0.17 to 0.27.1",
+        (
+            Trial(
+                "stock",
+                _SPLIT,
+                ("KV-LIVE-03", "KV-LIVE-01", "KV-LIVE-02"),
+                (reintroduced.ten_tokens_a_step,),
+                why_mutant="what caps the chunk is an encoder's cache that is full, and there is no encoder here: the "
+                "mutant caps it, and what rounds it down to nothing is 0.20.2's own code",
+            ),
+        ),
+    ),
+    Bug(
+        27,
+        "ascend-scheduler-ignores-skipped-waiting",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm-ascend/pull/10559",
+        "A scheduler that was copied does not look at the queue of those that were set aside.",
+        "vLLM-Ascend 0.18 to 0.21",
+        (
+            Trial(
+                "stock",
+                _SET_ASIDE,
+                ("KV-LIVE-01", "KV-LIVE-03"),
+                (scheduling.skipped_are_never_looked_at,),
+                why_mutant="its schedulers import the device's runtime; vLLM's own is made to look as little",
+                elsewhere=True,
+            ),
+        ),
+    ),
+    Bug(
+        32,
+        "load-failure-unpack-on-hybrid",
+        Kind.CRASH,
+        "https://github.com/vllm-project/vllm/pull/50388",
+        "When a load fails, a request's block tables are taken for one table, and with two groups the engine dies.",
+        "0.11 to 0.28",
+        (
+            Trial(
+                "stock",
+                _failed(True),
+                ("KV-SYS-01",),
+                words="too many values to unpack",
+                otherwise=Control("a load that does not fail", "stock", _failed(False)),
+            ),
+        ),
+    ),
+)
+
+# Requests that wait for ever on two nodes: what one holds for the other is never asked for.
+
+_PREFILL, _DECODE = StepOn(Node.PREFILL), StepOn(Node.DECODE)
+
+
+def _ask(number: int, prompt: int) -> Ask:
+    return Ask(Arrive(number, tokens(number * _OTHER, prompt)), answers_max=2)
+
+
+_UNTIL_LOADED: tuple[Operation, ...] = (
+    _ask(0, 64),
+    _ask(1, 48),
+    _PREFILL,
+    # Both are let in on the decode node, and its seven blocks are gone.
+    _DECODE,
+    Loaded(0),
+    Loaded(1),
+    Acknowledged(0),
+    Acknowledged(1),
+    _PREFILL,
+)
+_MORE_COME: tuple[Operation, ...] = (_ask(2, 64), _ask(3, 64), _ask(4, 64), _PREFILL)
+_BOTH_GO_ON: tuple[Operation, ...] = (_DECODE, _PREFILL, _DECODE, _PREFILL, _DECODE, _PREFILL)
+
+PREFILLED_NEVER_DECODED = Pairs(
+    Settings(of(full(eagle=True)), 8, tokens_max=256, chunk_tokens=128, drafts_max=1),
+    PairStage(prefill_blocks=10, prefill_chunk_tokens=128),
+    (*_UNTIL_LOADED, *_MORE_COME, *_BOTH_GO_ON),
+    # The repair refuses what the reference would grant.
+    with_reference=False,
+)
+"""Prompts are computed, and the decode node, full of what it has loaded, answers nobody; then the prefill node, which
+holds what the decode node does not read, computes no more prompts either."""
+
+PAIR_HANGS = (
+    Bug(
+        38,
+        "prefilled-and-never-decoded",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm-ascend/pull/10193",
+        "With a prefill and a decode node prompts are computed, and the decode node loops for ever and answers nobody.",
+        "vLLM-Ascend 0.20.2rc with this pull request, as reported; the cause shown here is in vLLM up to 0.28",
+        (
+            Trial(
+                "stock",
+                PREFILLED_NEVER_DECODED,
+                ("KV-LIVE-03",),
+                words="on the prefill node waits for its blocks to be read by",
+                otherwise=Control(
+                    "loads leave room for a step",
+                    "stock",
+                    PREFILLED_NEVER_DECODED,
+                    (reintroduced.loads_leave_room_for_a_step,),
+                    Contrast.REPAIR,
+                ),
+                remark="The report is a comment that names the symptom and the deployment, and no cause. Of what vLLM "
+                "0.20.2 has published, this brings it about, with the draft layers that such deployments have: "
+                "vllm-project/vllm#57104 on the decode node. On 0.23.0 the same run shows it too, and on 0.33.0, which "
+                "has that fix, it goes on. Another candidate, boundaries that the pull request once offered anew in "
+                "every decode step, slows the loop and does not stop it: KV-WORK-01, and a mutant of the plug-in.",
+            ),
+        ),
+    ),
+)

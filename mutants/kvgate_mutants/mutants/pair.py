@@ -1,0 +1,87 @@
+"""Mutants of two nodes: of what their schedulers send to a connector, and of the connector between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvgate_mutants.mutants.mutant import breaks
+
+# Mutants of what vLLM's scheduler tells a connector: which blocks it is to read, and which to write. Where nothing is
+# transferred, whoever is told of the wrong blocks reads and writes nothing, so one engine shows none of them.
+# Whatever else a scheduler does wrong beside a connector is planted in one engine (``mutants/scheduler``).
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+
+
+@breaks(f"{_SCHEDULER}._connector_finished", violates="KV-OP-25")
+def told_to_read_in_another_order(original: Any, self: Any, request: Any) -> Any:
+    """The connector of the prefill node is told of a request's blocks last block first."""
+    told = self.connector.request_finished_all_groups
+    self.connector.request_finished_all_groups = lambda ended, blocks: told(ended, tuple(b[::-1] for b in blocks))
+    try:
+        return original(self, request)
+    finally:
+        del self.connector.request_finished_all_groups
+
+
+@breaks(f"{_SCHEDULER}._connector_finished", violates="KV-OP-25")
+def told_of_nothing_to_read(original: Any, self: Any, request: Any) -> Any:
+    """The connector of the prefill node is told of a request when its blocks are given up already."""
+    self.kv_cache_manager.coordinator.free(request.request_id)
+    return original(self, request)
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-MEM-01")
+def told_to_write_in_another_order(original: Any, self: Any) -> Any:
+    """The connector of the decode node is told to write a request's blocks last block first."""
+    return _telling(original, self, lambda blocks: blocks[::-1])
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-MEM-01")
+def told_to_write_a_block_too_few(original: Any, self: Any) -> Any:
+    """The connector of the decode node is not told of the last block that it is to write."""
+    return _telling(original, self, lambda blocks: blocks[:-1])
+
+
+def _telling(original: Any, scheduler: Any, change: Callable[[Any], Any]) -> Any:
+    """A step of which the connector is told other blocks."""
+    told = scheduler.connector.update_state_after_alloc
+    scheduler.connector.update_state_after_alloc = lambda request, given, tokens: told(
+        request, type(given)(tuple(change(list(blocks)) for blocks in given.blocks)), tokens
+    )
+    try:
+        return original(scheduler)
+    finally:
+        del scheduler.connector.update_state_after_alloc
+
+
+# Mutants of the handover: connectors that forget somebody, or say too early that nobody reads any more.
+
+_HANDOVERS = "kvgate.levels.pair.handover:Handovers"
+
+
+@breaks(f"{_HANDOVERS}.abandoned", violates="KV-LEAK-01")
+def abandoned_before_the_read_is_forgotten(_original: Any, *_arguments: Any) -> None:
+    """Nobody tells the prefill node of a client that gave up before the decode node began to read."""
+
+
+@breaks(f"{_HANDOVERS}.acknowledgement_named", violates="KV-OP-25")
+def acknowledged_before_it_is_read(original: Any, self: Any, number: int) -> Any:
+    """The prefill node is told that nobody needs its blocks when they are asked for, and not when they are read."""
+    return original(self, number) or self.read_named(number)
+
+
+@breaks(f"{_HANDOVERS}.prefilled", violates="KV-OP-25")
+def read_from_whoever_was_prefilled_before(original: Any, self: Any, number: int, tables: Any) -> None:
+    """The decode node is sent to the blocks of the request that was prefilled before."""
+    last = next((each.tables for each in reversed(tuple(self)) if len(each.tables) == len(tables)), tables)
+    original(self, number, last)
+
+
+@breaks(f"{_HANDOVERS}.was_read", violates="KV-LEAK-01")
+def failed_reads_are_not_acknowledged(original: Any, self: Any, handover: Any, succeeded: bool) -> None:
+    """The prefill node is not told of reads that failed."""
+    original(self, handover, succeeded)
+    if not succeeded:
+        self.acknowledged(handover)

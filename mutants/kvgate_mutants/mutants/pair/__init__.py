@@ -1,1 +1,0 @@
-"""Mutants of two nodes: of their schedulers, and of the connector between them."""
