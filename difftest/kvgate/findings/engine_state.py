@@ -57,7 +57,7 @@ def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:
 def can_run(engine: Engine, number: int) -> bool:
     """Whether a request fits as it is, with the blocks that it holds and those that are free."""
     tokens = len(engine.followed.population[number].tokens)
-    blocks = engine.followed.snapshot().blocks_free + blocks_held(engine, number)
+    blocks: int = engine.followed.snapshot().blocks_free + blocks_held(engine, number)
     return blocks_to_run(engine.settings, tokens) <= blocks
 
 
