@@ -75,7 +75,6 @@ SCHEDULING = (
             "batch",
             "ends",
             "books",
-            "dialects",
             "progress",
             "waiting",
             "flight",
@@ -96,15 +95,14 @@ SCHEDULING = (
             "stage",
             "subjects",
             "told",
-            "traits",
             "worker",
         )
     ),
     "difftest/kvgate/adapters/retention.py",
     "difftest/kvgate/adapters/ascend.py",
     "difftest/kvgate/adapters/ascend_wheel.py",
-    "difftest/kvgate/adapters/releases.py",
-    "difftest/kvgate/adapters/published.py",
+    "difftest/kvgate/adapters/fetching.py",
+    "difftest/kvgate/adapters/releases/description.py",
 )
 
 # Who says that two nodes do what they should, besides all of these.
@@ -300,7 +298,17 @@ def test_an_installation_pulls_nothing_that_vllm_needs(wheel: zipfile.ZipFile) -
     metadata = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     requirements = map(Requirement, Parser().parsestr(wheel.read(metadata).decode()).get_all("Requires-Dist", []))
     pulled = {each.name for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})}
-    assert pulled <= {"attrs", "cattrs", "hypothesis", "jinja2", "msgspec", "rich", "typer", "z3-solver"}
+    assert pulled <= {
+        "attrs",
+        "cattrs",
+        "hypothesis",
+        "jinja2",
+        "msgspec",
+        "platformdirs",
+        "rich",
+        "typer",
+        "z3-solver",
+    }
     assert f"pip install {' '.join(sorted(pulled))}" in (ROOT / "INSTALL.md").read_text(encoding="utf-8")
 
 

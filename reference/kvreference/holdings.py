@@ -31,6 +31,8 @@ class Span:
     """How many slots more draft layers get."""
     provided: int = 0
     """The end of what another node provides; 0 if it provides nothing."""
+    reserved: int = 0
+    """How many blocks must stay free."""
 
 
 @frozen
@@ -97,7 +99,7 @@ class Holdings:
         provided = plan_provided(self.settings.geometry, tables, span.provided)
         complete = self._plan(tables, provided, span)
         needed = blocks_new(complete, provided) + self.pool.count_free(set(held))
-        if not self.pool.make_room(needed, held):
+        if not self.pool.make_room(needed + span.reserved, held):
             return None
 
         self.tables[request] = tables

@@ -15,9 +15,10 @@ from attrs import evolve
 from kvreference.answers import Answer, Copies, Copy, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
 from kvreference.block_pool import BlockPool
 from kvreference.cached_map import Content
+from kvreference.choices import Choices
 from kvreference.content import Prefix, Prefixes
 from kvreference.events import Cleared, Event, Removed
-from kvreference.holdings import Allocation, Holdings, Span
+from kvreference.holdings import Allocation, Span
 from kvreference.operations import (
     Abort,
     Admit,
@@ -38,30 +39,37 @@ from kvreference.operations import (
     Transferred,
 )
 from kvreference.population import Population, Request, Status, holds_on
-from kvreference.prefix_cache import new_cache, no_hit
+from kvreference.prefix_cache import no_hit
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 from kvreference.tables import Tables, content_up_to
+
+OWN = Choices()
+"""The reference's own choices."""
 
 
 class Manager:
     """The reference of the block manager, with the requests it serves."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
         self.settings = settings
+        self.choices = choices
         self.geometry = settings.geometry
         self.population = Population(settings)
-        self.holdings = Holdings(settings)
-        self.cache = new_cache(settings)
+        self.holdings = choices.holdings(settings)
+        self.cache = choices.cache(settings)
         self._interned = Prefixes(self.geometry.grain_tokens)
         self.prefixes: dict[int, list[Prefix]] = {}
         """Per request alive, its prefixes at every whole grain."""
         self._events: list[Event] = []
+        self.performed = 0
+        """How many operations were performed."""
 
     def copy(self) -> Manager:
         """An independent manager in the same state. Content identities are shared: they are immutable."""
         other = type(self).__new__(type(self))
         other.settings = self.settings
+        other.choices = self.choices
         other.geometry = self.geometry
         other.population = self.population.copy()
         other.holdings = self.holdings.copy()
@@ -69,6 +77,7 @@ class Manager:
         other._interned = self._interned
         other.prefixes = {number: list(prefixes) for number, prefixes in self.prefixes.items()}
         other._events = list(self._events)
+        other.performed = self.performed
         return other
 
     @property
@@ -88,6 +97,12 @@ class Manager:
 
     def apply(self, operation: Operation) -> Answer:
         """Perform a legal operation (see ``Population.resolve``), in place."""
+        answer = self.choices.perform(self, operation)
+        self.performed += 1
+        return answer
+
+    def perform(self, operation: Operation) -> Answer:
+        """The operation alone, as the reference performs it."""
         answer = _PERFORM[type(operation)](self, operation)
         self.population.settle(operation, answer)
         if isinstance(operation, (Arrive, Sample)):
@@ -127,7 +142,9 @@ class Manager:
         # The last token is computed here: now, or again after the load, unless its state could not be taken back.
         left = 0 if operation.loads and not self.geometry.keeps_states else 1
         provided = min(operation.external_tokens, len(request.tokens) - hit.tokens - left)
-        return self._let_in(request, operation.tokens, hit, provided, operation.loads and provided > 0, 0)
+        loads = operation.loads and provided > 0
+        lookahead = self.settings.lookahead_tokens if self.choices.lookahead_when_admitted and not loads else 0
+        return self._let_in(request, operation.tokens, hit, provided, loads, lookahead)
 
     def _let_in(
         self, request: Request, budget_tokens: int, hit: Hit, provided: int, later: bool, lookahead_tokens: int
@@ -139,8 +156,9 @@ class Manager:
         ready = self.cache.is_ready(hit, self.prefixes[request.number])
         if self.settings.full_sequence_must_fit and not (ready and self._fits(request, hit, computed)):
             return Refused(hit.tokens, gate=True)
-        span = Span(computed, tokens, lookahead_tokens, provided=end if provided else 0)
-        allocation = self.holdings.allocate(request.number, span, hit) if ready else None
+        reserved = self.choices.blocks_reserved.get(self.performed, 0)
+        span = Span(computed, tokens, lookahead_tokens, end if provided else 0, reserved)
+        allocation = self._allocate(request.number, span, hit) if ready else None
         if allocation is None:
             return Refused(hit.tokens, gate=False)
         self._lose(allocation)
@@ -155,12 +173,15 @@ class Manager:
         request = self.population[operation.request]
         tokens = self.population.tokens_to_schedule(request, operation.tokens)
         span = Span(request.tokens_computed, tokens, self.settings.lookahead_tokens)
-        allocation = self.holdings.allocate(request.number, span, no_hit(self.geometry))
+        allocation = self._allocate(request.number, span, no_hit(self.geometry))
         if allocation is None:
             return Refused(0, gate=False)
         self._lose(allocation)
         self._register(request, request.tokens_computed + tokens)
         return Granted(0, allocation.entries)
+
+    def _allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        return self.holdings.allocate(request, span, hit)
 
     def _lose(self, allocation: Allocation) -> None:
         self._events += [Removed(content) for content in allocation.lost]
@@ -237,7 +258,7 @@ class Manager:
             pinned=self.pool.pinned_blocks(),
             copies=tuple(self.copies),
             begun=self.pool.partial.blocks(),
-            scratch_first=self.settings.scratch_first,
+            scratch_first=self.settings.scratch_first and self.choices.promises_scratch_first,
         )
 
 

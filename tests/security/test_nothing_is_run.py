@@ -46,7 +46,7 @@ ARGUED = {
         "exec",
     ): "a planted fault: the installed vLLM's own source, with a line of ours in it",
     ("spec/kvspec/pictures/gallery.py", "exec"): "the examples of our own chapters, when pictures are drawn",
-    ("difftest/kvgate/adapters/releases.py", "extractall"): "a wheel whose sha256 is the one in published.py",
+    ("difftest/kvgate/adapters/fetching.py", "extractall"): "a wheel whose sha256 is one in its release's description",
     ("difftest/kvgate/adapters/registry.py", "import_module"): "--sut module:factory: whoever types it names the code",
     ("difftest/kvgate/adapters/registry.py", "exec_module"): "--preload FILE.py: likewise",
     ("difftest/kvgate/adapters/cpu_engine/answering.py", "import_module"): "what the process that started it says, "

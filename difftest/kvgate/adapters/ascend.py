@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kvgate.adapters.groups import group_specs, not_represented, not_retained
+from kvgate.adapters.releases import ASCEND
 from kvgate.adapters.retention import Retention, not_in_plug_in
 from kvgate.adapters.stock import Stock
 from kvreference.geometry import Geometry
@@ -31,8 +32,7 @@ class Ascend(Stock):
         ValueError: settings for which vLLM-Ascend has nothing.
     """
 
-    release = "ascend 0.20.2rc1"
-    dialect = "counts-shared"
+    description = ASCEND
 
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_retained(settings), _refused(settings)), None)

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kvgate.adapters.releases import RELEASES, fetch
+from kvgate.adapters.fetching import fetch
+from kvgate.adapters.releases import ASCEND
 from kvgate.kernel.errors import SystemUnavailableError
 
-ASCEND_VERSION = "0.20.2rc1"
-PACKAGE = "vllm_ascend"
+PACKAGE = ASCEND.package
 WHERE = "KVGATE_ASCEND"
 """The variable with a folder that holds the unpacked wheel; without it, it is fetched."""
 _EMPTY = ("", ".core", ".patch", ".patch.platform")
@@ -42,7 +42,7 @@ def ascend_folder() -> Path:
             raise AscendUnavailableError(f"{WHERE}={given!r}: there is no {PACKAGE} in it")
         return Path(given)
     try:
-        return fetch(RELEASES[f"ascend@{ASCEND_VERSION}"])
+        return fetch(ASCEND)
     except SystemUnavailableError as error:
         raise AscendUnavailableError(f"{error}; unpack it, and say where in {WHERE}") from error
 

@@ -1,8 +1,7 @@
 """Adapters for other releases of vLLM: the block manager of each, driven as the one of 0.20.2 is.
 
 A release is a folder, first on the path of a process that has not imported vLLM yet. What changed between releases is
-a table of traits; what a release decides otherwise by design is told to the reference
-(``kvgate.adapters.release_variants``).
+in their descriptions (``kvgate.adapters.releases``).
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from itertools import chain
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 from kvgate.adapters.groups import Words, counts_begun_slots, group_specs, not_represented
+from kvgate.adapters.releases.description import Release
 from kvgate.adapters.stock import Given, Stock
 from kvgate.adapters.tap import counted_calls
 from kvreference.geometry import Geometry
@@ -31,54 +29,6 @@ if TYPE_CHECKING:
 INTERVAL = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 
 
-@frozen
-class Traits:
-    """What an adapter must know of a release."""
-
-    version: str
-    dialect: str | None = None
-    """What the release decides otherwise than the reference, by design; see ``kvgate.adapters.release_variants``."""
-    caps: str | None = "max_num_batched_tokens"
-    """The manager's parameter with the most tokens of a step; None where nothing is capped."""
-    gate: str | None = "within"
-    """Where a whole request is asked for: ``before`` slots are, ``within`` the call for slots, or nowhere."""
-    flags_drafts: bool = True
-    """Whether groups say that a draft layer lives in them; else it lives in all of them or in none."""
-    ratio: str | None = "compress_ratio"
-    """What the specs call the number of tokens in a slot; None where nothing is compressed."""
-    masks: bool = False
-    """Whether blocks that no hit can read are left out of the cache."""
-    interval: str | None = None
-    """Where the retention interval is said: in the ``environment``, in the ``config``, or nowhere."""
-    takes_alignment: bool = False
-    """Whether the manager is told the alignment."""
-    counts_apart: bool = False
-    """Whether a look-up is counted by whoever asked for it."""
-
-
-_23: dict[str, Any] = {"masks": True, "interval": "environment", "takes_alignment": True}
-_27: dict[str, Any] = {**_23, "caps": "max_in_flight_tokens", "counts_apart": True}
-_30: dict[str, Any] = {**_27, "interval": "config", "ratio": "tokens_per_state"}
-_16: dict[str, Any] = {"caps": None, "gate": None, "flags_drafts": False, "ratio": None}
-
-TRAITS: Mapping[str, Traits] = {
-    traits.version: traits
-    for traits in (
-        Traits("0.16.0", **_16),
-        Traits("0.17.1", **_16),
-        Traits("0.18.1", **_16),
-        Traits("0.19.1", **{**_16, "gate": "before"}),
-        Traits("0.21.0"),
-        Traits("0.22.1", masks=True),
-        Traits("0.23.0", "scratch-of-windows", **_23),
-        Traits("0.27.1", "scratch-of-caches", **_27),
-        Traits("0.30.0", "scratch", **_30),
-        Traits("0.33.0", "look-ahead-at-the-end", **_30),
-    )
-}
-"""By version, oldest first."""
-
-
 class Native(Stock):
     """The block manager of one release of vLLM under the gate's protocol.
 
@@ -86,28 +36,25 @@ class Native(Stock):
         ValueError: settings for which it has nothing.
     """
 
-    traits: Traits
-
-    @property
-    def dialect(self) -> str | None:
-        """What the reference must be told; see ``kvgate.adapters.release_variants``."""
-        return self.traits.dialect
+    def __init__(self, description: Release, settings: Settings) -> None:
+        self.description = description
+        super().__init__(settings)
 
     def refusal(self, settings: Settings) -> str | None:
-        return next(chain(_not_retained(self.traits, settings), _not_had(self.traits, settings)), None)
+        return next(chain(_not_retained(self.description, settings), _not_had(self.description, settings)), None)
 
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
-        return group_specs(geometry, Words(self.traits.ratio or "", self.traits.flags_drafts))
+        return group_specs(geometry, Words(self.description.ratio_field or "", self.description.flags_drafts))
 
     def build(self) -> KVCacheManager:
         from vllm.v1.core.kv_cache_manager import KVCacheManager
         from vllm.v1.kv_cache_interface import KVCacheConfig
 
-        settings, geometry, traits = self.settings, self.settings.geometry, self.traits
+        settings, geometry, release = self.settings, self.settings.geometry, self.description
         arguments: dict[str, Any] = {"max_model_len": settings.tokens_max, "hash_block_size": geometry.grain_tokens}
-        if traits.caps is not None:
-            arguments[traits.caps] = settings.chunk_tokens
-        if traits.takes_alignment:
+        if release.cap_parameter is not None:
+            arguments[release.cap_parameter] = settings.chunk_tokens
+        if release.takes_alignment:
             arguments["scheduler_block_size"] = lcm(*(group.block_size_tokens for group in geometry.groups))
         with self.configured(settings) as caching:
             return KVCacheManager(
@@ -121,7 +68,7 @@ class Native(Stock):
 
     @contextmanager
     def configured(self, settings: Settings) -> Iterator[Mapping[str, Any]]:
-        interval, place = _interval(settings), self.traits.interval
+        interval, place = _interval(settings), self.description.interval
         with _environment(interval if place == "environment" else None):
             yield {"prefix_cache_retention_interval": interval} if place == "config" else {}
 
@@ -130,12 +77,12 @@ class Native(Stock):
         # it back to have a block kept there, beyond what the interval asks for. That is not driven here.
         manager: Any = self.manager
         blocks, tokens = manager.get_computed_blocks(request)[:2]
-        if self.traits.counts_apart:
+        if self.description.counts_apart:
             manager.record_prefix_cache_stats(request, tokens)
         return blocks, tokens
 
     def let_in(self, request: Request, tokens: int, lookahead_tokens: int, given: Given) -> KVCacheBlocks | bool | None:
-        if self.traits.gate != "within":
+        if self.description.gate != "within":
             return super().let_in(request, tokens, lookahead_tokens, given)
         manager: Any = self.manager
         with counted_calls(manager.coordinator, "remove_skipped_blocks") as released:
@@ -149,13 +96,8 @@ class Native(Stock):
                 delay_cache_blocks=given.loads,
                 full_sequence_must_fit=self.settings.full_sequence_must_fit,
             )
-        # The gate refuses before anything is released, and the step after.
+        # The gate refuses before anything is released, and the step afterwards.
         return granted if granted is not None or released else False
-
-
-def native(version: str) -> type[Native]:
-    """The adapter for ``version``, one of ``TRAITS``."""
-    return type("Native", (Native,), {"traits": TRAITS[version], "release": version, "__doc__": f"vLLM {version}."})
 
 
 @contextmanager
@@ -173,23 +115,23 @@ def _environment(interval_tokens: int | None) -> Iterator[None]:
 
 
 def _interval(settings: Settings) -> int | None:
-    """The retention interval as a release is told: none at all is masked caching."""
+    """The retention interval as a release has it: none at all is masked caching."""
     interval = settings.retention_interval_tokens
     return None if interval == settings.geometry.alignment_tokens else interval
 
 
-def _not_retained(traits: Traits, settings: Settings) -> Iterator[str]:
+def _not_retained(release: Release, settings: Settings) -> Iterator[str]:
     """What the release does not do with cached blocks."""
     interval, alignment = settings.retention_interval_tokens, settings.geometry.alignment_tokens
-    name = f"vLLM {traits.version}"
+    name = f"vLLM {release.version}"
     for index, group in enumerate(settings.geometry.groups):
         if group.copies:
             yield f"partial hits in group {index}: {name} has them, if at all, where states are kept"
-    if interval is not None and traits.interval is None and not (traits.masks and interval == alignment):
+    if interval is not None and release.interval is None and not (release.masks and interval == alignment):
         yield f"a retention interval of {interval} tokens: {name} has none"
-    if traits.masks and settings.caches and interval is None and _leaves_out(settings.geometry):
+    if release.masks and settings.caches and interval is None and _leaves_out(settings.geometry):
         yield f"caching of blocks that no hit can read: {name} leaves them out (+masked)"
-    first = traits.dialect is not None
+    first = release.choices is not None
     if settings.scratch_first != first:
         yield f"scratch first {'off' if first else 'on'}: {name} {'always has it (+scratch)' if first else 'has not'}"
     if settings.pin_drop_blocks_min is not None:
@@ -209,14 +151,14 @@ def _leaves_out(geometry: Geometry) -> bool:
     )
 
 
-def _not_had(traits: Traits, settings: Settings) -> Iterator[str]:
+def _not_had(release: Release, settings: Settings) -> Iterator[str]:
     """What the groups of the release cannot be, and what it does not ask."""
     yield from counts_begun_slots(settings)
     yield from not_represented(settings)
-    name, groups = f"vLLM {traits.version}", settings.geometry.groups
-    if traits.gate is None and settings.full_sequence_must_fit:
+    name, groups = f"vLLM {release.version}", settings.geometry.groups
+    if release.gate is None and settings.full_sequence_must_fit:
         yield f"admission only of what fits as a whole: {name} asks for the first chunk alone"
-    if traits.ratio is None and any(group.compress_ratio > 1 for group in groups):
+    if release.ratio_field is None and any(group.compress_ratio > 1 for group in groups):
         yield f"compressed groups: {name} has none"
-    if not traits.flags_drafts and len({group.lookahead for group in groups if not group.keeps_states}) > 1:
+    if not release.flags_drafts and len({group.lookahead for group in groups if not group.keeps_states}) > 1:
         yield f"a draft layer in some groups: {name} takes it to live in all of them (+eagle) or in none"

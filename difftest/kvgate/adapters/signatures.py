@@ -1,115 +1,48 @@
-"""What the adapter for vLLM 0.20.2 relies on, pinned: every symbol, with the parameters it had when this was written.
+"""Whether a vLLM is the one that its description was written for: the parameters of every symbol that the gate uses.
 
-A vLLM whose symbols differ is not the vLLM that the adapter was written for. It is refused with a message that names
-the first symbol that differs, instead of being driven wrongly.
+A vLLM whose symbols differ is refused with a message that names the first symbol that differs, instead of being driven
+wrongly. ``python -m kvgate.adapters.signatures native@VERSION`` prints what a release's file lacks; with a folder that
+holds the unpacked wheel of an unknown release, it prints a draft of its file.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-VLLM_VERSION = "0.20.2"
-
-_MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
-_UTILS = "vllm.v1.core.kv_cache_utils"
-_SPECS = "vllm.v1.kv_cache_interface"
-
-_ATTENTION = ("block_size", "num_kv_heads", "head_size", "dtype", "kv_quant_mode", "page_size_padded")
-_COMPRESSED = ("cache_dtype_str", "alignment", "compress_ratio", "model_version")
-
-PINNED: Mapping[str, tuple[str, ...] | None] = {
-    f"{_MANAGER}.__init__": (
-        "self",
-        "kv_cache_config",
-        "max_model_len",
-        "hash_block_size",
-        "max_num_batched_tokens",
-        "enable_caching",
-        "use_eagle",
-        "log_stats",
-        "enable_kv_cache_events",
-        "dcp_world_size",
-        "pcp_world_size",
-        "metrics_collector",
-    ),
-    f"{_MANAGER}.get_computed_blocks": ("self", "request"),
-    f"{_MANAGER}.can_fit_full_sequence": (
-        "self",
-        "request",
-        "num_new_computed_tokens",
-        "new_computed_blocks",
-        "num_external_computed_tokens",
-        "num_encoder_tokens",
-    ),
-    f"{_MANAGER}.allocate_slots": (
-        "self",
-        "request",
-        "num_new_tokens",
-        "num_new_computed_tokens",
-        "new_computed_blocks",
-        "num_lookahead_tokens",
-        "num_external_computed_tokens",
-        "delay_cache_blocks",
-        "num_encoder_tokens",
-    ),
-    f"{_MANAGER}.free": ("self", "request"),
-    f"{_MANAGER}.cache_blocks": ("self", "request", "num_computed_tokens"),
-    f"{_MANAGER}.get_block_ids": ("self", "request_id"),
-    f"{_MANAGER}.new_step_starts": ("self",),
-    f"{_MANAGER}.remove_skipped_blocks": ("self", "request_id", "total_computed_tokens"),
-    f"{_MANAGER}.evict_blocks": ("self", "block_ids"),
-    f"{_MANAGER}.reset_prefix_cache": ("self",),
-    f"{_MANAGER}.get_num_common_prefix_blocks": ("self", "running_request_id"),
-    f"{_MANAGER}.take_events": ("self",),
-    f"{_MANAGER}.make_prefix_cache_stats": ("self",),
-    f"{_UTILS}:get_request_block_hasher": ("block_size", "caching_hash_fn"),
-    f"{_UTILS}:init_none_hash": ("hash_fn",),
-    f"{_UTILS}:FreeKVCacheBlockQueue.__init__": ("self", "blocks"),
-    "vllm.v1.request:Request.append_output_token_ids": ("self", "token_ids"),
-    f"{_SPECS}:KVCacheConfig": ("num_blocks", "kv_cache_tensors", "kv_cache_groups"),
-    f"{_SPECS}:KVCacheGroupSpec": ("layer_names", "kv_cache_spec", "is_eagle_group"),
-    f"{_SPECS}:FullAttentionSpec": (*_ATTENTION, "head_size_v", "sliding_window", "attention_chunk_size"),
-    f"{_SPECS}:MLAAttentionSpec": (*_ATTENTION, "head_size_v", "sliding_window", "attention_chunk_size", *_COMPRESSED),
-    f"{_SPECS}:SlidingWindowSpec": (*_ATTENTION, "sliding_window", "head_size_v"),
-    f"{_SPECS}:SlidingWindowMLASpec": (*_ATTENTION, "sliding_window", "head_size_v", *_COMPRESSED),
-    f"{_SPECS}:ChunkedLocalAttentionSpec": (*_ATTENTION, "attention_chunk_size"),
-    f"{_SPECS}:MambaSpec": (
-        "block_size",
-        "shapes",
-        "dtypes",
-        "page_size_padded",
-        "mamba_type",
-        "mamba_cache_mode",
-        "num_speculative_blocks",
-    ),
-}
-"""``module:symbol`` to the names of its parameters, in order."""
+from kvgate.adapters.fetching import enter_version, fetch
+from kvgate.adapters.releases import NEWEST, RELEASES, release_named
+from kvgate.adapters.releases.description import Release, Signatures
 
 
-def drift(pinned: Mapping[str, tuple[str, ...] | None] = PINNED) -> list[str]:
-    """What differs between the vLLM that is found and the pinned one, a sentence each.
+def drift(expected: Signatures) -> list[str]:
+    """What differs between the vLLM that is found and the described one, a sentence each.
 
     Raises:
         ImportError: a module is there and cannot be imported, or their package is not there at all.
     """
-    found = []
-    for path, expected in pinned.items():
-        parameters = parameters_of(path)
-        if parameters == expected:
-            continue
-        if parameters is None:
-            found.append(f"{path} is not there")
-        elif expected is None:
-            found.append(f"{path} is there, and was not when this was pinned")
+    sentences = []
+    for path, found in changed(expected).items():
+        if found is None:
+            sentences.append(f"{path} is not there")
+        elif expected[path] is None:
+            sentences.append(f"{path} is there, and the description says that it is not")
         else:
-            found.append(f"{path} takes ({', '.join(parameters)}), pinned is ({', '.join(expected)})")
-    return found
+            sentences.append(f"{path} takes ({found}), and the description says ({expected[path]})")
+    return sentences
 
 
-def parameters_of(path: str) -> tuple[str, ...] | None:
+def changed(expected: Signatures) -> Signatures:
+    """The symbols of ``expected`` that differ in the vLLM that is found, as they are there."""
+    found = {path: parameters_of(path) for path in expected}
+    return {path: parameters for path, parameters in found.items() if parameters != expected[path]}
+
+
+def parameters_of(path: str) -> str | None:
     """The names of the parameters of ``module:symbol``; None if it is not there.
 
     Raises:
@@ -122,9 +55,82 @@ def parameters_of(path: str) -> tuple[str, ...] | None:
             value = getattr(value, part)
     except (ModuleNotFoundError, AttributeError) as error:
         if isinstance(error, ModuleNotFoundError):
-            # Where even the package is missing, nothing of it is there; and what a module needs is no part of it.
+            # A missing package has no symbols to list, and a module's own dependency is not part of it.
             package = module.partition(".")[0]
             if error.name == package or not f"{module}.".startswith(f"{error.name}."):
                 raise
         return None
-    return tuple(inspect.signature(value).parameters)
+    return ", ".join(inspect.signature(value).parameters)
+
+
+def missing_from(release: Release) -> Iterator[str]:
+    """What the file of a release still lacks, or has wrong, for the vLLM in this process."""
+    if not release.wheels:
+        yield "wheels: the sha256 of each published wheel"
+    for difference in drift(release.signatures):
+        yield f"signatures: {difference}"
+    if release.scheduler is None:
+        yield "scheduler: rules for its scheduler, without which kvgate check --level scheduler cannot run it"
+    else:
+        for difference in drift(release.scheduler.signatures):
+            yield f"scheduler signatures: {difference}"
+
+
+def draft(version: str, previous: Release) -> str:
+    """The file of an unknown release, the vLLM in this process, as far as signatures tell it."""
+    of_vllm = (each for each in reversed([*RELEASES.values()]) if each.system == previous.system)
+    scheduled, rules = next((each, each.scheduler) for each in of_vllm if each.scheduler is not None)
+    return f'''"""vLLM {version}: what it does differently, in a sentence."""
+# For difftest/kvgate/adapters/releases/{_module(version)}.py, and the list in releases/__init__.py. Other fields change
+# where kvgate check --sut native@{version} says so.
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvgate.adapters.releases.{_module(previous.version)} import RELEASE as OLDER
+from kvgate.adapters.releases.{_module(scheduled.version)} import SCHEDULER_RULES as OLDER_SCHEDULER
+
+SCHEDULER_RULES = evolve(
+    OLDER_SCHEDULER,
+    signatures={{
+        **OLDER_SCHEDULER.signatures,
+{_lines(changed(rules.signatures))}    }},
+)
+
+RELEASE = evolve(
+    OLDER,
+    version="{version}",
+    wheels={{}},  # the sha256 of each published wheel, by machine
+    signatures={{
+        **OLDER.signatures,
+{_lines(changed(previous.signatures))}    }},
+    findings=frozenset(),  # those that kvgate check reproduces on it
+    scheduler=SCHEDULER_RULES,  # or None until kvgate check --level scheduler agrees
+)'''
+
+
+def _module(version: str) -> str:
+    return f"v{version.replace('.', '_')}"
+
+
+def _lines(signatures: Signatures) -> str:
+    return "".join(f"        {path!r}: {names!r},\n" for path, names in signatures.items())
+
+
+def main(name: str) -> None:
+    """Print what the file of a release lacks, or a draft of the file of the release in a folder."""
+    folder = Path(name)
+    if not (folder / "vllm").is_dir():
+        release = release_named(name)
+        enter_version(fetch(release), release.name)
+        found = list(missing_from(release))
+        print("\n".join(found) if found else f"{release.name}: nothing is missing")
+        return
+    enter_version(folder.resolve(), name)
+    version = next((each.stem.partition("-")[2] for each in folder.glob("vllm*.dist-info")), "VERSION")
+    print(draft(version, RELEASES[NEWEST]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from kvgate.adapters.groups import group_specs, unsupported
+from kvgate.adapters.releases import INSTALLED
 from kvgate.adapters.translate import event_of, ids_of, in_our_words
 from kvgate.adapters.work_meter import WorkMeter, counted_hash, following
 from kvgate.kernel.errors import UsageError
@@ -80,8 +81,13 @@ class Stock:
         ValueError: settings for which vLLM 0.20.2 has nothing.
     """
 
-    release = "0.20.2"
-    """Whose block manager it is; findings are of some releases."""
+    description = INSTALLED
+    """The release whose block manager it is."""
+
+    @property
+    def release(self) -> str:
+        """What findings call it: a finding applies to some releases."""
+        return self.description.label
 
     def mends(self) -> frozenset[str]:
         """The findings of vLLM that this system does not have."""

@@ -39,7 +39,7 @@ def fetch(
 
       kvgate fetch --list
     """
-    from kvgate.adapters.releases import fetch as fetch_release
+    from kvgate.adapters import fetching
     from kvgate.adapters.releases import release_named
     from kvgate.kernel.progress import progress_line
 
@@ -50,23 +50,29 @@ def fetch(
         raise UsageError("nothing to fetch: name a release, or see kvgate fetch --list")
     wanted = [release_named(name) for name in names]
     for release in wanted:
-        was_here = release.is_here
+        was_here = fetching.is_fetched(release)
         with progress_line() as line:
             line.say(f"{release.name} …")
-            folder = fetch_release(release, line.say)
+            folder = fetching.fetch(release, line.say)
         typer.echo(f"{release.name} {'was' if was_here else 'is'} in {folder}")
 
 
 def _list(output: TableFormat) -> None:
-    from kvgate.adapters.releases import RELEASES, cache
+    from kvgate.adapters.fetching import cache, folder_of, is_fetched
+    from kvgate.adapters.releases import RELEASES
     from kvgate.cli.listing import tell
 
     lines = [f"in {cache()}:"]
     for release in RELEASES.values():
-        state = "fetched" if release.is_here else "-"
+        state = "fetched" if is_fetched(release) else "-"
         lines.append(f"  {release.name:<18} {release.distribution:<12} {state}")
     entries = [
-        {"name": each.name, "distribution": each.distribution, "fetched": each.is_here, "folder": str(each.folder)}
+        {
+            "name": each.name,
+            "distribution": each.distribution,
+            "fetched": is_fetched(each),
+            "folder": str(folder_of(each)),
+        }
         for each in RELEASES.values()
     ]
     tell("\n".join(lines), {"releases": entries}, output)

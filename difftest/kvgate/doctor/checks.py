@@ -8,8 +8,7 @@ from enum import Enum
 
 from attrs import evolve, frozen
 
-from kvgate.adapters.releases import NEWEST, RELEASES
-from kvgate.adapters.signatures import VLLM_VERSION
+from kvgate.adapters.releases import NEWEST, RELEASES, VLLM_VERSION
 from kvgate.doctor.facts import ASCEND_VARIABLE, BROKEN, PLUG_INS_VARIABLE, Facts
 from kvgate.doctor.probe import Tried
 from kvgate.kernel.extras import CLONE, from_a_clone

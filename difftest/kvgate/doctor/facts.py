@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from attrs import frozen
 
-from kvgate.adapters.releases import RELEASES, cache
+from kvgate.adapters.fetching import cache, folder_of, is_fetched
+from kvgate.adapters.releases import ASCEND, RELEASES
 from kvgate.kernel import shadow_switch
 from kvgate.kernel.errors import UsageError
 from kvgate.shadow.status import Status, read_all
@@ -98,7 +99,7 @@ def gather(environment: Mapping[str, str] = os.environ) -> Facts:
         cache=home,
         cache_is_writable=_told(lambda: os.access(_existing(home), os.W_OK), False),
         cache_free_bytes=_told(lambda: shutil.disk_usage(_existing(home)).free, None),
-        fetched=_told(lambda: [name for name, release in RELEASES.items() if release.is_here], []),
+        fetched=_told(lambda: [name for name, release in RELEASES.items() if is_fetched(release)], []),
         ascend_folder=_told(lambda: _ascend(environment), None),
         devices=_told(lambda: sorted(str(path) for each in DEVICES for path in Path("/dev").glob(each)), []),
         shadow_folder=folder,
@@ -162,7 +163,7 @@ def _ascend(environment: Mapping[str, str]) -> Path | None:
     given = environment.get(ASCEND_VARIABLE)
     if given:
         return Path(given) if (Path(given) / "vllm_ascend").is_dir() else None
-    return next((each.folder for each in RELEASES.values() if each.system == "ascend" and each.is_here), None)
+    return folder_of(ASCEND) if is_fetched(ASCEND) else None
 
 
 def _shadow_trouble(environment: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kvgate.adapters.signatures import VLLM_VERSION
+from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.doctor.checks import SYSTEM_PROGRAM, Check
 from kvgate.doctor.facts import Facts
 from kvgate.doctor.probe import Tried

@@ -33,6 +33,7 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "Manager.prefixes": "follow from each request's tokens and keys",
         "Manager._interned": "equal content is the same object, in whatever order it was met",
         "Manager._events": "told outside, never read again",
+        "Manager.performed": "a number that only what a followed scheduler reserves goes by",
         "PrefixCache.statistics": "told outside, never read again",
         "PartialMap.offers": "counts work, decides nothing",
         "Population.arrived": "only gives the next request its number",

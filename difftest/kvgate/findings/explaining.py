@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from kvgate.adapters.release_variants import spoken
+from kvgate.adapters.release_variants import reference_for_release
 from kvgate.findings.finding import Finding, LiveReference
 from kvgate.findings.register import with_ids
 from kvgate.kernel.comparison import Comparison
@@ -71,7 +71,7 @@ def _with_fault(fault: type[Manager], base: type[Any]) -> type[Any]:
 
 def replays(kind: type[Manager], lockstep: Lockstep) -> bool:
     """Whether a manager of ``kind`` can take the operations that the system took, and ends in the same state."""
-    manager = spoken(kind, lockstep.system)(lockstep.system.population.settings)
+    manager = reference_for_release(lockstep.system, kind)(lockstep.system.population.settings)
     ours: Answer | None = None
     for operation in lockstep.performed:
         if manager.population.resolve(operation) != operation:
@@ -90,7 +90,8 @@ def replays(kind: type[Manager], lockstep: Lockstep) -> bool:
 def _identities_fit(kind: type[Manager], lockstep: Lockstep, reference: Manager) -> bool:
     """Whether every identity that the system ever gave to a content stands for one content of a manager of ``kind``."""
     system = lockstep.system
-    manager, truth = spoken(kind, system)(reference.settings), spoken(Manager, system)(reference.settings)
+    manager = reference_for_release(system, kind)(reference.settings)
+    truth = reference_for_release(system)(reference.settings)
     truth._interned = reference._interned
     seen = Correspondence()
     for operation in lockstep.performed[:-1]:

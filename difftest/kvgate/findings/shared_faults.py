@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from attrs import evolve
 
 from kvreference.answers import Hit
+from kvreference.choices import Choices
 from kvreference.events import Stored
 from kvreference.geometry import Geometry, Group
 from kvreference.hit_lookup import longest_hit
-from kvreference.holdings import Allocation, Holdings, Span
-from kvreference.manager import Manager
+from kvreference.holdings import Allocation, Span
+from kvreference.manager import OWN, Manager
 from kvreference.population import Request
 from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import Retention, Sparse
@@ -57,7 +58,7 @@ class LookUpInTurn(Manager):
         """The longest hit of at most ``tokens`` that the groups like ``kind`` can serve."""
         indices = [index for index, group in enumerate(self.geometry.groups) if group == kind]
         asked = evolve(kind, lookahead=asks)
-        last = len(request.tokens) - (0 if getattr(self, "matches_last_token", False) else 1)
+        last = len(request.tokens) - (0 if getattr(self.cache, "matches_last_token", False) else 1)
 
         def satisfied(hit_tokens: int) -> bool:
             if hit_tokens > 0 and asked.tokens_matched(hit_tokens) > last:
@@ -80,49 +81,47 @@ class HitsPastLoad(Manager):
     The pool is asked for that number and counts it: it reports that many more free blocks than are in its queue.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        own = type(self.holdings)
-        # Another fault may have replaced the holdings already.
-        self.holdings = type(own.__name__, (_NegativeNeed, own), {})(settings)
-
-    def snapshot(self) -> Snapshot:
-        snapshot = super().snapshot()
-        assert isinstance(self.holdings, _NegativeNeed)
-        return evolve(snapshot, blocks_free=snapshot.blocks_free + self.holdings.blocks_miscounted)
-
-
-class _NegativeNeed(Holdings):
     blocks_miscounted = 0
     """How many more blocks are counted as free than there are. They admit no request: the case is over by then."""
 
-    def copy(self) -> Holdings:
+    def copy(self) -> Manager:
         other = super().copy()
-        assert isinstance(other, _NegativeNeed)
+        assert isinstance(other, HitsPastLoad)
         other.blocks_miscounted = self.blocks_miscounted
         return other
 
-    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+    def snapshot(self) -> Snapshot:
+        snapshot = super().snapshot()
+        return evolve(snapshot, blocks_free=snapshot.blocks_free + self.blocks_miscounted)
+
+    def _allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
         holds_already = request in self.tables
-        allocation = super().allocate(request, span, hit)
+        allocation = super()._allocate(request, span, hit)
         if allocation is not None and span.provided and not holds_already:
-            for group, blocks in zip(self.groups, hit.blocks, strict=True):
+            for group, blocks in zip(self.geometry.groups, hit.blocks, strict=True):
                 if group.keeps_all:
                     self.blocks_miscounted += max(0, len(blocks) - group.blocks_occupied(span.provided))
         return allocation
 
 
+class ChangesSpan(Manager):
+    """The holdings are asked for slots for another span of tokens."""
+
+    def _changed(self, span: Span) -> Span:
+        return span
+
+    def _allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        return super()._allocate(request, self._changed(span), hit)
+
+
 class KeepsReplays(Manager):
     """The boundaries that a replay is said to resume at decide what is kept besides the interval."""
 
-    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
-        interval, cache = self.settings.retention_interval_tokens, self.cache
-        sparse = interval is not None and interval != self.geometry.alignment_tokens
-        # Late, for what a release decides otherwise by design is put in place when all else is built.
-        if sparse and isinstance(cache, PrefixCache) and not isinstance(cache.retention, _KeepsTails):
-            assert interval is not None
+    def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
+        super().__init__(settings, choices)
+        interval, cache = settings.retention_interval_tokens, self.cache
+        if interval is not None and interval != self.geometry.alignment_tokens and isinstance(cache, PrefixCache):
             cache.retention = _KeepsTails(cache.retention, self.geometry, interval, self.boundaries)
-        super()._register(request, tokens, now)
 
     def boundaries(self, prompt_tokens: int) -> Collection[int]:
         """Where a replay of a prompt is said to resume."""

@@ -7,7 +7,7 @@ from typing import cast
 
 from attrs import frozen
 
-from kvgate.adapters.release_variants import reference_for
+from kvgate.adapters.release_variants import reference_for_release
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.lockstep import Lockstep
@@ -63,7 +63,7 @@ class Bench:
         if "leak" in self.detectors:
             monitors.append(LeakMonitor(settings))
         system = self._build(settings)
-        reference = reference_for(system)(settings) if "lockstep" in self.detectors else None
+        reference = reference_for_release(system)(settings) if "lockstep" in self.detectors else None
         if "work" in self.judges:
             # Who says that it can count is asked to; the protocol of a system has no more than everybody has.
             monitors.append(WorkMonitor(settings, cast("Counts", system).count_work()))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvgate.adapters.registry import is_built_in
-from kvgate.adapters.release_variants import reference_named
+from kvgate.adapters.release_variants import NewReference, reference_named
 from kvgate.gate.verdict import Found
 from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Divergence
@@ -35,7 +35,6 @@ from kvreference.answers import (
 from kvreference.block_pool import NULL
 from kvreference.content import Keys
 from kvreference.events import Event, Removed, Stored
-from kvreference.manager import Manager
 from kvreference.operations import (
     Abort,
     Admit,
@@ -127,7 +126,7 @@ def headline(found: Found) -> str:
     return f"{divergence.difference.statement} at step {divergence.step}: {what}"
 
 
-def _led_there(found: Found, operations_max: int, reference: type[Manager]) -> Iterator[str]:
+def _led_there(found: Found, operations_max: int, reference: NewReference) -> Iterator[str]:
     """The last operations, each with the reference's answer, the one that diverges marked."""
     operations = found.case.operations
     left_out = max(0, len(operations) - operations_max)
@@ -164,7 +163,7 @@ def _done_to_engine(found: Found, operations_max: int) -> Iterator[str]:
     yield whose_block_manager(engine)
 
 
-def _answered(case: Case, reference: type[Manager]) -> Iterator[tuple[Operation, Answer | None]]:
+def _answered(case: Case, reference: NewReference) -> Iterator[tuple[Operation, Answer | None]]:
     """Every operation of the case as the reference resolves it, with its answer; None where it is not legal."""
     manager = reference(case.settings)
     for operation in case.operations:

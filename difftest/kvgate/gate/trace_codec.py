@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from attrs import field, frozen
 
-from kvgate.adapters.release_variants import reference_named
+from kvgate.adapters.release_variants import NewReference, reference_named
 from kvgate.gate.case_runner import DETECTORS
 from kvgate.gate.story import describe_answer
 from kvgate.kernel.case import Case
@@ -112,9 +112,11 @@ class Digests:
         return blake2b(json.dumps(document).encode(), digest_size=8).hexdigest()
 
 
-def annotated(settings: Settings, operations: Iterable[Operation], kind: type[Manager] = Manager) -> Iterator[Line]:
+def annotated(
+    settings: Settings, operations: Iterable[Operation], new_reference: NewReference = Manager
+) -> Iterator[Line]:
     """The operations as lines of a trace, with what the reference does; illegal ones are left out."""
-    manager, digests = kind(settings), Digests()
+    manager, digests = new_reference(settings), Digests()
     for operation in operations:
         resolved = manager.population.resolve(operation)
         if resolved is not None:

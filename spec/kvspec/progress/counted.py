@@ -22,7 +22,7 @@ from kvreference import population
 from kvreference.admission import blocks_to_come
 from kvreference.answers import Copy, Hit
 from kvreference.holdings import Allocation, Holdings, Span
-from kvreference.manager import Manager
+from kvreference.manager import OWN, Manager
 from kvreference.operations import Run, Sample
 from kvreference.population import Population, Request
 from kvreference.prefix_cache import NoPrefixCache
@@ -146,6 +146,7 @@ class CountedManager(Manager):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.choices = OWN
         self.geometry = settings.geometry
         self.population = CountedPopulation(settings)
         self.holdings = CountedHoldings(settings, settings.blocks - 1)
@@ -154,6 +155,7 @@ class CountedManager(Manager):
         self._interned = interned
         self.prefixes = {}
         self._events = []
+        self.performed = 0
 
 
 def counted_scheduler(settings: Settings, limits: Limits, kind: type[Scheduler] = Scheduler) -> Scheduler:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.adapters.releases import CACHE_VARIABLE, RELEASES
+from kvgate.adapters.fetching import CACHE_VARIABLE, folder_of
+from kvgate.adapters.releases import RELEASES
 from kvgate.doctor import facts as of_facts
 from kvgate.doctor.checks import SYSTEM_PROGRAM, Works, judge, notes
 from kvgate.doctor.facts import BROKEN, gather
@@ -69,7 +70,7 @@ def test_what_is_fetched_and_what_a_shadow_left_is_seen(tmp_path: Path, monkeypa
     """In the folders that the environment names."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     release = RELEASES["native@0.23.0"]
-    (release.folder / release.package).mkdir(parents=True)
+    (folder_of(release) / release.package).mkdir(parents=True)
     write(tmp_path, Status("20260101-7", "check", 7, differences=2, judged=40))
     (tmp_path / "status-broken.json").write_text("{", encoding="utf-8")
     found = gather({"KVGATE_SHADOW_DIR": str(tmp_path), "KVGATE_SHADOW": "chekc"})

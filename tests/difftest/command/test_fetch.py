@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kvgate.adapters import releases
-from kvgate.adapters.releases import RELEASES, Release
+from kvgate.adapters import fetching
+from kvgate.adapters.fetching import folder_of
+from kvgate.adapters.releases import NEWEST, RELEASES
+from kvgate.adapters.releases.description import Release
 from kvgate.cli.app import app
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
@@ -20,7 +22,7 @@ from kvgate.kernel.errors import SystemUnavailableError, UsageError
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache with one release in it."""
-    monkeypatch.setenv(releases.CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(fetching.CACHE_VARIABLE, str(tmp_path))
     (tmp_path / "vllm-code" / "0.23.0" / "vllm").mkdir(parents=True)
     return tmp_path
 
@@ -43,11 +45,11 @@ def test_several_are_fetched_in_turn(cache: Path, monkeypatch: pytest.MonkeyPatc
     """Each with its place."""
 
     def fetch(release: Release, _say: object) -> Path:
-        return release.folder
+        return folder_of(release)
 
-    monkeypatch.setattr(releases, "fetch", fetch)
+    monkeypatch.setattr(fetching, "fetch", fetch)
     ended = CliRunner().invoke(app, ["fetch", "native", "vllm-ascend"])
-    expected = [f"{name} is in {RELEASES[name].folder}" for name in (releases.NEWEST, "ascend@0.20.2rc1")]
+    expected = [f"{name} is in {folder_of(RELEASES[name])}" for name in (NEWEST, "ascend@0.20.2rc1")]
     assert expected == ended.output.splitlines()
     assert str(cache) in ended.output
 
@@ -68,7 +70,7 @@ def test_what_cannot_be_fetched_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     def fetch(_release: Release, _say: object) -> Path:
         raise SystemUnavailableError("vllm==0.33.0 cannot be fetched")
 
-    monkeypatch.setattr(releases, "fetch", fetch)
+    monkeypatch.setattr(fetching, "fetch", fetch)
     error = CliRunner().invoke(app, ["fetch", "native"]).exception
     assert isinstance(error, SystemUnavailableError)
     assert "vllm==0.33.0 cannot be fetched" == str(error)

@@ -17,7 +17,8 @@ pytest.importorskip("vllm")
 
 from attrs import evolve
 
-from kvgate.adapters.releases import fetch, release_named
+from kvgate.adapters.fetching import fetch
+from kvgate.adapters.releases import release_named
 from kvgate.findings import explain_pair
 from kvgate.levels.pair.case import PairCase
 from kvgate.levels.pair.detectors import GATE

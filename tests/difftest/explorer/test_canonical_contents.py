@@ -44,7 +44,16 @@ IN_THE_FORM = {
     "PhysicalSlots": {"_slots"},
 }
 """What a state consists of: whatever is added to it must be added to the form."""
-CONSTANT = {"settings", "geometry", "groups", "retention", "drop_blocks_min", "partial_hit_tokens_min", "states"}
+CONSTANT = {
+    "settings",
+    "choices",
+    "geometry",
+    "groups",
+    "retention",
+    "drop_blocks_min",
+    "partial_hit_tokens_min",
+    "states",
+}
 """What no operation changes, and what only ever grows."""
 
 

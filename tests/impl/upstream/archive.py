@@ -12,7 +12,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from kvgate.adapters.releases import cache, download, fetch, release_named
+from kvgate.adapters.fetching import cache, download, fetch
+from kvgate.adapters.releases import release_named
 
 ARCHIVES = {
     "0.20.2": "58809377798c5335c6e2fe30092abda54d9200b5b8a717b3735a63f5daa0e383",

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Any
 
-from kvgate.adapters.signatures import VLLM_VERSION
+from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.extras import from_a_clone
 

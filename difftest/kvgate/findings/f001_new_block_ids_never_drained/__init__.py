@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from kvgate.adapters.release_variants import spoken
+from kvgate.adapters.release_variants import reference_for_release
 from kvgate.findings.finding import Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvreference.answers import Answer, Granted
 from kvreference.attention import Kind
-from kvreference.manager import Manager
 
 
 def _new_block_ids_grow(divergence: Divergence, lockstep: Lockstep) -> bool:
@@ -21,7 +20,7 @@ def _new_block_ids_grow(divergence: Divergence, lockstep: Lockstep) -> bool:
         return False
     if lockstep.reference is None:
         return True
-    manager = spoken(Manager, lockstep.system)(settings)
+    manager = reference_for_release(lockstep.system)(settings)
     answers: list[Answer] = [manager.apply(operation) for operation in lockstep.performed]
     given = sum(len(answer.blocks[int(place[1])]) for answer in answers if isinstance(answer, Granted))
     return divergence.difference.got == str(given)

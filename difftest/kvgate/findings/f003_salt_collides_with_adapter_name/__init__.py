@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvgate.findings.finding import Finding
+from kvreference.choices import Choices
 from kvreference.content import Keys, Prefix, Prefixes
-from kvreference.manager import Manager
+from kvreference.manager import OWN, Manager
 from kvreference.settings import Settings
 
 
 class SaltNamedLikeAnAdapter(Manager):
     """Nothing tells whether a name is that of a salt or of an adapter."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
+        super().__init__(settings, choices)
         self._interned = _PrefixesWithoutDomains(self.geometry.grain_tokens)
 
 

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from kvgate.findings.finding import Finding
+from kvreference.choices import Choices
 from kvreference.content import Keys, Prefix, Prefixes
-from kvreference.manager import Manager
+from kvreference.manager import OWN, Manager
 from kvreference.settings import Settings
 
 
 class MediaForgottenInPromptTail(Manager):
     """What the prompt does not fill depends on the last multimodal item alone."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
+        super().__init__(settings, choices)
         self._interned = _PrefixesWithLastMedia(self.geometry.grain_tokens)
 
 

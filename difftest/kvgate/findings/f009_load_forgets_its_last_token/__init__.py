@@ -5,20 +5,16 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvgate.findings.finding import Finding
+from kvgate.findings.shared_faults import ChangesSpan
 from kvreference.answers import Granted, Hit, Refused
-from kvreference.holdings import Allocation, Holdings, Span
-from kvreference.manager import Manager
+from kvreference.holdings import Span
 from kvreference.population import Request
-from kvreference.settings import Settings
 
 
-class LoadForgetsItsLastToken(Manager):
+class LoadForgetsItsLastToken(ChangesSpan):
     """What is loaded counts as computed, though of a whole request the last token is computed again."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.holdings = _AllComputed(settings)
-        self._end_tokens = 0
+    _end_tokens = 0
 
     def _let_in(
         self, request: Request, budget_tokens: int, hit: Hit, provided: int, later: bool, lookahead_tokens: int
@@ -29,12 +25,8 @@ class LoadForgetsItsLastToken(Manager):
     def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
         return super()._fits(request, hit, max(computed, self._end_tokens))
 
-
-class _AllComputed(Holdings):
-    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
-        if span.provided > span.computed:
-            span = evolve(span, computed=span.provided, tokens=0)
-        return super().allocate(request, span, hit)
+    def _changed(self, span: Span) -> Span:
+        return evolve(span, computed=span.provided, tokens=0) if span.provided > span.computed else span
 
 
 FINDING = Finding(

@@ -7,9 +7,10 @@ from attrs import evolve
 from kvgate.findings.explaining import hits_whole_blocks
 from kvgate.findings.finding import Finding, LiveReference
 from kvreference.answers import Hit
+from kvreference.choices import Choices
 from kvreference.geometry import Geometry
 from kvreference.hit_lookup import longest_hit
-from kvreference.manager import Manager
+from kvreference.manager import OWN, Manager
 from kvreference.population import Population
 from kvreference.settings import Settings
 
@@ -20,8 +21,8 @@ class LookAheadSpreads(Manager):
     What decides what is kept for a hit, retention and pins, goes by what the look-up asks for.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(evolve(settings, geometry=spread(settings.geometry)))
+    def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
+        super().__init__(evolve(settings, geometry=spread(settings.geometry)), choices)
         # Where the draft layers truly live is still what the model says.
         self.population = Population(settings)
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from attrs import evolve
 
 from kvgate.findings.finding import Finding
+from kvreference.choices import Choices
 from kvreference.geometry import Geometry, Group
-from kvreference.manager import Manager
+from kvreference.manager import OWN, Manager
 from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import Retention, Sparse
 from kvreference.settings import Settings
@@ -17,8 +18,8 @@ from kvreference.settings import Settings
 class MaskOmitsLookAhead(Manager):
     """What is cached is what hits read without their look-ahead blocks; what is looked up is with them."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
+        super().__init__(settings, choices)
         interval = settings.retention_interval_tokens
         if isinstance(self.cache, PrefixCache) and interval is not None:
             bare = Geometry(tuple(evolve(group, lookahead=False) for group in settings.geometry.groups))

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator
 
 from attrs import evolve
 
-from kvgate.adapters.release_variants import spoken
+from kvgate.adapters.release_variants import reference_for_release
 from kvgate.findings.finding import Finding
 from kvgate.kernel.comparison import Comparison
 from kvgate.kernel.difference import Divergence
@@ -34,7 +34,7 @@ def _prompt_tails_with(fault: type[Manager], divergence: Divergence, lockstep: L
     reference = lockstep.reference
     if reference is None or not _caches(divergence.operation):
         return False
-    manager = spoken(fault, lockstep.system)(reference.settings)
+    manager = reference_for_release(lockstep.system, fault)(reference.settings)
     manager._interned = reference._interned
     ours: Answer | None = None
     for operation in lockstep.performed:

@@ -36,7 +36,7 @@ class EngineBench:
 
         Where blocks are given up when a step is over, and not when the next one is scheduled, more are held at once.
         """
-        late = case.stage.asynchronous and SUBJECTS[self.subject].followed.scheduling.gives_up_late
+        late = case.stage.asynchronous and SUBJECTS[self.subject].scheduling.gives_up_late
         settings = case.settings
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
         operations = (Step() if isinstance(each, Serve) and not fits(held, each) else each for each in case.operations)

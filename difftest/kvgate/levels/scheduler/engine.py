@@ -22,8 +22,7 @@ from typing import Any, ClassVar, NoReturn
 
 from attrs import evolve
 
-from kvgate.adapters.release_variants import reference_for
-from kvgate.adapters.scheduler_variants import PADDING
+from kvgate.adapters.release_variants import PADDING, reference_for_release
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
@@ -92,7 +91,7 @@ class Engine:
             # There, blocks are cached when an output is taken: that is nobody's operation, and so nobody's work.
             monitors.append(WorkMonitor(settings, self.followed.count_work()))
         follows = with_reference and not stage.asynchronous
-        reference = reference_for(self.followed)(settings) if follows else None
+        reference = reference_for_release(self.followed)(settings) if follows else None
         self.lockstep = Lockstep(self.followed, reference, monitors)
         self.interception = Interception(self.followed, self.nodes, self._follow)
         self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)

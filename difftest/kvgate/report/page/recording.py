@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from kvgate.adapters.release_variants import reference_for
+from kvgate.adapters.release_variants import NewReference, reference_for_release
 from kvgate.gate.case_runner import Bench
 from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Divergence
@@ -80,8 +80,8 @@ class Recording:
     """What was found while it was recorded."""
     waiting: WaitFor | None = None
     """Who waited for whom when a scheduler hung."""
-    speaks: type[Manager] = Manager
-    """The reference that it was compared with: some releases speak a dialect."""
+    new_reference: NewReference = Manager
+    """Builds the reference that it was compared with, which has the choices of the release."""
 
     @property
     def left_out(self) -> int:
@@ -99,8 +99,8 @@ class Recorder:
         self.lockstep = lockstep
         self.settings = settings
         self.names = Names()
-        self._speaks = reference_for(lockstep.system)
-        self._own = self._speaks(settings) if lockstep.reference is None and follows else None
+        self._new_reference = reference_for_release(lockstep.system)
+        self._own = self._new_reference(settings) if lockstep.reference is None and follows else None
         self._frames: deque[Frame] = deque(maxlen=max(2, min(FRAMES_MAX, CELLS_MAX // settings.blocks)))
         self._now: tuple[Operation, Answer | None] | None = None
         self._expected: Answer | None = None
@@ -115,7 +115,9 @@ class Recorder:
     def recording(self, divergences: Sequence[Divergence] = (), waiting: WaitFor | None = None) -> Recording:
         """What was recorded so far."""
         operations = tuple(self.lockstep.performed)
-        return Recording(self.settings, operations, tuple(self._frames), tuple(divergences), waiting, self._speaks)
+        return Recording(
+            self.settings, operations, tuple(self._frames), tuple(divergences), waiting, self._new_reference
+        )
 
     def begins(self, operation: Operation) -> None:
         """The system is about to perform an operation, which the lockstep's reference has performed."""

@@ -117,7 +117,7 @@ def resume(recording: Recording, divergence: Divergence | None) -> Resume | None
 
 def _replayed(recording: Recording, operations: int) -> tuple[Manager, Names] | None:
     """The reference after the first operations of a recording, and its names; None if it cannot follow so far."""
-    reference, names = recording.speaks(recording.settings), Names()
+    reference, names = recording.new_reference(recording.settings), Names()
     for operation in recording.operations[:operations]:
         if reference.population.resolve(operation) != operation:
             return None

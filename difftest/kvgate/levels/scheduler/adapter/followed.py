@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kvgate.adapters.scheduler_variants import PADDING
+from kvgate.adapters.release_variants import PADDING
+from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.stock import Stock
-from kvgate.levels.scheduler.adapter.traits import SchedulerTraits
 from kvreference.answers import Answer, Refused
 from kvreference.operations import Admit, Operation
 from kvreference.population import Population, Status
@@ -29,14 +29,12 @@ class Followed(Stock):
         ValueError: settings for which it has nothing.
     """
 
-    scheduling = SchedulerTraits()
-    """What must be known of the scheduler."""
-
-    def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
+    def __init__(self, settings: Settings, scheduler: Scheduler, description: Release) -> None:
+        self.description = description
         refused = self.refusal(settings)
         if refused is not None:
             raise ValueError(refused)
-        # Not the parent's: the manager is there, and whoever built the scheduler chose what it is.
+        # Not the parent's: the scheduler has built the manager.
         self.settings = settings
         self.population = Population(settings)
         self.scheduler = scheduler
@@ -50,9 +48,10 @@ class Followed(Stock):
         """By the number of an operation: how many drafts stand beside the one token that it computes."""
 
     @property
-    def decides(self) -> tuple[str, ...]:
-        """What the scheduler decides otherwise than the reference; see ``kvgate.adapters.scheduler_variants``."""
-        return self.scheduling.decides
+    def scheduling(self) -> SchedulerRules:
+        """How its scheduler differs from that of vLLM 0.20.2."""
+        assert self.description.scheduler is not None, "only a release with a described scheduler is followed"
+        return self.description.scheduler
 
     def apply(self, operation: Operation) -> Answer:
         self._performed += 1

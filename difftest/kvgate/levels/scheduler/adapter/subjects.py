@@ -14,11 +14,12 @@ from typing import Any
 from attrs import field, frozen
 
 from kvgate.adapters.ascend import Ascend, AscendRetention, install_ascend
-from kvgate.adapters.native import native
+from kvgate.adapters.native import Native
+from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
+from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.retention import Retention, copies_carried, install, switched_on
 from kvgate.levels.scheduler.adapter.followed import Followed
 from kvgate.levels.scheduler.adapter.stage import new_scheduler
-from kvgate.levels.scheduler.adapter.traits import SCHEDULERS
 from kvgate.levels.scheduler.case import Stage
 from kvreference.answers import Copies
 from kvreference.settings import Settings
@@ -34,6 +35,10 @@ class FollowedAscend(Followed, Ascend):
 
 class FollowedAscendRetention(Followed, AscendRetention):
     """The same with the plug-in."""
+
+
+class FollowedNative(Followed, Native):
+    """The block manager of a release of vLLM under its own scheduler."""
 
 
 def _nothing(_settings: Settings) -> AbstractContextManager[None]:
@@ -52,12 +57,23 @@ def _plug_in_copies(output: Any) -> Copies:
 class Subject:
     """One system under test."""
 
-    followed: type[Followed]
+    kind: type[Followed]
+    release: Release = INSTALLED
     while_built: Callable[[Settings], AbstractContextManager[None]] = field(default=_nothing)
     install: Callable[[], None] = field(default=lambda: None)
     """Put in place what the system is made of, once a process."""
     copies: Callable[[Any], Copies] = field(default=_no_copies)
     """What a step's output tells the worker to copy."""
+
+    @property
+    def scheduling(self) -> SchedulerRules:
+        """How the scheduler differs from that of vLLM 0.20.2."""
+        assert self.release.scheduler is not None, "its scheduler is described"
+        return self.release.scheduler
+
+    def followed(self, settings: Settings, scheduler: Any) -> Followed:
+        """The block manager of a scheduler that ``build`` has built, as a system under test."""
+        return self.kind(settings, scheduler, self.release)
 
     def build(self, settings: Settings, stage: Stage) -> Any:
         """A scheduler, and the block manager under it.
@@ -65,33 +81,29 @@ class Subject:
         Raises:
             ValueError: settings for which the system has nothing.
         """
-        # No system is there yet: what is asked of one here depends on its kind alone.
-        kind = self.followed.__new__(self.followed)
+        # There is no system yet: what it refuses, and how it is configured, depends on its kind and release alone.
+        kind = self.kind.__new__(self.kind)
+        kind.description = self.release
         refused = kind.refusal(settings)
         if refused is not None:
             raise ValueError(refused)
         with kind.configured(settings) as caching:
             groups = kind.groups(settings.geometry)
-            return new_scheduler(settings, stage, groups, caching, kind.scheduling.drafting)
-
-
-def followed_native(version: str) -> type[Followed]:
-    """The block manager of a release of vLLM under its own scheduler; ``version`` is one of ``SCHEDULERS``."""
-    return type(
-        "FollowedNative",
-        (Followed, native(version)),
-        {"scheduling": SCHEDULERS[version], "__doc__": f"The block manager of vLLM {version} under its scheduler."},
-    )
+            return new_scheduler(settings, stage, groups, caching, self.scheduling.drafting)
 
 
 SUBJECTS: Mapping[str, Subject] = MappingProxyType(
     {
         "stock": Subject(Followed),
-        "retention": Subject(FollowedRetention, switched_on, install, _plug_in_copies),
-        "ascend": Subject(FollowedAscend, install=partial(install_ascend, with_plug_in=False)),
+        "retention": Subject(FollowedRetention, INSTALLED, switched_on, install, _plug_in_copies),
+        "ascend": Subject(FollowedAscend, ASCEND, install=partial(install_ascend, with_plug_in=False)),
         "ascend-retention": Subject(
-            FollowedAscendRetention, switched_on, partial(install_ascend, with_plug_in=True), _plug_in_copies
+            FollowedAscendRetention, ASCEND, switched_on, partial(install_ascend, with_plug_in=True), _plug_in_copies
         ),
-        **{f"native@{version}": Subject(followed_native(version)) for version in SCHEDULERS},
+        **{
+            name: Subject(FollowedNative, release)
+            for name, release in RELEASES.items()
+            if release.system == "native" and release.scheduler is not None
+        },
     }
 )

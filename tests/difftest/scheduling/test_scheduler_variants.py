@@ -1,6 +1,6 @@
 """What newer schedulers ask of their block manager otherwise, by design.
 
-Goal: each rule changes what it names, and no other; and a fault can be planted beside it. Method: the same few
+Goal: each rule changes what it names, and no other; and a fault can be injected next to it. Method: the same few
 operations on the reference and on the reference as it is asked otherwise; their tables, answers and counts by hand.
 """
 
@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.release_variants import DIALECTS, reference_for, spoken
-from kvgate.adapters.releases import RELEASES
-from kvgate.adapters.scheduler_variants import PADDING, SCHEDULED
+from kvgate.adapters.release_variants import PADDING, NewReference, reference_for_release
+from kvgate.adapters.releases import INSTALLED, RELEASES
+from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.findings.f008_external_tokens_take_other_hits import ExternalTokensTakeOtherHits
 from kvgate.findings.f009_load_forgets_its_last_token import LoadForgetsItsLastToken
-from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
-from kvgate.levels.scheduler.adapter.traits import SCHEDULERS
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
@@ -30,10 +28,17 @@ SETTINGS = Settings(
 )
 
 
-def asked(*decides: str, **told: Any) -> type[Manager]:
-    """The reference as a scheduler asks it that decides so."""
-    system: Any = SimpleNamespace(decides=decides, **told)
-    return reference_for(system)
+def rules(*names: str) -> SchedulerRules:
+    """Those of vLLM 0.20.2 with these switched on."""
+    assert INSTALLED.scheduler is not None
+    switched_on: dict[str, Any] = dict.fromkeys(names, True)
+    return evolve(INSTALLED.scheduler, **switched_on)
+
+
+def asked(*names: str, **asked_for: Any) -> NewReference:
+    """The reference under a scheduler with such rules, that asks for this."""
+    system: Any = SimpleNamespace(description=INSTALLED, scheduling=rules(*names), **asked_for)
+    return reference_for_release(system)
 
 
 def performed(manager: Manager, *operations: Operation) -> list[Answer]:
@@ -49,21 +54,14 @@ def arrive(number: int, tokens: int) -> Arrive:
     return Arrive(number, (Run(1000 * number, tokens),))
 
 
-def test_every_rule_is_that_of_a_release() -> None:
-    """None is left out, none is idle, and each release with a scheduler can be fetched."""
-    assert set(SCHEDULED) == {name for traits in SCHEDULERS.values() for name in traits.decides}
-    assert {f"native@{version}" for version in SCHEDULERS} == {name for name in SUBJECTS if name in RELEASES}
-    assert Manager is asked()
-
-
 def test_look_ahead_at_once() -> None:
     """A prompt of one block gets another for its drafts, but where it loads it."""
     prompt = arrive(0, 4)
-    for decides, blocks in (((), 1), (("look-ahead-at-once",), 2)):
-        (_, granted) = performed(asked(*decides)(SETTINGS), prompt, Admit(0, 4))
+    for names, blocks in (((), 1), (("lookahead_when_admitted",), 2)):
+        (_, granted) = performed(asked(*names)(SETTINGS), prompt, Admit(0, 4))
         assert isinstance(granted, Granted)
         assert blocks == len(granted.blocks[0])
-        (_, granted) = performed(asked(*decides)(SETTINGS), prompt, Admit(0, 4, 4, loads=True))
+        (_, granted) = performed(asked(*names)(SETTINGS), prompt, Admit(0, 4, 4, loads=True))
         assert isinstance(granted, Granted)
         assert (1, True) == (len(granted.blocks[0]), granted.loads)
 
@@ -71,7 +69,7 @@ def test_look_ahead_at_once() -> None:
 @pytest.mark.parametrize(("kept", "fits"), [({}, True), ({1: 7}, True), ({1: 8}, False), ({0: 9}, True)])
 def test_room_that_is_kept(kept: dict[int, int], fits: bool) -> None:
     """Of nine blocks two are taken if no more than seven must stay free, by the operation that is told so alone."""
-    manager = asked("keeps-room", kept=kept)(SETTINGS)
+    manager = asked(kept=kept)(SETTINGS)
     (_, answer) = performed(manager, arrive(0, 8), Admit(0, 8))
     assert fits == isinstance(answer, Granted)
     assert fits or answer == Refused(0, gate=False)
@@ -81,40 +79,40 @@ def test_room_that_is_kept(kept: dict[int, int], fits: bool) -> None:
 
 
 @pytest.mark.parametrize("fault", [ExternalTokensTakeOtherHits, LoadForgetsItsLastToken])
-@pytest.mark.parametrize("dialect", [None, *DIALECTS])
-def test_a_fault_beside_it_keeps_room_too(fault: type[Manager], dialect: str | None) -> None:
+@pytest.mark.parametrize("release", [INSTALLED, *(release for release in RELEASES.values() if release.choices)])
+def test_a_fault_next_to_it_keeps_room_too(fault: type[Manager], release: Release) -> None:
     """Whatever else allocates."""
-    system: Any = SimpleNamespace(dialect=dialect, decides=("keeps-room",), kept={1: 8})
-    settings = evolve(SETTINGS, scratch_first=dialect is not None)
-    (_, answer) = performed(spoken(fault, system)(settings), arrive(0, 8), Admit(0, 8, 8, loads=True))
+    system: Any = SimpleNamespace(description=release, scheduling=rules(), kept={1: 8})
+    manager = reference_for_release(system, fault)(evolve(SETTINGS, scratch_first=release.choices is not None))
+    (_, answer) = performed(manager, arrive(0, 8), Admit(0, 8, 8, loads=True))
     assert Refused(0, gate=False) == answer
 
 
 def test_drafts_that_nobody_proposed() -> None:
     """One token is computed with three beside it, which are taken back if nothing comes of it."""
-    manager = asked("pads-drafts", padded={1: 3})(SETTINGS)
+    manager = asked(padded={1: 3})(SETTINGS)
     performed(manager, arrive(0, 1), Admit(0, 4))
     request = manager.population[0]
     assert (4, 3, [PADDING] * 3) == (request.tokens_computed, request.drafts_in_flight, request.drafts)
     performed(manager, Sample(0, 0, 7, 0))
     assert (1, 0, []) == (request.tokens_computed, request.drafts_in_flight, request.drafts)
-    manager = asked("pads-drafts", padded={3: 3})(evolve(SETTINGS, blocks=3))
+    manager = asked(padded={3: 3})(evolve(SETTINGS, blocks=3))
     performed(manager, arrive(0, 8), Admit(0, 8), arrive(1, 1), Admit(1, 4))
     assert [] == manager.population[1].drafts
 
 
 def test_only_who_is_let_in_is_counted() -> None:
     """Not a look-up alone, nor one behind which there is no room; the reference counts them all."""
-    for decides, requests in (((), 3), (("counts-admitted",), 1)):
-        manager = asked(*decides)(evolve(SETTINGS, blocks=3))
+    for names, requests in (((), 3), (("counts_admitted",), 1)):
+        manager = asked(*names)(evolve(SETTINGS, blocks=3))
         performed(manager, arrive(0, 8), LookUp(0), Admit(0, 8), arrive(1, 8), Admit(1, 8))
         assert requests == manager.cache.statistics.requests
 
 
 def test_an_answer_is_cached_when_it_is_taken() -> None:
     """The block that a draft that holds has filled; without drafts it waits for the next step everywhere."""
-    for decides, drafts_max, cached in ((("caches-answers",), 3, 1), ((), 3, 0), (("caches-answers",), 0, 0)):
-        manager = asked(*decides)(evolve(SETTINGS, drafts_max=drafts_max))
+    for names, drafts_max, cached in ((("caches_answers",), 3, 1), ((), 3, 0), (("caches_answers",), 0, 0)):
+        manager = asked(*names)(evolve(SETTINGS, drafts_max=drafts_max))
         answered: list[Operation] = [Arrive(0, (Run(0, 3),)), Admit(0, 3), Sample(0, 0, 7, drafts_max)]
         performed(manager, *answered)
         manager.population[0].tokens_computed = 4

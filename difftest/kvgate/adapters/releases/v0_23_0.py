@@ -1,0 +1,48 @@
+"""vLLM 0.23.0: a retention interval, and scratch first in the free queue for groups with a window."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvgate.adapters.releases.description import MANAGER
+from kvgate.adapters.releases.v0_22_1 import RELEASE as OLDER
+from kvgate.adapters.releases.v0_22_1 import SCHEDULER_RULES as OLDER_SCHEDULER
+
+SCHEDULER_RULES = evolve(
+    OLDER_SCHEDULER,
+    lookahead_when_admitted=True,
+)
+
+RELEASE = evolve(
+    OLDER,
+    version="0.23.0",
+    wheels={
+        "aarch64": "ae800b65a6374544c879b4ca824d9956cf9eddb5d591e0275ddfec05904cd49f",
+        "x86_64": "eaed69109c3d0416a1c4cb43929512516af3f6504c2e0b32a20321195fa234f7",
+    },
+    signatures={
+        **OLDER.signatures,
+        f"{MANAGER}.__init__": (
+            "self, kv_cache_config, max_model_len, scheduler_block_size, hash_block_size, max_num_batched_tokens, "
+            "enable_caching, use_eagle, log_stats, enable_kv_cache_events, dcp_world_size, pcp_world_size, "
+            "metrics_collector"
+        ),
+        f"{MANAGER}.allocate_slots": (
+            "self, request, num_new_tokens, num_new_computed_tokens, new_computed_blocks, num_lookahead_tokens, "
+            "num_external_computed_tokens, delay_cache_blocks, num_encoder_tokens, full_sequence_must_fit, "
+            "reserved_blocks"
+        ),
+    },
+    choices="scratch-of-windows",
+    interval="environment",
+    takes_alignment=True,
+    findings=OLDER.findings
+    - {
+        "008-external-tokens-take-other-hits",
+        "011-mask-omits-look-ahead",
+    }
+    | {
+        "015-replay-above-its-look-ahead",
+    },
+    scheduler=SCHEDULER_RULES,
+)

@@ -1,0 +1,77 @@
+"""vLLM 0.30.0: the interval is part of the configuration; scratch first without prefix caching too.
+
+Its scheduler is not described yet.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvgate.adapters.releases.description import MANAGER, REQUEST, SPECS, UTILS
+from kvgate.adapters.releases.v0_27_1 import RELEASE as OLDER
+
+RELEASE = evolve(
+    OLDER,
+    version="0.30.0",
+    wheels={
+        "aarch64": "27fcab0599ee2be7885ae403293f2004c87708587670e4e759cc91325164d065",
+        "x86_64": "52481b4d22749d2261b3ae0495cd0d2879846e85340210a275556d3ada52fd56",
+    },
+    signatures={
+        **OLDER.signatures,
+        f"{MANAGER}.__init__": (
+            "self, kv_cache_config, max_model_len, scheduler_block_size, hash_block_size, max_in_flight_tokens, "
+            "enable_caching, use_eagle, num_prefill_lookahead, log_stats, enable_kv_cache_events, dcp_world_size, "
+            "pcp_world_size, metrics_collector, watermark, enable_mamba_fine_grained_prefix_cache"
+        ),
+        f"{SPECS}:KVCacheConfig": (
+            "num_blocks, kv_cache_tensors, kv_cache_groups, prefix_cache_retention_interval, kv_cache_layout, "
+            "hisparse_host_num_blocks, hisparse_host_block_stride, hisparse_shared_host_pool"
+        ),
+        f"{SPECS}:KVCacheGroupSpec": (
+            "layer_names, kv_cache_spec, is_eagle_group, host_resident, enable_kv_transfer, role"
+        ),
+        f"{SPECS}:FullAttentionSpec": (
+            "block_size, num_kv_heads, head_size, dtype, head_size_v, kv_quant_mode, page_size_padded, num_head_slots, "
+            "state_content_bytes, tokens_per_state, sliding_window, attention_chunk_size, non_causal"
+        ),
+        f"{SPECS}:MLAAttentionSpec": (
+            "block_size, num_kv_heads, head_size, dtype, head_size_v, kv_quant_mode, page_size_padded, num_head_slots, "
+            "state_content_bytes, tokens_per_state, sliding_window, attention_chunk_size, non_causal, cache_dtype_str, "
+            "alignment, model_version, cache_role, is_index_group_leader, storage_block_size, "
+            "non_causal_multi_token_decode"
+        ),
+        f"{SPECS}:SlidingWindowSpec": (
+            "block_size, num_kv_heads, head_size, dtype, head_size_v, kv_quant_mode, page_size_padded, num_head_slots, "
+            "state_content_bytes, tokens_per_state, sliding_window, extra_retained_tokens"
+        ),
+        f"{SPECS}:SlidingWindowMLASpec": (
+            "block_size, num_kv_heads, head_size, dtype, head_size_v, kv_quant_mode, page_size_padded, num_head_slots, "
+            "state_content_bytes, tokens_per_state, sliding_window, extra_retained_tokens, cache_dtype_str, alignment, "
+            "model_version"
+        ),
+        f"{SPECS}:ChunkedLocalAttentionSpec": (
+            "block_size, num_kv_heads, head_size, dtype, head_size_v, kv_quant_mode, page_size_padded, num_head_slots, "
+            "state_content_bytes, tokens_per_state, attention_chunk_size"
+        ),
+        f"{SPECS}:MambaSpec": (
+            "block_size, shapes, dtypes, page_size_padded, mamba_type, mamba_cache_mode, num_speculative_blocks, "
+            "num_prefill_checkpoint_blocks, prefill_checkpoint_alignment, num_heads, tokens_per_state, tp_replicated"
+        ),
+        f"{UTILS}:KVCacheBlock": (
+            "block_id, ref_cnt, _block_hash, _block_hash_num_tokens, prev_free_block, next_free_block, is_null, pool"
+        ),
+        f"{REQUEST}.__init__": (
+            "self, request_id, prompt_token_ids, sampling_params, pooling_params, client_index, arrival_time, "
+            "prompt_embeds, prompt_is_token_ids, mm_features, lora_request, cache_salt, priority, trace_headers, "
+            "block_hasher, resumable, session_id, reasoning_ended, reasoning_parser_kwargs, abort_immediately"
+        ),
+    },
+    choices="scratch",
+    interval="config",
+    ratio_field="tokens_per_state",
+    findings=OLDER.findings
+    - {
+        "014-second-full-group-not-cut",
+    },
+)

@@ -1,0 +1,42 @@
+"""What a release may decide differently by design, and be as right: each default is the reference's own choice.
+
+A fault is never a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from kvreference.answers import Answer
+from kvreference.holdings import Holdings
+from kvreference.operations import Operation
+from kvreference.prefix_cache import NoPrefixCache, new_cache
+from kvreference.settings import Settings
+
+if TYPE_CHECKING:
+    from kvreference.manager import Manager
+
+
+def _as_the_reference(manager: Manager, operation: Operation) -> Answer:
+    return manager.perform(operation)
+
+
+@frozen
+class Choices:
+    """The choices of one release and its scheduler."""
+
+    holdings: Callable[[Settings], Holdings] = Holdings
+    """Where blocks come from, and in which order they are released."""
+    cache: Callable[[Settings], NoPrefixCache] = new_cache
+    """What is cached, and what a look-up finds."""
+    promises_scratch_first: bool = True
+    """Whether scratch stands before all else whenever the settings say scratch first, or only after a release."""
+    lookahead_when_admitted: bool = False
+    """Whether an admitted request gets look-ahead slots with its first tokens, except for a load."""
+    blocks_reserved: Mapping[int, int] = field(factory=dict)
+    """By the number of an operation, how many blocks its admission must leave free."""
+    perform: Callable[[Manager, Operation], Answer] = _as_the_reference
+    """How an operation is performed: a scheduler may do more before and after it."""
