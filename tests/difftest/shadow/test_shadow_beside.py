@@ -318,7 +318,8 @@ def test_a_request_that_cannot_be_followed_is_said(
     (line,) = said
     assert "a prompt of embeddings cannot be followed" in line
     assert "until the server is started anew" in line
-    wait_until(lambda: each.status.state == "waiting")
+    # It waits as well before it has read anything.
+    wait_until(lambda: each.status.steps > 0 and each.status.state == "waiting")
     each.server.serve(20)
     assert [0.0] == watching(each.folder)
 

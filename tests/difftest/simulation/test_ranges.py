@@ -21,11 +21,10 @@ from kvgate.simulation.comparison import difference
 from kvgate.simulation.policy import Serving, policy_of
 from kvgate.simulation.ranges import lookup, manager
 from kvgate.simulation.ranges.arm import RangesRun
+from kvgate.simulation.ranges.content import Path, Piece, Row
+from kvgate.simulation.ranges.content import Serving as Served
 from kvgate.simulation.ranges.due import Sparse
-from kvgate.simulation.ranges.lines import Path
 from kvgate.simulation.ranges.pool import Pool, Queue, Scratch
-from kvgate.simulation.ranges.rows import Piece, Row
-from kvgate.simulation.ranges.serving import Serving as Served
 from kvgate.simulation.reference import ReferenceRun
 from kvgate.simulation.workload import Turn, Workload, single
 from kvreference.compressed import dsv4_flash

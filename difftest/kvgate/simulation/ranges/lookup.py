@@ -6,7 +6,7 @@ needs the same gap, so the next one to try is the longest that ends before it.
 
 from __future__ import annotations
 
-from kvgate.simulation.ranges.lines import Path
+from kvgate.simulation.ranges.content import Path
 from kvgate.simulation.ranges.pool import Span
 from kvreference.geometry import Geometry, Group
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 
+from kvgate.simulation.ranges.content import Lines, Path, Row
 from kvgate.simulation.ranges.due import Dense, Sparse
-from kvgate.simulation.ranges.lines import Lines, Path
 from kvgate.simulation.ranges.lookup import longest_hit
 from kvgate.simulation.ranges.pool import Pool, Span
-from kvgate.simulation.ranges.rows import Row
-from kvgate.simulation.ranges.serving import Serving
 from kvgate.simulation.ranges.witness import Witness
 from kvreference.admission import blocks_to_come
 from kvreference.answers import Statistics
@@ -96,7 +94,7 @@ class Manager:
         self.geometry = settings.geometry
         self.groups = settings.geometry.groups
         self.pool = Pool(settings)
-        self.lines = Lines([Serving] * len(self.groups))
+        self.lines = Lines(len(self.groups))
         self.statistics = Statistics()
         self.witness = Witness(settings)
         interval = settings.retention_interval_tokens

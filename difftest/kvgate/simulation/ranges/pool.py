@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from kvgate.simulation.ranges.rows import Node, Piece, Row
+from kvgate.simulation.ranges.content import Node, Piece, Row
 from kvreference.settings import Settings
 
 Span: TypeAlias = tuple[Row, int, int]

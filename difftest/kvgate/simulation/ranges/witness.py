@@ -7,7 +7,7 @@ under the wrong content, is seen when it serves.
 
 from __future__ import annotations
 
-from kvgate.simulation.ranges.lines import Path
+from kvgate.simulation.ranges.content import Path
 from kvgate.simulation.ranges.pool import Span
 from kvreference.settings import Settings
 
