@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
+from benchmarks.harness import Row, figure
 from benchmarks.history import Entry, State, append, latest, line_of, read
 from benchmarks.registry import chosen
-from benchmarks.row import Row
 from benchmarks.running import ROOT, Job, run
-from benchmarks.table import figure, markdown
+from benchmarks.table import markdown
 
 from kvgate.cli.writable import make_writable, see_writable
 from kvgate.kernel.errors import UsageError

@@ -25,8 +25,7 @@ from itertools import product
 from multiprocessing import get_context
 
 from attrs import frozen
-from benchmarks.program import at_least_one, end_with, options_of
-from benchmarks.row import Row, row_of
+from benchmarks.harness import Row, at_least_one, end_with, options_of, row_of
 
 from kvgate.campaigns.digests import MODELS as STOCK_MODELS
 from kvgate.kernel.errors import UsageError

@@ -4,18 +4,17 @@ The KV cache is that of layers with latent attention, as many as a large model h
 Three ways take turns: by index, as on CUDA; by views in one call, as on CPUs and NPUs; and one copy after the other in
 each layer. The medians of the rounds' ratios to the last one are reported, and the time of a step.
 
-    python -m benchmarks.copying [--device cpu] [--layers 61] [--rounds 9]
+    python -m benchmarks.copying [--device cpu] [--layers 61] [--rounds 5]
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
-from statistics import median
+from functools import partial
 
 import torch
-from benchmarks.row import Row, ratio_row, row_of
+from benchmarks.harness import Row, against_base, at_least_one, end_with, options_of, print_rows, turns
 
 from swa_retention.copying.batch import copy_in, index_of
 from swa_retention.copying.layout import Layout
@@ -60,14 +59,14 @@ def timed(act: Callable[[], None], device: torch.device) -> float:
     return (time.perf_counter() - start) / REPEATS
 
 
-def measure(device: torch.device, layers: int, rounds: int) -> Iterator[tuple[int, dict[str, list[float]]]]:
-    """The seconds of a step per number of copies, way and round."""
+def measure(device: torch.device, layers: int, rounds: int) -> Iterator[Row]:
+    """Microseconds of a step that copies one after the other, and the ratio of the other ways to it."""
     shape = (BLOCKS, SLOTS, ELEMENTS)
     tensors = [torch.zeros(shape, dtype=torch.bfloat16, device=device) for _ in range(layers)]
     for count in COPIES:
         acts = ways(tensors, [BlockCopy(0, BLOCKS - 1 - number, number, SLOTS // 2) for number in range(count)])
-        found = [{way: timed(act, device) for way, act in acts.items()} for _ in range(rounds)]
-        yield count, {way: [each[way] for each in found] for way in acts}
+        spent = turns({way: partial(timed, act, device) for way, act in acts.items()}, rounds)
+        yield from against_base(f"{device.type}, {count} copies", spent, BASE, "µs a step", 1e6)
 
 
 def device_default() -> str:
@@ -76,31 +75,22 @@ def device_default() -> str:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Microseconds of a step that copies one after the other, and the ratio of the other ways to it."""
-    device = torch.device(device_default())
-    for count, spent in measure(device, 8 if quick else 61, 2 if quick else 9):
-        yield row_of(f"{device.type}, {count} copies: {BASE}", [each * 1e6 for each in spent[BASE]], "µs a step")
-        for way in spent:
-            if way != BASE:
-                yield ratio_row(f"{device.type}, {count} copies: {way}", spent[way], spent[BASE], f"of {BASE}")
+    """The same, on the device that there is."""
+    return measure(torch.device(device_default()), 8 if quick else 61, 1 if quick else 5)
 
 
 def main() -> None:
-    """Measure, and print a line for each number of copies and way."""
-    parser = argparse.ArgumentParser(description="What the copies of partial hits cost a worker.")
+    """Measure and print."""
+    parser = options_of("copying", __doc__)
     parser.add_argument("--device", default=device_default())
-    parser.add_argument("--layers", type=int, default=61)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--layers", type=at_least_one, default=61)
+    parser.add_argument("--rounds", type=at_least_one, default=5)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
-    print(f"{device} ({name}), {arguments.layers} layers, copies of {SLOTS // 2} slots of {ELEMENTS * 2} bytes")
-    for count, spent in measure(device, arguments.layers, arguments.rounds):
-        for way, seconds in spent.items():
-            ratio = median(each / base for each, base in zip(seconds, spent[BASE], strict=True))
-            step_us = median(seconds) * 1e6
-            print(f"  {count:2} copies, {way}: {step_us:.0f} µs a step, {ratio:.2f} of one by one")
+    title = f"{device} ({name}), {arguments.layers} layers, copies of {SLOTS // 2} slots of {ELEMENTS * 2} bytes"
+    print_rows(measure(device, arguments.layers, arguments.rounds), title)
 
 
 if __name__ == "__main__":
-    main()
+    end_with("copying", main)

@@ -8,49 +8,37 @@ model, and the median of all rounds is reported.
 
 from __future__ import annotations
 
-import json
 import math
-import platform
 import time
-from collections.abc import Iterator, Sequence
-from statistics import median
+from collections.abc import Iterator
 
-from attrs import frozen
-from benchmarks.program import at_least_one, end_with, options_of
-from benchmarks.row import Row, row_of
+from benchmarks.harness import Row, at_least_one, end_with, options_of, print_rows, row_of
 
 from kvgate.explore.exploration import Limits
 from kvgate.explore.search import Search
 from kvgate.explore.tiny_models import MODELS
 
 
-@frozen
-class Pace:
-    """How fast one search was."""
-
-    states_per_second: float
-    edges_per_second: float
-
-
-def search(name: str, deep: bool, states_max: int) -> Pace:
-    """Explore one model up to a limit."""
+def search(name: str, deep: bool, states_max: int) -> tuple[float, float]:
+    """Explore one model up to a limit; states and edges a second."""
     world = MODELS[name].world(deep)
     started = time.process_time()
     seen = Search(world, Limits(states_max, math.inf)).run()
     seconds = time.process_time() - started
-    return Pace(seen.states / seconds, seen.edges / seconds)
+    return seen.states / seconds, seen.edges / seconds
 
 
-def typical(paces: Sequence[Pace]) -> Pace:
-    """The medians."""
-    return Pace(median(pace.states_per_second for pace in paces), median(pace.edges_per_second for pace in paces))
+def measure(deep: bool, states_max: int, rounds: int) -> Iterator[Row]:
+    """States and edges a second of every tiny model."""
+    for name in MODELS:
+        states, edges = zip(*(search(name, deep, states_max) for _ in range(rounds)), strict=True)
+        yield row_of(name, states, "states/s")
+        yield row_of(f"{name}, edges", edges, "edges/s")
 
 
 def rows(quick: bool) -> Iterator[Row]:
     """States a second of every tiny model."""
-    for name in MODELS:
-        paces = [search(name, False, 300 if quick else 3000) for _ in range(1 if quick else 3)]
-        yield row_of(name, [pace.states_per_second for pace in paces], "states/s")
+    return (row for row in measure(False, 300 if quick else 3000, 1 if quick else 3) if row.unit == "states/s")
 
 
 def main() -> None:
@@ -59,20 +47,10 @@ def main() -> None:
     parser.add_argument("--states", type=at_least_one, default=3000, help="how many states each search visits at most")
     parser.add_argument("--rounds", type=at_least_one, default=3)
     parser.add_argument("--deep", action="store_true", help="the deeper variant of each model")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     arguments = parser.parse_args()
-    rounds = [
-        {name: search(name, arguments.deep, arguments.states) for name in MODELS} for _ in range(arguments.rounds)
-    ]
-    paces = {name: typical([paces[name] for paces in rounds]) for name in MODELS}
-    if arguments.json:
-        figures = {name: [pace.states_per_second, pace.edges_per_second] for name, pace in paces.items()}
-        print(json.dumps({"states_and_edges_per_second": figures}, indent=1))
-        return
-    print(f"{platform.machine()}, Python {platform.python_version()}, {arguments.rounds} rounds")
-    print(f"{'model':<16} {'states/s':>10} {'edges/s':>10}")
-    for name, pace in paces.items():
-        print(f"{name:<16} {pace.states_per_second:>10,.0f} {pace.edges_per_second:>10,.0f}")
+    found = measure(arguments.deep, arguments.states, arguments.rounds)
+    print_rows(found, f"{arguments.states:,} states each", arguments.json)
 
 
 if __name__ == "__main__":

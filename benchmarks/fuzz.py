@@ -22,8 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from attrs import evolve
-from benchmarks.program import at_least_one, end_with, options_of
-from benchmarks.row import Row, row_of
+from benchmarks.harness import Row, at_least_one, end_with, options_of, row_of
 
 from kvgate.campaigns.folder import RunFolder
 from kvgate.campaigns.merging import Merged, merge

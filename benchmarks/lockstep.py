@@ -9,15 +9,12 @@ again" is vLLM alone once more: its ratio says how noisy the machine is.
 
 from __future__ import annotations
 
-import json
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
+from functools import partial
 
 from attrs import evolve
-from benchmarks.program import at_least_one, end_with, options_of
-from benchmarks.row import Row, ratio_row, row_of
+from benchmarks.harness import Row, against_base, at_least_one, end_with, options_of, print_rows, turns
 
 from kvgate.adapters.registry import load_system
 from kvgate.gate.case_runner import Bench
@@ -102,21 +99,9 @@ def in_lockstep(bench: Bench) -> Arm:
     return arm
 
 
-def measure(
-    arms: dict[str, Arm], cases: Sequence[tuple[Settings, list[Operation]]], rounds: int
-) -> dict[str, list[float]]:
-    """Operations a second per arm and round, the arms taking turns forth and back."""
-    rates: dict[str, list[float]] = {name: [] for name in arms}
-    for _ in range(rounds):
-        for name in (*arms, *reversed(arms)):
-            started = time.process_time()
-            operations = sum(arms[name](settings, operations) for settings, operations in cases)
-            rates[name].append(operations / (time.process_time() - started))
-    return rates
-
-
-def results(model: str, rounds: int) -> Iterator[tuple[str, dict[str, list[float]]]]:
-    """Per load, what each arm reached."""
+def measure(model: str, rounds: int) -> Iterator[Row]:
+    """Operations a second of vLLM alone, and the ratio of every other arm to it, for each load."""
+    load(model)
     stock = load_system("stock").factory
     arms: dict[str, Arm] = {
         BASE: alone(stock),
@@ -126,25 +111,21 @@ def results(model: str, rounds: int) -> Iterator[tuple[str, dict[str, list[float
         "vLLM again": alone(stock),
     }
     for name, draw_load, count in (("conversation", conversation, 4), ("hostile", hostile, 8)):
-        yield name, measure(arms, [draw_load(model, seed) for seed in range(count)], rounds)
+        cases = [draw_load(model, seed) for seed in range(count)]
+
+        def rate(arm: Arm, cases: list[tuple[Settings, list[Operation]]] = cases) -> float:
+            started = time.process_time()
+            operations = sum(arm(settings, operations) for settings, operations in cases)
+            return operations / (time.process_time() - started)
+
+        yield from against_base(
+            name, turns({each: partial(rate, arm) for each, arm in arms.items()}, rounds), BASE, "operations/s"
+        )
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Operations a second of vLLM alone, and the ratio of every other arm to it."""
-    for load_name, rates in results("gemma-hybrid", 1 if quick else 7):
-        for arm, found in rates.items():
-            what = f"{load_name}: {arm}"
-            if arm == BASE:
-                yield row_of(what, found, "operations/s")
-            else:
-                yield ratio_row(what, found, rates[BASE], "of vLLM alone")
-
-
-def lines(name: str, rates: dict[str, list[float]]) -> Iterator[str]:
-    """The table's lines for one load."""
-    base = median(rates[BASE])
-    for arm, found in rates.items():
-        yield f"{name:<14} {arm:<24} {median(found):>12,.0f} {median(found) / base:>8.3f}"
+    """The same, of one model."""
+    return measure("gemma-hybrid", 1 if quick else 7)
 
 
 def main() -> None:
@@ -152,17 +133,9 @@ def main() -> None:
     parser = options_of("lockstep", __doc__)
     parser.add_argument("--model", default="gemma-hybrid")
     parser.add_argument("--rounds", type=at_least_one, default=7)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     arguments = parser.parse_args()
-    found = dict(results(arguments.model, arguments.rounds))
-    if arguments.json:
-        medians = {load_name: {arm: median(rates[arm]) for arm in rates} for load_name, rates in found.items()}
-        print(json.dumps({"model": arguments.model, "operations_per_second": medians}, indent=1))
-        return
-    print(f"{arguments.model}, {platform.machine()}, Python {platform.python_version()}, {arguments.rounds} rounds")
-    print(f"{'load':<14} {'arm':<24} {'operations/s':>12} {'ratio':>8}")
-    for name, rates in found.items():
-        print("\n".join(lines(name, rates)))
+    print_rows(measure(arguments.model, arguments.rounds), arguments.model, arguments.json)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,11 @@ a step, with the ratio to vLLM alone.
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Iterator
-from statistics import median
+from functools import partial
 
-from benchmarks.program import at_least_one, end_with, options_of
-from benchmarks.row import Row, ratio_row, row_of
+from benchmarks.harness import Row, against_base, at_least_one, end_with, options_of, print_rows, turns
 
 from kvgate.adapters.registry import load_system
 from kvgate.gate.case_runner import Bench
@@ -46,6 +44,10 @@ def timed(perform: Perform) -> tuple[float, float]:
     return prefilled - started, (time.process_time() - prefilled) / DECODE_STEPS
 
 
+def _timed(build: Callable[[], Perform]) -> tuple[float, float]:
+    return timed(build())
+
+
 def in_lockstep(bench: Bench, settings: Settings) -> Perform:
     """Performs in lockstep, and insists on agreement."""
     lockstep = bench.set_up(settings)
@@ -69,8 +71,9 @@ def settings_of(model: str) -> Settings:
     return Settings(geometry, blocks=held + 1, tokens_max=tokens_max, chunk_tokens=CHUNK)
 
 
-def measure(settings: Settings, rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Seconds for the prefill and for a decode step, per arm and round."""
+def measure(model: str, rounds: int) -> Iterator[Row]:
+    """Milliseconds of vLLM alone for the prefill and for a decode step, and the ratio of every other arm to it."""
+    settings = settings_of(model)
     stock = load_system("stock").factory
     reference = load_system("reference").factory
     arms: dict[str, Callable[[], Perform]] = {
@@ -80,24 +83,14 @@ def measure(settings: Settings, rounds: int) -> dict[str, list[tuple[float, floa
         "lockstep and monitors": lambda: in_lockstep(Bench(stock), settings),
         "vLLM again": lambda: stock(settings).apply,
     }
-    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in arms}
-    for _ in range(rounds):
-        for name in (*arms, *reversed(arms)):
-            seen[name].append(timed(arms[name]()))
-    return seen
+    found = turns({name: partial(_timed, build) for name, build in arms.items()}, rounds)
+    for place, what in enumerate(("prefill", "decode step")):
+        yield from against_base(what, {arm: [each[place] for each in found[arm]] for arm in arms}, BASE, "ms", 1000)
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Milliseconds of vLLM alone, and the ratio of every other arm to it."""
-    seen = measure(settings_of("gpt-oss-hybrid"), 1 if quick else 7)
-    for place, what in enumerate(("prefill", "decode step")):
-        base = [each[place] for each in seen[BASE]]
-        for arm, found in seen.items():
-            spent = [each[place] for each in found]
-            if arm == BASE:
-                yield row_of(f"{what}: {arm}", [seconds * 1000 for seconds in spent], "ms")
-            else:
-                yield ratio_row(f"{what}: {arm}", spent, base, "of vLLM alone")
+    """The same, of one model."""
+    return measure("gpt-oss-hybrid", 1 if quick else 7)
 
 
 def main() -> None:
@@ -106,18 +99,7 @@ def main() -> None:
     parser.add_argument("--model", default="gpt-oss-hybrid")
     parser.add_argument("--rounds", type=at_least_one, default=7)
     arguments = parser.parse_args()
-    settings = settings_of(arguments.model)
-    seen = measure(settings, arguments.rounds)
-    print(
-        f"{arguments.model}, {TOKENS} tokens in a pool of {settings.blocks} blocks, {platform.machine()}, "
-        f"Python {platform.python_version()}, {arguments.rounds} rounds"
-    )
-    print(f"{'arm':<24} {'prefill, ms':>12} {'ratio':>8} {'decode step, ms':>16} {'ratio':>8}")
-    base: tuple[float, float] | None = None
-    for name, values in seen.items():
-        prefill, decode = (median(column) * 1000 for column in zip(*values, strict=True))
-        base = base or (prefill, decode)
-        print(f"{name:<24} {prefill:>12.1f} {prefill / base[0]:>8.2f} {decode:>16.3f} {decode / base[1]:>8.2f}")
+    print_rows(measure(arguments.model, arguments.rounds), f"{arguments.model}, {TOKENS} tokens")
 
 
 if __name__ == "__main__":

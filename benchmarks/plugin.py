@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import linear_regression, median
 from typing import Any
 
 from attrs import frozen
-from benchmarks.program import at_least_one, end_with, options_of
-from benchmarks.row import Row
+from benchmarks.harness import Row, at_least_one, end_with, options_of, print_rows, ratio_row, row_of, turns
 
 RETENTION, PINS = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS"
 PARTIAL = "VLLM_PREFIX_CACHE_PARTIAL_HITS"
@@ -102,52 +101,49 @@ class Process:
         self._process.wait()
 
 
-def ratios(stock: Process, arm: Process, rounds: int, **job: Any) -> tuple[float, float, float, float]:
-    """Microseconds a unit of stock, then the ratio of the arm to it: median, least, largest of all rounds."""
-    found, plain = [], []
-    for _ in range(rounds):
-        a, b, b_again, a_again = (process.ask(**job) for process in (stock, arm, arm, stock))
-        found.append((b + b_again) / (a + a_again))
-        plain.append((a + a_again) / 2)
-    return median(plain) * 1e6, median(found), min(found), max(found)
-
-
-def costs(stock: Process, name: str, arm: Process, loads: Iterable[str], rounds: int, seconds: float) -> Iterator[str]:
-    """The table's lines for one arm."""
-    for load in loads:
-        kind, tokens = LOADS[load]
-        plain, middle, least, largest = ratios(stock, arm, rounds, name=kind, tokens=tokens, seconds=seconds)
-        yield f"{name:<16} {load:<18} {plain:>12,.1f} {middle:>8.3f} {f'{least:.2f}-{largest:.2f}':>12}"
+def load_rows(name: str, arm: Arm, loads: Iterable[str], rounds: int, seconds: float) -> Iterator[Row]:
+    """The ratio of one arm to stock vLLM for each load, and what stock vLLM takes."""
+    with _processes(Arm(arm.model, None), arm) as (stock, other):
+        for load in loads:
+            kind, tokens = LOADS[load]
+            job = {"name": kind, "tokens": tokens, "seconds": seconds}
+            found = turns({"stock": partial(stock.ask, **job), name: partial(other.ask, **job)}, rounds)
+            # The two runs of an arm in a round are one figure.
+            base, ours = ([sum(two) / 2 for two in zip(each[::2], each[1::2], strict=True)] for each in found.values())
+            yield ratio_row(f"{name}: {load}", ours, base, "of stock vLLM")
+            yield row_of(f"stock vLLM next to {name}: {load}", [value * 1e6 for value in base], "us")
 
 
 def rows(quick: bool) -> Iterator[Row]:
     """The ratio of every arm to stock vLLM, load by load."""
     rounds, seconds = (1, 0.05) if quick else (7, 0.4)
     for name, arm in ARMS.items():
-        with ExitStack() as open_arms:
-            stock, other = Process(Arm(arm.model, None)), Process(arm)
-            open_arms.callback(stock.close)
-            open_arms.callback(other.close)
-            for load in QUICK_LOADS if quick else LOADS:
-                kind, tokens = LOADS[load]
-                _plain, middle, least, largest = ratios(stock, other, rounds, name=kind, tokens=tokens, seconds=seconds)
-                yield Row(f"{name}: {load}", middle, "of stock vLLM", least, largest, rounds)
+        found = load_rows(name, arm, QUICK_LOADS if quick else LOADS, rounds, seconds)
+        yield from (row for row in found if row.unit != "us")
 
 
-def steps(name: str, arm: Process, rounds: int, seconds: float) -> Iterator[str]:
-    """What a decode step costs one arm, by the length of the context, and the slope."""
-    spent = {
-        tokens: median(arm.ask(name="decode step", tokens=tokens, seconds=seconds) * 1e6 for _ in range(rounds))
-        for tokens in CONTEXTS_TOKENS
-    }
-    counts = {tokens: arm.ask(counted=True, tokens=tokens) for tokens in CONTEXTS_TOKENS}
-    for tokens, microseconds in spent.items():
-        told = " ".join(f"{value:>8.3f}" for value in counts[tokens].values())
-        yield f"{name:<16} {tokens:>8,} {microseconds:>8.2f} {told}"
-    slope, _ = linear_regression([tokens / 1024 for tokens in spent], list(spent.values()))
-    share = slope * (CONTEXTS_TOKENS[-1] - CONTEXTS_TOKENS[0]) / 1024 / spent[CONTEXTS_TOKENS[0]]
-    alike = "the same counts at all lengths" if len({str(each) for each in counts.values()}) == 1 else "COUNTS DIFFER"
-    yield f"{name:<16} slope {slope * 1000:+.2f} ns per 1,024 tokens, {share:+.1%} from 1k to 128k; {alike}"
+def step_rows(name: str, arm: Arm, rounds: int, seconds: float) -> Iterator[Row]:
+    """What a decode step costs one arm: its time and exact counts by the length of the context, and the slope."""
+    with _processes(arm) as (process,):
+        medians = []
+        for tokens in CONTEXTS_TOKENS:
+            what = f"{name}: a decode step at {tokens:,} tokens"
+            spent = [process.ask(name="decode step", tokens=tokens, seconds=seconds) * 1e6 for _ in range(rounds)]
+            medians.append(median(spent))
+            yield row_of(what, spent, "us")
+            for counted, value in process.ask(counted=True, tokens=tokens).items():
+                yield row_of(f"{what}, {counted}", [value], "a step")
+        slope, _ = linear_regression([tokens / 1024 for tokens in CONTEXTS_TOKENS], medians)
+        yield row_of(f"{name}: slope", [slope * 1000], "ns per 1,024 tokens")
+
+
+@contextmanager
+def _processes(*arms: Arm) -> Iterator[list[Process]]:
+    with ExitStack() as running:
+        started = [Process(arm) for arm in arms]
+        for process in started:
+            running.callback(process.close)
+        yield started
 
 
 def main() -> None:
@@ -159,20 +155,11 @@ def main() -> None:
     parser.add_argument("--load", choices=LOADS, action="append")
     parser.add_argument("--no-steps", action="store_true", help="leave out the decode steps by length of context")
     arguments = parser.parse_args()
-    print(f"{platform.machine()}, Python {platform.python_version()}, {arguments.rounds} rounds, A B B A")
-    headings = " ".join(f"{heading:>8}" for heading in ("hashes", "table", "queue", "calls"))
+    rounds, seconds = arguments.rounds, arguments.seconds
     for name in arguments.arm or ARMS:
-        with ExitStack() as open_arms:
-            stock, arm = Process(Arm(ARMS[name].model, None)), Process(ARMS[name])
-            open_arms.callback(stock.close)
-            open_arms.callback(arm.close)
-            print(f"{'arm':<16} {'load':<18} {'stock, us':>12} {'ratio':>8} {'from-to':>12}", flush=True)
-            for line in costs(stock, name, arm, arguments.load or LOADS, arguments.rounds, arguments.seconds):
-                print(line, flush=True)
-            if not arguments.no_steps:
-                print(f"{'a decode step at':<16} {'context':>8} {'us':>8} {headings}")
-                for line in steps(name, arm, arguments.rounds, arguments.seconds):
-                    print(line, flush=True)
+        print_rows(load_rows(name, ARMS[name], arguments.load or LOADS, rounds, seconds), name)
+        if not arguments.no_steps:
+            print_rows(step_rows(name, ARMS[name], rounds, seconds), f"{name}, decode steps")
 
 
 if __name__ == "__main__":

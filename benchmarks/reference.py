@@ -8,11 +8,10 @@ says how far the machine itself can be trusted. Nothing is asserted: read the ra
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 
-from benchmarks.row import Row, row_of
+from benchmarks.harness import Row, at_least_one, end_with, options_of, print_rows, row_of
 
 from kvgate.explore.mechanisms import MECHANISMS
 from kvgate.gate.campaign import Lane, draw_case
@@ -85,18 +84,25 @@ def long_request(name: str, tokens: int) -> tuple[float, float, float, float, in
     return prefill, end, decode * 1000 / DECODE_STEPS, replay, getattr(hit, "tokens", 0)
 
 
-def rows(quick: bool) -> Iterator[Row]:
-    """Operations a second by mechanism, then the pace of a long request."""
-    operations, tokens, rounds = (1000, 65_536, 1) if quick else (20_000, 1_000_000, 3)
-    for name in mechanism_models():
+def measure(operations: int, tokens: int, rounds: int) -> Iterator[Row]:
+    """Operations a second by mechanism, the first one again at the end; then the pace of a long request."""
+    names = mechanism_models()
+    for name, what in [*((name, name) for name in names), (names[0], f"{names[0]}, again")]:
         paces = [operations_per_second(name, operations) for _ in range(rounds)]
-        yield row_of(f"hostile operations: {name}", paces, "operations/s")
+        yield row_of(f"hostile operations: {what}", paces, "operations/s")
     for name in LONG_REQUESTS:
-        prefill, _end, decode, replay, _hit = long_request(name, tokens)
+        prefill, end, decode, replay, hit = long_request(name, tokens)
         what = f"a request of {tokens:,} tokens: {name}"
         yield row_of(f"{what}, prefill", [tokens / prefill], "tokens/s")
         yield row_of(f"{what}, decode step", [decode], "ms")
+        yield row_of(f"{what}, end", [end], "s")
         yield row_of(f"{what}, replay", [replay], "s")
+        yield row_of(f"{what}, hit of the replay", [hit], "tokens")
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """The same; briefly with fewer operations and tokens."""
+    return measure(1000, 65_536, 1) if quick else measure(20_000, 1_000_000, 3)
 
 
 def mechanism_models() -> list[str]:
@@ -106,27 +112,12 @@ def mechanism_models() -> list[str]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--operations", type=int, default=20_000)
-    parser.add_argument("--tokens", type=int, default=1_000_000)
+    parser = options_of("reference", __doc__)
+    parser.add_argument("--operations", type=at_least_one, default=20_000)
+    parser.add_argument("--tokens", type=at_least_one, default=1_000_000)
     arguments = parser.parse_args()
-
-    names = mechanism_models()
-    first = operations_per_second(names[0], arguments.operations)
-    print(f"{names[0]}: {first:,.0f} operations/s")
-    for name in [*names[1:], names[0]]:
-        speed = operations_per_second(name, arguments.operations)
-        print(f"{name}: {speed:,.0f} operations/s, {speed / first:.2f} of {names[0]}")
-
-    print(f"one request of {arguments.tokens:,} tokens in chunks of {CHUNK_TOKENS:,}:")
-    for name in LONG_REQUESTS:
-        prefill, end, decode, replay, hit = long_request(name, arguments.tokens)
-        per_second = arguments.tokens / prefill
-        print(
-            f"{name}: prefill {prefill:.2f} s ({per_second:,.0f} tokens/s), decode step {decode:.3f} ms, "
-            f"end {end:.2f} s, replay arrives and is looked up in {replay:.2f} s, hit {hit:,} tokens"
-        )
+    print_rows(measure(arguments.operations, arguments.tokens, 1), "the reference")
 
 
 if __name__ == "__main__":
-    main()
+    end_with("reference", main)

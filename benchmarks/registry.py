@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from attrs import frozen
-from benchmarks.row import Benchmark
+from benchmarks.harness import Benchmark
 
 from kvgate.kernel.errors import UsageError
 
@@ -16,13 +16,14 @@ class Registered:
 
     name: str
     module: str
-    """Holds the function ``rows``."""
+    """Holds the function."""
     what: str
     """What it measures, in one line."""
+    function: str = "rows"
 
     def load(self) -> Benchmark:
         """Its function, with all that it imports."""
-        rows: Benchmark = import_module(self.module).rows
+        rows: Benchmark = getattr(import_module(self.module), self.function)
         return rows
 
 
@@ -39,7 +40,7 @@ BENCHMARKS = {
         Registered("plugin", "benchmarks.plugin", "what the plug-in costs vLLM's block manager, by switch"),
         Registered("shadow_calls", "benchmarks.shadow_calls", "what a shadow costs in the engine, call by call"),
         Registered("shadow", "benchmarks.shadow_rows", "what a shadow costs a live engine"),
-        Registered("shadow_deeper", "benchmarks.shadow_deeper_rows", "the same, of a model with longer steps"),
+        Registered("shadow_deeper", "benchmarks.shadow_rows", "the same, of a model with longer steps", "deeper_rows"),
         Registered("agreement", "benchmarks.agreement", "operations a second of the plug-in in lockstep, cell by cell"),
         Registered("headlines", "benchmarks.headlines.rows", "hit rates of published workloads, as simulated"),
     )

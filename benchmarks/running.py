@@ -1,20 +1,31 @@
-"""One benchmark run from outside: its rows as they come, and how it ended."""
+"""One benchmark in a process of its own: its rows as they come, and how it ended.
+
+The process prints a line of JSON for each row, as soon as it is measured. Whatever else it and vLLM print goes to
+standard error. `python -m benchmarks` starts it, as
+
+    python -m benchmarks.running NAME [--quick]
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
+from types import FrameType
 
-from attrs import frozen
-from benchmarks.history import Entry, State, row_from
-from benchmarks.machine import this_machine
-from benchmarks.row import Row
+from attrs import asdict, frozen
+from benchmarks.harness import Row
+from benchmarks.history import Entry, State, row_from, this_machine
+from benchmarks.registry import chosen
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_SECONDS = 20.0
@@ -32,7 +43,7 @@ class Job:
     @property
     def command(self) -> list[str]:
         """What runs it."""
-        return [sys.executable, "-m", "benchmarks.one", self.name, *(["--quick"] if self.quick else [])]
+        return [sys.executable, "-m", "benchmarks.running", self.name, *(["--quick"] if self.quick else [])]
 
 
 def run(job: Job, seen: Callable[[Row], None], command: Sequence[str] | None = None) -> Entry:
@@ -83,3 +94,33 @@ def commit() -> str | None:
         return subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def main() -> int:
+    """The process: measure one benchmark, and print its rows; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    (benchmark,) = chosen([arguments.name])
+    interrupted: list[int] = []
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        interrupted.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as out:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        with suppress(KeyboardInterrupt):
+            for row in benchmark.load()(arguments.quick):
+                # A search that is interrupted ends early and raises nothing: its row would be wrong.
+                if interrupted:
+                    break
+                print(json.dumps(asdict(row)), file=out, flush=True)
+    return 130 if interrupted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.program import end_with, options_of
-from benchmarks.row import Row, row_of
+from benchmarks.harness import Row, end_with, options_of, print_rows, row_of
 
 from kvgate.kernel.models import load
 from kvgate.kernel.shadow_switch import Mode, Switch
@@ -186,8 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--mode", choices=("record", "check"), default="record")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args(arguments)
-    for row in rows(options.quick, options.model, Mode(options.mode)):
-        print(f"{row.value:10.1f} {row.unit}  ({row.least:.1f} to {row.largest:.1f})  {row.what}", flush=True)
+    print_rows(rows(options.quick, options.model, Mode(options.mode)), f"{options.model}, {options.mode}")
 
 
 if __name__ == "__main__":

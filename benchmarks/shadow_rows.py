@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.row import Row, ratio_row
+from benchmarks.harness import Row, ratio_row
 from benchmarks.shadow import ARMS, LAYERS_TIMES, Bench, deeper, paired
 
 from kvgate.adapters.cpu_engine.engine import prepare_environment
@@ -19,6 +19,11 @@ OFF = "of the engine without a shadow"
 def rows(quick: bool) -> Iterator[Row]:
     """Every arm's rounds, each set against the one beside it that had no shadow."""
     return rows_of(LAYERS_TIMES[0], quick)
+
+
+def deeper_rows(quick: bool) -> Iterator[Row]:
+    """The same, of a model with more layers, whose step is nearer to a real one's."""
+    return rows_of(LAYERS_TIMES[1], quick)
 
 
 def rows_of(layers_times: int, quick: bool) -> Iterator[Row]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from benchmarks.harness import Row, figure
 from benchmarks.history import Entry, State
 from benchmarks.registry import BENCHMARKS
-from benchmarks.row import Row
 
 HEAD = """# Benchmarks
 
@@ -44,13 +44,6 @@ def line_of(row: Row) -> str:
     """One row."""
     spread = f"{figure(row.least)} to {figure(row.largest)}" if row.rounds > 1 else "-"
     return f"| {_cell(row.what)} | {figure(row.value)} | {_cell(row.unit)} | {spread} | {row.rounds} |"
-
-
-def figure(value: float) -> str:
-    """Three digits that count, and no fewer before the point."""
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _cell(text: str) -> str:

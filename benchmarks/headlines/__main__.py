@@ -21,13 +21,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.headlines.document import document
-from benchmarks.headlines.figure import Figure
-from benchmarks.headlines.markdown import markdown
-from benchmarks.headlines.out_of_reach import FIGURES as OUT_OF_REACH
+from benchmarks.harness import at_least_one, end_with, options_of
+from benchmarks.headlines.figure import OUT_OF_REACH, Figure
+from benchmarks.headlines.report import document, markdown
 from benchmarks.headlines.store import Store
 from benchmarks.headlines.table import jobs_of, lines_of
-from benchmarks.program import at_least_one, end_with, options_of
 
 from kvgate.cli.writable import make_writable
 from kvgate.kernel.errors import UsageError

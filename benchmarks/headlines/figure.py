@@ -73,3 +73,16 @@ class OutOfReach:
     what: str
     published: str
     why: str
+
+
+_DEVICE = "a time on a device"
+OUT_OF_REACH = (
+    OutOfReach("8k x 32: TTFT, mean", "14593.2 to 6098.9 ms", _DEVICE),
+    OutOfReach("8k x 32: TPOT, mean", "36.9 to 27.9 ms", _DEVICE),
+    OutOfReach("8k x 32: requests per second", "0.6023 to 0.8658", _DEVICE),
+    OutOfReach("32k x 32: TTFT, mean", "14298.8 to 8623.7 ms", _DEVICE),
+    OutOfReach("32k x 32: prefill throughput", "2291.9 to 3800.2 tokens/s", _DEVICE),
+    OutOfReach("28k prefixes, 30 of them, with pinning: TTFT, mean", "1970 to 499 ms", _DEVICE),
+    OutOfReach("GPQA Diamond, accuracy", "89.90 %", "needs the model's weights; sound blocks are the scheduler's part"),
+)
+"""What was published in addition to hit rates, and depends on a device: a simulation of a scheduler cannot give it."""

@@ -117,46 +117,19 @@ def _partial(number: str, input_tokens: int, published: float, cases: tuple[tupl
     )
 
 
+def _exact(number: str, what: str, published: str, source: str, *cases: Case) -> Figure:
+    return Figure(number, what, published, source, Accepts.EXACT, cases, (POOL, PROMPTS, WARM))
+
+
 FIGURES = (
-    Figure(
-        "1",
-        "8k x 32, block size 128",
-        "0.00 %",
-        REPORT,
-        Accepts.EXACT,
-        (_case("block size 128", 8192, 32, _server(128), 0.0),),
-        (POOL, PROMPTS, WARM),
+    _exact("1", "8k x 32, block size 128", "0.00 %", REPORT, _case("block size 128", 8192, 32, _server(128), 0.0)),
+    _exact("2", "8k x 32, block size 32", "48.80 %", SIBLING, _case("block size 32", 8192, 32, _server(32), 48.80)),
+    _exact(
+        *("3", "32k x 8, block size 32 / 64", "87.49 / 74.99 %", SIBLING),
+        _case("block size 32", 32768, 8, _server(32), 87.49),
+        _case("block size 64", 32768, 8, _server(64), 74.99),
     ),
-    Figure(
-        "2",
-        "8k x 32, block size 32",
-        "48.80 %",
-        SIBLING,
-        Accepts.EXACT,
-        (_case("block size 32", 8192, 32, _server(32), 48.80),),
-        (POOL, PROMPTS, WARM),
-    ),
-    Figure(
-        "3",
-        "32k x 8, block size 32 / 64",
-        "87.49 / 74.99 %",
-        SIBLING,
-        Accepts.EXACT,
-        (
-            _case("block size 32", 32768, 8, _server(32), 87.49),
-            _case("block size 64", 32768, 8, _server(64), 74.99),
-        ),
-        (POOL, PROMPTS, WARM),
-    ),
-    Figure(
-        "4",
-        "32k x 8, block size 128",
-        "45.31 %",
-        SIBLING,
-        Accepts.EXACT,
-        (_case("block size 128", 32768, 8, _server(128), 45.31),),
-        (POOL, PROMPTS, WARM),
-    ),
+    _exact("4", "32k x 8, block size 128", "45.31 %", SIBLING, _case("block size 128", 32768, 8, _server(128), 45.31)),
     _row_5(),
     _row_6(),
     _partial("7", 8192, 81.54, ((128, BLOCKS, True), (32, BLOCKS, True))),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from benchmarks.harness import Row, row_of
 from benchmarks.headlines.__main__ import figures
 from benchmarks.headlines.store import Store
 from benchmarks.headlines.table import jobs_of, lines_of
-from benchmarks.row import Row, row_of
 
 from kvgate.simulation.result import Result
 from kvgate.simulation.sweep import Job, run_all

