@@ -83,7 +83,7 @@ def test_it_is_registered() -> None:
 def test_off_it_imports_and_changes_nothing(tmp_path: Path) -> None:
     """Goal: whoever sets no switch has nothing of it. Method: call it, and see what is there that was not."""
     found, said = said_by(OFF, tmp_path, KVGATE_SHADOW="")
-    packages = ["kvgate", "kvgate.adapters", "kvgate.shadow.adapter", "kvgate.shadow.adapter.plugin"]
+    packages = ["kvgate", "kvgate.shadow", "kvgate.shadow.adapter", "kvgate.shadow.adapter.plugin"]
     assert ([packages, 0], "") == (found, said)
 
 
