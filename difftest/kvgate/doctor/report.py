@@ -30,7 +30,7 @@ def report_of(facts: Facts, tried: Mapping[str, Tried], checks: Sequence[Check],
         tested=(
             Section("", columns("what", "here"), here),
             Section(
-                "",
+                "Works",
                 (*columns("works", "what", "command", "why"), Column("fix", shown=False)),
                 works,
                 notes=_notes(notes),

@@ -226,8 +226,8 @@ def test_the_text_says_the_same(kvgate: Callable[..., Ended], monkeypatch: pytes
     assert 0 == ended.code
     assert [] == [check.command for check in judge(gather(os.environ), {}) if check.name not in ended.out]
     assert "\x1b" not in ended.out
-    # As a switch, as why two parts do not work, and in what would mend each of them.
-    assert 5 == ended.out.count("[red]")
+    # As a switch, twice as why two parts do not work, and in how to fix each of them.
+    assert 7 == ended.out.count("[red]")
     assert "To fix: " in ended.out
 
 
