@@ -20,7 +20,7 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model
 from kvgate.kernel.output import Format
 from kvgate.levels.registry import prepare
-from kvgate.report.page.again import once_more
+from kvgate.report.page.recording import once_more
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from attrs import frozen
 
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import read_bytes
-from kvgate.simulation.document import from_document, to_document
-from kvgate.simulation.result import Result
+from kvgate.simulation.result import Result, from_record, to_record
 from kvgate.simulation.sweep import Job
 
 REFERENCE = ("kvgate.simulation", "kvreference")
@@ -135,21 +134,21 @@ class Store:
     def _take(self, line: bytes, where: str) -> None:
         try:
             entry = json.loads(line)
-            key, document = entry["key"], json.dumps(entry["document"])
+            # Earlier lines hold a document with one result.
+            key, record = entry["key"], entry.get("result") or entry["document"]["results"][0]["result"]
             code, vllm = entry.get("code", UNTOLD), entry.get("vllm")
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise UsageError(f"{where}: not a line of results: {error}") from error
         if not isinstance(key, str) or not isinstance(code, str) or not isinstance(vllm, str | None):
             raise UsageError(f'{where}: "key" and "code" are strings, and "vllm" is one or null')
-        (result,) = from_document(document, where)
-        self.kept[key] = Kept(result, Origin(code, vllm))
+        self.kept[key] = Kept(from_record(record, where), Origin(code, vllm))
 
     def put(self, job: Job, result: Result) -> None:
         """Keep one result of the code as it is now."""
         key, origin = key_of(job), origin_of(job.arm)
         self.kept[key] = Kept(result, origin)
         if self.path is not None:
-            entry = {"key": key, "code": origin.code, "vllm": origin.vllm, "document": to_document([result])}
+            entry = {"key": key, "code": origin.code, "vllm": origin.vllm, "result": to_record(result)}
             with self.path.open("a") as file:
                 file.write(json.dumps(entry) + "\n")
 

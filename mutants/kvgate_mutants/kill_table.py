@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import Any
 
 from attrs import frozen
 
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
+from kvgate.report.document import Column, Report, Section, Story, columns
+from kvgate.report.github import markdown_table
 from kvgate_mutants.mutation_run import Kill, MutantResult
 
-COLUMNS = ("mutant", "killed by", "statement", "operations", "seconds", "smallest case")
-"""What a row says. Operations are those of the block manager; the smallest case is counted in what was done to it, or
-to the engine."""
+COLUMNS = (
+    *columns("mutant", "killed by", "statement"),
+    *(Column("operations"), Column("seconds", ".1f"), Column("smallest case", optional=True), Column("what is broken")),
+    *(Column("equivalent", shown=False), Column("violates", shown=False), Column("kills", shown=False)),
+)
+"""Operations are those of the block manager; the smallest case is counted in what was done to it, or to the engine."""
 
 
 @frozen
@@ -45,19 +52,57 @@ class Killed:
         return not (self.alarm or self.survivors or self.exposed)
 
 
-def row(prey: MutantResult) -> tuple[str, ...]:
-    """What the table says of one mutant."""
-    kill = prey.kills["gate"]
+def section_of(killed: Killed) -> Section:
+    """The table of what one set of mutants was injected into."""
+    alone = [name for name in (killed.prey[0].kills if killed.prey else ()) if name != "gate"]
+    notes = [summary(killed)]
+    if alone:
+        seen = ", ".join(f"{name} {sum(each.kills[name] is not None for each in killed.expected)}" for name in alone)
+        notes.append(f"alone, of {len(killed.expected)}: {seen}")
+    notes += [
+        f"{each.mutant.name} is equivalent: {each.mutant.equivalent}" for each in killed.prey if each.mutant.equivalent
+    ]
+    rows = tuple((*_row(each), *(_operations(each.kills[name]) for name in alone)) for each in killed.prey)
+    shown = (*COLUMNS, *(Column(f"{name} alone") for name in alone))
+    return Section(alarm_line(killed), shown, rows, notes=tuple(notes))
+
+
+def _operations(kill: Kill | None) -> int | None:
+    return None if kill is None else kill.operations
+
+
+def _row(prey: MutantResult) -> tuple[Any, ...]:
+    mutant, kill = prey.mutant, prey.kills["gate"]
+    tail = (
+        *(mutant.sentence, mutant.equivalent, mutant.statement),
+        {name: None if kill is None else _record(kill) for name, kill in prey.kills.items()},
+    )
     if kill is None:
-        return prey.mutant.name, "equivalent" if prey.mutant.equivalent else "SURVIVED", "", "", "", ""
-    left = kill.operations_left
-    return (
-        prey.mutant.name,
-        kill.by,
-        kill.statement or "-",
-        str(kill.operations),
-        f"{kill.seconds:.1f}",
-        "" if left is None else str(left),
+        return mutant.name, "equivalent" if mutant.equivalent else "SURVIVED", *(None,) * 4, *tail
+    return mutant.name, kill.by, kill.statement or "-", kill.operations, kill.seconds, kill.operations_left, *tail
+
+
+def report_of(finished: Sequence[Killed], interrupted: bool) -> Report:
+    """The report: a table for each set, and below Found what makes it worth nothing."""
+    found = [Story(alarm_line(each)) for each in finished if each.alarm is not None]
+    found += [
+        Story(f"{prey.mutant.name} SURVIVED: {prey.mutant.sentence}") for each in finished for prey in each.survivors
+    ]
+    found += [
+        Story(f"{prey.mutant.name} was found, and is listed as equivalent: {prey.mutant.equivalent}")
+        for each in finished
+        for prey in each.exposed
+    ]
+    expected, left = sum(len(each.expected) for each in finished), sum(len(each.survivors) for each in finished)
+    unsound = DIVERGENCE if found else INTERRUPTED if interrupted else AGREEMENT
+    return Report(
+        command="mutants",
+        outcome=f"{expected - left} of {expected} mutants killed",
+        exit_code=unsound,
+        ended="interrupted" if interrupted else "completed",
+        tested=tuple(map(section_of, finished)),
+        found=tuple(found),
+        found_noun="survivor or false alarm",
     )
 
 
@@ -75,21 +120,11 @@ def summary(killed: Killed) -> str:
     return "; ".join(parts)
 
 
-def alarm_told(killed: Killed) -> str:
+def alarm_line(killed: Killed) -> str:
     """What was found without a mutant."""
     if killed.alarm is None:
         return f"{killed.title}: nothing found"
     return f"{killed.title}: FOUND {getattr(killed.alarm.found, 'divergence', killed.alarm.found)}"
-
-
-def record(prey: MutantResult) -> dict[str, object]:
-    """One mutant as a document."""
-    return {
-        "mutant": prey.mutant.name,
-        "statement": prey.mutant.statement,
-        "equivalent": prey.mutant.equivalent,
-        "kills": {name: None if kill is None else _record(kill) for name, kill in prey.kills.items()},
-    }
 
 
 def _record(kill: Kill) -> dict[str, object]:
@@ -116,11 +151,9 @@ def _page(tables: Sequence[Killed], command: str) -> Iterator[str]:
     yield ""
     yield f"Written by `{command}`, as seen; not edited."
     for killed in tables:
-        yield from ("", f"## {killed.title}", "", f"{alarm_told(killed)}. {summary(killed)}.", "")
-        yield f"| {' | '.join((*COLUMNS, 'what is broken'))} |"
-        yield "|---|---|---|--:|--:|--:|---|"
-        for prey in killed.prey:
-            yield f"| {' | '.join((*row(prey), prey.mutant.sentence))} |"
+        yield from ("", f"## {killed.title}", "", f"{alarm_line(killed)}. {summary(killed)}.", "")
+        section = Section("", COLUMNS, tuple(map(_row, killed.prey)))
+        yield from markdown_table(section, map(section.texts, section.rows))
         equivalent = [each for each in killed.prey if each.mutant.equivalent]
         if equivalent:
             yield ""

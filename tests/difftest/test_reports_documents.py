@@ -7,15 +7,21 @@ reader, once with names that are hostile to it.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from attrs import evolve
 
 from kvgate.gate.verdict import Found, Tally, Verdict
 from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
-from kvgate.report.formats import Format, render
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.output import Format
+from kvgate.report.campaign import report_of
+from kvgate.report.document import Column, Report, Section, Story, columns, from_json, to_json
+from kvgate.report.formats import render
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
@@ -53,45 +59,71 @@ HOSTILE_VERDICT = evolve(
 )
 
 
-def rendered(verdict: Verdict, format_name: Format) -> str:
+def rendered(verdict: Verdict, format_name: str) -> str:
     """The report with one trace file and one thing that was not tested."""
-    return render(verdict, format_name, not_tested=("Pinned blocks.",), reproducers={0: Path("traces/0.jsonl")})
+    report = report_of(verdict, not_tested=("Pinned blocks.",), reproducers={0: Path("traces/0.jsonl")})
+    return render(report, Format(format_name))
+
+
+def test_the_json_report_is_a_contract() -> None:
+    """Its keys, and every figure of a verdict."""
+    document = json.loads(rendered(VERDICT, "json"))
+    assert ("kvgate-verdict", 2, 1) == (document["format"], document["version"], document["exit_code"])
+    keys = {"agrees", "command", "outcome", "ended", "circumstances", "claimed", "tested", "found", "found_left_out"}
+    assert keys | {"known", "known_left_out", "not_tested"} <= set(document)
+    assert document["agrees"] is False
+    assert {"system": "stock", "version": "0.20.2", "profile": "exact", "seed": 7, "seconds": 1.25} == document[
+        "circumstances"
+    ]
+    tested, detectors = document["tested"]
+    figures = {"cases_ended_early": 0, "operations_not_followed": 0}
+    assert tested["rows"][1] == {"model": "flash", "preset": "legal", "cases": 2, "operations": 100, **figures}
+    assert ["all", None, 42, 1200, 0, 0] == tested["total"]
+    assert ["lockstep", "check", "ghost", "leak"] == [row["detector"] for row in detectors["rows"]]
+    (found,) = document["found"]
+    details = found["details"]
+    assert details["operation"] == {"type": "Finish", "request": 0, "sends": False}
+    assert ("traces/0.jsonl", "kvgate replay traces/0.jsonl") == (found["reproducer"], found["again"])
+    assert ("KV-OP-07", "lockstep", 2, "3", "1") == (
+        *(found["statement"], found["detector"]),
+        *(details["step"], details["expected"], details["got"]),
+    )
+    assert [operation["type"] for operation in details["case"]["operations"]] == ["Arrive", "Admit", "Finish"]
+    assert details["case"]["operations"][0]["prompt"] == [{"first": 0, "length": 8}]
+    assert details["case"]["settings"]["geometry"]["groups"][1]["kind"] == "sliding_window"
+    assert ("F-3", 12) == (document["known"][0]["finding"], document["known"][0]["times"])
+    assert "case" not in document["known"][0]["details"]
 
 
 def test_the_json_report_reads_back() -> None:
-    """Its keys are a contract."""
-    document = json.loads(rendered(VERDICT, "json"))
-    assert (document["format"], document["version"]) == ("kvgate-verdict", 1)
-    assert list(document) == [
-        "format",
-        "version",
-        "outcome",
-        "agrees",
-        "system",
-        "seed",
-        "seconds",
-        "ended",
-        "detectors",
-        "claimed",
-        "operations",
-        "cases",
-        "tested",
-        "found",
-        "found_left_out",
-        "declared",
-        "declared_left_out",
-        "not_tested",
-    ]
-    assert document["agrees"] is False
-    assert document["tested"][1] == {"model": "flash", "preset": "legal", "cases": 2, "operations": 100}
-    (found,) = document["found"]
-    assert found["operation"] == {"type": "Finish", "request": 0, "sends": False}
-    assert found["reproducer"] == "traces/0.jsonl"
-    assert [operation["type"] for operation in found["case"]["operations"]] == ["Arrive", "Admit", "Finish"]
-    assert found["case"]["operations"][0]["prompt"] == [{"first": 0, "length": 8}]
-    assert found["case"]["settings"]["geometry"]["groups"][1]["kind"] == "sliding_window"
-    assert document["declared"][0]["finding"] == "F-3"
-    assert "case" not in document["declared"][0]
+    """Goal: nothing is lost. Method: an equal report of plain values; the same document of a real one."""
+    story = Story("h", "t", "b", "warning", ("x",), "KV-OP-01", times=3, finding="F", details={"n": [1]})
+    section = Section("s", (Column("x", ","), Column("y", shown=False)), (("a", 1.5), ("b", None)), ("all", 1), ("n",))
+    report = Report("check", "o", 1, "e", {"seed": 7}, ("c",), (section,), (story,), 2, (story,), 1, ("not",))
+    assert report == from_json(to_json(report), "x")
+    for verdict in (VERDICT, MANY, HOSTILE_VERDICT):
+        written = rendered(verdict, "json")
+        assert written == to_json(from_json(written, "x"))
+
+
+def test_a_report_that_is_not_well_formed_is_refused() -> None:
+    """Goal: a message that says what is wrong. Method: other formats, versions, keys and values."""
+    document = json.loads(to_json(Report("check", tested=(Section("s", columns("x"), (("a",),)),))))
+    for changes, message in (
+        ({"format": "kvgate-trace"}, 'not a report: "format" is not "kvgate-verdict"'),
+        ({"version": 1}, "version 1 of kvgate-verdict; this kvgate reads 2"),
+        ({"exit_code": "1"}, "expected int"),
+        ({"more": 1}, "more"),
+        ({"agrees": False}, '"agrees" does not fit'),
+        ({"tested": [{**document["tested"][0], "rows": [{"y": 1}]}]}, "the keys of a row are not the columns"),
+        ({"tested": 3}, "not iterable"),
+    ):
+        with pytest.raises(UsageError, match=f"^x: .*{re.escape(message)}"):
+            from_json(json.dumps(document | changes), "x")
+    with pytest.raises(UsageError, match="x: "):
+        from_json("{", "x")
+    with pytest.raises(ValueError, match="another number of cells"):
+        Section("s", columns("x"), (("a", "b"),))
 
 
 def test_the_json_report_tells_every_kind_of_operation_and_setting() -> None:
@@ -107,7 +139,7 @@ def test_the_json_report_tells_every_kind_of_operation_and_setting() -> None:
     operations = (Admit(0, 64, external_tokens=3, loads=True), Dispatch(), Transferred(0, succeeded=False))
     case = evolve(FOUND.case, settings=settings, operations=operations)
     document = json.loads(rendered(evolve(VERDICT, found=(evolve(FOUND, case=case),)), "json"))
-    told = document["found"][0]["case"]
+    told = document["found"][0]["details"]["case"]
     assert told["operations"] == [
         {"type": "Admit", "request": 0, "tokens": 64, "external_tokens": 3, "loads": True},
         {"type": "Dispatch"},
@@ -124,8 +156,8 @@ def test_the_json_report_tells_every_kind_of_operation_and_setting() -> None:
 def test_the_json_report_keeps_names_as_they_are() -> None:
     """Escaping is JSON's own."""
     document = json.loads(rendered(HOSTILE_VERDICT, "json"))
-    assert document["system"]["name"] == HOSTILE
-    assert document["found"][0]["case"]["operations"][0]["keys"]["salt"] == HOSTILE
+    assert document["circumstances"]["system"] == HOSTILE
+    assert document["found"][0]["details"]["case"]["operations"][0]["keys"]["salt"] == HOSTILE
 
 
 def test_the_json_report_drops_the_first_operations_of_a_huge_case() -> None:
@@ -133,7 +165,7 @@ def test_the_json_report_drops_the_first_operations_of_a_huge_case() -> None:
     case = evolve(FOUND.case, operations=(Arrive(0, (Run(0, 8),)), *(Admit(0, 64),) * 5000))
     found = Found(Divergence(9, None, "leak", Difference("KV-LEAK-01", "x", "y" * 10**6, "z")), case)
     document = json.loads(rendered(evolve(VERDICT, found=(found,)), "json"))
-    (told,) = document["found"]
+    told = document["found"][0]["details"]
     assert told["operation"] is None
     assert len(told["expected"]) == 10_000
     assert told["case"]["operations_left_out"] + len(told["case"]["operations"]) == 5001
@@ -145,7 +177,7 @@ def test_the_json_report_counts_what_it_leaves_out() -> None:
     """Divergences and declared differences."""
     document = json.loads(rendered(MANY, "json"))
     assert (len(document["found"]), document["found_left_out"]) == (20, 5)
-    assert (len(document["declared"]), document["declared_left_out"]) == (20, 5)
+    assert (len(document["known"]), document["known_left_out"]) == (20, 5)
 
 
 def test_junit_has_a_test_case_for_each_tally() -> None:
@@ -163,21 +195,20 @@ def test_junit_has_a_test_case_for_each_tally() -> None:
     assert (tiny.get("classname"), tiny.get("name")) == ("kvgate.stock.flash", "tiny")
     assert [failure.get("message") for failure in tiny.findall("failure")] == ["KV-OP-07 at step 2: Finish request 0"]
     assert "kvgate replay traces/0.jsonl" in (tiny.findtext("failure") or "")
-    assert "declared as F-3, seen 12 times: KV-OP-07 at step 2" in (tiny.findtext("system-out") or "")
+    assert "known as F-3, seen 12 times: KV-OP-07, free queue" in (tiny.findtext("system-out") or "")
     assert legal.find("failure") is None
-    assert legal.findtext("system-out") == "100 operations, 2 cases"
+    assert legal.findtext("system-out") == "2 cases, 100 operations"
     assert "not tested: Pinned blocks." in (suite.findtext("system-out") or "")
 
 
 def test_junit_loses_no_divergence() -> None:
-    """Neither one without a tally, nor those that are not told."""
+    """Neither one without a tally, nor those that are not shown."""
     stray = evolve(FOUND, case=evolve(FOUND.case, model="another"))
-    suites = ElementTree.fromstring(rendered(evolve(MANY, found=(*MANY.found, stray)), "junit"))
-    tiny, _legal, another = suites.iter("testcase")
-    assert len(tiny.findall("failure")) == 21
-    assert tiny.findall("failure")[-1].get("message") == "5 divergences more, left out here"
-    assert "5 declared differences more, left out here" in (tiny.findtext("system-out") or "")
-    assert [failure.get("message") for failure in another.iter("failure")] == ["1 divergence more, left out here"]
+    suites = ElementTree.fromstring(rendered(evolve(MANY, found=(stray, *MANY.found)), "junit"))
+    tiny, _legal, another, not_shown = suites.iter("testcase")
+    assert (19, 1) == (len(tiny.findall("failure")), len(another.findall("failure")))
+    assert ["6 more divergences, not shown"] == [failure.get("message") for failure in not_shown.iter("failure")]
+    assert "3" == suites.get("failures")
 
 
 def test_junit_escapes_names() -> None:

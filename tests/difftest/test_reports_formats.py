@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from io import StringIO
 from pathlib import Path
-from typing import cast
 from xml.etree import ElementTree
 
 import pytest
@@ -19,8 +18,9 @@ from rich.console import Console
 from kvgate.gate.verdict import Found, Tally, Verdict
 from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
-from kvgate.report.contents import contents_of
-from kvgate.report.formats import Format, render, write
+from kvgate.kernel.output import Format
+from kvgate.report.campaign import report_of
+from kvgate.report.formats import render, write
 from kvgate.report.text import show
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
@@ -66,7 +66,7 @@ HOSTILE_VERDICT = evolve(
 )
 MANY = evolve(AGREEING, found=(FOUND,) * 25, declared=(DECLARED,) * 25)
 NOT_TESTED = ("Pinned blocks.", "More than 8 requests at once.")
-FORMATS: tuple[Format, ...] = ("text", "json", "junit", "github")
+FORMATS = tuple(Format)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def _outside_of_a_workflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rendered(verdict: Verdict, format_name: Format) -> str:
-    return render(verdict, format_name, not_tested=NOT_TESTED, reproducers={0: Path("traces/0.jsonl")})
+    return render(report_of(verdict, NOT_TESTED, {0: Path("traces/0.jsonl")}), format_name)
 
 
 def test_the_text_report_of_an_agreement() -> None:
@@ -87,7 +87,7 @@ no divergence in 1200 operations, 42 cases
 Claimed
 - lockstep: every answer, and the observable state after every operation, is the reference's
 - check: the KV-INV statements hold in the system's state after every operation
-- ghost: whatever a computed token reads is in its slot (KV-MEM)
+- ghost: the slot of every token that a computed token reads holds that token (KV-MEM)
 - leak: once no request is alive, nothing of any request remains (KV-LEAK)
 - work: a decode step does the same work at any length of the context (KV-WORK), counted in operations
 
@@ -103,18 +103,18 @@ system stock, version 0.20.2, profile exact, seed 7, 1.2 s, completed
 
 Found
 
-nothing that is not declared
+no divergences
 
 Not tested
 - Pinned blocks.
 - More than 8 requests at once.
 """
-    assert expected == rendered(AGREEING, "text")
+    assert expected == rendered(AGREEING, Format.TEXT)
 
 
 def test_the_text_report_tells_what_was_found() -> None:
     """The story, and the declared difference with its finding and how often it was seen."""
-    report = rendered(DIVERGING, "text")
+    report = rendered(DIVERGING, Format.TEXT)
     assert report.startswith("1 divergence in 1200 operations, 42 cases\n")
     assert "\n[1 of 1] KV-OP-07: A request that ends or is preempted" in report
     assert "\n>    2  Finish request 0 -> done\n" in report
@@ -124,10 +124,10 @@ def test_the_text_report_tells_what_was_found() -> None:
 
 def test_the_text_report_shows_colour_where_there_is_any() -> None:
     """Colour is all that is added."""
-    contents = contents_of(DIVERGING, NOT_TESTED, {0: Path("traces/0.jsonl")})
+    report = report_of(DIVERGING, NOT_TESTED, {0: Path("traces/0.jsonl")})
     console = Console(file=StringIO(), width=120, force_terminal=True, color_system="standard")
     with console.capture() as capture:
-        show(contents, console)
+        show(report, console)
     assert "\x1b[1;31m1 divergence in 1200 operations, 42 cases\x1b[0m" in capture.get()
     assert "\x1b[36m  kvgate replay traces/0.jsonl\x1b[0m" in capture.get()
 
@@ -135,9 +135,9 @@ def test_the_text_report_shows_colour_where_there_is_any() -> None:
 def test_a_command_to_paste_is_not_wrapped() -> None:
     """However long it is."""
     path = Path("traces/" + "long/" * 40 + "0.jsonl")
-    report = render(DIVERGING, "text", not_tested=(), reproducers={0: path})
+    report = render(report_of(DIVERGING, (), {0: path}), Format.TEXT)
     assert f"\n  kvgate replay {path}\n" in report
-    assert "\n- Whatever lies outside these cases.\n" in report
+    assert "\n- Anything outside these cases.\n" in report
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -159,15 +159,15 @@ def test_cases_that_ended_early_are_told() -> None:
     """Goal: what a declared difference hides is said. Method: three of 42 cases ended at one; then none did."""
     told = "3 of 42 cases ended early"
     cut = evolve(DIVERGING, tallies=(Tally("flash", "tiny", 40, 1100, cut=3), Tally("flash", "legal", 2, 100)))
-    assert [True, False] == [told in render(each, "text", not_tested=(), reproducers={}) for each in (cut, DIVERGING)]
+    assert [True, False] == [told in render(report_of(each), Format.TEXT) for each in (cut, DIVERGING)]
 
 
 def test_what_the_verdict_leaves_open_is_not_tested() -> None:
     """A detector that was absent, and a run that ended early."""
     verdict = evolve(AGREEING, detectors=("check",), ended="time budget")
-    report = rendered(verdict, "text")
-    assert "\n- What leak would judge: once no request is alive, nothing of any request remains" in report
-    assert "\n- The run ended early (time budget); the cases left were not run.\n" in report
+    report = rendered(verdict, Format.TEXT)
+    assert "\n- What leak checks: once no request is alive, nothing of any request remains" in report
+    assert "\n- The run ended early (time budget); the remaining cases were not run.\n" in report
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -180,31 +180,30 @@ def test_a_report_is_bounded(format_name: Format) -> None:
 
 def test_the_text_report_counts_what_it_leaves_out() -> None:
     """Divergences and declared differences."""
-    report = rendered(MANY, "text")
+    report = rendered(MANY, Format.TEXT)
     assert report.count("] KV-OP-07: ") == 20
-    assert "\n5 divergences more, left out here\n" in report
-    assert "\n- 5 declared differences more, left out here\n" in report
+    assert "\n5 more divergences, not shown\n" in report
+    assert "\n- 5 more known findings, not shown\n" in report
 
 
 def test_the_text_report_escapes_names() -> None:
     """No markup is read, no line is broken, no terminal is steered."""
-    report = rendered(HOSTILE_VERDICT, "text")
+    report = rendered(HOSTILE_VERDICT, Format.TEXT)
     assert r"profile a<b>&%|`*_[red]\n::error::,\x1b[2J\ud800, seed 7" in report
     assert all(line.isprintable() for line in report.splitlines())
 
 
 def test_a_report_directory_holds_every_format(tmp_path: Path) -> None:
     """The directory is made, and names in every alphabet can be written."""
-    written = write(evolve(HOSTILE_VERDICT, system="模型"), tmp_path / "a" / "b", not_tested=NOT_TESTED, reproducers={})
+    written = write(report_of(evolve(HOSTILE_VERDICT, system="模型"), NOT_TESTED), tmp_path / "a" / "b")
     assert [path.name for path in written] == ["report.txt", "verdict.json", "junit.xml", "summary.md"]
     assert "模型" in written[0].read_text(encoding="utf-8")
-    assert json.loads(written[1].read_text(encoding="utf-8"))["system"]["name"] == "模型"
+    assert json.loads(written[1].read_text(encoding="utf-8"))["circumstances"]["system"] == "模型"
     assert ElementTree.parse(written[2]).getroot().tag == "testsuites"
     assert written[3].read_text(encoding="utf-8").startswith("## kvgate: 1 divergence in 3 operations, 1 case\n")
 
 
-def test_an_unknown_format_is_refused() -> None:
-    """By its name, whatever the type checker would have said."""
-    unknown = cast(Format, "html")
-    with pytest.raises(ValueError, match="no report format 'html'"):
-        rendered(AGREEING, unknown)
+def test_known_findings_are_counted() -> None:
+    """Below Found, where nothing is new."""
+    report = rendered(evolve(DIVERGING, found=()), Format.TEXT)
+    assert "\nFound\n\nno new divergences (1 known finding seen)\n" in report

@@ -14,7 +14,8 @@ from attrs import evolve
 from kvgate.gate.verdict import Found, Tally, Verdict
 from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
-from kvgate.report.contents import contents_of
+from kvgate.kernel.output import Format
+from kvgate.report.campaign import report_of
 from kvgate.report.formats import render
 from kvgate.report.github import command, github_report, summary
 from kvreference.attention import Kind
@@ -34,7 +35,7 @@ VERDICT = Verdict(
 
 
 def report(verdict: Verdict, environment: dict[str, str] | None = None) -> list[str]:
-    return github_report(contents_of(verdict, ("Pinned blocks.",), {}), environment or {}).splitlines()
+    return github_report(report_of(verdict, ("Pinned blocks.",), {}), environment or {}).splitlines()
 
 
 def test_a_command_is_percent_encoded() -> None:
@@ -56,7 +57,9 @@ def test_a_divergence_is_an_error_and_the_declared_are_a_notice() -> None:
     assert r"%0Aexpected: 100%25\n```%0Agot: 1%0A" in error
     assert "Admit" not in error
     assert outcome == "::notice title=kvgate::1 divergence in 100 operations, 2 cases"
-    assert declared.startswith("::notice title=kvgate%2C declared::F-3: KV-OP-07, free queue, found by lockstep")
+    assert declared.startswith(
+        "::notice title=kvgate%2C known findings seen::F-3: KV-OP-07, free queue, found by lockstep"
+    )
 
 
 def test_an_agreement_has_no_error() -> None:
@@ -85,7 +88,7 @@ def test_the_summary_is_appended_where_the_environment_says(tmp_path: Path, monk
     path = tmp_path / "summary.md"
     path.write_text("before\n", encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
-    render(VERDICT, "github", not_tested=(), reproducers={})
+    render(report_of(VERDICT), Format.GITHUB)
     assert path.read_text(encoding="utf-8").startswith("before\n## kvgate: 1 divergence in 100 operations, 2 cases\n")
 
 
@@ -98,7 +101,7 @@ def test_a_summary_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
 
 def test_the_summary_has_the_four_sections() -> None:
     """The table, the story in a fence that nothing in it closes, the declared, what was not tested."""
-    lines = summary(contents_of(VERDICT, ("Pinned blocks.",), {})).splitlines()
+    lines = summary(report_of(VERDICT, ("Pinned blocks.",), {})).splitlines()
     assert [line for line in lines if line.startswith("#")] == [
         "## kvgate: 1 divergence in 100 operations, 2 cases",
         "### Claimed",
@@ -117,7 +120,7 @@ def test_the_summary_gives_names_no_meaning() -> None:
     """No tag, no link, no table cell, no mention."""
     name = "<img>[x](y)|@all `*_~:+1: a&b"
     verdict = evolve(VERDICT, tallies=(Tally(name, "tiny", 2, 100),), found=(), declared=())
-    (row,) = (line for line in summary(contents_of(verdict, (), {})).splitlines() if "| tiny |" in line)
+    (row,) = (line for line in summary(report_of(verdict, (), {})).splitlines() if "| tiny |" in line)
     cell = row.removeprefix("| ").partition(" |")[0]
     assert set(cell) <= set("abcdefghijklmnopqrstuvwxyz0123456789&#; +")
     assert cell.startswith("&#60;img&#62;&#91;x&#93;")
@@ -125,7 +128,7 @@ def test_the_summary_gives_names_no_meaning() -> None:
 
 def test_the_summary_counts_what_it_leaves_out() -> None:
     """And stays below what GitHub takes."""
-    text = summary(contents_of(evolve(VERDICT, found=(FOUND,) * 25), (), {}))
-    assert "\n5 divergences more, left out here\n" in text
+    text = summary(report_of(evolve(VERDICT, found=(FOUND,) * 25), (), {}))
+    assert "\n5 more divergences, not shown\n" in text
     assert len(text.encode()) < 1024**2
-    assert "nothing that is not declared" in summary(contents_of(evolve(VERDICT, found=()), (), {}))
+    assert "no new divergences (1 known finding seen)" in summary(report_of(evolve(VERDICT, found=()), (), {}))

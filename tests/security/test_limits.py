@@ -15,8 +15,9 @@ from kvgate.explain import reports as explained
 from kvgate.kernel import models, text, trace_lines
 from kvgate.levels.scheduler import trace_codec
 from kvgate.live import server
+from kvgate.report import document
 from kvgate.shadow import recording, status
-from kvgate.simulation import document, generators, workload
+from kvgate.simulation import generators, workload
 from kvgate.simulation.traces import lines, weka
 from kvgate_mutants.corpus import passing
 
@@ -54,7 +55,7 @@ LIMITS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
         (("bytes of its manifest", plan.FILE_BYTES_MAX), ("bytes of a shard's result", results.BYTES_MAX)),
     ),
     ("a result of the corpus, from another process", (("bytes", passing.LINE_BYTES_MAX),)),
-    ("results of `kvgate simulate`", (("bytes", document.BYTES_MAX), ("results", document.RESULTS_MAX))),
+    ("a report", (("bytes", document.BYTES_MAX),)),
     (
         "a model file",
         (

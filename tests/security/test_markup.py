@@ -21,12 +21,12 @@ from kvgate.adapters.registry import Loaded
 from kvgate.gate.case_runner import Bench
 from kvgate.gate.verdict import Found, Tally, Verdict
 from kvgate.kernel.case import Case
-from kvgate.report.contents import contents_of
-from kvgate.report.formats import Format, render
-from kvgate.report.page.again import once_more
+from kvgate.kernel.output import Format
+from kvgate.report.campaign import report_of
+from kvgate.report.formats import render
 from kvgate.report.page.chrome import trace_events
 from kvgate.report.page.pages import write_pages
-from kvgate.report.page.recording import record
+from kvgate.report.page.recording import once_more, record
 from kvreference.answers import Answer
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
@@ -106,9 +106,9 @@ def verdict_of(words: str) -> Verdict:
     return Verdict(words, words, words, 7, detectors, tallies, (found,), (declared,), 1.0, (words,), words)
 
 
-def rendered(words: str, name: Format) -> str:
+def rendered(words: str, name: str) -> str:
     """A report of that verdict."""
-    return render(verdict_of(words), name, not_tested=(words,), reproducers={})
+    return render(report_of(verdict_of(words), (words,)), Format(name))
 
 
 def pages_of(words: str, folder: Path) -> dict[str, Page]:
@@ -150,7 +150,7 @@ def test_documents_stay_documents(words: str) -> None:
     """Goal: what programs read says the same words, as words. Method: XML, JSON and trace events, read back."""
     usual, told = (ElementTree.fromstring(rendered(each, "junit")).iter() for each in (PLAIN, words))
     assert [element.tag for element in usual] == [element.tag for element in told]
-    assert words == json.loads(rendered(words, "json"))["system"]["name"]
+    assert words == json.loads(rendered(words, "json"))["circumstances"]["system"]
     verdict = verdict_of(words)
     recording = record(Bench(Raises, ("lockstep",)), verdict.found[0].case)
     assert json.loads(trace_events(recording, verdict.found[0].divergence, words, words))["traceEvents"]
@@ -172,4 +172,4 @@ def test_the_page_would_be_told_apart() -> None:
     assert not set(broken.tags) <= set(fine.tags)
     assert [] == fine.links
     assert ["x"] == broken.links
-    assert contents_of(verdict_of(PLAIN), (), {}).told
+    assert report_of(verdict_of(PLAIN)).found

@@ -23,7 +23,6 @@ from kvgate.explain.load import TOKENS_MAX, load
 from kvgate.explain.plot import draw
 from kvgate.explain.serving import Serving, speculation_of
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
-from kvgate.kernel.progress import Line
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.live.sample import Sample
 from kvgate.live.server import ANSWER_BYTES_MAX, Asked, Server, first_model
@@ -253,21 +252,6 @@ def test_a_folder_names_no_code_of_its_own(tmp_path: Path) -> None:
                 refuse_foreign_code(folder, sut, preloads)
         else:
             refuse_foreign_code(folder, sut, preloads)
-
-
-def test_a_progress_line_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a name in brackets does not end a command. Method: a line that would be bad markup, on a terminal."""
-    from rich.console import Console
-
-    console = Console(force_terminal=True, file=None)
-    line, shown = Line(console), []
-
-    def update(text: Any) -> None:
-        shown.append(str(console.render_str(text) if isinstance(text, str) else text))
-
-    monkeypatch.setattr(vars(line)["_status"], "update", update)
-    line.say("loading [/my] …")
-    assert ["loading [/my] …"] == shown
 
 
 def test_a_shadow_is_for_its_owner(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from kvgate.kernel.models import load
 from kvgate.levels.scheduler.case import EngineCase, Stage
 from kvgate.levels.scheduler.case_runner import EngineBench, found_in, run_case
 from kvgate.levels.scheduler.operations import Step, Submit
-from kvgate.report.page.again import once_more
 from kvgate.report.page.pages import write_pages
+from kvgate.report.page.recording import once_more
 from kvgate_mutants.mutants.release import first_group_alone_released
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run

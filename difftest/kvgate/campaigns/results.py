@@ -1,4 +1,4 @@
-"""The result of a shard: what was run, and what was found, as JSON lines.
+"""The result of a shard: what was run, and what was found, as JSON lines of the format of a fuzzing run.
 
 The first line says of which shard it is, and how much was run; every further line is one thing that was found; the last
 one says how many lines there are, so that a file which was cut off is none. A result is written once and never changed.
@@ -13,13 +13,14 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from kvgate.campaigns.plan import FORMAT, VERSION
 from kvgate.gate.verdict import Tally
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, json_object, read_bytes, strict_converter
 from kvreference.statements import STATEMENTS
 
-FORMAT = "kvgate-fuzz-shard"
-VERSION = 1
+FORMERLY = "kvgate-fuzz-shard"
+"""The format's name in results that are already written."""
 BYTES_MAX = 256 * 2**20
 TEXT_CHARACTERS_MAX = 10_000
 """How much is kept of what was expected, and of what was seen."""
@@ -88,7 +89,7 @@ def understood(text: str) -> ShardResult:
     if not lines or lines[-1] != {"lines": len(lines)}:
         raise ValueError("cut off: the last line does not say how many lines there are")
     header, *found = lines[:-1]
-    if header.pop("format", None) != FORMAT:
+    if header.pop("format", None) not in (FORMAT, FORMERLY) or "shard" not in header:
         raise ValueError(f'line 1: not a result of a shard: "format" is not "{FORMAT}"')
     version = header.pop("version", None)
     if version != VERSION:

@@ -12,14 +12,14 @@ import typer
 from kvgate.cli.options import Models, MonitorsOnly, OutputFormat, Preloads, ProfileName, ReportDirectory, Seed, Sut
 from kvgate.gate.level import Level, not_tested
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, Format
+from kvgate.kernel.output import Format
 
 if TYPE_CHECKING:
     from kvgate.adapters.registry import Loaded
     from kvgate.gate.campaign import Outcome
     from kvgate.gate.verdict import Found, Verdict
     from kvgate.levels.registry import Preparation
-    from kvgate.report.page.pages import Record
+    from kvgate.report.page.recording import Record
 
 NOT_TESTED = not_tested(Level.BLOCKS)
 REPORT_DEFAULT = Path("kvgate-report")
@@ -73,7 +73,7 @@ def check(
     from kvgate.gate.profiles import models_named
     from kvgate.kernel.progress import progress_line
     from kvgate.levels.registry import default_level, prepare, together
-    from kvgate.report.page.again import once_more
+    from kvgate.report.page.recording import once_more
 
     seconds = None if time_budget is None else parse_duration(time_budget)
     models = models_named(model or ())
@@ -90,10 +90,7 @@ def check(
         outcomes = _run(preparations, line.say)
     outcome, judges = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, judges, outcome, preload or ())
-    publish(verdict, report, output, not_tested(level), once_more(system, judges))
-    if verdict.found:
-        raise typer.Exit(DIVERGENCE)
-    raise typer.Exit(INTERRUPTED if verdict.ended == "interrupted" else AGREEMENT)
+    raise typer.Exit(publish(verdict, report, output, not_tested(level), once_more(system, judges)))
 
 
 def _run(preparations: Sequence[Preparation], tell: Callable[[str], None]) -> list[Outcome]:
@@ -145,8 +142,11 @@ def publish(
     format_name: Format,
     left_out: Sequence[str] = NOT_TESTED,
     record: Record | None = None,
-) -> None:
+    command: str = "check",
+) -> int:
     """Print the verdict, write a reproducer for each divergence, and all reports where a directory was asked for.
+
+    Returns the exit code.
 
     ``record`` performs once more what was found, for its page: without it there is none.
 
@@ -155,6 +155,7 @@ def publish(
             this is only said.
     """
     from kvgate.report import formats
+    from kvgate.report.campaign import report_of
     from kvgate.report.page.pages import write_pages
 
     reproducers: dict[int, Path] = {}
@@ -166,22 +167,23 @@ def publish(
             store(found, verdict, path)
             reproducers[index] = path
         if directory is not None:
-            told = write_pages(
+            written = write_pages(
                 verdict, directory, record, not_tested=left_out, reproducers=reproducers, files=tuple(formats.FILES)
             )
-            pages = told.of
-            for sentence in told.missing:
+            pages = written.of
+            for sentence in written.missing:
                 _complain(sentence)
-            formats.write(verdict, directory, not_tested=left_out, reproducers=reproducers, pages=pages)
+            formats.write(report_of(verdict, left_out, reproducers, pages, command), directory)
     except OSError as error:
         failure = error
-    shown = formats.render(verdict, format_name.value, not_tested=left_out, reproducers=reproducers, pages=pages)
-    typer.echo(shown)
+    report = report_of(verdict, left_out, reproducers, pages, command)
+    formats.echo(report, format_name)
     if failure is not None:
         message = f"{failure.filename}: cannot be written: {failure.strerror}"
         if not verdict.found:
             raise UsageError(message) from failure
         _complain(message)
+    return report.exit_code
 
 
 def _complain(message: str) -> None:

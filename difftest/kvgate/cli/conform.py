@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvgate.cli.mechanisms import tell_mechanisms
 from kvgate.cli.options import Seed, TableOutput
 from kvgate.kernel.extras import require
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
+    from kvgate.explore.exploration import Exploration, Sighting
     from kvgate.explore.mechanisms import Mechanism
+    from kvgate.report.mechanisms import Driven
 
 OPERATIONS = 2_000
 EXPLORE_SECONDS = 600.0
@@ -53,30 +53,40 @@ def conform(
 
       kvgate conform "partial hits" --explore
     """
+    from kvgate.cli.mechanisms import run
+    from kvgate.explore import refinement_run
+    from kvgate.explore.exploration import Limits
     from kvgate.explore.mechanisms import MECHANISMS, load
+    from kvgate.explore.tiny import SHALLOW
+    from kvgate.explore.tiny_models import load as load_tiny
     from kvgate.kernel.progress import progress_line
+    from kvgate.report.document import Column, Section
+    from kvgate.report.formats import echo
+    from kvgate.report.mechanisms import list_of, report_of
 
     chosen = [load(name) for name in dict.fromkeys(names)] if names else list(MECHANISMS.values())
     if list_only:
-        tell_mechanisms(chosen, output)
+        echo(list_of("conform", chosen), output)
         return
     require("z3", "kvgate conform", "prove")
     tally: Counter[str] = Counter()
-    rows: list[dict[str, Any]] = []
-    ended = "completed"
+
+    def explore(name: str, report: Callable[[Sighting], None]) -> tuple[Exploration[Any], dict[str, str]]:
+        limits = Limits(SHALLOW.states_max, EXPLORE_SECONDS)
+        return refinement_run.explore(load_tiny(name), limits, tally, report), {}
+
     with progress_line() as line:
-        try:
-            for each in chosen:
-                rows.append({**_driven(each, operations, seed, tally, line.say), "explored": []})
-                for explored in _explored(each, tally, line.say) if explores else ():
-                    rows[-1]["explored"].append(explored)
-        except KeyboardInterrupt:
-            ended = "interrupted"
+        driven, explored, ended = run(
+            chosen,
+            lambda each: _driven(each, operations, seed, tally, line.say),
+            explore if explores else None,
+            line.say,
+        )
     never = [] if names or ended == "interrupted" else _never(tally)
-    report = {"format": "kvgate-conformance", "version": 1, "ended": ended, "mechanisms": rows}
-    report |= {"transitions": dict(tally), "never": never}
-    typer.echo(json.dumps(report, indent=1) if output is TableFormat.JSON else "\n".join(_table(report)))
-    raise typer.Exit(_code(report))
+    transitions = Section("Transitions", (Column("transition"), Column("times", ",")), tuple(tally.most_common()))
+    report = report_of("conform", driven, explored, ended, noun="drift", seed=seed, more=(transitions,), never=never)
+    echo(report, output)
+    raise typer.Exit(report.exit_code)
 
 
 def _never(tally: Counter[str]) -> list[str]:
@@ -88,81 +98,13 @@ def _never(tally: Counter[str]) -> list[str]:
 
 def _driven(
     mechanism: Mechanism, operations: int, seed: int, tally: Counter[str], say: Callable[[str], None]
-) -> dict[str, Any]:
+) -> Driven:
     from kvgate.explore.refinement_run import drive
     from kvgate.kernel.models import load
+    from kvgate.report.mechanisms import Driven
 
     models = [load(name) for name in mechanism.models]
     driven = drive(
         models, operations, tally, seed, lambda done: say(f"{mechanism.name}: {done:,} of {operations:,} operations")
     )
-    return {
-        "mechanism": mechanism.name,
-        "operations": driven.operations,
-        "cases": driven.cases,
-        "wrong": list(driven.wrong),
-    }
-
-
-def _explored(mechanism: Mechanism, tally: Counter[str], say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """A row for each tiny model; an interrupt is raised after the row of the model that it stopped."""
-    from kvgate.explore.exploration import INTERRUPTED as BY_HAND
-    from kvgate.explore.exploration import Limits, Sighting
-    from kvgate.explore.refinement_run import explore
-    from kvgate.explore.tiny import SHALLOW
-    from kvgate.explore.tiny_models import load
-
-    for name in mechanism.tiny:
-
-        def report(sighting: Sighting, name: str = name) -> None:
-            say(f"{name}: {sighting.states:,} states, {sighting.edges:,} edges")
-
-        found = explore(load(name), Limits(SHALLOW.states_max, EXPLORE_SECONDS), tally, report)
-        violations = () if found.found is None else found.found.violations
-        yield {
-            "model": name,
-            "states": found.states,
-            "edges": found.edges,
-            "seconds": round(found.seconds, 1),
-            "stopped": found.stopped,
-            "wrong": [f"{each.statement}: {each.detail}" for each in violations],
-        }
-        if found.stopped == BY_HAND:
-            raise KeyboardInterrupt
-
-
-def _table(report: dict[str, Any]) -> list[str]:
-    """The report as text: a line for what was driven, one for each tiny model, and what happened in all of it."""
-    lines = []
-    for row in report["mechanisms"]:
-        driven = f"{row['operations']:,} operations in {row['cases']:,} cases"
-        lines.append(f"{row['mechanism']}: {driven}; {_verdict(row)}")
-        for each in row["explored"]:
-            ended = f"STOPPED, not exhaustive: {each['stopped']}" if each["stopped"] else "exhaustive"
-            if each["wrong"]:
-                ended = "and no further"
-            size = f"{each['states']:,} states, {each['edges']:,} edges, {each['seconds']} s"
-            lines.append(f"  {each['model']}: {size}, {ended}; {_verdict(each)}")
-    rows = report["mechanisms"]
-    edges = sum(each["edges"] for row in rows for each in row["explored"])
-    lines.append(f"in all: {sum(row['operations'] for row in rows):,} operations, {edges:,} edges")
-    seen = sorted(report["transitions"].items(), key=lambda item: -item[1])
-    lines.append("transitions: " + (", ".join(f"{count:,} {name}" for name, count in seen) or "none"))
-    if report["never"]:
-        lines.append(f"NEVER SEEN: {', '.join(report['never'])}")
-    if report["ended"] == "interrupted":
-        lines.append("interrupted")
-    return lines
-
-
-def _verdict(row: dict[str, Any]) -> str:
-    return "no drift" if not row["wrong"] else "DRIFT: " + "; ".join(row["wrong"])
-
-
-def _code(report: dict[str, Any]) -> int:
-    explored = [each for row in report["mechanisms"] for each in row["explored"]]
-    if report["never"] or any(row["wrong"] for row in [*report["mechanisms"], *explored]):
-        return DIVERGENCE
-    if report["ended"] == "interrupted":
-        return INTERRUPTED
-    return NOT_EXHAUSTIVE if any(each["stopped"] for each in explored) else AGREEMENT
+    return Driven(mechanism, driven.operations, driven.cases, tuple(driven.wrong))

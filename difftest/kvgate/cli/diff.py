@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kvgate.cli.options import TableOutput
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, TableFormat
+from kvgate.kernel.output import TableFormat
 
 
 def diff(
@@ -30,22 +30,10 @@ def diff(
 
       kvgate diff a.kvrec b.kvrec --format json
     """
-    import json
-
-    from attrs import asdict
-
-    from kvgate.kernel.text import counted, printable
+    from kvgate.report.formats import echo
+    from kvgate.report.recordings import report_of_contrast
     from kvgate.shadow.contrast import contrast
 
-    found = contrast(one, other)
-    if output is TableFormat.JSON:
-        typer.echo(json.dumps({"format": "kvgate-shadow-diff", "version": 1, **asdict(found)}, indent=2))
-    elif found.difference is None:
-        typer.echo(f"the same, in {counted(found.shared, 'call')}")
-    else:
-        typer.echo(f"the same in {counted(found.shared, 'call')}; then they part: {found.difference}")
-        typer.echo(f"  {one}: {found.one}\n  {other}: {found.other}")
-    if output is not TableFormat.JSON:
-        for missing in found.missing:
-            typer.echo(f"not compared: {printable(missing, 2000)}")
-    raise typer.Exit(AGREEMENT if found.difference is None else DIVERGENCE)
+    report = report_of_contrast(one, other, contrast(one, other))
+    echo(report, output)
+    raise typer.Exit(report.exit_code)

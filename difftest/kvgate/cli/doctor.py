@@ -8,7 +8,7 @@ import typer
 
 from kvgate.cli.check import parse_duration
 from kvgate.cli.options import TableOutput
-from kvgate.kernel.output import AGREEMENT, UNAVAILABLE, TableFormat
+from kvgate.kernel.output import TableFormat
 
 
 def doctor(
@@ -18,7 +18,7 @@ def doctor(
     ] = "2m",
     output: TableOutput = TableFormat.TEXT,
 ) -> None:
-    """Say what is installed, what of kvgate works here, and what would mend the rest.
+    """Say what is installed, what of kvgate works here, and how to fix the rest.
 
     vLLM, torch and z3 are imported in processes of their own, so that one that is broken, or hangs, is told as that.
     What the plug-in would patch, symbol by symbol: python -m swa_retention doctor.
@@ -38,6 +38,7 @@ def doctor(
     from kvgate.doctor.facts import gather
     from kvgate.doctor.probe import SYSTEM, Z3, Tried, try_all
     from kvgate.kernel.progress import progress_line
+    from kvgate.report.formats import echo
 
     seconds = parse_duration(time_budget)
     facts = gather()
@@ -48,8 +49,6 @@ def doctor(
             programs[checks.SYSTEM_PROGRAM] = SYSTEM
         with progress_line() as line:
             tried = try_all(programs, seconds, line.say)
-    judged = checks.judge(facts, tried)
-    told = list(checks.notes(facts))
-    shown = report.as_json if output is TableFormat.JSON else report.as_text
-    typer.echo(shown(facts, tried, judged, told))
-    raise typer.Exit(AGREEMENT if judged[0].works is not checks.Works.NO else UNAVAILABLE)
+    shown = report.report_of(facts, tried, checks.judge(facts, tried), list(checks.notes(facts)))
+    echo(shown, output)
+    raise typer.Exit(shown.exit_code)

@@ -11,7 +11,7 @@ import typer
 
 from kvgate.cli.options import TableOutput
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, TableFormat
+from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
     from kvgate.explain.best_hit import Prompts
@@ -176,18 +176,17 @@ def prompts_of(prompt_tokens: int | None, shared_tokens: int | None) -> Prompts 
 
 
 def _explained(name: str, serving: Serving, prompts: Prompts | None, plot: Path | None, output: TableFormat) -> int:
-    from kvgate.explain.cause import Effect
     from kvgate.explain.explanation import case_of
     from kvgate.explain.explanation import explain as explained
-    from kvgate.explain.json_report import json_report
     from kvgate.explain.load import load
-    from kvgate.explain.text_report import text_report
+    from kvgate.report.explanation import report_of
+    from kvgate.report.formats import echo
 
     explanation = explained(case_of(lambda served: load(name, served), serving, prompts))
     if plot is not None:
         from kvgate.explain.plot import draw
 
         draw(explanation, plot)
-    typer.echo(json_report(explanation) if output is TableFormat.JSON else text_report(explanation), nl=False)
-    zero = any(cause.effect is Effect.ALWAYS_ZERO for cause in explanation.causes)
-    return DIVERGENCE if zero or explanation.figures.hit == 0 else AGREEMENT
+    report = report_of(explanation)
+    echo(report, output)
+    return report.exit_code

@@ -11,7 +11,7 @@ import typer
 from kvgate.cli.check import parse_duration
 from kvgate.cli.options import TableOutput
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
     from kvgate.explore.designs import Design
@@ -65,9 +65,9 @@ def explore(
     from kvgate.explore import designs, tiny
     from kvgate.explore.exploration import INTERRUPTED as BY_HAND
     from kvgate.explore.exploration import Limits
-    from kvgate.explore.json_report import json_report
-    from kvgate.explore.report import text_report
     from kvgate.kernel.progress import progress_line
+    from kvgate.report.exploration import report_of
+    from kvgate.report.formats import echo
 
     if list_only:
         _list(output)
@@ -86,29 +86,25 @@ def explore(
                 break
     if trace is not None:
         explored = _with_trace(explored, trace)
-    typer.echo(json_report(explored) if output is TableFormat.JSON else text_report(explored), nl=False)
-    raise typer.Exit(_code(explored))
+    report = report_of(explored)
+    echo(report, output)
+    raise typer.Exit(report.exit_code)
 
 
 def _list(output: TableFormat) -> None:
-    """Every model and every design, a line for each."""
-    from kvgate.cli.listing import tell
+    """Every model and every design, a row for each."""
     from kvgate.explore.designs import DESIGNS
     from kvgate.explore.tiny_models import MODELS
+    from kvgate.report.document import Report, Section, columns
+    from kvgate.report.formats import echo
 
-    lines = [
-        "models:",
-        *(f"{tiny.name}: {tiny.mechanism}" for tiny in MODELS.values()),
-        "",
-        "designs that do not work:",
-    ]
-    lines += [f"{design.name} ({design.model}, {design.statement}): {design.story}" for design in DESIGNS.values()]
-    models = [{"name": tiny.name, "mechanism": tiny.mechanism} for tiny in MODELS.values()]
-    designs = [
-        {"name": design.name, "model": design.model, "statement": design.statement, "story": design.story}
-        for design in DESIGNS.values()
-    ]
-    tell("\n".join(lines), {"models": models, "designs": designs}, output)
+    models = tuple((tiny.name, tiny.mechanism) for tiny in MODELS.values())
+    designs = tuple((each.name, each.model, each.statement, each.story) for each in DESIGNS.values())
+    sections = (
+        Section("models:", columns("name", "mechanism"), models),
+        Section("designs that do not work:", columns("name", "model", "statement", "story"), designs),
+    )
+    echo(Report("explore --list", tested=sections), output)
 
 
 def _chosen(names: Sequence[str], all_models: bool, design: Design | None) -> list[Explorable]:
@@ -163,14 +159,3 @@ def _with_trace(explored: Sequence[Explored], path: Path) -> list[Explored]:
                 raise UsageError(f"--trace {path}: cannot be written: {error.strerror}") from error
             return [*explored[:index], evolve(each, again=command_of(each.world, path)), *explored[index + 1 :]]
     return list(explored)
-
-
-def _code(explored: Sequence[Explored]) -> int:
-    from kvgate.explore.exploration import INTERRUPTED as BY_HAND
-
-    if any(each.exploration.found for each in explored):
-        return DIVERGENCE
-    stopped = {each.exploration.stopped for each in explored} - {None}
-    if BY_HAND in stopped:
-        return INTERRUPTED
-    return NOT_EXHAUSTIVE if stopped else AGREEMENT

@@ -60,19 +60,9 @@ def fetch(
 def _list(output: TableFormat) -> None:
     from kvgate.adapters.fetching import cache, folder_of, is_fetched
     from kvgate.adapters.releases import RELEASES
-    from kvgate.cli.listing import tell
+    from kvgate.report.document import Report, Section, columns
+    from kvgate.report.formats import echo
 
-    lines = [f"in {cache()}:"]
-    for release in RELEASES.values():
-        state = "fetched" if is_fetched(release) else "-"
-        lines.append(f"  {release.name:<18} {release.distribution:<12} {state}")
-    entries = [
-        {
-            "name": each.name,
-            "distribution": each.distribution,
-            "fetched": is_fetched(each),
-            "folder": str(folder_of(each)),
-        }
-        for each in RELEASES.values()
-    ]
-    tell("\n".join(lines), {"releases": entries}, output)
+    rows = tuple((each.name, each.distribution, is_fetched(each), str(folder_of(each))) for each in RELEASES.values())
+    section = Section(f"in {cache()}:", columns("name", "distribution", "fetched", "folder"), rows)
+    echo(Report("fetch --list", tested=(section,)), output)

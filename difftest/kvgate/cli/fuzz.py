@@ -15,7 +15,7 @@ from kvgate.cli.check import parse_duration
 from kvgate.cli.options import Jobs, Models, MonitorsOnly, OutputFormat, Preloads, Seed, Sut
 from kvgate.gate.level import Level
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, Format
+from kvgate.kernel.output import Format
 
 if TYPE_CHECKING:
     from kvgate.campaigns.folder import RunFolder
@@ -135,9 +135,9 @@ def fuzz(
         if resume is None:
             folder.discard()
         raise
-    _publish(verdict, folder, output)
+    exit_code = _publish(verdict, folder, output)
     _say_what_is_left(verdict, folder, given_up)
-    raise typer.Exit(_code(verdict))
+    raise typer.Exit(exit_code)
 
 
 def refuse_foreign_code(folder: RunFolder, sut: str, preloads: Sequence[Path]) -> None:
@@ -217,18 +217,18 @@ def _told(progress: Progress, plan: FuzzPlan) -> str:
     )
 
 
-def _publish(verdict: Verdict, folder: RunFolder, output: Format) -> None:
+def _publish(verdict: Verdict, folder: RunFolder, output: Format) -> int:
     """Print the verdict, and write all reports beside the shards; what was found gets a page, as far as it can."""
     from kvgate.adapters.registry import load_system
     from kvgate.cli.check import publish
     from kvgate.gate.level import Level, not_tested
-    from kvgate.report.page.again import once_more
+    from kvgate.report.page.recording import once_more
 
     plan = folder.plan()
     record = None
     if verdict.found:
         record = once_more(load_system(plan.sut, [Path(path) for path in plan.preloads]), verdict.detectors)
-    publish(verdict, folder.path / "report", output, not_tested(Level(plan.level)), record)
+    return publish(verdict, folder.path / "report", output, not_tested(Level(plan.level)), record, "fuzz")
 
 
 def _say_what_is_left(verdict: Verdict, folder: RunFolder, given_up: Mapping[int, str]) -> None:
@@ -237,11 +237,3 @@ def _say_what_is_left(verdict: Verdict, folder: RunFolder, given_up: Mapping[int
     if verdict.ended != "completed":
         words = " ".join(["kvgate fuzz --resume", str(folder.path), *_foreign_code(folder.plan())])
         typer.echo(f"kvgate: to go on: {words}", err=True)
-
-
-def _code(verdict: Verdict) -> int:
-    if verdict.found:
-        return DIVERGENCE
-    if verdict.ended == "interrupted":
-        return INTERRUPTED
-    return NOT_EXHAUSTIVE if verdict.operations == 0 or verdict.ended.endswith("lost") else AGREEMENT

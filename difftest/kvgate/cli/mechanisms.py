@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from kvgate.cli.options import Seed, TableOutput
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
+    from kvgate.explore.exploration import Exploration, Sighting
     from kvgate.explore.mechanisms import Mechanism
+    from kvgate.report.mechanisms import Driven, ExploredModel
+
+    Explore: TypeAlias = Callable[[str, Callable[[Sighting], None]], tuple[Exploration[Any], dict[str, str]]]
+    """Explores the tiny model that is called so; returns what came of it, and its bounds."""
 
 OPERATIONS = 2_000
 EXPLORE_SECONDS = 120.0
@@ -44,42 +48,57 @@ def mechanisms(
     """
     from kvgate.explore.mechanisms import MECHANISMS, load
     from kvgate.kernel.progress import progress_line
+    from kvgate.report.formats import echo
+    from kvgate.report.mechanisms import list_of, report_of
 
     chosen = [load(name) for name in names] if names else list(MECHANISMS.values())
     if list_only:
-        tell_mechanisms(chosen, output)
+        echo(list_of("mechanisms", chosen), output)
         return
-    rows: list[dict[str, Any]] = []
-    ended = "completed"
     with progress_line() as line:
-        try:
-            for each in chosen:
-                rows.append({**_driven(each, operations, seed, line.say), "explored": []})
-                for explored in _explored(each, line.say) if explores else ():
-                    rows[-1]["explored"].append(explored)
-        except KeyboardInterrupt:
-            ended = "interrupted"
-    typer.echo(
-        json.dumps({"format": "kvgate-mechanisms", "version": 1, "ended": ended, "mechanisms": rows}, indent=1)
-        if output is TableFormat.JSON
-        else "\n".join([*_table(rows), *(["interrupted"] if ended == "interrupted" else [])])
-    )
-    raise typer.Exit(_code(rows, ended))
+        driven, explored, ended = run(
+            chosen, lambda each: _driven(each, operations, seed, line.say), _explore if explores else None, line.say
+        )
+    report = report_of("mechanisms", driven, explored, ended, noun="violation", seed=seed)
+    echo(report, output)
+    raise typer.Exit(report.exit_code)
 
 
-def tell_mechanisms(chosen: Sequence[Mechanism], output: TableFormat) -> None:
-    """Print what can be driven, and on which models."""
-    from kvgate.cli.listing import tell
+def run(
+    chosen: Sequence[Mechanism],
+    drive: Callable[[Mechanism], Driven],
+    explore: Explore | None,
+    say: Callable[[str], None],
+) -> tuple[list[Driven], list[ExploredModel], str]:
+    """Drive each mechanism, and explore its tiny models; what was done so far, if someone interrupts."""
+    from kvgate.explore.exploration import INTERRUPTED
+    from kvgate.report.mechanisms import ExploredModel
 
-    lines = [f"{each.name}: driven on {', '.join(each.models)}; explored on {', '.join(each.tiny)}" for each in chosen]
-    entries = [{"name": each.name, "models": list(each.models), "tiny": list(each.tiny)} for each in chosen]
-    tell("\n".join(lines), {"mechanisms": entries}, output)
+    driven: list[Driven] = []
+    explored: list[ExploredModel] = []
+    try:
+        for mechanism in chosen:
+            driven.append(drive(mechanism))
+            for name in mechanism.tiny if explore is not None else ():
+
+                def report(sighting: Sighting, name: str = name) -> None:
+                    say(f"{name}: {sighting.states:,} states, {sighting.edges:,} edges")
+
+                assert explore is not None, "else there is nothing to explore"
+                exploration, bounds = explore(name, report)
+                explored.append(ExploredModel(mechanism.name, name, exploration, bounds))
+                if exploration.stopped == INTERRUPTED:
+                    raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        return driven, explored, "interrupted"
+    return driven, explored, "completed"
 
 
-def _driven(mechanism: Mechanism, operations: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+def _driven(mechanism: Mechanism, operations: int, seed: int, say: Callable[[str], None]) -> Driven:
     from kvgate.explore.drive import drive
     from kvgate.gate.story import describe
     from kvgate.kernel.models import load
+    from kvgate.report.mechanisms import Driven
 
     models = [load(name) for name in mechanism.models]
     driven = drive(
@@ -91,72 +110,17 @@ def _driven(mechanism: Mechanism, operations: int, seed: int, say: Callable[[str
         difference = divergence.difference
         seen = f"{difference.statement}, expected {difference.expected}, got {difference.got}"
         wrong.append(f"{case.model}, step {divergence.step}, {where}: {seen}")
-    return {
-        "mechanism": mechanism.name,
-        "models": list(mechanism.models),
-        "operations": driven.operations,
-        "cases": driven.cases,
-        "seen": {witness: driven.seen[witness] for witness in mechanism.witnesses},
-        "wrong": wrong + [f"never seen: {witness}" for witness in mechanism.witnesses if not driven.seen[witness]],
-    }
+    wrong += [f"never seen: {witness}" for witness in mechanism.witnesses if not driven.seen[witness]]
+    happened = {witness: driven.seen[witness] for witness in mechanism.witnesses}
+    return Driven(mechanism, driven.operations, driven.cases, tuple(wrong), happened)
 
 
-def _explored(mechanism: Mechanism, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """A row for each tiny model; an interrupt is raised after the row of the model that it stopped."""
-    from kvgate.explore.exploration import INTERRUPTED as BY_HAND
-    from kvgate.explore.exploration import Limits, Sighting
+def _explore(name: str, report: Callable[[Sighting], None]) -> tuple[Exploration[Any], dict[str, str]]:
+    """Explore a tiny model of the reference alone."""
+    from kvgate.explore.exploration import Limits
     from kvgate.explore.search import Search
     from kvgate.explore.tiny import SHALLOW
     from kvgate.explore.tiny_models import load
 
-    for name in mechanism.tiny:
-        world = load(name).world()
-
-        def report(sighting: Sighting, name: str = name) -> None:
-            say(f"{name}: {sighting.states:,} states")
-
-        found = Search(world, Limits(SHALLOW.states_max, EXPLORE_SECONDS), report).run()
-        yield {
-            "model": name,
-            "states": found.states,
-            "edges": found.edges,
-            "depth": found.depth,
-            "seconds": round(found.seconds, 1),
-            "stopped": found.stopped,
-            "wrong": [] if found.found is None else [str(each) for each in found.found.violations],
-            "bounds": dict(world.bounds),
-        }
-        if found.stopped == BY_HAND:
-            raise KeyboardInterrupt
-
-
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    """The rows as text: a line for what was driven, one for each tiny model, and the bounds at the end."""
-    lines = []
-    for row in rows:
-        seen = ", ".join(f"{count:,} {witness}" for witness, count in row["seen"].items())
-        verdict = "nothing wrong" if not row["wrong"] else "WRONG: " + "; ".join(row["wrong"])
-        lines.append(
-            f"{row['mechanism']}: {row['operations']:,} operations in {row['cases']:,} cases; {seen}; {verdict}"
-        )
-        lines.append(f"  on {', '.join(row['models'])}")
-        for each in row["explored"]:
-            size = f"{each['states']:,} states, {each['edges']:,} edges, depth {each['depth']}, {each['seconds']} s"
-            ended = f"STOPPED, not exhaustive: {each['stopped']}" if each["stopped"] else "exhaustive"
-            wrong = f"; WRONG: {'; '.join(each['wrong'])}" if each["wrong"] else ""
-            lines.append(f"  {each['model']}: {size}, {ended}{wrong}")
-    bounds = [
-        f"  {each['model']}: " + "; ".join(f"{what}: {bound}" for what, bound in each["bounds"].items())
-        for row in rows
-        for each in row["explored"]
-    ]
-    return [*lines, *(["bounds of what was explored:", *bounds] if bounds else [])]
-
-
-def _code(rows: list[dict[str, Any]], ended: str) -> int:
-    explored = [each for row in rows for each in row["explored"]]
-    if any(row["wrong"] for row in [*rows, *explored]):
-        return DIVERGENCE
-    if ended == "interrupted":
-        return INTERRUPTED
-    return NOT_EXHAUSTIVE if any(each["stopped"] for each in explored) else AGREEMENT
+    world = load(name).world()
+    return Search(world, Limits(SHALLOW.states_max, EXPLORE_SECONDS), report).run(), dict(world.bounds)

@@ -12,14 +12,11 @@ import typer
 from kvgate.cli.options import Jobs, TableOutput
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.extras import require
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
     from kvgate.explore.proving.designs import Refutation
     from kvspec.judgement import Judgement, Task
-
-UNKNOWN = NOT_EXHAUSTIVE
-"""z3 could not decide: that is no proof, and no refutation."""
 
 
 def prove(
@@ -69,12 +66,13 @@ def prove(
     require("z3", "kvgate prove", "prove")
     if list_only:
         from kvgate.explore.proving.designs import chosen as designs_chosen
-        from kvgate.explore.proving.listing import listing, listing_as_json
         from kvgate.explore.proving.tasks import chosen
+        from kvgate.report.formats import echo
+        from kvgate.report.proofs import list_of
 
         names = [] if design else chosen(obligation or ())
         designs = designs_chosen(design or ["all"]) if design or not obligation else []
-        typer.echo((listing_as_json if output is TableFormat.JSON else listing)(names, designs))
+        echo(list_of(names, designs), output)
         return
     if design:
         _refute(design, output)
@@ -82,12 +80,12 @@ def prove(
 
 
 def _prove(names: Sequence[str], model: str | None, proof_only: bool, jobs: int, output: TableFormat) -> None:
-    from kvgate.explore.proving import report
     from kvgate.kernel.progress import progress_line
+    from kvgate.report.formats import echo
+    from kvgate.report.proofs import report_of
     from kvspec.judgement import judge_all
 
     todo = _todo(names, model)
-    width = max(len(task.obligation) for task in todo)
     started = time.perf_counter()
     judgements: list[Judgement] = []
     ended = "completed"
@@ -95,28 +93,13 @@ def _prove(names: Sequence[str], model: str | None, proof_only: bool, jobs: int,
         try:
             for judgement in judge_all(todo, proof_only, jobs):
                 judgements.append(judgement)
-                progress.say(f"{len(judgements)} of {len(todo)} obligations")
-                if output is TableFormat.TEXT:
-                    typer.echo(report.line(judgement, width))
+                last = f"{judgement.task.obligation} {judgement.outcome.value}"
+                progress.say(f"{len(judgements)} of {len(todo)} obligations; {last}")
         except KeyboardInterrupt:
             ended = "interrupted"
-    seconds = time.perf_counter() - started
-    if output is TableFormat.JSON:
-        typer.echo(report.as_json(judgements, ended, seconds))
-    else:
-        for line in _rest(judgements, len(todo), seconds, bool(names), ended):
-            typer.echo(line)
-    raise typer.Exit(INTERRUPTED if ended == "interrupted" else _code(judgements))
-
-
-def _rest(judgements: Sequence[Judgement], asked: int, seconds: float, in_detail: bool, ended: str) -> list[str]:
-    """What follows the lines: details of what was asked for or went wrong, and the sums."""
-    from kvgate.explore.proving import report
-    from kvspec.judgement import Outcome
-
-    told = [each for each in judgements if in_detail or each.outcome not in (Outcome.PROVED, Outcome.SILENT)]
-    lines = [line for each in told for line in ("", *report.details(each))]
-    return [*lines, "", *report.summary(judgements, asked, seconds), *(["interrupted"] if ended != "completed" else [])]
+    report = report_of(judgements, len(todo), time.perf_counter() - started, ended, in_detail=bool(names))
+    echo(report, output)
+    raise typer.Exit(report.exit_code)
 
 
 def _todo(names: Sequence[str], model: str | None) -> list[Task]:
@@ -138,40 +121,23 @@ def _todo(names: Sequence[str], model: str | None) -> list[Task]:
     return found
 
 
-def _code(judgements: Sequence[Judgement]) -> int:
-    from kvspec.judgement import Outcome
-
-    outcomes = {each.outcome for each in judgements}
-    if outcomes & {Outcome.REFUTED, Outcome.EMPTY}:
-        return DIVERGENCE
-    return UNKNOWN if Outcome.UNKNOWN in outcomes else AGREEMENT
-
-
 def _refute(names: Sequence[str], output: TableFormat) -> None:
     """Refute designs, and end: with 1 if each is refuted by z3 and by its trace, as it should be.
 
     Raises:
         UsageError: there is no such design.
     """
-    from kvgate.explore.proving.designs import as_json, chosen, refute_all, told
-    from kvspec.prover import Verdict
+    from kvgate.explore.proving.designs import chosen, refute_all
+    from kvgate.report.formats import echo
+    from kvgate.report.proofs import report_of_designs
 
-    refuted = []
+    refuted: list[Refutation] = []
     ended = "completed"
     try:
         for each in refute_all(chosen(names)):
             refuted.append(each)
-            if output is TableFormat.TEXT:
-                typer.echo(f"{told(each)}\n")
     except KeyboardInterrupt:
         ended = "interrupted"
-    typer.echo(as_json(refuted, ended) if output is TableFormat.JSON else _sum_of(refuted, ended))
-    if ended == "interrupted":
-        raise typer.Exit(INTERRUPTED)
-    undecided = any(each.proof.verdict is Verdict.UNKNOWN for each in refuted)
-    raise typer.Exit(UNKNOWN if undecided else DIVERGENCE if all(each.is_refuted for each in refuted) else AGREEMENT)
-
-
-def _sum_of(refuted: Sequence[Refutation], ended: str) -> str:
-    told = f"{sum(each.is_refuted for each in refuted)} of {len(refuted)} refuted"
-    return told if ended == "completed" else f"{told}\ninterrupted"
+    report = report_of_designs(refuted, ended)
+    echo(report, output)
+    raise typer.Exit(report.exit_code)

@@ -10,7 +10,7 @@ import typer
 
 from kvgate.cli.options import OutputFormat, Preloads
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, Format
+from kvgate.kernel.output import Format
 
 if TYPE_CHECKING:
     from kvgate.gate.trace_codec import Trace
@@ -57,7 +57,8 @@ def replay(
 
       kvgate replay kvgate-shadow
     """
-    from kvgate.report import formats
+    from kvgate.report.campaign import report_of
+    from kvgate.report.formats import echo
     from kvgate.shadow.rejudging import is_recorded
 
     if is_recorded(file):
@@ -68,21 +69,22 @@ def replay(
         return
     failure: OSError | None = None
     if html is not None or chrome is not None:
-        from kvgate.report.page.replayed import draw
+        from kvgate.report.page.pages import draw
 
         try:
             draw(verdict, file, html, chrome)
         except OSError as error:
             failure = error
     reproducers = dict.fromkeys(range(len(verdict.found)), file)
-    typer.echo(formats.render(verdict, output.value, not_tested=(), reproducers=reproducers))
+    report = report_of(verdict, reproducers=reproducers, command="replay")
+    echo(report, output)
     if failure is not None:
         message = f"{failure.filename}: cannot be written: {failure.strerror}"
         if not verdict.found:
             raise UsageError(message)
         # A divergence counts for more than a file.
         typer.echo(f"kvgate: {message}", err=True)
-    raise typer.Exit(DIVERGENCE if verdict.found else AGREEMENT)
+    raise typer.Exit(report.exit_code)
 
 
 def _see_what_is_asked(as_pytest: bool, html: Path | None, chrome: Path | None, output: Format) -> None:
@@ -111,17 +113,18 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
 def _judge_recording(file: Path, output: Format, has_options: bool) -> NoReturn:
     """Let the reference follow what a live engine did, and say whether it agrees."""
     from kvgate.kernel.progress import progress_line
+    from kvgate.report.formats import echo
+    from kvgate.report.recordings import report_of
     from kvgate.shadow.rejudging import judge
-    from kvgate.shadow.report import as_json, text
 
     if has_options:
         raise UsageError(f"{file}: a recording is judged as it is: it takes no option but --format")
     if output not in (Format.TEXT, Format.JSON):
-        raise UsageError(f"a recording is told as text or json, not as {output.value}")
+        raise UsageError(f"a recording is reported as text or json, not as {output.value}")
     with progress_line() as line:
-        rejudged = judge(file, line.say)
-    typer.echo(as_json(rejudged) if output is Format.JSON else text(rejudged))
-    raise typer.Exit(DIVERGENCE if any(each.differences for each in rejudged) else AGREEMENT)
+        report = report_of(judge(file, line.say))
+    echo(report, output)
+    raise typer.Exit(report.exit_code)
 
 
 def _named(file: Path, sut: str | None, system: str) -> str:

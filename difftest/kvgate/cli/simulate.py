@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from itertools import product
@@ -13,7 +12,7 @@ import typer
 
 from kvgate.cli.options import Seed, TableOutput
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, TableFormat
+from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
     from kvgate.simulation.policy import Policy, Serving
@@ -56,7 +55,6 @@ Jobs = Annotated[
 WORKLOAD = "repeat-rate"
 MODEL = "dsv4-flash-ascend-128"
 BLOCKS = 4000
-WIDTH_PIPED = 160
 
 
 def simulate(
@@ -99,9 +97,10 @@ def simulate(
       kvgate simulate agents --model dsv4-flash --blocks 2000 --blocks 8000 --arm reference --arm retention --plot out
     """
     from kvgate.kernel.progress import progress_line
+    from kvgate.report.formats import echo
+    from kvgate.report.simulations import report_of
     from kvgate.simulation.catalogue import workload_of
     from kvgate.simulation.policy import Serving, policy_of
-    from kvgate.simulation.report import is_wrong
     from kvgate.simulation.sweep import run_all
 
     if list_only:
@@ -123,11 +122,15 @@ def simulate(
             run_all(todo, jobs or os.cpu_count() or 1, results.__setitem__, line.say)
         except KeyboardInterrupt:
             ended = "interrupted"
-    told = [results[place] for place in sorted(results)]
-    _publish(told, ended, output, plots)
-    if ended == "interrupted":
-        raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(DIVERGENCE if is_wrong(told) else AGREEMENT)
+    done = [results[place] for place in sorted(results)]
+    if plots is not None and done:
+        from kvgate.simulation.plots import draw
+
+        for path in draw(done, plots):
+            typer.echo(f"wrote {path}", err=True)
+    report = report_of(done, ended)
+    echo(report, output)
+    raise typer.Exit(report.exit_code)
 
 
 def _jobs(combinations: Sequence[tuple[Workload, Serving, Policy]], arms: Sequence[str], seed: int) -> list[Job]:
@@ -156,16 +159,19 @@ def _geometry(name: str) -> Geometry:
 
 
 def _list(output: TableFormat) -> None:
-    """What can be asked, and who can serve."""
-    from kvgate.cli.listing import tell
+    """The workloads, and the arms that can serve them."""
+    from kvgate.report.document import Report, Section, columns
+    from kvgate.report.formats import echo
     from kvgate.simulation.arm import ARMS
     from kvgate.simulation.catalogue import WORKLOADS, options
 
-    lines = ["Workloads:", *(f"  {name}: {about}\n      {options(name)}" for name, (_, about) in WORKLOADS.items())]
-    lines += ["Arms:", *(f"  {name}: {about}" for name, (_, about) in ARMS.items())]
-    workloads = [{"name": name, "about": about, "options": options(name)} for name, (_, about) in WORKLOADS.items()]
-    arms = [{"name": name, "about": about} for name, (_, about) in ARMS.items()]
-    tell("\n".join(lines), {"workloads": workloads, "arms": arms}, output)
+    workloads = tuple((name, about, options(name)) for name, (_, about) in WORKLOADS.items())
+    arms = tuple((name, about) for name, (_, about) in ARMS.items())
+    sections = (
+        Section("Workloads:", columns("name", "about", "options"), workloads),
+        Section("Arms:", columns("name", "about"), arms),
+    )
+    echo(Report("simulate --list", tested=sections), output)
 
 
 def _make_folder(folder: Path) -> None:
@@ -173,27 +179,3 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{folder}: cannot be written to: {error.strerror}") from error
-
-
-def _publish(results: Sequence[Result], ended: str, output: TableFormat, plots: Path | None) -> None:
-    """Print what was simulated, and draw it."""
-    from kvgate.simulation.document import to_document
-
-    if plots is not None and results:
-        from kvgate.simulation.plots import draw
-
-        for path in draw(results, plots):
-            typer.echo(f"wrote {path}", err=True)
-    if output is TableFormat.JSON:
-        typer.echo(json.dumps(to_document(results, ended)))
-        return
-    from rich.console import Console
-
-    from kvgate.simulation.report import print_table
-
-    if ended == "interrupted":
-        typer.echo(f"interrupted: {len(results)} simulations were done", err=True)
-    if results:
-        console = Console()
-        # A table that is piped is as wide as it is.
-        print_table(results, console if console.is_terminal else Console(width=WIDTH_PIPED))

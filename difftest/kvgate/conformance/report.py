@@ -1,11 +1,9 @@
-"""What a conformance run says: one object, told as text, as JSON or as JUnit's XML."""
+"""The report of a conformance run: one object, as text, as JSON or as JUnit's XML."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from json import dumps, loads
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from xml.etree import ElementTree
 
 from attrs import asdict, evolve, field, frozen
 
@@ -15,8 +13,13 @@ from kvgate.gate.case_runner import MONITORS, Bench
 from kvgate.gate.story import describe_answer
 from kvgate.gate.trace_codec import Header, Line, Trace, Violated
 from kvgate.gate.verdict import Found, Verdict
+from kvgate.kernel.output import UNAVAILABLE, Format
 from kvgate.kernel.text import printable
 from kvgate.report import formats
+from kvgate.report.campaign import report_of
+from kvgate.report.document import Report as Document
+from kvgate.report.document import Section, columns
+from kvgate.report.junit import with_error
 
 NOT_TESTED = (
     "Scheduling: requests are driven as a scheduler would, without a scheduler.",
@@ -45,19 +48,30 @@ class Report:
 
     def text(self) -> str:
         """The report for a person: outcome, claims, what was tested, the stories, what was not tested."""
-        told = formats.render(self._shown(), "text", not_tested=self._not_tested, reproducers={})
-        return told if self.error is None else f"not run: {printable(self.error, ERROR_CHARACTERS_MAX)}\n\n{told}"
+        return formats.render(self.document(), Format.TEXT)
 
     def json(self) -> str:
         """The report for a program, in the form of ``kvgate check --format json``."""
-        document = loads(formats.render(self._shown(), "json", not_tested=self._not_tested, reproducers={}))
-        document |= {"passed": self.passed, "error": self.error, "capabilities": asdict(self.capabilities)}
-        return dumps(document, indent=1)
+        return formats.render(self.document(), Format.JSON)
 
     def junit(self) -> str:
         """The report for a test dashboard."""
-        told = formats.render(self._shown(), "junit", not_tested=self._not_tested, reproducers={})
-        return told if self.error is None else _with_error(told, self.error)
+        written = formats.render(self.document(), Format.JUNIT)
+        return written if self.error is None else with_error(written, self._error, "kvgate.conformance")
+
+    @property
+    def _error(self) -> str:
+        return printable(self.error or "", ERROR_CHARACTERS_MAX)
+
+    def document(self, reproducers: Mapping[int, Path] | None = None) -> Document:
+        """The report as a document; ``reproducers`` maps an index in ``found`` to its trace file."""
+        files = reproducers or {}
+        report = report_of(self._shown(tuple(files.values())), self._not_tested, files, command="conformance")
+        about = (("passed", self.passed), ("error", self.error), ("capabilities", asdict(self.capabilities)))
+        outcome = report.outcome if self.error is None else f"not run: {self._error}; {report.outcome}"
+        section = Section("conformance", columns("name", "value"), about, shown=False)
+        code = report.exit_code if self.error is None else UNAVAILABLE
+        return evolve(report, outcome=outcome, exit_code=code, tested=(*report.tested, section))
 
     def write(self, directory: Path | str) -> tuple[Path, ...]:
         """Write the report in every format, and a reproducer for each divergence; returns the files.
@@ -71,8 +85,7 @@ class Report:
             path = folder / f"divergence-{index + 1}.jsonl"
             trace_codec.write(_trace_of(found, self.verdict, self.capabilities), path)
             reproducers[index] = path
-        shown = self._shown(tuple(reproducers.values()))
-        written = formats.write(shown, folder, not_tested=self._not_tested, reproducers=reproducers)
+        written = formats.write(self.document(reproducers), folder)
         return (*written, *reproducers.values())
 
     def _shown(self, traces: Sequence[Path] = ()) -> Verdict:
@@ -104,20 +117,6 @@ class Report:
     @property
     def _not_tested(self) -> tuple[str, ...]:
         return (*self.capabilities.absent(), *NOT_TESTED)
-
-
-def _with_error(junit: str, error: str) -> str:
-    """The document with a test case that could not be run."""
-    suites = ElementTree.fromstring(junit.encode())
-    suite = suites.find("testsuite")
-    assert suite is not None, "a report has a suite"
-    case = ElementTree.SubElement(suite, "testcase", classname="kvgate.conformance", name="run")
-    ElementTree.SubElement(case, "error", message=printable(error, ERROR_CHARACTERS_MAX))
-    for element in (suites, suite):
-        for count in ("tests", "errors"):
-            element.set(count, str(int(element.get(count, "0")) + 1))
-    ElementTree.indent(suites)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(suites, encoding="unicode")}\n'
 
 
 def _trace_of(found: Found, verdict: Verdict, capabilities: Capabilities) -> Trace:

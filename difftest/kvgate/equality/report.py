@@ -1,94 +1,84 @@
-"""The table as text and as JSON."""
+"""The report of token equality: models by features, each cell with what was seen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kvgate.equality.feature import EVIDENCE, FEATURE
 from kvgate.equality.table import PLANTED, TOLERANCE, Cell, State
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
+from kvgate.kernel.text import counted
+from kvgate.report.document import Column, Report, Section, Story, columns
 
-FORMAT, VERSION = "kvgate-token-equality", 1
-
-
-def document(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Everything that was seen, for a program to read."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "tolerance": TOLERANCE,
-        "as_it_should_be": all(cell.is_as_it_should_be for cell in cells),
-        "cells": [_plain(cell) for cell in cells],
-    }
+COLUMNS = (
+    *columns("model", "feature", "state"),
+    *(Column("answers"), Column("differ"), Column("logprob distance", ".2g"), Column("gap", ".2g")),
+    *columns("cached tokens", "preemptions", "drafts", "drafts accepted", "cached blocks", "pinned blocks"),
+    *(Column("seconds", ".1f"), Column("why"), Column("injected", shown=False)),
+)
+NOT_TESTED = ("DeepSeek-V4: its model in vLLM 0.20.2 is not built without CUDA.",)
 
 
-def _plain(cell: Cell) -> dict[str, Any]:
+def report_of(cells: Sequence[Cell], interrupted: bool = False) -> Report:
+    """The report of all cells that were filled."""
+    wrong = [cell for cell in cells if not cell.is_as_it_should_be]
+    number = counted(len(wrong), "unexpected cell") if wrong else "no unexpected cell"
+    return Report(
+        command="equality",
+        outcome=f"{number} in {counted(len(cells), 'cell')}",
+        exit_code=INTERRUPTED if interrupted else _exit_code(wrong),
+        ended="interrupted" if interrupted else "completed",
+        circumstances={"tolerance": TOLERANCE},
+        claimed=tuple(f"{feature.name}: {feature.sentence}" for feature in _features(cells)),
+        tested=(Section("", COLUMNS, tuple(map(_row, cells)), notes=tuple(_footer(cells)), keys=2),),
+        found=tuple(map(_story, wrong)),
+        not_tested=NOT_TESTED,
+        found_noun="unexpected cell",
+    )
+
+
+def _exit_code(wrong: Sequence[Cell]) -> int:
+    states = {cell.state for cell in wrong}
+    if states - {State.NOT_SHOWN, State.FAILED}:
+        return DIVERGENCE
+    return NOT_EXHAUSTIVE if states else AGREEMENT
+
+
+def _features(cells: Sequence[Cell]) -> list[Any]:
+    return [FEATURE[name] for name in dict.fromkeys(cell.feature for cell in cells) if name not in PLANTED]
+
+
+def _row(cell: Cell) -> tuple[Any, ...]:
     told = cell.told
-    seen: dict[str, Any] = {}
+    seen: tuple[Any, ...] = (None,) * 7
     if told is not None and told.error is None:
-        seen = {
-            "cached_tokens": told.cached_tokens,
-            "preemptions": told.preemptions,
-            "drafts": told.drafts,
-            "drafts_accepted": told.drafts_accepted,
-            "cached_blocks": told.cached_blocks,
-            "pinned_blocks": told.pinned_blocks,
-            "seconds": round(told.seconds, 1),
-        }
-    return {
-        "model": cell.model,
-        "feature": cell.feature,
-        "planted": cell.planted,
-        "state": cell.state.value,
-        "why": cell.why,
-        "answers": cell.answers,
-        "differ": cell.differ,
-        "logprob_distance": cell.logprob_distance,
-        "gap": cell.gap,
-        **seen,
-    }
+        seen = (
+            *(told.cached_tokens, told.preemptions, told.drafts, told.drafts_accepted),
+            *(told.cached_blocks, told.pinned_blocks, round(told.seconds, 1)),
+        )
+    return (
+        *(cell.model, f"injected: {cell.feature}" if cell.planted else cell.feature, cell.state.value),
+        *(cell.answers, cell.differ, cell.logprob_distance, cell.gap, *seen, cell.why, cell.planted),
+    )
 
 
-def page(cells: Sequence[Cell]) -> str:
-    """The table in Markdown, and what it says."""
-    models = list(dict.fromkeys(cell.model for cell in cells))
-    rows = list(dict.fromkeys(cell.feature for cell in cells))
-    there = {(cell.model, cell.feature): cell for cell in cells}
-    lines = [f"| | {' | '.join(models)} |", f"|---|{'---|' * len(models)}"]
-    for name in [row for row in rows if row not in PLANTED] + [row for row in rows if row in PLANTED]:
-        title = f"planted: {name}" if name in PLANTED else f"{name}: {FEATURE[name].sentence}"
-        said = [_words(there[model, name]) if (model, name) in there else "" for model in models]
-        lines.append(f"| {title} | {' | '.join(said)} |")
-    return "\n".join([*lines, "", *_footer(cells)])
+def _story(cell: Cell) -> Story:
+    what = f"{cell.model}, {cell.feature}: {cell.state.value}"
+    why = f": {cell.why}" if cell.why else ""
+    headline = f"{what}, {cell.differ} of {cell.answers} answers differ{why}"
+    unseen = [f"  {name}: {EVIDENCE[name]}" for name in EVIDENCE if cell.state is State.NOT_SHOWN and name in cell.why]
+    place = _row(cell)[:2]
+    severity: Any = "warning" if cell.state in (State.NOT_SHOWN, State.FAILED) else "error"
+    return Story(headline, "\n".join((headline, *unseen)), severity=severity, place=place)
 
 
-def _words(cell: Cell) -> str:
-    told = cell.told
-    if cell.state in (State.NOT_THERE, State.FAILED) or told is None:
-        return f"{cell.state.value}: {cell.why}"
-    seen = [f"{told.cached_tokens} tokens cached"]
-    seen += [f"{told.preemptions} preemptions"] * bool(told.preemptions)
-    seen += [f"{told.drafts_accepted} of {told.drafts} drafts right"] * bool(told.drafts)
-    seen += [f"{told.pinned_blocks} blocks pinned"] * bool(told.pinned_blocks)
-    if cell.state is State.DIFFERS:
-        return f"{cell.differ} of {cell.answers} differ ({', '.join(seen)})"
-    because = f"; {cell.why}" if cell.why else ""
-    return f"{cell.state.value} {cell.answers} ({', '.join(seen)}{because})"
-
-
-def _footer(cells: Sequence[Cell]) -> list[str]:
-    judged = [cell for cell in cells if cell.state not in (State.NOT_THERE, State.FAILED) and not cell.planted]
-    lines = []
-    if judged:
-        distance, gap = max(cell.logprob_distance for cell in judged), min(cell.gap for cell in judged)
-        lines.append(
-            f"{sum(cell.answers for cell in judged)} answers next to those without a cache. First tokens' "
+def _footer(cells: Sequence[Cell]) -> Iterator[str]:
+    compared = [cell for cell in cells if cell.state not in (State.NOT_THERE, State.FAILED) and not cell.planted]
+    if compared:
+        distance, gap = max(cell.logprob_distance for cell in compared), min(cell.gap for cell in compared)
+        yield (
+            f"{sum(cell.answers for cell in compared)} answers next to those without a cache. First tokens' "
             f"log-probabilities differ by at most {distance:.2g} (allowed: {TOLERANCE:g}); no chosen token was "
             f"less than {gap:.2g} ahead of the next."
         )
-    lines.append("Not in it: DeepSeek-V4, whose model in vLLM 0.20.2 is not built without CUDA.")
-    wrong = [cell for cell in cells if not cell.is_as_it_should_be]
-    lines += [f"NOT AS IT SHOULD BE: {cell.model}, {cell.feature}: {_words(cell)}" for cell in wrong]
-    unseen = sorted({name for cell in wrong if cell.state is State.NOT_SHOWN for name in EVIDENCE if name in cell.why})
-    lines += [f"{name}: {EVIDENCE[name]}" for name in unseen]
-    return lines

@@ -107,3 +107,13 @@ class Case:
 
 Rule = Callable[[Case], Cause | None]
 """Says whether a cause is there. With prompts, one that takes certain prompts is there for those alone."""
+
+_REPOSITORIES = {"vllm-project/vllm#": "vllm#", "vllm-project/vllm-ascend#": "vllm-ascend#"}
+
+
+def short_thread(thread: str) -> str:
+    """``vllm#40624`` for a thread of vLLM's own."""
+    for long, brief in _REPOSITORIES.items():
+        if thread.startswith(long):
+            return brief + thread.removeprefix(long)
+    return thread

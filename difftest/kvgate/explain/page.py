@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kvgate.explain.cause import short_thread
 from kvgate.explain.explanation import Explanation, explain
 from kvgate.explain.reports import Report
-from kvgate.explain.text_report import short
 
 _HEAD = """\
 # Why is my hit rate zero? Reports that people wrote, explained from their flags
@@ -93,7 +93,7 @@ def _first(explanation: Explanation) -> str:
 
 
 def _link(report: Report) -> str:
-    return f"[{short(report.thread)}]({report.link})"
+    return f"[{short_thread(report.thread)}]({report.link})"
 
 
 def _groups(report: Report) -> str:

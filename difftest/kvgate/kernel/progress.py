@@ -1,4 +1,4 @@
-"""Progress on standard error: a live line on a terminal, now and then a plain one elsewhere."""
+"""Progress on standard error: a live line on a terminal, a plain line every 15 seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -7,42 +7,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.text import Text
+from rich.progress import Progress, SpinnerColumn, TextColumn
 
 _PLAIN_EVERY_SECONDS = 15.0
-_LIVE_EVERY_SECONDS = 0.2
 
 
 class Line:
-    """Says how far something is."""
+    """How far a command is, as one line of text."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._status = console.status("") if console.is_terminal else None
-        self._next = time.monotonic() + (0.0 if self._status else _PLAIN_EVERY_SECONDS)
+        # A name of a file is not markup.
+        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False)
+        self._progress = Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False
+        )
+        self._task = self._progress.add_task("", total=None)
+        self._next = time.monotonic() + _PLAIN_EVERY_SECONDS
 
     def say(self, text: str) -> None:
-        """Show ``text`` now, if the last one is not too recent."""
+        """Show ``text``: at once on a terminal; elsewhere only if the last line is not too recent."""
+        self._progress.update(self._task, description=text)
         now = time.monotonic()
-        if now < self._next:
-            return
-        if self._status is not None:
-            # As it is: a name of a file is no markup.
-            self._status.update(Text(text))
-            self._next = now + _LIVE_EVERY_SECONDS
-        else:
-            self._console.print(text, markup=False, highlight=False)
+        if self._progress.disable and now >= self._next:
             self._next = now + _PLAIN_EVERY_SECONDS
+            self._progress.console.print(text, markup=False, highlight=False)
 
     def start(self) -> None:
         """Begin to show."""
-        if self._status is not None:
-            self._status.start()
+        self._progress.start()
 
     def stop(self) -> None:
         """Leave the terminal as it was."""
-        if self._status is not None:
-            self._status.stop()
+        self._progress.stop()
 
 
 @contextmanager

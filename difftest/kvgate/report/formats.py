@@ -1,70 +1,54 @@
-"""The formats of a report, and the files of a report directory."""
+"""The formats of a report: printed to standard output, or all of them as the files of a report directory."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
 from pathlib import Path
-from typing import Literal, TypeAlias
 
-from kvgate.gate.verdict import Verdict
-from kvgate.report.contents import contents_of
+from kvgate.kernel.output import Format, TableFormat
+from kvgate.report.document import Report, to_json
 from kvgate.report.github import github_report, summary
-from kvgate.report.json_report import json_report
 from kvgate.report.junit import junit_report
-from kvgate.report.text import text_report
+from kvgate.report.text import show, text_report
 
-Format: TypeAlias = Literal["text", "json", "junit", "github"]
-
-FILES = {"report.txt": text_report, "verdict.json": json_report, "junit.xml": junit_report, "summary.md": summary}
-"""What a report directory holds."""
+FILES = {"report.txt": text_report, "verdict.json": to_json, "junit.xml": junit_report, "summary.md": summary}
+"""The files of a report directory."""
 
 
-def render(
-    verdict: Verdict,
-    format_name: Format,
-    *,
-    not_tested: Sequence[str],
-    reproducers: Mapping[int, Path],
-    pages: Mapping[int, Path] | None = None,
-) -> str:
-    """The report in one format.
-
-    ``reproducers`` maps an index in ``verdict.found`` to the trace file written for it, ``pages`` to the page.
+def render(report: Report, output: Format | TableFormat) -> str:
+    """The report in one format, with a final newline.
 
     In GitHub's format the job's summary is written as well, to the file that the environment names.
-
-    Raises:
-        ValueError: there is no such format.
     """
-    contents = contents_of(verdict, not_tested, reproducers, pages)
-    match format_name:
-        case "text":
-            return text_report(contents)
+    match output.value:
         case "json":
-            return json_report(contents)
+            return to_json(report)
         case "junit":
-            return junit_report(contents)
+            return junit_report(report)
         case "github":
-            return github_report(contents, os.environ)
-    raise ValueError(f"no report format {format_name!r}")
+            return github_report(report, os.environ)
+    return text_report(report)
 
 
-def write(
-    verdict: Verdict,
-    directory: Path,
-    *,
-    not_tested: Sequence[str],
-    reproducers: Mapping[int, Path],
-    pages: Mapping[int, Path] | None = None,
-) -> tuple[Path, ...]:
+def echo(report: Report, output: Format | TableFormat) -> None:
+    """Print the report to standard output: text in colour, and as wide as the terminal, if it is one."""
+    if output.value == "text" and sys.stdout.isatty():
+        from rich.console import Console
+
+        show(report, Console())
+    else:
+        sys.stdout.write(render(report, output))
+        sys.stdout.flush()
+
+
+def write(report: Report, directory: Path) -> tuple[Path, ...]:
     """Write the report in every format into ``directory``, which is made if need be; returns the files."""
-    contents = contents_of(verdict, not_tested, reproducers, pages)
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, report in FILES.items():
+    for name, rendered in FILES.items():
         path = directory / name
         with path.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(report(contents))
+            file.write(rendered(report))
         written.append(path)
     return tuple(written)

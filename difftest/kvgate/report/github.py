@@ -6,11 +6,11 @@ https://docs.github.com/actions/reference/workflows-and-actions/workflow-command
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kvgate.kernel.text import counted, printable
-from kvgate.report.contents import Contents
+from kvgate.report.document import Report, Section
 
 ANNOTATIONS_MAX = 10
 """How many annotations of a kind GitHub shows for one step."""
@@ -25,14 +25,14 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _ACTIVE = frozenset("\\`*_{}[]<>()#!|&~@$:\"'")
 
 
-def github_report(contents: Contents, environment: Mapping[str, str]) -> str:
+def github_report(report: Report, environment: Mapping[str, str]) -> str:
     """The workflow commands. Appends the job's summary to the file that ``environment`` names, if it names one."""
-    commands = [*_errors(contents), *_notices(contents)]
+    commands = [*_errors(report), *_notices(report)]
     path = environment.get(SUMMARY_VARIABLE)
     if path:
         try:
             with Path(path).open("a", encoding="utf-8", newline="\n") as file:
-                file.write(summary(contents))
+                file.write(summary(report))
         except OSError as error:
             commands.append(command("warning", "kvgate", f"the job summary was not written: {error}"))
     return "".join(f"{line}\n" for line in commands)
@@ -44,20 +44,20 @@ def command(name: str, title: str, message: str) -> str:
     return f"::{name} title={_escape_property(short_title)}::{_escape(short_message)}"
 
 
-def _errors(contents: Contents) -> Iterator[str]:
-    total = len(contents.verdict.found)
+def _errors(report: Report) -> Iterator[str]:
+    total = len(report.found) + report.found_left_out
     shown = ANNOTATIONS_MAX if total <= ANNOTATIONS_MAX else ANNOTATIONS_MAX - 1
-    for told in contents.told[:shown]:
-        yield command("error", told.headline, told.brief)
+    for story in report.found[:shown]:
+        yield command(story.severity, story.headline, story.brief or story.text)
     if total > shown:
-        yield command("error", "kvgate", f"{contents.outcome}; {counted(total - shown, 'divergence')} not shown")
+        yield command("error", "kvgate", f"{report.outcome}; {counted(total - shown, report.found_noun)} not shown")
 
 
-def _notices(contents: Contents) -> Iterator[str]:
-    """The outcome, and in one notice all that is declared."""
-    yield command("notice", "kvgate", contents.outcome)
-    if contents.declared:
-        yield command("notice", "kvgate, declared", "\n".join(contents.declared))
+def _notices(report: Report) -> Iterator[str]:
+    """The outcome, and in one notice all known findings that were seen."""
+    yield command("notice", "kvgate", report.outcome)
+    if report.known_seen:
+        yield command("notice", "kvgate, known findings seen", "\n".join(report.known_lines()))
 
 
 def _escape(text: str) -> str:
@@ -68,35 +68,49 @@ def _escape_property(text: str) -> str:
     return _escape(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def summary(contents: Contents) -> str:
+def summary(report: Report) -> str:
     """The job's summary, in GitHub's Markdown."""
-    return "".join(f"{line}\n" for line in _summary(contents))
+    return "".join(f"{line}\n" for line in _summary(report))
 
 
-def _summary(contents: Contents) -> Iterator[str]:
-    verdict = contents.verdict
-    yield from (f"## kvgate: {_plain(contents.outcome)}", "", "### Claimed", "")
-    yield from (f"- {_plain(claim)}" for claim in contents.claims or ("nothing",))
-    yield from ("", "### Tested", "", _plain(contents.circumstances), "")
-    yield from ("| model | preset | cases | operations |", "| --- | --- | ---: | ---: |")
-    for tally in verdict.tallies:
-        model, preset = _plain(printable(tally.model)), _plain(printable(tally.preset))
-        yield f"| {model} | {preset} | {tally.cases} | {tally.operations} |"
-    yield from (f"| all | | {verdict.cases} | {verdict.operations} |", "", "### Found", "")
-    if not contents.told:
-        yield from ("nothing that is not declared", "")
-    for told in contents.told:
-        fence = _fence(told.story)
-        yield from (_plain(told.headline), "", f"{fence}text", told.story, fence, "")
-    if contents.left_out:
-        yield from (f"{counted(len(contents.left_out), 'divergence')} more, left out here", "")
-    if contents.declared:
-        yield from ("Declared:", "", *(f"- {_plain(line)}" for line in contents.declared), "")
+def _summary(report: Report) -> Iterator[str]:
+    yield from (f"## kvgate: {plain(report.outcome)}", "", "### Claimed", "")
+    yield from (f"- {plain(claim)}" for claim in report.claimed or ("nothing",))
+    yield from ("", f"### {report.tested_title}", "", plain(report.circumstances_text()), "")
+    for section in report.tested:
+        if section.shown:
+            yield from (*_section(section), "")
+    yield from ("### Found", "")
+    if report.agrees:
+        yield from (report.nothing_found, "")
+    for story in report.found:
+        fence = _fence(story.text)
+        yield from (plain(story.headline), "", f"{fence}text", story.text, fence, "")
+    if report.more_found:
+        yield from (report.more_found, "")
+    if report.known_seen:
+        yield from ("Known findings seen:", "", *(f"- {plain(line)}" for line in report.known_lines()), "")
     yield from ("### Not tested", "")
-    yield from (f"- {_plain(line)}" for line in contents.not_tested or ("Whatever lies outside these cases.",))
+    yield from (f"- {plain(line)}" for line in report.not_tested)
 
 
-def _plain(text: str) -> str:
+def _section(section: Section) -> Iterator[str]:
+    if section.title:
+        yield from (plain(section.title), "")
+    if section.visible:
+        rows = (*section.rows, *([section.total] if section.total else []))
+        yield from markdown_table(section, [list(map(plain, section.texts(row))) for row in rows])
+    yield from map(plain, section.notes)
+
+
+def markdown_table(section: Section, rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The lines of a Markdown table: the visible columns of ``section``, and ``rows`` of Markdown."""
+    yield f"| {' | '.join(column.name for column in section.visible)} |"
+    yield f"|{'|'.join('--:' if section.is_number(column) else '---' for column in section.visible)}|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+
+
+def plain(text: str) -> str:
     """``text`` with no meaning in Markdown: an entity stands for itself and never for structure."""
     return "".join(f"&#{ord(character)};" if character in _ACTIVE else character for character in text)
 

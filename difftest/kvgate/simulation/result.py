@@ -7,10 +7,14 @@ and not let in. Requests of the warm-up are in neither.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
+import cattrs
 from attrs import frozen
 
-FORMAT = "kvgate-simulation"
-VERSION = 1
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, strict_converter
 
 
 @frozen
@@ -145,3 +149,27 @@ class Result:
     def preemptions(self) -> int:
         """How often counted requests lost their blocks."""
         return sum(each.preemptions for each in self.counted)
+
+
+@cache
+def _converter() -> cattrs.Converter:
+    return strict_converter()
+
+
+def to_record(result: Result) -> dict[str, Any]:
+    """A result as a JSON object."""
+    record: dict[str, Any] = _converter().unstructure(result)
+    return record
+
+
+def from_record(record: object, name: str) -> Result:
+    """The result in a JSON object.
+
+    Raises:
+        UsageError: it is not well formed; says what is wrong.
+    """
+    try:
+        result: Result = _converter().structure(record, Result)
+    except DOCUMENT_ERRORS as error:
+        raise UsageError(f"{name}: {explain(error)}") from error
+    return result

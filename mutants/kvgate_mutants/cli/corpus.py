@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvgate.cli.options import TableOutput
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE, TableFormat
+from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
-    from kvgate_mutants.corpus.bug import Bug
     from kvgate_mutants.corpus.probe import Result
 
 
@@ -55,13 +52,14 @@ def corpus(
       kvgate corpus --list
     """
     from kvgate.kernel.progress import progress_line
+    from kvgate.report.formats import echo
     from kvgate_mutants.corpus import page, tables
     from kvgate_mutants.corpus.register import chosen
     from kvgate_mutants.corpus.running import run
 
     bugs = chosen(names or ())
     if list_only:
-        _list(bugs, output)
+        echo(tables.list_of(bugs), output)
         return
     results: list[Result] = []
     interrupted = False
@@ -71,33 +69,9 @@ def corpus(
                 results.append(result)
         except KeyboardInterrupt:
             interrupted = True
-    if output is TableFormat.JSON:
-        typer.echo(json.dumps(tables.document(bugs, results), indent=1))
-    elif as_page:
+    report = tables.report_of(bugs, results, interrupted)
+    if as_page and output is TableFormat.TEXT:
         typer.echo(page.page(bugs, results), nl=False)
     else:
-        tables.show(bugs, results)
-    raise typer.Exit(INTERRUPTED if interrupted else _code(bugs, results))
-
-
-def _code(bugs: Sequence[Bug], results: Sequence[Result]) -> int:
-    from kvgate_mutants.corpus.probe import State
-    from kvgate_mutants.corpus.running import state_of
-
-    states = {state_of(bug, results) for bug in bugs if bug.trials}
-    if State.NOT_CAUGHT in states:
-        return DIVERGENCE
-    return NOT_EXHAUSTIVE if states & {State.NOT_RUN, State.PARTLY_RUN} else AGREEMENT
-
-
-def _list(bugs: Sequence[Bug], output: TableFormat) -> None:
-    from kvgate.cli.listing import tell
-
-    lines, entries = [], []
-    for bug in bugs:
-        code = list(dict.fromkeys(trial.code for trial in bug.trials))
-        how = ", ".join(code) or "not caught"
-        lines.append(f"{bug.number:2} {bug.id} ({bug.kind.value}; {how}; {bug.thread}): {bug.title}")
-        entry = {"number": bug.number, "id": bug.id, "class": bug.kind.value, "code": code}
-        entries.append({**entry, "thread": bug.thread, "title": bug.title})
-    tell("\n".join(lines), {"defects": entries}, output)
+        echo(report, output)
+    raise typer.Exit(report.exit_code)

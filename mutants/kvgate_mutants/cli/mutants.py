@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -14,7 +13,7 @@ from attrs import frozen
 from kvgate.cli.options import Seed, TableOutput
 from kvgate.gate.level import Level
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, TableFormat
+from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
     from kvgate.gate.campaign import Trials
@@ -178,18 +177,22 @@ def mutants(
             finished = [*(other for other in finished if other.title != each.title), each]
     except KeyboardInterrupt:
         interrupted = True
-    _report(finished, output, write, _command(sut, level, everywhere, minimise))
-    if not all(each.sound for each in finished):
-        raise typer.Exit(DIVERGENCE)
-    raise typer.Exit(INTERRUPTED if interrupted else AGREEMENT)
+    from kvgate.report.formats import echo
+    from kvgate_mutants.kill_table import report_of
+
+    if write is not None:
+        _write(finished, write, _command(sut, level, everywhere, minimise))
+    report = report_of(finished, interrupted)
+    echo(report, output)
+    raise typer.Exit(report.exit_code)
 
 
 def _list(known: Sequence[Mutant], output: TableFormat) -> None:
-    from kvgate.cli.listing import tell
+    from kvgate.report.document import Report, Section, columns
+    from kvgate.report.formats import echo
 
-    lines = [f"{each.name}: {each.sentence}" + (" (equivalent)" if each.equivalent else "") for each in known]
-    entries = [{"name": each.name, "sentence": each.sentence, "equivalent": each.equivalent} for each in known]
-    tell("\n".join(lines), {"mutants": entries}, output)
+    rows = tuple((each.name, each.sentence, each.equivalent) for each in known)
+    echo(Report("mutants --list", tested=(Section("", columns("name", "sentence", "equivalent"), rows),)), output)
 
 
 def _sets(code: Code, level: Level, everywhere: bool) -> tuple[MutantSet, ...]:
@@ -266,49 +269,12 @@ def _beyond(models: Sequence[Model], named_by: Iterable[Mutant]) -> list[Model]:
     return models_named(tuple(beyond)) if beyond else []
 
 
-def _report(finished: Sequence[Killed], output: TableFormat, write: Path | None, command: str) -> None:
-    from kvgate_mutants.kill_table import page, record
+def _write(finished: Sequence[Killed], path: Path, command: str) -> None:
+    """Write the table as a Markdown file. What was found counts for more than a file."""
+    from kvgate_mutants.kill_table import page
 
-    if write is not None:
-        try:
-            write.parent.mkdir(parents=True, exist_ok=True)
-            write.write_text(page(finished, f"{command} --write {write.name}"), encoding="utf-8")
-        except OSError as error:
-            typer.echo(f"kvgate: --write {write}: cannot be written: {error.strerror}", err=True)
-    if output is TableFormat.JSON:
-        records = [record(prey) for each in finished for prey in each.prey]
-        alarm = any(each.alarm is not None for each in finished)
-        document = {"format": "kvgate-mutants", "version": 1, "false_alarm": alarm, "mutants": records}
-        typer.echo(json.dumps(document, indent=1))
-        return
-    for killed in finished:
-        _print(killed)
-
-
-def _print(killed: Killed) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from kvgate_mutants.kill_table import COLUMNS, alarm_told, row, summary
-
-    console = Console(width=150) if not Console().is_terminal else Console()
-    console.print(alarm_told(killed), markup=False)
-    minimised = any(kill and kill.smallest for each in killed.prey for kill in each.kills.values())
-    columns = COLUMNS if minimised else COLUMNS[:-1]
-    table = Table(box=None)
-    for column in columns:
-        table.add_column(column, justify="right" if column in ("operations", "seconds", "smallest case") else "left")
-    alone = [name for name in (killed.prey[0].kills if killed.prey else ()) if name != "gate"]
-    for name in alone:
-        table.add_column(f"{name} alone", justify="right")
-    for each in killed.prey:
-        kills = [each.kills[name] for name in alone]
-        table.add_row(*row(each)[: len(columns)], *("-" if kill is None else str(kill.operations) for kill in kills))
-    console.print(table)
-    console.print(summary(killed))
-    if alone:
-        told = ", ".join(f"{name} {sum(each.kills[name] is not None for each in killed.expected)}" for name in alone)
-        console.print(f"alone, of {len(killed.expected)}: {told}")
-    for each in killed.prey:
-        if each.mutant.equivalent:
-            console.print(f"{each.mutant.name} is equivalent: {each.mutant.equivalent}", markup=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(finished, f"{command} --write {path.name}"), encoding="utf-8")
+    except OSError as error:
+        typer.echo(f"kvgate: --write {path}: cannot be written: {error.strerror}", err=True)

@@ -1,4 +1,4 @@
-"""Results as lines of text, from one process to another: versioned, and read strictly."""
+"""Results as lines of text, from one process of this kvgate to another, and read strictly."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, strict_converter
 from kvgate_mutants.corpus.probe import Result, State
 
-FORMAT = "kvgate-corpus-result"
-VERSION = 1
+_KEY = "corpus_result"
 LINE_BYTES_MAX = 2**16
 
 
 def written(result: Result) -> str:
     """A result as one line."""
-    return json.dumps({"format": FORMAT, "version": VERSION, "result": asdict(result)})
+    return json.dumps({_KEY: asdict(result)})
 
 
 def read(line: str) -> Result | None:
@@ -26,15 +25,12 @@ def read(line: str) -> Result | None:
     Raises:
         UsageError: it is one, and not as it should be.
     """
-    if not line.startswith(f'{{"format": "{FORMAT}"'):
+    if not line.startswith(f'{{"{_KEY}"'):
         return None
     if len(line) > LINE_BYTES_MAX:
         raise UsageError(f"a result of {len(line)} characters: at most {LINE_BYTES_MAX} are read")
     try:
-        document = json.loads(line)
-        if document.get("version") != VERSION:
-            raise UsageError(f"a result of another version than {VERSION}: both processes need the same kvgate")
-        result: Result = _CONVERTER.structure(document["result"], Result)
+        result: Result = _CONVERTER.structure(json.loads(line)[_KEY], Result)
     except DOCUMENT_ERRORS as error:
         raise UsageError(f"a result that cannot be read: {explain(error)}") from error
     return result

@@ -1,52 +1,61 @@
-"""What the corpus says, as tables: for a terminal, for a page, and for programs."""
+"""The corpus as a report: a row for each trial; and as a table in Markdown for its page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from attrs import asdict
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
+from kvgate.report.document import Column, Report, Section, Story, columns
+from kvgate.report.github import markdown_table
 from kvgate_mutants.corpus.bug import Bug, Contrast, Sort, Trial
 from kvgate_mutants.corpus.probe import Result, State
 from kvgate_mutants.corpus.running import state_of
 
 COLUMNS = (
-    "defect",
-    "class",
-    "code",
-    "what it is",
-    "control",
-    "by",
-    "guarantee",
-    "operations",
-    "seconds",
-    "drawn",
-    "what the gate says",
+    *columns("defect", "class", "code", "kind", "control", "by", "guarantee"),
+    *(Column("operations"), Column("seconds", ".3f"), Column("drawn", optional=True), Column("result")),
+    *(Column(name, shown=False) for name in ("state", "trial", "version", "detail")),
 )
-NUMBERS = ("operations", "seconds")
-WIDTH = 240
-"""How wide a line is where there is no terminal, in characters."""
 
 
-def rows(bug: Bug, results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
+def rows(bug: Bug, results: Sequence[Result]) -> Iterator[tuple[Any, ...]]:
     """A row for each trial of a defect that was run, or was to be."""
     for result in results:
         if result.bug != bug.id:
             continue
-        name = f"{bug.number} {bug.id}"
-        lead = name, bug.kind.value, result.code, *kinds(bug.trials[result.trial])
+        lead = f"{bug.number} {bug.id}", bug.kind.value, result.code, *kinds(bug.trials[result.trial])
+        tail = result.state.value, result.trial, result.version or None, _detail(bug, result)
         if result.state is State.CAUGHT:
             said = f"{result.says} (finding {result.finding})" if result.finding else result.says
-            figures = (str(result.operations), f"{result.seconds:.3f}", drawn(result))
-            yield *lead, result.detector, result.statement, *figures, said
+            figures = result.operations, result.seconds, drawn(result)
+            yield *lead, result.detector, result.statement, *figures, said, *tail
         else:
-            told = f"{result.state.value.upper()}: {result.says}"
-            yield *lead, "", "", "", "", "", told
+            yield *lead, *(None,) * 5, f"{result.state.value.upper()}: {result.says}", *tail
     if not bug.trials:
-        yield f"{bug.number} {bug.id}", bug.kind.value, *[""] * 8, f"NOT CAUGHT: {bug.not_caught}"
+        yield (
+            f"{bug.number} {bug.id}",
+            bug.kind.value,
+            *(None,) * 8,
+            f"NOT CAUGHT: {bug.not_caught}",
+            State.NOT_CAUGHT.value,
+            *(None,) * 3,
+        )
+
+
+def _detail(bug: Bug, result: Result) -> dict[str, Any]:
+    """Everything else of a trial, for programs."""
+    trial = bug.trials[result.trial]
+    return {
+        **{name: value for name, value in asdict(result).items() if name not in ("bug", "state")},
+        "sort": trial.sort.value,
+        "elsewhere": trial.elsewhere,
+        "control_kind": trial.control.contrast.value,
+        "why_mutant": trial.why_mutant or None,
+        "remark": trial.remark or None,
+    }
 
 
 def kinds(trial: Trial) -> tuple[str, str]:
@@ -107,73 +116,70 @@ def bug_is_elsewhere(bug: Bug) -> bool:
     )
 
 
-def show(bugs: Sequence[Bug], results: Sequence[Result]) -> None:
-    """The table on a terminal, a line for each trial; what does not fit is cut, and whole in the other formats."""
-    console = Console(width=WIDTH) if not Console().is_terminal else Console()
-    table = Table(box=None, padding=(0, 1, 0, 0), expand=True)
-    for column in COLUMNS[:-1]:
-        table.add_column(column, justify="right" if column in NUMBERS else "left", no_wrap=True)
-    table.add_column(COLUMNS[-1], overflow="ellipsis", no_wrap=True, ratio=1)
-    for bug in bugs:
-        for row in rows(bug, results):
-            table.add_row(*map(escape, row))
-    console.print(table)
-    console.print(f"{summary(bugs, results)}", markup=False)
-    console.print("one of them again: kvgate corpus ID; in full: --format json", markup=False)
+def report_of(bugs: Sequence[Bug], results: Sequence[Result], interrupted: bool = False) -> Report:
+    """The report: a row for each trial, and all defects for programs."""
+    defects = tuple(
+        (
+            *(bug.number, bug.id, bug.kind.value, bug.title, bug.link, bug.affected, state_of(bug, results).value),
+            *(bug.not_caught or None, f"kvgate corpus {bug.id}"),
+        )
+        for bug in bugs
+    )
+    names = ("number", "id", "class", "title", "link", "affected", "state", "not_caught", "command")
+    return Report(
+        command="corpus",
+        outcome=summary(bugs, results),
+        exit_code=INTERRUPTED if interrupted else _exit_code(bugs, results),
+        ended="interrupted" if interrupted else "completed",
+        tested=(
+            Section("", COLUMNS, tuple(row for bug in bugs for row in rows(bug, results)), keys=3),
+            Section("defects", columns(*names), defects, shown=False),
+        ),
+        found=tuple(
+            Story(
+                f"{result.bug}, {result.code}: {result.state.value}: {result.says}",
+                severity="error" if result.state is State.NOT_CAUGHT else "warning",
+                again=f"kvgate corpus {result.bug}",
+            )
+            for result in results
+            if result.state is not State.CAUGHT
+        ),
+        found_noun="defect that should be caught and is not",
+    )
+
+
+def _exit_code(bugs: Sequence[Bug], results: Sequence[Result]) -> int:
+    states = {state_of(bug, results) for bug in bugs if bug.trials}
+    if State.NOT_CAUGHT in states:
+        return DIVERGENCE
+    return NOT_EXHAUSTIVE if states & {State.NOT_RUN, State.PARTLY_RUN} else AGREEMENT
+
+
+def list_of(bugs: Sequence[Bug]) -> Report:
+    """What there is."""
+    entries = tuple(
+        (
+            *(bug.number, bug.id, bug.kind.value, list(dict.fromkeys(trial.code for trial in bug.trials))),
+            *(bug.thread, bug.title),
+        )
+        for bug in bugs
+    )
+    return Report(
+        "corpus --list", tested=(Section("", columns("number", "id", "class", "code", "thread", "title"), entries),)
+    )
 
 
 def markdown(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
     """The table for a page, with links and commands."""
-    lines = [
-        "| # | defect | class | affected | code that was run | what it is | control | "
-        "found by | guarantee | operations | seconds | drawn |",
-        "|--:|---|---|---|---|---|---|---|---|--:|--:|--:|",
-    ]
+    names = ("#", "defect", "class", "affected", "code that was run", "what it is", "control")
+    figures = ("found by", "guarantee", "operations", "seconds", "drawn")
+    lines = []
     for bug in bugs:
-        lead = f"| {bug.number} | [{bug.id}](#{bug.id}) | {bug.kind.value} | {bug.affected}"
-        for _name, _kind, code, sort, control, by, statement, operations, seconds, by_chance, said in rows(
-            bug, results
-        ):
+        lead = str(bug.number), f"[{bug.id}](#{bug.id})", bug.kind.value, bug.affected
+        for row in rows(bug, results):
+            code, sort, control, by, statement, operations, seconds, by_chance, said = row[2:11]
             found = by or said.partition(":")[0].lower()
-            lines.append(
-                f"{lead} | {code or 'none'} | {sort} | {control} | {found} | {statement} | {operations} | {seconds} "
-                f"| {by_chance} |"
-            )
-    return "\n".join(lines)
-
-
-def document(bugs: Sequence[Bug], results: Sequence[Result]) -> dict[str, object]:
-    """Everything, for programs."""
-    return {
-        "format": "kvgate-corpus",
-        "version": 1,
-        "defects": [_record(bug, results) for bug in bugs],
-        "summary": summary(bugs, results),
-    }
-
-
-def _record(bug: Bug, results: Sequence[Result]) -> Mapping[str, object]:
-    return {
-        "number": bug.number,
-        "id": bug.id,
-        "class": bug.kind.value,
-        "title": bug.title,
-        "link": bug.link,
-        "affected": bug.affected,
-        "state": state_of(bug, results).value,
-        "not_caught": bug.not_caught or None,
-        "command": f"kvgate corpus {bug.id}",
-        "trials": [
-            {
-                **{name: value for name, value in asdict(result).items() if name not in ("bug", "state")},
-                "state": result.state.value,
-                "sort": bug.trials[result.trial].sort.value,
-                "elsewhere": bug.trials[result.trial].elsewhere,
-                "control_kind": bug.trials[result.trial].control.contrast.value,
-                "why_mutant": bug.trials[result.trial].why_mutant or None,
-                "remark": bug.trials[result.trial].remark or None,
-            }
-            for result in results
-            if result.bug == bug.id
-        ],
-    }
+            cells = (code or "none", sort or "", control or "", found, statement or "")
+            lines.append((*lead, *cells, operations, seconds, by_chance or ""))
+    section = Section("", (*columns(*names, *figures[:3]), Column("seconds", ".3f"), Column("drawn")), tuple(lines))
+    return "\n".join(markdown_table(section, map(section.texts, section.rows)))

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from attrs import frozen
 
 from kvgate.gate.case_runner import DETECTORS
 from kvgate.gate.trace_codec import trace_of, write
 from kvgate.kernel.case import Case
+from kvgate.report.document import from_json
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, Finish, Run
@@ -88,3 +90,9 @@ def stored(directory: Path, system: str = "reference") -> Path:
     path = directory / "trace.jsonl"
     write(trace_of(CASE, None, system, "1", DETECTORS), path)
     return path
+
+
+def rows_of(text: str, title: str = "") -> list[dict[str, Any]]:
+    """The rows of one table of a report in JSON, which is read as strictly as it is specified."""
+    (section,) = (each for each in from_json(text, "out").tested if each.title == title and each.columns)
+    return section.records()

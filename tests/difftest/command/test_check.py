@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from .stage import Ended, run_kvgate
+from .stage import Ended, rows_of, run_kvgate
 
 Kvgate = Callable[..., Ended]
 
@@ -115,8 +115,8 @@ def test_monitors_may_judge_alone(kvgate: Kvgate) -> None:
     ended = kvgate(*FAULTY, "--monitors-only", "--format", "json")
     assert 0 == ended.code
     verdict = json.loads(ended.out)
-    assert ["check", "ghost", "leak"] == verdict["detectors"]
-    assert verdict["operations"] > 0
+    assert ["check", "ghost", "leak"] == [row["detector"] for row in rows_of(ended.out, "detectors")]
+    assert verdict["tested"][0]["total"][3] > 0
 
 
 def test_models_are_run_as_asked_for(here: Path, kvgate: Kvgate) -> None:
@@ -124,7 +124,7 @@ def test_models_are_run_as_asked_for(here: Path, kvgate: Kvgate) -> None:
     document = {"groups": [{"kind": "sliding_window", "block_size_tokens": 8, "window_tokens": 24}]}
     (here / "mine.json").write_text(json.dumps(document), encoding="utf-8")
     ended = kvgate(*REFERENCE, "--model", "swa+eagle", "--model", "mine.json", "--format", "json")
-    assert ["swa+eagle", "mine"] == list(dict.fromkeys(lane["model"] for lane in json.loads(ended.out)["tested"]))
+    assert ["swa+eagle", "mine"] == list(dict.fromkeys(lane["model"] for lane in rows_of(ended.out)))
 
 
 def test_a_patch_is_tested_as_it_is(here: Path) -> None:

@@ -7,7 +7,6 @@ and the reference as they are, and with one of them changed.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,6 @@ from unittest.mock import patch
 import pytest
 from attrs import evolve
 
-from kvgate.explore.exploration import INTERRUPTED
 from kvgate.explore.mechanisms import MECHANISMS, Mechanism
 from kvgate.explore.refinement_run import explore
 from kvgate.explore.scheduler_world import Shop, TinyScheduler
@@ -24,6 +22,7 @@ from kvgate.explore.search import Search
 from kvgate.explore.tiny import SHALLOW
 from kvgate.explore.tiny_models import MODELS
 from kvgate.explore.world import Explorable
+from kvgate.report.document import from_json
 from kvreference.attention import Kind
 from kvreference.block_pool import BlockPool
 from kvreference.geometry import Geometry, Group
@@ -35,7 +34,7 @@ from kvspec.pool.holders import Drop, Hold
 from kvspec.pool.state import Operands, State
 from kvspec.pool.transitions import TRANSITIONS
 
-from .stage import Ended
+from .stage import Ended, rows_of
 
 Kvgate = Callable[..., Ended]
 
@@ -63,26 +62,25 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_mechanisms_conform(kvgate: Kvgate) -> None:
     """Some three thousand operations, over all mechanisms; whatever happened is a transition of the model."""
     ended = kvgate("conform", "--operations", "200", "--format", "json")
-    document = json.loads(ended.out)
-    assert list(MECHANISMS) == [row["mechanism"] for row in document["mechanisms"]]
-    assert [[]] * len(MECHANISMS) == [row["wrong"] for row in document["mechanisms"]]
-    assert sum(row["operations"] for row in document["mechanisms"]) >= 2_200
-    assert set(document["transitions"]) == EVERY - set(document["never"])
-    assert (1 if document["never"] else 0) == ended.code
+    rows = rows_of(ended.out)
+    assert list(MECHANISMS) == [row["mechanism"] for row in rows]
+    assert [[]] * len(MECHANISMS) == [row["wrong"] for row in rows]
+    assert sum(row["operations"] for row in rows) >= 2_200
+    never = {story.headline.removeprefix("NEVER SEEN: ") for story in from_json(ended.out, "out").found}
+    assert {row["transition"] for row in rows_of(ended.out, "Transitions")} == EVERY - never
+    assert (1 if never else 0) == ended.code
 
 
 @pytest.mark.usefixtures("small")
 def test_every_edge_of_tiny_models_conforms(kvgate: Kvgate) -> None:
     """A block manager and a scheduler; what is not named is not driven."""
-    ended = kvgate("conform", "pinned tier", "scheduler", "--operations", "50", "--explore")
+    ended = kvgate("conform", "pinned tier", "scheduler", "--operations", "50", "--explore", "--format", "json")
     assert 0 == ended.code
-    pinned, loopholes, scheduler, smallest, total, transitions = ended.out.splitlines()
-    assert pinned.startswith("pinned tier: ")
-    assert scheduler.startswith("scheduler: ")
-    for line in (loopholes, smallest):
-        assert line.endswith(" s, exhaustive; no drift")
-    assert total.startswith("in all: ")
-    assert " demote" in transitions
+    assert [("pinned tier", []), ("scheduler", [])] == [(row["mechanism"], row["wrong"]) for row in rows_of(ended.out)]
+    assert [("tiny-loopholes", True, "no drift"), ("smallest", True, "no drift")] == [
+        (row["model"], row["exhaustive"], row["verdict"]) for row in rows_of(ended.out, "Explored")
+    ]
+    assert "demote" in {row["transition"] for row in rows_of(ended.out, "Transitions")}
 
 
 @pytest.mark.parametrize("tiny", [MODELS["tiny-loopholes"], SMALLEST])
@@ -96,10 +94,8 @@ def test_what_is_followed_is_all_that_there_is(tiny: Explorable) -> None:
 @pytest.mark.usefixtures("small")
 def test_the_same_seed_drives_the_same(kvgate: Kvgate) -> None:
     """And another one something else."""
-    runs = [
-        json.loads(kvgate("conform", "partial hits", "--operations", "300", "--seed", seed, "--format", "json").out)
-        for seed in ("0", "0", "1")
-    ]
+    arguments = ("conform", "partial hits", "--operations", "300", "--format", "json")
+    runs = [rows_of(kvgate(*arguments, "--seed", seed).out, "Transitions") for seed in ("0", "0", "1")]
     assert runs[0] == runs[1] != runs[2]
 
 
@@ -113,10 +109,10 @@ def test_a_changed_model_is_exit_code_1(kvgate: Kvgate) -> None:
     with patch.object(Drop, "effect", staticmethod(nothing)):
         ended = kvgate("conform", "pinned tier", "--operations", "50", "--explore")
     assert 1 == ended.code
-    driven, explored, *_ = ended.out.splitlines()
-    assert "DRIFT: gemma-hybrid+pinned=2, " in driven
+    driven, explored = (line for line in ended.out.splitlines() if line.startswith("["))
+    assert "pinned tier: gemma-hybrid+pinned=2, " in driven
     assert "expected" in driven
-    assert "DRIFT: KV-SYS-01: DriftError: " in explored
+    assert "KV-SYS-01: DriftError: " in explored
 
 
 @pytest.mark.usefixtures("small")
@@ -125,7 +121,7 @@ def test_a_changed_reference_is_exit_code_1(kvgate: Kvgate) -> None:
     with patch("kvreference.pinned_tier.PinnedPool._unqueue", lambda _self, _block: None):
         ended = kvgate("conform", "pinned tier", "--operations", "50", "--explore")
     assert 1 == ended.code
-    driven, explored, *_ = ended.out.splitlines()
+    driven, explored = (line for line in ended.out.splitlines() if line.startswith("["))
     assert "where at" in driven
     assert "where at" in explored
 
@@ -153,8 +149,7 @@ def test_what_never_happened_is_told(kvgate: Kvgate) -> None:
     """Over all mechanisms it fails: a transition that never happened was not tested."""
     ended = kvgate("conform", "--operations", "100")
     assert 1 == ended.code
-    assert ended.out.splitlines()[-1].startswith("NEVER SEEN: ")
-    assert "move" in ended.out.splitlines()[-1]
+    assert "NEVER SEEN: move\n" in ended.out
 
 
 @pytest.mark.usefixtures("small")
@@ -163,7 +158,9 @@ def test_an_early_stop_is_exit_code_4(kvgate: Kvgate, monkeypatch: pytest.Monkey
     monkeypatch.setattr("kvgate.cli.conform.EXPLORE_SECONDS", 0.0)
     ended = kvgate("conform", "pinned tier", "--operations", "50", "--explore")
     assert 4 == ended.code
-    assert "STOPPED, not exhaustive: stopped after 0 s; no drift" in ended.out
+    assert ended.out.splitlines()[0].endswith("; not exhaustive: tiny-loopholes")
+    (row,) = (line.split() for line in ended.out.splitlines() if line.startswith(" tiny-loopholes"))
+    assert ["no", "no", "drift"] == row[-3:]
 
 
 @pytest.mark.usefixtures("small")
@@ -179,8 +176,8 @@ def test_an_interrupt_is_exit_code_130(kvgate: Kvgate, monkeypatch: pytest.Monke
     monkeypatch.setattr(Search, "_visit", interrupted)
     ended = kvgate("conform", "--operations", "50", "--explore")
     assert 130 == ended.code
-    assert f"STOPPED, not exhaustive: {INTERRUPTED}; no drift" in ended.out
-    assert "interrupted" == ended.out.splitlines()[-1]
+    assert "; not exhaustive: tiny-loopholes" in ended.out
+    assert "seed 0, interrupted" in ended.out
     assert "scheduler" not in ended.out
 
     def at_once(*_arguments: object) -> object:
@@ -202,6 +199,4 @@ def test_a_mechanism_that_is_named_twice_is_driven_once(kvgate: Kvgate) -> None:
     """And the report says which format it has."""
     ended = kvgate("conform", "scheduler", "scheduler", "--operations", "50", "--format", "json")
     assert 0 == ended.code
-    document = json.loads(ended.out)
-    assert ("kvgate-conformance", 1) == (document["format"], document["version"])
-    assert ["scheduler"] == [row["mechanism"] for row in document["mechanisms"]]
+    assert ["scheduler"] == [row["mechanism"] for row in rows_of(ended.out)]

@@ -5,7 +5,6 @@ Goal: the exit code and every format say what became of the defects. Method: res
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,7 +13,7 @@ from kvgate_mutants.corpus import running
 from kvgate_mutants.corpus.probe import Result, State
 from kvgate_mutants.corpus.register import BUGS
 
-from .stage import Ended
+from .stage import Ended, rows_of
 
 Kvgate = Callable[..., Ended]
 OVERSIZE = BUGS["oversize-request-blocks-queue"]
@@ -95,15 +94,14 @@ def test_what_stands_for_a_defect_is_counted_apart(
 def test_as_json(kvgate: Kvgate, became: Callable[[State], None]) -> None:
     """Goal: programs get everything. Method: read it."""
     became(State.CAUGHT)
-    document = json.loads(kvgate("corpus", OVERSIZE.id, "--format", "json").out)
-    (record,) = document["defects"]
-    assert ("kvgate-corpus", 1) == (document["format"], document["version"])
+    out = kvgate("corpus", OVERSIZE.id, "--format", "json").out
+    (record,) = rows_of(out, "defects")
     assert (OVERSIZE.link, "caught", f"kvgate corpus {OVERSIZE.id}") == (
         record["link"],
         record["state"],
         record["command"],
     )
-    assert "KV-LIVE-03" == record["trials"][0]["statement"]
+    assert ("KV-LIVE-03", 4) == tuple(rows_of(out)[0]["detail"][name] for name in ("statement", "operations"))
 
 
 def test_as_a_page(kvgate: Kvgate, became: Callable[[State], None]) -> None:
@@ -131,9 +129,11 @@ def test_an_interrupt_loses_nothing(kvgate: Kvgate, monkeypatch: pytest.MonkeyPa
 
 def test_the_list_runs_nothing(kvgate: Kvgate) -> None:
     """Goal: one sees what there is at once. Method: ask for it."""
-    ended = kvgate("corpus", "--list")
-    assert (0, len(BUGS)) == (ended.code, len(ended.out.splitlines()))
-    assert "21 oversize-request-blocks-queue (hang; stock; vllm#35570): A request" in ended.out
+    ended = kvgate("corpus", "--list", "--format", "json")
+    rows = {row["id"]: row for row in rows_of(ended.out)}
+    assert (0, set(BUGS)) == (ended.code, set(rows))
+    row = rows["oversize-request-blocks-queue"]
+    assert (21, "hang", ["stock"], "vllm#35570") == tuple(row[name] for name in ("number", "class", "code", "thread"))
 
 
 def test_an_unknown_defect_is_refused(kvgate: Kvgate) -> None:

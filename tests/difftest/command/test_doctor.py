@@ -6,13 +6,13 @@ chatter; a vLLM that is broken; and the command itself, on the real environment.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,11 +22,13 @@ from kvgate.doctor import facts as of_facts
 from kvgate.doctor.checks import SYSTEM_PROGRAM, Works, judge, notes
 from kvgate.doctor.facts import BROKEN, gather
 from kvgate.doctor.probe import MARK, SYSTEM, Z3, try_all
-from kvgate.doctor.report import FORMAT, VERSION, as_json, as_text, rows
+from kvgate.doctor.report import report_of, rows
+from kvgate.report.document import to_json
+from kvgate.report.text import text_report
 from kvgate.shadow.status import Status, write
 
 from .installations import judged, without
-from .stage import Ended, run_kvgate
+from .stage import Ended, rows_of, run_kvgate
 
 
 def test_secrets_are_not_told() -> None:
@@ -43,7 +45,7 @@ def test_secrets_are_not_told() -> None:
     expected = {"VLLM_PLUGINS": "a,b", "KVGATE_SHADOW_DUMPS": "3"}
     secret = dict.fromkeys(("VLLM_API_KEY", "VLLM_HOST_IP", "KVGATE_TOKEN"), "(set)")
     assert expected | secret == found.variables
-    assert "hush" not in as_json(found, {}, judge(found, {}), ()) + str(rows(found, {}))
+    assert "hush" not in to_json(report_of(found, {}, judge(found, {}), ())) + str(rows(found, {}))
 
 
 def test_a_machine_that_answers_nothing_is_told_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +65,9 @@ def test_a_machine_that_answers_nothing_is_told_as_far_as_it_goes(monkeypatch: p
     )
     assert {BROKEN} == set(found.installed.values())
     assert Works.NO is judged(found, {})["kvgate check"].works
-    assert "unknown of unknown of memory free" in as_text(found, {}, judge(found, {}), list(notes(found)))
+    assert "unknown of unknown of memory free" in text_report(
+        report_of(found, {}, judge(found, {}), list(notes(found)))
+    )
 
 
 def test_what_is_fetched_and_what_a_shadow_left_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +173,11 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
     return put
 
 
+def checks_in(out: str) -> list[dict[str, Any]]:
+    """The checks of a report in JSON."""
+    return rows_of(out, "Works")
+
+
 @pytest.mark.parametrize(
     ("line", "seconds", "why"),
     [
@@ -182,9 +191,8 @@ def test_a_broken_vllm_is_told(broken: Callable[[str], Path], line: str, seconds
     """The command ends with 3, says how it broke, and what needs no vLLM is not said to be broken."""
     ended = run_kvgate(broken(line), "doctor", "--format", "json", "--time-budget", seconds)
     assert 3 == ended.code, ended.err
-    document = json.loads(ended.out)
-    checks = {check["command"]: check for check in document["checks"]}
-    assert ("no", "no") == (document["gate_works"], checks["kvgate check"]["works"])
+    checks = {check["command"]: check for check in checks_in(ended.out)}
+    assert "no" == checks["kvgate check"]["works"]
     assert why in checks["kvgate check"]["why"]
     assert "not tried" == checks["kvgate explain"]["works"]
     assert "Traceback" not in ended.err
@@ -204,11 +212,11 @@ def test_here_the_gate_works(tmp_path: Path) -> None:
     # Whatever else this machine does meanwhile.
     command = [sys.executable, "-m", "kvgate.cli", "doctor", "--format", "json", "--time-budget", "10m"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=660, check=False)
-    document = json.loads(ended.stdout)
-    assert (FORMAT, VERSION, "yes") == (document["format"], document["version"], document["gate_works"]), ended.stdout
+    assert "yes" == checks_in(ended.stdout)[0]["works"], ended.stdout
     assert 0 == ended.returncode
-    assert "0.20.2" == document["tried"][SYSTEM_PROGRAM]["facts"]["stock"]
-    assert 0 == document["tried"][SYSTEM_PROGRAM]["facts"]["plug_in"]
+    tried = {row["program"]: row["facts"] for row in rows_of(ended.stdout, "tried")}
+    assert "0.20.2" == tried[SYSTEM_PROGRAM]["stock"]
+    assert 0 == tried[SYSTEM_PROGRAM]["plug_in"]
 
 
 def test_the_text_says_the_same(kvgate: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +226,9 @@ def test_the_text_says_the_same(kvgate: Callable[..., Ended], monkeypatch: pytes
     assert 0 == ended.code
     assert [] == [check.command for check in judge(gather(os.environ), {}) if check.name not in ended.out]
     assert "\x1b" not in ended.out
-    # As a switch, as why two parts do not work, and in what would mend each of them.
-    assert 5 == ended.out.count("[red]")
-    assert "what would mend it:" in ended.out
+    # As a switch, twice as why two parts do not work, and in how to fix each of them.
+    assert 7 == ended.out.count("[red]")
+    assert "To fix: " in ended.out
 
 
 def test_without_vllm_it_is_exit_code_3(kvgate: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,4 +238,4 @@ def test_without_vllm_it_is_exit_code_3(kvgate: Callable[..., Ended], monkeypatc
     ended = kvgate("doctor")
     assert 3 == ended.code
     assert "vLLM is not installed" in ended.out
-    assert "kvgate check: in a clone: uv sync; elsewhere: pip install 'PATH-OF-A-CLONE[vllm]'" in ended.out
+    assert "To fix: in a clone: uv sync; elsewhere: pip install 'PATH-OF-A-CLONE[vllm]'" in ended.out

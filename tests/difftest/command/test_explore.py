@@ -6,7 +6,6 @@ makes less look like all. Method: the command in this process on tiny models, cu
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
-from .stage import Ended, environment
+from .stage import Ended, environment, rows_of
 
 Kvgate = Callable[..., Ended]
 
@@ -59,7 +58,7 @@ def test_a_limit_that_is_reached_is_exit_code_4(kvgate: Kvgate) -> None:
         assert "; not exhaustive: smallest, tiny-swa" in ended.out.splitlines()[0]
     ended = kvgate("explore", "--all", "--states-max", "100", "--format", "json")
     assert 4 == ended.code
-    assert [False, True] == [model["exhaustive"] for model in json.loads(ended.out)["models"]]
+    assert [False, True] == [model["exhaustive"] for model in rows_of(ended.out)]
 
 
 def test_a_refuted_design_is_exit_code_1(kvgate: Kvgate, here: Path) -> None:
@@ -87,12 +86,13 @@ def test_a_design_that_is_not_refuted_says_so(kvgate: Kvgate) -> None:
 
 
 def test_what_there_is_is_listed(kvgate: Kvgate) -> None:
-    """A line for each, and nothing is explored."""
-    ended = kvgate("explore", "--list")
+    """A row for each, and nothing is explored."""
+    ended = kvgate("explore", "--list", "--format", "json")
     assert 0 == ended.code
-    assert "smallest: one request" in ended.out.splitlines()
-    for design in DESIGNS.values():
-        assert f"{design.name} ({design.model}, {design.statement}): {design.story}" in ended.out.splitlines()
+    assert {"name": "smallest", "mechanism": "one request"} in rows_of(ended.out, "models:")
+    designs = [(each["name"], each["statement"]) for each in rows_of(ended.out, "designs that do not work:")]
+    assert [(design.name, design.statement) for design in DESIGNS.values()] == designs
+    assert all(design.story in kvgate("explore", "--list").out for design in DESIGNS.values())
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_an_interrupt_ends_with_what_was_seen(tmp_path: Path) -> None:
     )
     out, err = process.communicate(timeout=60)
     assert (130, "") == (process.returncode, err)
-    (seen,) = json.loads(out)["models"]
+    (seen,) = rows_of(out)
     assert ("interrupted", False) == (seen["stopped"], seen["exhaustive"])
     assert 50 <= seen["states"] < 200
 

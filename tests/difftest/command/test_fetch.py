@@ -18,6 +18,8 @@ from kvgate.adapters.releases.description import Release
 from kvgate.cli.app import app
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
+from .stage import rows_of
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -29,10 +31,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_all_releases_are_listed(cache: Path) -> None:
     """With those that are here."""
-    lines = CliRunner().invoke(app, ["fetch", "--list"]).output.splitlines()
-    assert f"in {cache}:" == lines[0]
-    assert list(RELEASES) == [line.split()[0] for line in lines[1:]]
-    assert ["native@0.23.0"] == [line.split()[0] for line in lines if line.endswith("fetched")]
+    assert f"in {cache}:" == CliRunner().invoke(app, ["fetch", "--list"]).output.splitlines()[0]
+    rows = rows_of(CliRunner().invoke(app, ["fetch", "--list", "--format", "json"]).output, f"in {cache}:")
+    assert list(RELEASES) == [row["name"] for row in rows]
+    assert ["native@0.23.0"] == [row["name"] for row in rows if row["fetched"]]
 
 
 def test_what_is_here_is_not_fetched_again(cache: Path) -> None:

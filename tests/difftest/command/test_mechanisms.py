@@ -7,7 +7,6 @@ broken ones.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -28,13 +27,14 @@ from kvgate.explore.scope import Scope
 from kvgate.explore.search import Search
 from kvgate.explore.tiny import Tiny
 from kvgate.explore.tiny_models import MODELS
+from kvgate.report.document import from_json
 from kvreference.answers import Answer
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Finish, Operation
 from kvreference.settings import Settings
 
-from .stage import Ended
+from .stage import Ended, rows_of
 
 Kvgate = Callable[..., Ended]
 
@@ -82,12 +82,13 @@ def test_what_there_is_is_listed(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("kvgate.explore.drive.drive", None)
     ended = kvgate("mechanisms", "--list")
     assert (0, "") == (ended.code, ended.err)
-    windows = "windows: driven on swa+eagle; explored on smallest, smallest"
-    assert ["sharing: driven on full, swa; explored on smallest", windows] == ended.out.splitlines()
-    assert [windows] == kvgate("mechanisms", "--list", "windows").out.splitlines()
+    assert "windows" in ended.out
+    sharing, windows = rows_of(kvgate("mechanisms", "--list", "--format", "json").out)
+    assert {"mechanism": "sharing", "driven on": ["full", "swa"], "explored on": ["smallest"]} == sharing
+    assert [windows] == rows_of(kvgate("mechanisms", "--list", "windows", "--format", "json").out)
     monkeypatch.setattr("kvgate.explore.mechanisms.MECHANISMS", MECHANISMS)
-    listed = kvgate("mechanisms", "--list").out.splitlines()
-    assert list(MECHANISMS) == [line.partition(":")[0] for line in listed]
+    listed = rows_of(kvgate("mechanisms", "--list", "--format", "json").out)
+    assert list(MECHANISMS) == [row["mechanism"] for row in listed]
 
 
 def test_whatever_is_explored_is_a_tiny_model() -> None:
@@ -99,20 +100,19 @@ def test_a_reference_in_order_is_exit_code_0(kvgate: Kvgate) -> None:
     """With what was driven, how much, and what happened on the way."""
     ended = kvgate("mechanisms", "--operations", "500")
     assert (0, "") == (ended.code, ended.err)
-    first, on, second, _ = ended.out.splitlines()
-    assert first.startswith("sharing: ")
-    assert first.endswith("shared blocks; nothing wrong")
-    assert "  on full, swa" == on
-    assert second.startswith("windows: ")
+    first, second = (line.split() for line in ended.out.splitlines() if line.startswith((" sharing ", " windows ")))
+    assert ["sharing", "full,", "swa"] == [first[0], *first[-2:]]
+    assert "shared blocks: " in ended.out
+    assert "windows" == second[0]
 
 
 def test_the_mechanisms_that_are_named_are_driven(kvgate: Kvgate) -> None:
     """And no others; the seed is passed on."""
     runs = [
-        json.loads(kvgate("mechanisms", "sharing", "--operations", "300", "--seed", seed, "--format", "json").out)
+        rows_of(kvgate("mechanisms", "sharing", "--operations", "300", "--seed", seed, "--format", "json").out)
         for seed in ("0", "0", "1")
     ]
-    assert ["sharing"] == [row["mechanism"] for row in runs[0]["mechanisms"]]
+    assert ["sharing"] == [row["mechanism"] for row in runs[0]]
     assert runs[0] == runs[1] != runs[2]
 
 
@@ -120,32 +120,26 @@ def test_a_program_reads_the_same(kvgate: Kvgate) -> None:
     """Every key is there, with numbers as numbers."""
     ended = kvgate("mechanisms", "--operations", "500", "--explore", "--format", "json")
     assert 0 == ended.code
-    document = json.loads(ended.out)
-    assert ("completed", ["sharing", "windows"]) == (
-        document["ended"],
-        [row["mechanism"] for row in document["mechanisms"]],
-    )
-    sharing, windows = document["mechanisms"]
-    assert ["mechanism", "models", "operations", "cases", "seen", "wrong", "explored"] == list(sharing)
+    sharing, windows = rows_of(ended.out)
+    assert ("completed", "windows") == (from_json(ended.out, "out").ended, windows["mechanism"])
     assert (["full", "swa"], [], {"hits", "shared blocks"}) == (
         sharing["models"],
         sharing["wrong"],
         set(sharing["seen"]),
     )
-    assert min(sharing["operations"], 500) == 500
-    (smallest,) = sharing["explored"]
+    assert sharing["operations"] >= 500
+    smallest, *others = rows_of(ended.out, "Explored")
     assert ("smallest", 12, None, []) == tuple(smallest[key] for key in ("model", "states", "stopped", "wrong"))
     assert "requests" in smallest["bounds"]
-    assert 2 == len(windows["explored"])
+    assert ["windows"] * 2 == [row["mechanism"] for row in others]
 
 
-def test_what_was_explored_is_told_with_its_bounds(kvgate: Kvgate) -> None:
+def test_what_was_explored_is_reported_with_its_bounds(kvgate: Kvgate) -> None:
     """All states, or the exploration says that it is not all of them."""
     lines = kvgate("mechanisms", "sharing", "--operations", "500", "--explore").out.splitlines()
-    assert lines[2].startswith("  smallest: 12 states, ")
-    assert lines[2].endswith("exhaustive")
-    assert "bounds of what was explored:" == lines[3]
-    assert "requests: at most 1 at once, of at most 4 tokens" in lines[4]
+    (row,) = (line.split() for line in lines if line.startswith(" smallest"))
+    assert ["sharing", "12", "yes"] == [row[1], row[2], row[6]]
+    assert "requests: at most 1 at once, of at most 4 tokens" in lines[lines.index("Bounds of what was explored") + 1]
 
 
 def test_an_exploration_that_stopped_is_exit_code_4(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +147,7 @@ def test_an_exploration_that_stopped_is_exit_code_4(kvgate: Kvgate, monkeypatch:
     monkeypatch.setattr("kvgate.cli.mechanisms.EXPLORE_SECONDS", 0.0)
     ended = kvgate("mechanisms", "sharing", "--operations", "500", "--explore")
     assert 4 == ended.code
-    assert "STOPPED, not exhaustive: " in ended.out.splitlines()[2]
+    assert ended.out.splitlines()[0].endswith("; not exhaustive: smallest")
 
 
 def test_a_broken_reference_is_exit_code_1(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +155,8 @@ def test_a_broken_reference_is_exit_code_1(kvgate: Kvgate, monkeypatch: pytest.M
     monkeypatch.setattr("kvgate.explore.drive.drive", partial(drive, factory=LosesBlocks))
     ended = kvgate("mechanisms", "sharing", "--operations", "5000")
     assert 1 == ended.code
-    (line, _) = ended.out.splitlines()
-    assert "; WRONG: full, step " in line
+    line = next(line for line in ended.out.splitlines() if line.startswith("["))
+    assert "] sharing: full, step " in line
     assert ", Finish request " in line
     assert ": KV-INV-01, expected the statement holds, got block " in line
     monkeypatch.setattr("kvgate.cli.mechanisms.EXPLORE_SECONDS", 0.0)
@@ -175,8 +169,8 @@ def test_a_state_that_should_not_be_is_exit_code_1(kvgate: Kvgate, monkeypatch: 
     assert 0 == kvgate("mechanisms", "wrong", "--operations", "500").code
     ended = kvgate("mechanisms", "wrong", "--operations", "500", "--explore")
     assert 1 == ended.code
-    assert "; WRONG: " in ended.out.splitlines()[2]
-    assert "KV-MEM-01" in ended.out.splitlines()[2]
+    (line,) = (line for line in ended.out.splitlines() if line.startswith("[1 of 1] wrong: "))
+    assert "KV-MEM-01" in line
 
 
 def test_a_mechanism_that_never_acts_is_exit_code_1(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +178,8 @@ def test_a_mechanism_that_never_acts_is_exit_code_1(kvgate: Kvgate, monkeypatch:
     monkeypatch.setattr("kvgate.explore.mechanisms.MECHANISMS", NEVER)
     ended = kvgate("mechanisms", "--operations", "500")
     assert 1 == ended.code
-    assert ended.out.splitlines()[0].endswith("; WRONG: never seen: copies; never seen: loads")
+    assert "[1 of 2] nothing: never seen: copies\n" in ended.out
+    assert "[2 of 2] nothing: never seen: loads\n" in ended.out
 
 
 @pytest.mark.parametrize(
@@ -221,13 +216,14 @@ def test_an_interrupt_ends_with_what_was_driven(kvgate: Kvgate, monkeypatch: pyt
     monkeypatch.setattr(driving, "drive", interrupted)
     ended = kvgate("mechanisms", "--operations", "500")
     assert 130 == ended.code
-    assert ["sharing", "  on full, swa", "interrupted"] == [line.partition(":")[0] for line in ended.out.splitlines()]
+    assert "seed 0, interrupted" in ended.out
+    assert " sharing " in ended.out
+    assert "windows" not in ended.out
     monkeypatch.setattr(driving, "drive", interrupted)
     monkeypatch.setattr("kvgate.explore.mechanisms.MECHANISMS", NEVER | SMALL)
     assert 1 == kvgate("mechanisms", "--operations", "500").code
-    document = json.loads(kvgate("mechanisms", "--format", "json").out)
-    expected = {"format": "kvgate-mechanisms", "version": 1, "ended": "interrupted", "mechanisms": []}
-    assert expected == document
+    report = from_json(kvgate("mechanisms", "--format", "json").out, "out")
+    assert ("interrupted", 130, ()) == (report.ended, report.exit_code, report.tested[0].rows)
 
 
 def test_an_interrupt_while_exploring_ends_with_what_was_seen(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +232,8 @@ def test_an_interrupt_while_exploring_ends_with_what_was_seen(kvgate: Kvgate, mo
     monkeypatch.setattr(Search, "run", lambda search: evolve(run(search), stopped=INTERRUPTED))
     ended = kvgate("mechanisms", "windows", "sharing", "--operations", "500", "--explore", "--format", "json")
     assert 130 == ended.code
-    document = json.loads(ended.out)
-    assert ("interrupted", ["windows"]) == (document["ended"], [row["mechanism"] for row in document["mechanisms"]])
-    assert ["interrupted"] == [each["stopped"] for each in document["mechanisms"][0]["explored"]]
+    assert ("interrupted", ["windows"]) == (
+        from_json(ended.out, "out").ended,
+        [row["mechanism"] for row in rows_of(ended.out)],
+    )
+    assert ["interrupted"] == [each["stopped"] for each in rows_of(ended.out, "Explored")]

@@ -6,7 +6,6 @@ mutants of a system made for these tests; vLLM itself is not needed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +15,14 @@ from attrs import evolve
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import Loaded
 from kvgate.kernel.models import MODELS
+from kvgate.report.document import from_json
 from kvgate_mutants.cli import mutants
 from kvgate_mutants.mutants.mutant import Mutant, breaks
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
 from kvreference.answers import Answer
 from kvreference.operations import Finish, Operation
 
-from .stage import Ended
+from .stage import Ended, rows_of
 
 Kvgate = Callable[..., Ended]
 
@@ -116,7 +116,7 @@ def test_a_false_alarm_is_exit_code_1(zoo: Callable[..., None], kvgate: Kvgate) 
     zoo(KILLED, system=Faulty)
     ended = kvgate("mutants", "--format", "json")
     assert 1 == ended.code
-    assert json.loads(ended.out)["false_alarm"] is True
+    assert any("FOUND Divergence(" in story.headline for story in from_json(ended.out, "out").found)
     assert "vLLM as it is: FOUND Divergence(" in kvgate("mutants").out
 
 
@@ -124,17 +124,15 @@ def test_detectors_can_be_tried_alone(zoo: Callable[..., None], kvgate: Kvgate) 
     """A column for each, and for programs the same."""
     zoo(KILLED)
     table = kvgate("mutants", "--each-detector")
-    assert "lockstep alone  check alone  ghost alone  leak alone" in table.out
-    assert ["-", "-", "-"] == next(
-        line.split() for line in table.out.splitlines() if line.lstrip().startswith("head-first")
-    )[-3:]
-    document = json.loads(kvgate("mutants", "--each-detector", "--format", "json").out)
-    (record,) = document["mutants"]
-    assert ("head-first", "KV-OP-07", None, False) == (
-        record["mutant"],
-        record["statement"],
-        record["equivalent"],
-        document["false_alarm"],
+    header = next(line for line in table.out.splitlines() if "lockstep alone" in line).split()
+    assert "lockstep alone check alone ghost alone leak alone" in " ".join(header)
+    report = from_json(kvgate("mutants", "--each-detector", "--format", "json").out, "out")
+    (record,) = report.tested[0].records()
+    assert [True, None, None, None] == [
+        record[f"{name} alone"] and record[f"{name} alone"] > 0 for name in ("lockstep", "check", "ghost", "leak")
+    ]
+    assert ("head-first", "KV-OP-07", None, ()) == (
+        *(record["mutant"], record["violates"], record["equivalent"], report.found),
     )
     assert {"gate", "lockstep"} == {name for name, kill in record["kills"].items() if kill is not None}
     assert {"by", "statement", "operations", "seconds"} == set(record["kills"]["gate"])
@@ -166,14 +164,12 @@ def test_only_those_that_are_named_are_hunted(zoo: Callable[..., None], kvgate: 
 def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for each; nothing is loaded, and nothing is planted."""
     monkeypatch.setattr("kvgate.adapters.registry.load_system", None)
-    ended = kvgate("mutants", "--list")
+    ended = kvgate("mutants", "--list", "--format", "json")
     assert 0 == ended.code
-    lines = ended.out.splitlines()
-    assert [mutant.name for mutant in BLOCK_MANAGER_MUTANTS] == [line.partition(":")[0] for line in lines]
-    assert [bool(mutant.equivalent) for mutant in BLOCK_MANAGER_MUTANTS] == [
-        line.endswith("(equivalent)") for line in lines
-    ]
-    assert 1 == len(kvgate("mutants", "--list", BLOCK_MANAGER_MUTANTS[3].name).out.splitlines())
+    rows = rows_of(ended.out)
+    assert [mutant.name for mutant in BLOCK_MANAGER_MUTANTS] == [row["name"] for row in rows]
+    assert [mutant.equivalent for mutant in BLOCK_MANAGER_MUTANTS] == [row["equivalent"] for row in rows]
+    assert 1 == len(rows_of(kvgate("mutants", "--list", BLOCK_MANAGER_MUTANTS[3].name, "--format", "json").out))
 
 
 def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,16 +194,15 @@ def test_all_are_all(narrower: tuple[str, str], kvgate: Kvgate) -> None:
     ended = kvgate("mutants", "--all", "--list", *narrower)
     assert (2, "--all takes no --sut and no --level") == (ended.code, ended.message.partition(":")[0])
     everything = kvgate("mutants", "--all", "--list").out
-    assert all(f"\n{name}: " in everything for name in ("cached-first", "look-ahead-not-dropped"))
+    assert all(f"\n {name} " in everything for name in ("cached-first", "look-ahead-not-dropped"))
     told = " ".join(kvgate("mutants", "--help").out.split())
     assert "on two nodes" in told
 
 
 def test_each_zoo_has_its_names(kvgate: Kvgate) -> None:
     """A mutant of vLLM is none of the plug-in."""
-    assert ["cached-first: What is cached goes to the front too."] == kvgate(
-        "mutants", "--sut", "retention", "--list", "cached-first"
-    ).out.splitlines()
+    out = kvgate("mutants", "--sut", "retention", "--list", "cached-first", "--format", "json").out
+    assert ["What is cached goes to the front too."] == [row["sentence"] for row in rows_of(out)]
     ended = kvgate("mutants", "--list", "cached-first")
     assert 2 == ended.code
     assert "unknown mutant 'cached-first'" in ended.err

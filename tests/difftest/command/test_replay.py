@@ -18,7 +18,7 @@ from kvgate.gate.trace_codec import read, write
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 
-from .stage import Ended, stored
+from .stage import Ended, rows_of, stored
 
 Kvgate = Callable[..., Ended]
 
@@ -28,9 +28,10 @@ def test_a_case_that_passes_is_exit_code_0(here: Path, kvgate: Kvgate) -> None:
     ended = kvgate("replay", str(stored(here)), "--format", "json")
     assert (0, "") == (ended.code, ended.err)
     verdict = json.loads(ended.out)
-    assert ("reference", "replay", 7) == (verdict["system"]["name"], verdict["system"]["profile"], verdict["seed"])
+    assert ("reference", "replay", 7) == tuple(verdict["circumstances"][name] for name in ("system", "profile", "seed"))
     # The operations of the trace, and the one that takes the events at the end.
-    assert [{"model": "one group", "preset": "tiny", "cases": 1, "operations": 5}] == verdict["tested"]
+    (row,) = rows_of(ended.out)
+    assert ("one group", "tiny", 1, 5) == tuple(row[name] for name in ("model", "preset", "cases", "operations"))
 
 
 def test_a_case_that_diverges_is_exit_code_1(here: Path, kvgate: Kvgate) -> None:
@@ -69,7 +70,7 @@ def test_a_system_that_the_trace_does_not_name_is_named_to_see_it_again(
     """On standard output and on the page, though it is one that a trace may name."""
     faulty = load_system("faulty:HeadFirst").factory
     monkeypatch.setattr("kvgate.adapters.registry.load_system", lambda name, *_more: Loaded(name, "0", faulty))
-    monkeypatch.setattr("kvgate.report.page.replayed.load_system", lambda name: Loaded(name, "0", faulty))
+    monkeypatch.setattr("kvgate.report.page.pages.load_system", lambda name: Loaded(name, "0", faulty))
     trace = stored(here, "stock")
     for options, named in ((("--sut", "reference"), " --sut reference"), ((), "")):
         ended = kvgate("replay", str(trace), *options, "--html", "page.html")
@@ -95,7 +96,7 @@ def test_a_declared_difference_is_told_as_such(here: Path, kvgate: Kvgate, monke
     monkeypatch.setattr("kvgate.findings.explain", explain)
     ended = kvgate("replay", str(stored(here, "reference")), "--sut", "faulty:HeadFirst", "--format", "json")
     verdict = json.loads(ended.out)
-    assert (1, ["000-known"], []) == (ended.code, [each["finding"] for each in verdict["found"]], verdict["declared"])
+    assert (1, ["000-known"], []) == (ended.code, [each["finding"] for each in verdict["found"]], verdict["known"])
 
 
 def test_a_case_can_be_printed_as_a_test(here: Path, kvgate: Kvgate) -> None:

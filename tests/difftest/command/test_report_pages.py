@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_written_in_the_end(here: Path, kvgate: Kvgate, mo
     def full(*_arguments: object) -> None:
         raise OSError(ENOSPC, "No space left on device", "page.html")
 
-    monkeypatch.setattr("kvgate.report.page.replayed.draw", full)
+    monkeypatch.setattr("kvgate.report.page.pages.draw", full)
     trace = stored(here, "reference")
     ended = kvgate("replay", str(trace), "--html", "page.html")
     assert (2, "kvgate: page.html: cannot be written: No space left on device\n") == (ended.code, ended.err)

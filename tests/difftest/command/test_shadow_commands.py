@@ -5,7 +5,6 @@ Goal: what a shadow wrote can be judged, compared and told by whoever has the fi
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from kvgate.report.document import from_json
 from kvgate.shadow.calls import (
     After,
     Allocated,
@@ -35,7 +35,7 @@ from kvgate.shadow.status import write as write_status
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
-from .stage import Ended
+from .stage import Ended, rows_of
 
 Kvgate = Callable[..., Ended]
 SETTINGS = Settings(Geometry((Group("full", 16),)), blocks=5)
@@ -74,12 +74,8 @@ def test_what_agrees_is_exit_code_0(here: Path, kvgate: Kvgate) -> None:
     ended = kvgate("replay", str(path))
     assert (0, "") == (ended.code, ended.err)
     assert "no difference in 3 calls" in ended.out
-    told = json.loads(kvgate("replay", str(path.parent), "--format", "json").out)
-    assert (0, "kvgate-shadow-report", 3) == (
-        told["differences"],
-        told["format"],
-        told["engines"][0]["tally"]["judged"],
-    )
+    (engine,) = rows_of(kvgate("replay", str(path.parent), "--format", "json").out)
+    assert (0, 3, 3) == (engine["differences"], engine["calls checked"], engine["tally"]["judged"])
 
 
 def test_what_differs_is_exit_code_1(here: Path, kvgate: Kvgate) -> None:
@@ -110,7 +106,7 @@ def test_what_cannot_be_judged_is_exit_code_2(here: Path, kvgate: Kvgate) -> Non
     (here / "b.kvrec").write_bytes(data)
     for arguments, message in (
         (("replay", "b.kvrec"), "its checksum is wrong"),
-        (("replay", "a.kvrec", "--format", "junit"), "told as text or json"),
+        (("replay", "a.kvrec", "--format", "junit"), "reported as text or json"),
         (("replay", "a.kvrec", "--as-pytest"), "takes no option but --format"),
         (("diff", "a.kvrec", "b.kvrec"), "its checksum is wrong"),
         (("diff", "a.kvrec", "none"), "cannot be read"),
@@ -125,7 +121,7 @@ def test_the_same_life_under_two_salts(here: Path, kvgate: Kvgate) -> None:
     written(here / "a.kvrec", life())
     written(here / "b.kvrec", life(digest=b"b", ms=99))
     ended = kvgate("diff", "a.kvrec", "b.kvrec")
-    assert (0, "the same, in 5 calls\n") == (ended.code, ended.out)
+    assert (0, "the same, in 5 calls") == (ended.code, ended.out.splitlines()[0])
 
 
 def test_where_two_lives_part(here: Path, kvgate: Kvgate) -> None:
@@ -134,11 +130,11 @@ def test_where_two_lives_part(here: Path, kvgate: Kvgate) -> None:
     written(here / "b.kvrec", life(block=3))
     ended = kvgate("diff", "a.kvrec", "b.kvrec")
     assert 1 == ended.code
-    assert "the same in 3 calls; then they part: Allocated" in ended.out
+    assert "the same in 3 calls; then they differ: Allocated" in ended.out
     assert "b.kvrec: request 0 is let in: 20 tokens behind 0 -> has [[3, 1]]" in ended.out
     written(here / "c.kvrec", life()[:2])
-    told = json.loads(kvgate("diff", "a.kvrec", "c.kvrec", "--format", "json").out)
-    assert "one of them ends here" == told["difference"]
+    (story,) = from_json(kvgate("diff", "a.kvrec", "c.kvrec", "--format", "json").out, "out").found
+    assert "one of them ends here" == story.details["difference"]
 
 
 def test_what_two_recordings_lack_is_told(here: Path, kvgate: Kvgate) -> None:
@@ -156,9 +152,9 @@ def test_what_two_recordings_lack_is_told(here: Path, kvgate: Kvgate) -> None:
         assert 0 == ended.code
         assert "the same, in " in ended.out
         for name in ("a", "b"):
-            assert f"not compared: {folder}/{name}.kvrec: {message}" in ended.out
-        told = json.loads(kvgate("diff", f"{folder}/a.kvrec", f"{folder}/b.kvrec", "--format", "json").out)
-        assert 2 == len(told["missing"])
+            assert f"- {folder}/{name}.kvrec: {message}" in ended.out
+        out = kvgate("diff", f"{folder}/a.kvrec", f"{folder}/b.kvrec", "--format", "json").out
+        assert 2 == len(from_json(out, "out").not_tested)
 
 
 def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:

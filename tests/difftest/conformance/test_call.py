@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,6 +13,7 @@ import kvgate.conformance
 from kvgate.adapters.reference import Reference
 from kvgate.conformance import Capabilities, Report
 from kvgate.kernel.protocol import Factory
+from kvgate.report.document import from_json
 from kvreference.answers import Answer
 from kvreference.operations import (
     CommonPrefix,
@@ -79,8 +79,9 @@ def test_a_system_in_order_passes() -> None:
     report = _run(Reference)
     assert report.passed
     assert report.text().startswith("no divergence in")
-    document = json.loads(report.json())
-    assert (True, None, "vllm") == (document["passed"], document["error"], document["capabilities"]["order"])
+    (about,) = (each for each in from_json(report.json(), "out").tested if each.title == "conformance")
+    passed, error, capabilities = (row["value"] for row in about.records())
+    assert (True, None, "vllm") == (passed, error, capabilities["order"])
     assert "0" == ElementTree.fromstring(report.junit().encode()).get("failures")
 
 

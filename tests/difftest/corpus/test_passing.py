@@ -27,13 +27,6 @@ def test_other_lines_are_passed_over(line: str) -> None:
     assert read(line) is None
 
 
-def test_another_version_is_refused() -> None:
-    """Goal: two versions of kvgate are not mixed up. Method: a line of a version that there is not."""
-    document = json.loads(written(RESULT))
-    with pytest.raises(UsageError, match="another version"):
-        read(json.dumps({**document, "version": 2}))
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -47,7 +40,7 @@ def test_a_spoilt_result_is_refused(changes: dict[str, object], words: str) -> N
     """Goal: nothing is converted silently. Method: fields of other types and names."""
     document = json.loads(written(RESULT))
     with pytest.raises(UsageError, match=words):
-        read(json.dumps({**document, "result": {**document["result"], **changes}}))
+        read(json.dumps({"corpus_result": {**document["corpus_result"], **changes}}))
 
 
 def test_a_long_line_is_refused() -> None:

@@ -15,8 +15,7 @@ from attrs import evolve
 from kvgate.adapters.cpu_engine.job import Answer, Told, document, job_of, told_of
 from kvgate.equality.asks import LONG_TOKENS, rounds
 from kvgate.equality.feature import EVIDENCE, FEATURE, FEATURES, lacking, with_feature
-from kvgate.equality.report import document as written
-from kvgate.equality.report import page
+from kvgate.equality.report import report_of
 from kvgate.equality.table import PLANTED, TOLERANCE, Cell, State, chosen, judged, plain_job
 from kvgate.kernel.errors import UsageError
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
@@ -101,12 +100,15 @@ def test_the_page_says_what_is_wrong() -> None:
         Cell("gemma-3", "partial", State.NOT_THERE, "blocks of one size"),
         judged("gemma-3", "pins", PLAIN, SEEN, ("pins",)),
     ]
-    said = page(cells)
-    assert "equal 2 (80 tokens cached, 1 preemptions, 2 of 9 drafts right, 3 blocks pinned)" in said
-    assert "not there: blocks of one size" in said
-    assert "NOT AS IT SHOULD BE: gemma-3, pins: not shown 2" in said
-    assert written(cells)["as_it_should_be"] is False
-    assert written(cells[:2])["as_it_should_be"] is True
+    report = report_of(cells)
+    equal, absent, _ = report.tested[0].records()
+    seen = ("state", "answers", "cached tokens", "preemptions", "drafts", "drafts accepted", "pinned blocks")
+    assert ["equal", 2, 80, 1, 9, 2, 3] == [equal[name] for name in seen]
+    assert ("not there", "blocks of one size") == (absent["state"], absent["why"])
+    (story,) = report.found
+    assert story.headline.startswith("gemma-3, pins: not shown, 0 of 2 answers differ")
+    assert f"pins: {EVIDENCE['pins']}" in story.text
+    assert (4, 0) == (report.exit_code, report_of(cells[:2]).exit_code)
 
 
 def test_names_are_checked() -> None:

@@ -11,13 +11,13 @@ from kvgate.explain.cause import Case
 from kvgate.explain.explanation import explain
 from kvgate.explain.load import load
 from kvgate.explain.serving import Serving
-from kvgate.explain.text_report import verdict
+from kvgate.report.explanation import verdict
 
 
 def told(blocks: int | None, prompts: Prompts) -> str:
     """The verdict for DeepSeek-V4 on Ascend with the smallest blocks."""
     serving = Serving(platform="ascend", num_gpu_blocks_override=blocks, max_model_len=131072)
-    return " ".join(verdict(explain(Case(load("dsv4-flash-ascend-32", serving), serving, prompts))))
+    return verdict(explain(Case(load("dsv4-flash-ascend-32", serving), serving, prompts)))
 
 
 def test_what_can_hit_is_said_with_what_may_undo_it() -> None:

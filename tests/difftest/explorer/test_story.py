@@ -6,7 +6,6 @@ was explored. Method: a design that is refuted, worlds drawn as graphs, and the 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,15 @@ from kvgate.adapters.registry import load_system
 from kvgate.explore.designs import DESIGNS
 from kvgate.explore.exploration import Limits
 from kvgate.explore.explored import Explored
-from kvgate.explore.json_report import json_report
 from kvgate.explore.manager_world import ManagerWorld
-from kvgate.explore.report import text_report
 from kvgate.explore.reproducer import command_of, trace_of
 from kvgate.explore.story import tell
 from kvgate.explore.tiny_models import MODELS
 from kvgate.gate import trace_codec
 from kvgate.gate.case_runner import Bench, run
+from kvgate.report.document import from_json, to_json
+from kvgate.report.exploration import report_of
+from kvgate.report.text import text_report
 from kvreference.answers import Answer
 from kvreference.operations import Operation, Preempt
 
@@ -143,34 +143,37 @@ DRAWN = Drawn({"a": "b", "b": "c"})
 )
 def test_a_report_says_first_what_it_comes_to(explored: list[Explored], first: str, verdict: str) -> None:
     """And nothing of what it did not see."""
-    report = text_report(explored)
+    report = text_report(report_of(explored))
     assert first == report.splitlines()[0]
     assert verdict == explored[-1].verdict
     row = next(line for line in reversed(report.splitlines()) if line.startswith(f" {explored[-1].world.name} "))
     assert row.endswith(verdict)
-    sections = ["Claimed, of every state that can be reached within the bounds", "Explored", "Bounds", "Found"]
-    assert [*sections, "Not explored"] == [line for line in report.splitlines() if line in {*sections, "Not explored"}]
+    sections = ["Claimed", "Explored", "Bounds", "Found", "Not tested"]
+    assert sections == [line for line in report.splitlines() if line in sections]
 
 
 def test_a_design_that_violates_something_else_is_told_so() -> None:
     """Whoever expects one statement is not to read another in its place."""
     other = evolve(EARLY, statement="KV-INV-01")
     assert "released-early was expected to violate KV-INV-01, and violates KV-MEM-01:" in text_report(
-        [Explored(refuted(), explore(refuted()), other)]
+        report_of([Explored(refuted(), explore(refuted()), other)])
     )
 
 
 def test_the_report_for_programs_has_the_operations() -> None:
     """And the bounds, and whether it is all."""
-    (found,) = json.loads(json_report([Explored(refuted(), explore(refuted()), EARLY)]))["models"]
+    report = from_json(to_json(report_of([Explored(refuted(), explore(refuted()), EARLY)])), "out")
+    (row,), (found,) = report.tested[0].records(), report.found
     assert ("tiny-swa", "released-early", 70, False, None) == (
-        *(found["model"], found["design"], found["states"], found["exhaustive"], found["stopped"]),
+        *(row["model"], row["design"], row["states"], row["exhaustive"], row["stopped"]),
     )
-    assert ["Arrive", "Admit", "Schedule", "Schedule"] == [move["operation"] for move in found["found"]["moves"]]
-    assert {"operation": "Schedule", "request": 0, "tokens": 1} == found["found"]["moves"][-1]
-    assert "KV-MEM-01" == found["found"]["violations"][0]["statement"]
-    (sound,) = json.loads(json_report([Explored(DRAWN, explore(DRAWN))]))["models"]
-    assert (None, None, True, 0) == (*(sound[name] for name in ("design", "found", "exhaustive", "idle_steps_max")),)
+    assert "groups" in row["bounds"]
+    assert ["Arrive", "Admit", "Schedule", "Schedule"] == [move["operation"] for move in found.details["moves"]]
+    assert {"operation": "Schedule", "request": 0, "tokens": 1} == found.details["moves"][-1]
+    assert "KV-MEM-01" == found.details["violations"][0]["statement"]
+    sound = report_of([Explored(DRAWN, explore(DRAWN))])
+    (row,) = sound.tested[0].records()
+    assert (None, True, 0, ()) == (row["design"], row["exhaustive"], row["idle steps"], sound.found)
 
 
 def test_a_trace_is_read_and_run_again(tmp_path: Path) -> None:

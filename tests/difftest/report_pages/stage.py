@@ -12,8 +12,8 @@ from kvgate.gate.case_runner import Bench
 from kvgate.gate.verdict import Found
 from kvgate.kernel.case import Case
 from kvgate.kernel.protocol import Factory
+from kvgate.report.page.pages import About
 from kvgate.report.page.recording import Recording, record
-from kvgate.report.page.render import About
 from kvreference.answers import Answer, Hit
 from kvreference.attention import Kind
 from kvreference.content import Keys

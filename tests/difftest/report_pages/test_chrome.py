@@ -45,7 +45,6 @@ def test_every_event_is_one() -> None:
         assert REQUIRED[event["ph"]] | {"ph", "pid", "tid"} <= set(event)
         assert 0 == event.get("ts", 0) % OPERATION_US
     assert "operations: 1 ms is one operation, and no time was measured" == told["otherData"]["axis"]
-    assert ("kvgate-trace-events", 1) == (told["otherData"]["format"], told["otherData"]["version"])
 
 
 def test_requests_are_threads() -> None:

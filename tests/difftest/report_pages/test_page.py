@@ -19,8 +19,8 @@ from attrs import evolve
 from kvgate.adapters.reference import Reference
 from kvgate.gate.case_runner import Bench
 from kvgate.report.page import views
+from kvgate.report.page.pages import About, embedded, page
 from kvgate.report.page.recording import record
-from kvgate.report.page.render import About, embedded, page
 from kvreference.content import Keys
 from kvreference.operations import Arrive
 
@@ -124,9 +124,7 @@ def test_the_operations_are_told_with_both_answers(shown: str) -> None:
 def test_the_data_is_what_was_recorded(shown: str) -> None:
     """Per operation both sides, and where they first differ."""
     data = data_of(shown)
-    assert ("kvgate-page", 1, 0, 3, 4) == (
-        data["format"],
-        data["version"],
+    assert (0, 3, 4) == (
         data["first"],
         data["difference"],
         len(data["steps"]),

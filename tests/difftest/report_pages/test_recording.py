@@ -14,8 +14,7 @@ from kvgate.gate.case_runner import Bench, run
 from kvgate.kernel.comparison import hit_tokens_of
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.report.page import recording as recordings
-from kvgate.report.page.names import Named
-from kvgate.report.page.recording import Recorder, record
+from kvgate.report.page.recording import Named, Recorder, record
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Run, Schedule
 from kvreference.population import Status

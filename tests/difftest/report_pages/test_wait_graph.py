@@ -12,8 +12,8 @@ from kvgate.adapters.reference import Reference
 from kvgate.gate.case_runner import Bench
 from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvgate.report.page import wait_graph
+from kvgate.report.page.pages import page
 from kvgate.report.page.recording import Recording, record
-from kvgate.report.page.render import page
 from kvgate.report.page.wait_graph import drawing
 from kvreference.operations import Arrive, Run
 from kvreference.settings import Settings

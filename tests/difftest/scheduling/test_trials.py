@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
+
 from kvgate.adapters.registry import Loaded, load_system
 from kvgate.gate.campaign import Campaign, Lane, Outcome, Plan
 from kvgate.gate.level import Level, not_tested
@@ -29,7 +30,7 @@ from kvgate.levels.scheduler.detectors import GATE, MONITORS
 from kvgate.levels.scheduler.generator import draw_engine_case
 from kvgate.levels.scheduler.operations import Abort, Step
 from kvgate.levels.scheduler.trace_codec import engine_trace_of, read_engine, write_engine
-from kvgate.report.contents import contents_of
+from kvgate.report.campaign import report_of
 from kvgate_mutants.mutants.scheduler.scheduling import last_come_first_served
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
@@ -193,5 +194,5 @@ def test_what_the_reference_did_not_follow_is_told() -> None:
             assert trial.alone == (trial.operations if asynchronous and detectors == GATE else 0)
     tally = Tally("full", "tiny", 1, 9, alone=4)
     verdict = Verdict("stock", "0.20.2", "quick", 0, GATE, (tally, tally))
-    told = contents_of(verdict, (), {}).not_tested
+    told = report_of(verdict).not_tested
     assert any("did not follow 8 of 18 operations" in sentence for sentence in told)

@@ -6,22 +6,19 @@ Method: write and read results, spoil documents, and look into what is printed a
 
 from __future__ import annotations
 
-import io
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
-from rich.console import Console
 
 from kvgate.kernel.errors import UsageError
+from kvgate.report.document import from_json, to_json
+from kvgate.report.simulations import report_of, results_of
+from kvgate.report.text import text_report
 from kvgate.simulation.arm import arm_of
 from kvgate.simulation.comparison import difference, disagreements
 from kvgate.simulation.cost import COPIED_WEIGHT, recomputed_tokens, relative_work, work_tokens
-from kvgate.simulation.document import from_document, read, to_document
-from kvgate.simulation.report import below, is_wrong, print_table
-from kvgate.simulation.result import Counters, Result, Soundness
+from kvgate.simulation.result import Counters, Result, Soundness, from_record, to_record
 
 from .made_workloads import WORKLOADS, outgrowing, small
 
@@ -32,32 +29,19 @@ def result() -> Result:
     return arm_of("reference").run(small(WORKLOADS["agents"], "compressed", "partial=16"))
 
 
-def test_a_document_is_read_as_it_was_written(result: Result, tmp_path: Path) -> None:
+def test_a_report_is_read_as_it_was_written(result: Result) -> None:
     """Goal: nothing is lost. Method: write and read."""
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps(to_document([result, result])))
-    assert [result, result] == read(path)
+    other = evolve(result, workload="another")
+    assert [result, other] == results_of(from_json(to_json(report_of([result, other])), "x"), "x")
 
 
-def spoilt(result: Result, **changes: Any) -> str:
-    return json.dumps(to_document([result]) | changes)
-
-
-def test_a_document_that_is_none_is_refused(result: Result, tmp_path: Path) -> None:
-    """Goal: a message that says what is wrong. Method: other formats, versions and values."""
-    entry = to_document([result])["results"][0]
-    for text, message in (
-        ("{", "x: "),
-        ("[]", "not a document of kvgate-simulation"),
-        (spoilt(result, version=2), "version 2 of kvgate-simulation; this kvgate reads 1"),
-        (spoilt(result, results=3), "is a list"),
-        (spoilt(result, results=[{"result": entry["result"] | {"steps": "many"}}]), "many"),
-        (spoilt(result, results=[{"result": entry["result"] | {"more": 1}}]), "more"),
-    ):
+def test_a_result_that_is_none_is_refused(result: Result) -> None:
+    """Goal: a message that says what is wrong. Method: other values."""
+    record = to_record(result)
+    assert result == from_record(record, "x")
+    for changed, message in ((3, "x: "), (record | {"steps": "many"}, "many"), (record | {"more": 1}, "more")):
         with pytest.raises(UsageError, match=message):
-            from_document(text, "x")
-    with pytest.raises(UsageError, match="cannot be read"):
-        read(tmp_path / "absent.json")
+            from_record(changed, "x")
 
 
 def test_results_that_differ_are_found(result: Result) -> None:
@@ -75,21 +59,20 @@ def test_results_that_differ_are_found(result: Result) -> None:
         (evolve(result, server=Counters(1, 2, 3)), "server"),
     ):
         assert message in str(difference(result, other))
-        assert is_wrong([result, other])
-        assert any(line.startswith("DIFFERENT: ") for line in below([result, other]))
+        assert not report_of([result, other]).agrees
+        assert any(story.headline.startswith("DIFFERENT: ") for story in report_of([result, other]).found)
     assert [] == disagreements([result, evolve(result, evictions=0, policy="another")])
     assert [] == disagreements([result, evolve(result, evictions=0, arm="infinite")])
 
 
 def test_an_unsound_read_is_said(result: Result) -> None:
     """Goal: a hit rate that may not be believed is marked. Method: a result with a misread."""
-    assert not is_wrong([result])
+    assert report_of([result]).agrees
     unsound = evolve(result, soundness=Soundness(3, 1, "request 1, group 0, token 4: block 2 holds nothing"))
-    assert is_wrong([unsound])
-    stream = io.StringIO()
-    print_table([result, unsound], Console(file=stream, width=160))
-    assert f"{result.soundness.reads:,}" in stream.getvalue()
-    assert "UNSOUND: reference, partial=16: request 1, group 0, token 4" in stream.getvalue()
+    assert 1 == report_of([unsound]).exit_code
+    shown = text_report(report_of([result, unsound]))
+    assert f" {result.soundness.reads:,}\n" in shown
+    assert "UNSOUND: reference, partial=16: request 1, group 0, token 4" in shown
     assert not evolve(result, soundness=Soundness(judged=False)).soundness.sound
 
 

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kvgate.explain.explanation import case_of, explain
-from kvgate.explain.json_report import json_report
 from kvgate.explain.load import load as layout_of
 from kvgate.explain.reports import read as read_report
 from kvgate.explain.serving import Serving, Speculation
-from kvgate.explain.text_report import text_report
 from kvgate.kernel.models import load
+from kvgate.report.document import to_json
+from kvgate.report.explanation import report_of
+from kvgate.report.text import text_report
 from kvgate.simulation.traces.mooncake import mooncake
 from kvgate.simulation.traces.weka import weka
 
@@ -80,8 +81,9 @@ def _explained(path: Path) -> None:
     """All that ``kvgate explain`` does; with drafts, too, for files whose first byte says so."""
     drafts = Speculation("mtp", 2) if path.read_bytes()[-2:-1] == b" " else None
     explanation = explain(case_of(lambda serving: layout_of(str(path), serving), Serving(speculation=drafts)))
-    text_report(explanation)
-    json_report(explanation)
+    report = report_of(explanation)
+    text_report(report)
+    to_json(report)
 
 
 def _geometry(path: Path) -> object:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kvgate.report.document import to_json
+from kvgate.report.recordings import report_of
+from kvgate.report.text import text_report
 from kvgate.shadow.calls import (
     After,
     Allocated,
@@ -30,7 +33,6 @@ from kvgate.shadow.calls import (
 from kvgate.shadow.contrast import contrast
 from kvgate.shadow.recording import Header, Writer, encoded
 from kvgate.shadow.rejudging import judge
-from kvgate.shadow.report import as_json, text
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
@@ -81,8 +83,9 @@ def _seeds(folder: Path) -> list[bytes]:
 
 def _judge(path: Path) -> None:
     rejudged = judge(path, lambda _text: None)
-    text(rejudged)
-    as_json(rejudged)
+    report = report_of(rejudged)
+    text_report(report)
+    to_json(report)
 
 
 RECORDINGS = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,10 +26,10 @@ from kvgate.levels.pair.trace_codec import pair_trace_of, read_pair, write_pair
 from kvgate.levels.scheduler.detectors import GATE
 from kvgate.levels.scheduler.generator import draw_engine_case
 from kvgate.levels.scheduler.trace_codec import engine_trace_of, read_engine, write_engine
+from kvgate.report.document import from_json, to_json
+from kvgate.report.simulations import report_of, results_of
 from kvgate.shadow.status import Status, path_of, read_all
 from kvgate.shadow.status import write as write_status
-from kvgate.simulation.document import read as read_results
-from kvgate.simulation.document import to_document
 from kvgate.simulation.result import Counters, Served, Soundness, Usage
 from kvgate.simulation.result import Result as Simulated
 from kvgate_mutants.corpus import passing
@@ -179,7 +178,11 @@ def _of_simulations(_folder: Path) -> list[bytes]:
         Soundness(9, 1),
         *(12, 2, (Usage(1, 0, 7, 1),), 0.5),
     )
-    return [json.dumps(to_document([result])).encode()]
+    return [to_json(report_of([result])).encode()]
+
+
+def _simulated(path: Path) -> object:
+    return results_of(from_json(path.read_bytes(), str(path)), str(path))
 
 
 def _of_status(folder: Path) -> list[bytes]:
@@ -202,7 +205,7 @@ WRITTEN = (
     Parser("fuzz-plan", "manifest of a folder to resume", Form.JSON, _of_plans, from_file(read_manifest)),
     Parser("fuzz-shard", "result of a shard in such a folder", Form.LINES, _of_shards, from_file(read_shard)),
     Parser("corpus-result", "line of another process", Form.JSON, _of_corpus, _passed),
-    Parser("simulation", "results of simulations", Form.JSON, _of_simulations, from_file(read_results)),
+    Parser("simulation", "results of simulations", Form.JSON, _of_simulations, from_file(_simulated)),
     Parser("shadow-status", "status of a shadow", Form.JSON, _of_status, from_file(_status, "status-e.json")),
 )
 """All of them, but for recordings."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 
-from kvgate.explore.proving.report import values_told
 from kvgate.explore.scheduler_world import describe_move
 from kvgate.kernel.errors import UsageError
 from kvreference.scheduler.operations import Step, Submit
-from kvreference.statements import STATEMENTS
 from kvspec.judgement import in_processes
+from kvspec.maps import FiniteMap
 from kvspec.prover import Proof, Verdict, prove
 from kvspec.refuted.designs import DESIGNS
 from kvspec.refuted.replay import Replay
@@ -59,47 +57,18 @@ def _refute(name: str) -> Refutation:
     return Refutation(name, proof, None if proof.counterexample is None else design.replay(proof.counterexample))
 
 
-def told(refutation: Refutation) -> str:
-    """The refutation as a story: the design, the guarantee, z3's values, the trace, and what both said."""
-    design, replay = DESIGNS[refutation.name], refutation.replay
-    lines = [
-        f"{design.name}: {design.story}",
-        f"  violates {design.statement}: {STATEMENTS[design.statement]}",
-        f"  z3: {refutation.proof.verdict.value} in {refutation.proof.seconds:.2f} s",
-    ]
-    if replay is not None:
-        lines.append(f"  for {values_told(refutation.proof.counterexample or {})}")
-        lines += [f"  {number}. {_line(operation)}" for number, operation in enumerate(replay.operations, 1)]
-        lines += [f"  the design: {replay.design}", f"  the reference: {replay.sound}"]
-    if not refutation.is_refuted:
-        lines.append("  NOT REFUTED: " + (refutation.proof.detail or "its trace does not tell it from the reference"))
-    return "\n".join(lines)
+def describe_values(values: Mapping[str, Any]) -> str:
+    """The values of unknowns."""
+    return ", ".join(f"{name} = {_describe_value(value)}" for name, value in values.items())
 
 
-def _line(operation: Any) -> str:
-    return (
-        describe_move(operation)
-        if isinstance(operation, (Submit, Step)) or not hasattr(operation, "told")
-        else str(operation.told)
-    )
+def _describe_value(value: Any) -> str:
+    if not isinstance(value, FiniteMap):
+        return str(value)
+    return "{" + ", ".join(f"{key}: {each}" for key, each in value.entries.items()) + "}"
 
 
-def as_json(refutations: Sequence[Refutation], ended: str) -> str:
-    """The refutations, for a program."""
-    rows = [_row(each) for each in refutations]
-    return json.dumps({"format": "kvgate-refutations", "version": 1, "ended": ended, "designs": rows}, indent=1)
-
-
-def _row(refutation: Refutation) -> dict[str, Any]:
-    design, replay = DESIGNS[refutation.name], refutation.replay
-    return {
-        "design": design.name,
-        "statement": design.statement,
-        "story": design.story,
-        "verdict": refutation.proof.verdict.value,
-        "refuted": refutation.is_refuted,
-        "values": values_told(refutation.proof.counterexample or {}),
-        "operations": [] if replay is None else [_line(operation) for operation in replay.operations],
-        "design_says": None if replay is None else replay.design,
-        "reference_says": None if replay is None else replay.sound,
-    }
+def describe_operation(operation: Any) -> str:
+    """One operation of the trace that refutes a design."""
+    is_move = isinstance(operation, (Submit, Step)) or not hasattr(operation, "told")
+    return describe_move(operation) if is_move else str(operation.told)

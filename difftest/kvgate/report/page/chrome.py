@@ -15,13 +15,9 @@ from kvgate.gate.story import describe
 from kvgate.kernel.comparison import hit_tokens_of
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.text import counted, printable
-from kvgate.report.page.names import Named
-from kvgate.report.page.recording import Frame, Recording
-from kvgate.report.page.timeline import told
+from kvgate.report.page.recording import Frame, Named, Recording, describe_content
 from kvgate.report.page.views import answered
 
-FORMAT = "kvgate-trace-events"
-VERSION = 1
 OPERATION_US = 1000
 """How long an operation lasts, in the microseconds of the format."""
 REQUESTS, SYSTEM, REFERENCE = 1, 2, 3
@@ -44,8 +40,6 @@ def trace_events(recording: Recording, divergence: Divergence | None, system: st
         "traceEvents": events,
         "displayTimeUnit": "ms",
         "otherData": {
-            "format": FORMAT,
-            "version": VERSION,
             "axis": "operations: 1 ms is one operation, and no time was measured",
             "system": printable(system),
             "system_version": printable(version),
@@ -137,7 +131,7 @@ def _happened(frames: tuple[Frame, ...]) -> Iterator[Event]:
         contents = frame.system.contents
         for block, (old, new) in enumerate(zip(before, contents, strict=False)):
             if old is not None and old != new:
-                yield _instant(f"block {block} forgets", frame.index, {"held": told(old)}, _thread(frame))
+                yield _instant(f"block {block} forgets", frame.index, {"held": describe_content(old)}, _thread(frame))
         before = contents or before
 
 

@@ -7,29 +7,123 @@ stands between a lockstep and its system, so it records whatever drives the lock
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from attrs import frozen
 
+from kvgate.adapters.registry import Loaded
 from kvgate.adapters.release_variants import NewReference, reference_for_release
+from kvgate.gate import case_runner
 from kvgate.gate.case_runner import Bench
+from kvgate.gate.verdict import Found
 from kvgate.kernel.case import Case
+from kvgate.kernel.correspondence import Correspondence
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.protocol import System
+from kvgate.kernel.text import counted
+from kvgate.levels.pair.case import PairCase
+from kvgate.levels.scheduler.case import EngineCase
 from kvgate.monitors.wait_graph import WaitFor
-from kvgate.report.page.names import Named, Names
 from kvreference.answers import Answer
+from kvreference.cached_map import Content
+from kvreference.content import Prefix
 from kvreference.manager import Manager
 from kvreference.operations import Arrive, Operation, Sample, TakeStatistics
 from kvreference.population import Population, Status
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from kvgate.levels.pair.case_runner import PairBench
+    from kvgate.levels.scheduler.case_runner import EngineBench
+
 FRAMES_MAX = 300
 """How many of the last operations are recorded with their states."""
 CELLS_MAX = 1_000_000
 """How many blocks, over all operations, are recorded: fewer operations of a large pool."""
+
+
+@frozen(order=True)
+class Named:
+    """What a block holds."""
+
+    group: int
+    request: int
+    """Who had it first; -1 if only the system knows it."""
+    tokens: int
+    """How many of that request's first tokens it stands for; a number of its own if only the system knows it."""
+
+
+class Names:
+    """The names given in one run."""
+
+    def __init__(self) -> None:
+        self._owners: dict[Prefix, int] = {}
+        self._related = Correspondence()
+        self._strangers: dict[Hashable, Named] = {}
+        """What only the system knows."""
+        self._before: tuple[Sequence[Hashable], Sequence[Hashable]] = (), ()
+        # Most operations leave all contents alone.
+        self._in_reference: tuple[Sequence[Hashable], tuple[Named | None, ...]] = (), ()
+        self._in_system: tuple[Sequence[Hashable], tuple[Named | None, ...]] = (), ()
+
+    def arrived(self, reference: Manager, request: int) -> None:
+        """``request`` has tokens that it did not have before."""
+        for prefix in reversed(reference.prefixes.get(request, [])):
+            if prefix in self._owners:
+                return
+            self._owners[prefix] = request
+
+    def of(self, content: Content) -> Named:
+        """The name of a content of the reference."""
+        group, prefix = content
+        return Named(group, self._owners.get(prefix, -1), prefix.tokens)
+
+    def relate(self, ours: Snapshot, theirs: Snapshot) -> None:
+        """Two states of the same step: what appears in the same block for the first time is the same."""
+        now = (ours.contents, theirs.contents)
+        if now == self._before:
+            return
+        self._before = (ours.contents, list(theirs.contents))
+        for mine, other in zip(ours.contents, theirs.contents, strict=False):
+            if mine is not None and other is not None:
+                self._related.relate(mine, other)
+
+    def in_reference(self, snapshot: Snapshot) -> tuple[Named | None, ...]:
+        """What each block of the reference holds."""
+        if self._in_reference[0] != snapshot.contents:
+            contents = cast("Sequence[Content | None]", snapshot.contents)
+            named = tuple(None if content is None else self.of(content) for content in contents)
+            self._in_reference = snapshot.contents, named
+        return self._in_reference[1]
+
+    def in_system(self, snapshot: Snapshot) -> tuple[Named | None, ...]:
+        """What each block of the system holds."""
+        if self._in_system[0] != snapshot.contents:
+            # Copied, for the next operation may change what a system returned.
+            self._in_system = list(snapshot.contents), tuple(map(self._named, snapshot.contents))
+        return self._in_system[1]
+
+    def _named(self, identity: Hashable | None) -> Named | None:
+        if identity is None:
+            return None
+        if identity in self._strangers:
+            return self._strangers[identity]
+        try:
+            return self.of(cast("Content", self._related.ours(identity)))
+        except KeyError:
+            return self._strangers.setdefault(identity, Named(-1, -1, len(self._strangers)))
+
+
+def describe_content(name: Named | None) -> str:
+    """What a block holds, in words."""
+    if name is None:
+        return "nothing known"
+    if name.request < 0:
+        return f"content #{name.tokens}, which the reference does not have"
+    return f"the first {counted(name.tokens, 'token')} of request {name.request}, group {name.group}"
 
 
 @frozen
@@ -235,3 +329,65 @@ def at_rest(lockstep: Lockstep) -> list[Divergence]:
         for monitor in lockstep.monitors
         for difference in monitor.at_rest(lockstep.system)
     ]
+
+
+def record_engine(bench: EngineBench, case: EngineCase) -> Recording:
+    """Perform a case once more, and write it down.
+
+    Where the reference gives up following, the page shows the system alone from there on.
+    """
+    engine = bench.set_up(case)
+    recorder = Recorder(engine.lockstep, case.settings, follows=False)
+    for operation in case.operations:
+        found = engine.perform(operation)
+        if found is not None:
+            return recorder.recording([found], engine.progress.waiting)
+    found_at_end = engine.close()
+    return recorder.recording(found_at_end, engine.progress.waiting)
+
+
+def record_pair(bench: PairBench, case: PairCase) -> Recording:
+    """Perform a case once more, and write down the node on which something is found; else the decode node.
+
+    Where the reference gives up following, the page shows the system alone from there on. The numbers are the node's
+    own, and of who waits for whom it is that node's part.
+    """
+    from kvgate.levels.pair.case_runner import run_case
+
+    # Only a run shows on which node.
+    seen = run_case(bench, case).pair.seen
+    pair = bench.set_up(case)
+    engine = pair.engine(seen[0].engine.node) if seen else pair.decode
+    recorder = Recorder(engine.lockstep, engine.settings, follows=False)
+    for operation in case.operations:
+        found = pair.perform(operation)
+        if found is not None:
+            return recorder.recording([found], engine.progress.waiting)
+    found_at_end = pair.close()
+    return recorder.recording(found_at_end, engine.progress.waiting)
+
+
+def perform(system: Loaded, detectors: tuple[str, ...], case: Case | EngineCase | PairCase) -> Recording:
+    """A case on the block manager of ``system``, on a scheduler that drives it, or on two; judged by ``detectors``."""
+    if isinstance(case, Case):
+        judges = tuple(each for each in detectors if each in case_runner.DETECTORS)
+        return record(Bench(system.factory, judges), case)
+    # With a scheduler comes vLLM.
+    if isinstance(case, PairCase):
+        from kvgate.levels.pair import detectors as of_pairs
+        from kvgate.levels.registry import pair_bench
+
+        return record_pair(pair_bench(system.name, tuple(each for each in detectors if each in of_pairs.GATE)), case)
+    from kvgate.levels.registry import engine_bench
+    from kvgate.levels.scheduler.detectors import GATE
+
+    return record_engine(engine_bench(system.name, tuple(each for each in detectors if each in GATE)), case)
+
+
+Record: TypeAlias = Callable[[Found], Recording]
+"""Performs once more what was found."""
+
+
+def once_more(system: Loaded, detectors: tuple[str, ...]) -> Record:
+    """How to perform what ``detectors`` found on ``system``."""
+    return lambda found: perform(system, detectors, found.case if found.engine is None else found.engine)

@@ -14,9 +14,7 @@ from attrs import frozen
 
 from kvgate.kernel.comparison import hit_tokens_of
 from kvgate.kernel.difference import Divergence
-from kvgate.report.page.names import Names
-from kvgate.report.page.recording import Frame, Recording, Side
-from kvgate.report.page.timeline import told
+from kvgate.report.page.recording import Frame, Names, Recording, Side, describe_content
 from kvreference.answers import Hit
 from kvreference.block_pool import NULL
 from kvreference.geometry import Group
@@ -201,7 +199,7 @@ class _Table:
                     continue
                 block = self._served[group][stretch.first]
                 if 0 < block < len(self._before) and self._before[block] is not None:
-                    return f", from block {block}, which holds {told(self._before[block])}"
+                    return f", from block {block}, which holds {describe_content(self._before[block])}"
         return ""
 
     def _needs(self, tokens: int) -> tuple[Need, ...]:

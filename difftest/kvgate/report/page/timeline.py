@@ -12,10 +12,9 @@ from typing import TypeVar
 from attrs import frozen
 
 from kvgate.gate.story import describe
-from kvgate.kernel.text import counted, printable
-from kvgate.report.page.looks import Look
-from kvgate.report.page.names import Named
-from kvgate.report.page.recording import Frame, Recording
+from kvgate.kernel.text import printable
+from kvgate.report.page.recording import Frame, Recording, describe_content
+from kvgate.report.page.views import Look
 
 COLOURS = 5
 """How many requests are told apart by colour; all are by their numbers."""
@@ -175,7 +174,7 @@ def _block_lane(frames: Sequence[Frame], looks: Sequence[Look], ours: Sequence[L
         for start, end, holders in _runs([look.holders(block) for look in looks])
     ]
     bars += [
-        Bar(start, end, "cached", "", f"block {block} is cached: {told(name)}{_during(frames, start, end)}")
+        Bar(start, end, "cached", "", f"block {block} is cached: {describe_content(name)}{_during(frames, start, end)}")
         for start, end, name in _runs([look.content(block) for look in looks])
     ]
     bars += [
@@ -183,7 +182,7 @@ def _block_lane(frames: Sequence[Frame], looks: Sequence[Look], ours: Sequence[L
         for start, end, _ in _runs([look.is_pinned(block) or None for look in looks])
     ]
     pairs = zip(ours, looks, strict=True)
-    differs = [(mine is not None and mine.told(block) != theirs.told(block)) or None for mine, theirs in pairs]
+    differs = [(mine is not None and mine.key(block) != theirs.key(block)) or None for mine, theirs in pairs]
     bars += [
         Bar(start, end, "differs", "", f"the sides say different things of block {block}")
         for start, end, _ in _runs(differs)
@@ -199,15 +198,6 @@ def _held(frames: Sequence[Frame], block: int, start: int, end: int, holders: tu
     who = ", ".join(map(str, holders[:20]))
     title = f"block {block} is held by {'request' if len(holders) == 1 else 'requests'} {who}{during}"
     return Bar(start, end, "held" if len(holders) == 1 else "shared", names, title, tone_of(holders[0]))
-
-
-def told(name: Named | None) -> str:
-    """What a block holds, in words."""
-    if name is None:
-        return "nothing known"
-    if name.request < 0:
-        return f"content #{name.tokens}, which the reference does not have"
-    return f"the first {counted(name.tokens, 'token')} of request {name.request}, group {name.group}"
 
 
 def _during(frames: Sequence[Frame], start: int, end: int) -> str:

@@ -6,20 +6,15 @@ and of a long queue that part is kept in which the sides differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import Any
 
 from kvgate.gate.story import describe, describe_answer
 from kvgate.kernel.text import printable
-from kvgate.report.page.looks import Look
-from kvgate.report.page.names import Named
-from kvgate.report.page.recording import Frame, Recording, Side
+from kvgate.report.page.recording import Frame, Named, Recording, Side
 from kvreference.block_pool import NULL
 from kvreference.snapshot import Snapshot
-
-FORMAT = "kvgate-page"
-VERSION = 1
 
 BLOCKS_MAX = 96
 """How many blocks are shown."""
@@ -118,8 +113,6 @@ class Views:
             for group in self.recording.settings.geometry.groups
         ]
         return {
-            "format": FORMAT,
-            "version": VERSION,
             "first": self.recording.left_out,
             "difference": first_difference(self.recording),
             "groups": groups,
@@ -204,3 +197,44 @@ def _part(entries: list[int], begin: int) -> list[Any]:
     """How many entries stand before the part, the part, and how many behind it."""
     part = entries[begin : begin + ENTRIES_MAX]
     return [min(begin, len(entries)), part, max(0, len(entries) - begin - len(part))]
+
+
+class Look:
+    """One side after one operation."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self.snapshot = side.snapshot
+        self._holders: dict[int, tuple[int, ...]] = {}
+        if self.snapshot is not None:
+            for number, tables in sorted(self.snapshot.tables.items()):
+                for block in {block for table in tables for block in table}:
+                    self._holders[block] = (*self._holders.get(block, ()), number)
+
+    @property
+    def free(self) -> int:
+        """How many blocks are free."""
+        return 0 if self.snapshot is None else self.snapshot.blocks_free
+
+    def holders(self, block: int) -> tuple[int, ...] | None:
+        """The requests whose tables name a block.
+
+        None if nobody holds it; empty if it counts a holder and nobody names it.
+        """
+        if self.snapshot is None:
+            return None
+        return self._holders.get(block) or (() if self.snapshot.references[block] > 0 and block != NULL else None)
+
+    def content(self, block: int) -> Named | None:
+        """What it holds."""
+        return self.side.contents[block] if self.side.contents else None
+
+    def is_pinned(self, block: int) -> bool:
+        """Whether it is pinned."""
+        return self.snapshot is not None and block in self.snapshot.pinned.blocks
+
+    def key(self, block: int) -> Hashable:
+        """All that is shown of it, for comparison."""
+        if self.snapshot is None:
+            return None
+        return self.snapshot.references[block], self.holders(block), self.content(block), self.is_pinned(block)

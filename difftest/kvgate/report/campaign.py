@@ -1,0 +1,226 @@
+"""The report of a campaign, of a replay and of a conformance run: a ``Verdict`` of the gate as a ``Report``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cattrs
+
+from kvgate.gate.case_runner import MONITORS
+from kvgate.gate.story import command_to_replay, headline, tell
+from kvgate.gate.verdict import Found, Verdict
+from kvgate.kernel.case import Case
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
+from kvgate.kernel.text import counted, printable
+from kvgate.report.document import Column, Report, Section, Story
+from kvreference.operations import Operation
+
+STORIES_MAX = 20
+"""How many divergences one report shows."""
+KNOWN_MAX = 20
+"""How many known findings one report lists."""
+TEXT_CHARACTERS_MAX = 10_000
+"""How much of one text from outside is written."""
+OPERATIONS_CHARACTERS_MAX = 100_000
+"""How much of one case's operations is written, the last ones."""
+
+CLAIMS = {
+    "lockstep": "every answer, and the observable state after every operation, is the reference's",
+    "following": "every answer, and the observable state after every operation, is that of the reference which follows "
+    "the system's choice among free blocks; the order of free blocks is not compared",
+    "twice": "the cases that were run a second time gave the same answers and the same states",
+    "check": "the KV-INV statements hold in the system's state after every operation",
+    "ghost": "the slot of every token that a computed token reads holds that token (KV-MEM)",
+    "leak": "once no request is alive, nothing of any request remains (KV-LEAK)",
+    "handover": "blocks that the decode node is to read stay held on the prefill node, and arrive unchanged "
+    "(KV-OP-25, KV-MEM)",
+    "progress": "every request that the scheduler could advance makes progress (KV-LIVE)",
+    "scheduler": "the scheduler's own state, its requests to the block manager and its output to the worker agree with "
+    "what was done (KV-SYS)",
+    "batch": "the output of a step to the worker is what was granted, within the limits of a step (KV-SYS-03)",
+    "line": "no request is overtaken by a later one, or left out where there is room (KV-LIVE-01, KV-LIVE-02)",
+    "clients": "every client receives the answers of its requests, and the reason why each ended, once (KV-SYS-05)",
+    "chunks": "every scheduled request computes as many tokens as there are and the limits allow (KV-SYS-06)",
+    "work": "a decode step does the same work at any length of the context (KV-WORK), counted in operations",
+}
+"""What is claimed if a detector finds nothing."""
+_TESTED = (
+    *(Column("model"), Column("preset"), Column("cases"), Column("operations")),
+    *(Column("cases_ended_early", shown=False), Column("operations_not_followed", shown=False)),
+)
+
+
+def report_of(
+    verdict: Verdict,
+    not_tested: Sequence[str] = (),
+    reproducers: Mapping[int, Path] | None = None,
+    pages: Mapping[int, Path] | None = None,
+    command: str = "check",
+) -> Report:
+    """The report of ``verdict``.
+
+    ``reproducers`` maps an index in ``found`` to its trace file, ``pages`` to its page.
+    """
+    files, shown = reproducers or {}, pages or {}
+    tallies = tuple(
+        (_cut(each.model), _cut(each.preset), each.cases, each.operations, each.cut, each.alone)
+        for each in verdict.tallies
+    )
+    total = ("all", None, verdict.cases, verdict.operations, verdict.cut, verdict.alone)
+    claimed = [(name, CLAIMS.get(name, "no violation")) for name in map(_cut, verdict.detectors)]
+    return Report(
+        command=command,
+        outcome=_outcome(verdict),
+        exit_code=_exit_code(verdict, command),
+        ended=_cut(verdict.ended),
+        circumstances={
+            "system": _cut(verdict.system),
+            "version": _cut(verdict.version),
+            "profile": _cut(verdict.profile),
+            "seed": verdict.seed,
+            "seconds": round(verdict.seconds, 3),
+        },
+        claimed=tuple(f"{printable(name)}: {claim}" for name, claim in claimed),
+        tested=(
+            Section("", _TESTED, tallies, total, keys=2),
+            Section("detectors", (Column("detector"), Column("claim")), tuple(claimed), shown=False),
+        ),
+        found=tuple(
+            _story(verdict, found, files.get(index), shown.get(index))
+            for index, found in enumerate(verdict.found[:STORIES_MAX])
+        ),
+        found_left_out=len(verdict.found[STORIES_MAX:]),
+        known=tuple(map(_known, verdict.declared[:KNOWN_MAX])),
+        known_left_out=len(verdict.declared[KNOWN_MAX:]),
+        not_tested=(*_not_run(verdict), *map(printable, not_tested)) or ("Anything outside these cases.",),
+    )
+
+
+def _exit_code(verdict: Verdict, command: str) -> int:
+    if verdict.found:
+        return DIVERGENCE
+    if verdict.ended == "interrupted":
+        return INTERRUPTED
+    # A fuzzing run can lose all its workers.
+    is_partial = command == "fuzz" and (verdict.operations == 0 or verdict.ended.endswith("lost"))
+    return NOT_EXHAUSTIVE if is_partial else AGREEMENT
+
+
+def _outcome(verdict: Verdict) -> str:
+    number = "no divergence" if verdict.agrees else counted(len(verdict.found), "divergence")
+    outcome = f"{number} in {counted(verdict.operations, 'operation')}, {counted(verdict.cases, 'case')}"
+    return outcome if verdict.operations else f"{outcome}: nothing was run"
+
+
+def _story(verdict: Verdict, found: Found, reproducer: Path | None, page: Path | None) -> Story:
+    def story(**bounds: int) -> str:
+        return tell(
+            found,
+            system=verdict.system,
+            version=verdict.version,
+            reproducer=reproducer,
+            preloads=verdict.preloads,
+            instead=verdict.instead,
+            page=page,
+            **bounds,
+        )
+
+    again = found.again
+    if again is None and reproducer is not None:
+        again = command_to_replay(reproducer, verdict.system, verdict.preloads, instead=verdict.instead)
+    return Story(
+        headline=headline(found),
+        text=story(),
+        brief=story(operations_max=0),
+        place=(found.case.model, found.case.preset),
+        statement=found.divergence.difference.statement,
+        sentence=found.divergence.sentence,
+        detector=found.divergence.detector,
+        times=found.times,
+        finding=found.finding,
+        reproducer=None if reproducer is None else str(reproducer),
+        again=again,
+        page=None if page is None else str(page),
+        details={**_details(found), "case": _case(found.case)},
+    )
+
+
+def _known(found: Found) -> Story:
+    difference, detector = found.divergence.difference, found.divergence.detector
+    return Story(
+        headline=f"{difference.statement}, {printable(difference.subject)}, found by {printable(detector)}",
+        severity="notice",
+        place=(found.case.model, found.case.preset),
+        statement=difference.statement,
+        sentence=found.divergence.sentence,
+        detector=detector,
+        times=found.times,
+        finding=found.finding,
+        details=_details(found),
+    )
+
+
+def _details(found: Found) -> dict[str, Any]:
+    divergence, difference = found.divergence, found.divergence.difference
+    return {
+        "step": divergence.step,
+        "operation": None if divergence.operation is None else _record(divergence.operation),
+        "subject": _cut(difference.subject),
+        "expected": _cut(difference.expected),
+        "got": _cut(difference.got),
+        "may_get_smaller": found.out_of_time,
+    }
+
+
+def _case(case: Case) -> dict[str, Any]:
+    operations: list[dict[str, Any]] = []
+    room = OPERATIONS_CHARACTERS_MAX
+    for operation in reversed(case.operations):
+        written = _record(operation)
+        room -= len(json.dumps(written))
+        if room < 0:
+            break
+        operations.append(written)
+    return {
+        "model": _cut(case.model),
+        "preset": _cut(case.preset),
+        "seed": case.seed,
+        "settings": cattrs.unstructure(case.settings),
+        "operations": operations[::-1],
+        "operations_left_out": len(case.operations) - len(operations),
+    }
+
+
+def _record(operation: Operation) -> dict[str, Any]:
+    """An operation with the name of its type under ``type``."""
+    return {"type": type(operation).__name__, **cattrs.unstructure(operation)}
+
+
+def _not_run(verdict: Verdict) -> list[str]:
+    """What the verdict itself says was not tested."""
+    sentences = [
+        f"What {detector} checks: {CLAIMS[detector]}."
+        for detector in ("lockstep", *MONITORS)
+        # In lockstep a state equals one that satisfies the invariants.
+        if detector not in verdict.detectors and not (detector == "check" and "lockstep" in verdict.detectors)
+    ]
+    if verdict.cut:
+        sentences.append(
+            f"Operations after a known finding, which ends its case: {verdict.cut} of "
+            f"{counted(verdict.cases, 'case')} ended early."
+        )
+    if verdict.alone:
+        sentences.append(
+            "Equality with the reference where steps are asynchronous, and after a load that failed: it did not follow "
+            f"{verdict.alone} of {counted(verdict.operations, 'operation')}; there only the monitors checked."
+        )
+    if verdict.ended != "completed":
+        sentences.append(f"The run ended early ({printable(verdict.ended)}); the remaining cases were not run.")
+    return sentences
+
+
+def _cut(text: str) -> str:
+    return text[:TEXT_CHARACTERS_MAX]

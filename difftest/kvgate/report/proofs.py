@@ -1,0 +1,217 @@
+"""The reports of ``kvgate prove``: obligations that were proved, designs that were refuted, lists of both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kvgate.explore.proving.designs import Refutation, describe_operation, describe_values
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
+from kvgate.kernel.text import counted
+from kvgate.report.document import Column, Report, Section, Story, columns
+from kvreference.statements import STATEMENTS
+from kvspec.judgement import Judgement, Outcome
+from kvspec.prover import Verdict
+from kvspec.refuted.designs import DESIGNS
+from kvspec.registry import obligations
+
+COLUMNS = (
+    *(Column("tier"), Column("obligation"), Column("outcome"), Column("seconds", ".2f"), Column("evidence")),
+    Column("where", optional=True),
+    *(
+        Column(name, shown=False)
+        for name in (
+            *("bound", "statements", "sentence", "fixed", "why", "ways", "counterexample", "confirmed"),
+            *("witnesses", "mutants"),
+        )
+    ),
+)
+_FINE = (Outcome.PROVED, Outcome.SILENT)
+
+
+def report_of(
+    judgements: Sequence[Judgement], asked: int, seconds: float, ended: str, in_detail: bool = False
+) -> Report:
+    """The report of obligations; ``asked`` is how many were to be proved. With ``in_detail``, all are shown in full."""
+    outcome, *notes = _summary(judgements, asked)
+    details = [line for each in judgements if in_detail and each.outcome in _FINE for line in ("", *_details(each))]
+    return Report(
+        command="prove",
+        outcome=outcome,
+        exit_code=INTERRUPTED if ended == "interrupted" else _exit_code(judgements),
+        ended=ended,
+        circumstances={"seconds": round(seconds, 2)},
+        tested=(Section("", COLUMNS, tuple(map(_row, judgements)), notes=(*notes, *details), keys=2),),
+        found=tuple(_story(each) for each in judgements if each.outcome not in _FINE),
+        found_noun="unproved obligation",
+    )
+
+
+def _exit_code(judgements: Sequence[Judgement]) -> int:
+    outcomes = {each.outcome for each in judgements}
+    if outcomes & {Outcome.REFUTED, Outcome.EMPTY}:
+        return DIVERGENCE
+    return NOT_EXHAUSTIVE if Outcome.UNKNOWN in outcomes else AGREEMENT
+
+
+def _summary(judgements: Sequence[Judgement], asked: int) -> Iterator[str]:
+    """How many were proved, and up to which bounds those of tier B are."""
+    outcomes = Counter(judgement.outcome for judgement in judgements)
+    proved = [each for each in judgements if each.outcome is Outcome.PROVED]
+    tiers = Counter(obligations()[each.task.obligation].tier.value for each in proved)
+    if any(each.task.fixed for each in judgements):
+        what = f"{len(proved)} of {asked} proved of this model: {tiers['P']} at all lengths and positions (P)"
+        evidence = ""
+    else:
+        witnesses = counted(sum(len(each.witnesses) for each in judgements), "witness", "witnesses")
+        evidence = f"; {witnesses}, {counted(sum(len(each.mutants) for each in judgements), 'mutant')}"
+        what = f"{len(proved)} of {asked} proved: {tiers['P']} for all sizes (P)"
+    others = [f"{count} {outcome.value}" for outcome, count in outcomes.items() if outcome not in _FINE]
+    unproved = f"; NOT PROVED: {', '.join(others)}" if others else ""
+    yield f"{what}, {tiers['B']} within a bound (B){evidence}{unproved}"
+    if outcomes[Outcome.SILENT]:
+        yield f"{outcomes[Outcome.SILENT]} say nothing of this model: their assumptions do not hold for it"
+    bounds = {
+        each.task.obligation: bound for each in judgements if (bound := obligations()[each.task.obligation].bound)
+    }
+    if bounds:
+        yield "bounds of tier B:"
+        yield from (f"  {name}: {bound}" for name, bound in bounds.items())
+
+
+def _evidence(judgement: Judgement) -> str:
+    if judgement.outcome is not Outcome.PROVED:
+        return "; ".join(judgement.why()) or f"it fails for {describe_values(judgement.proof.counterexample or {})}"
+    seen = f", {counted(len(judgement.witnesses), 'witness', 'witnesses')}" if judgement.witnesses else ""
+    refuted = f", {counted(len(judgement.mutants), 'mutant')} refuted" if judgement.mutants else ""
+    return f"{counted(judgement.proof.ways, 'execution path')}{seen}{refuted}"
+
+
+def _row(judgement: Judgement) -> tuple[Any, ...]:
+    obligation, proof = obligations()[judgement.task.obligation], judgement.proof
+    return (
+        *(obligation.tier.value, obligation.id, judgement.outcome.value, round(judgement.seconds, 3)),
+        *(_evidence(judgement), judgement.task.where or None, obligation.bound or None),
+        *(list(obligation.statements), obligation.sentence, dict(judgement.task.fixed), list(judgement.why())),
+        *(proof.ways, _plain(proof.counterexample), proof.confirmed),
+        {name: _plain(values) for name, values in judgement.witnesses.items()},
+        {
+            name: {"verdict": each.verdict.value, "counterexample": _plain(each.counterexample)}
+            for name, each in judgement.mutants.items()
+        },
+    )
+
+
+def _plain(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if values is None:
+        return None
+    return {
+        name: value if isinstance(value, int) else describe_values({name: value}).partition(" = ")[2]
+        for name, value in values.items()
+    }
+
+
+def _story(judgement: Judgement) -> Story:
+    obligation = obligations()[judgement.task.obligation]
+    return Story(
+        headline=f"{obligation.id}: {judgement.outcome.value}",
+        text="\n".join(_details(judgement)),
+        severity="warning" if judgement.outcome is Outcome.UNKNOWN else "error",
+        place=(obligation.tier.value, obligation.id),
+        statement=obligation.statements[0] if obligation.statements else "",
+    )
+
+
+def _details(judgement: Judgement) -> Iterator[str]:
+    """What one obligation says, and what was seen of it."""
+    obligation = obligations()[judgement.task.obligation]
+    yield f"{obligation.id}: {obligation.sentence}"
+    yield from (f"  supports {statement}: {STATEMENTS[statement]}" for statement in obligation.statements)
+    yield f"  tier {obligation.tier.value}: {obligation.bound or 'for all sizes'}"
+    if judgement.task.fixed:
+        yield f"  with {describe_values(judgement.task.fixed)}"
+    if judgement.proof.counterexample is not None:
+        yield f"  fails for {describe_values(judgement.proof.counterexample)}"
+        yield f"  {_confirmed(judgement)}"
+    for name, values in judgement.witnesses.items():
+        yield f"  witness, {name}: {'none found' if values is None else describe_values(values)}"
+    for mutant in obligation.mutants if judgement.mutants else ():
+        proof = judgement.mutants[mutant.name]
+        found = f" for {describe_values(proof.counterexample)}" if proof.counterexample is not None else ""
+        yield f"  mutant {mutant.name}: {mutant.story} {proof.verdict.value.capitalize()}{found}"
+
+
+def _confirmed(judgement: Judgement) -> str:
+    if judgement.proof.confirmed is None:
+        return "not run as numbers: maps are among its unknowns, and z3 reports only part of what is in them"
+    return "run again as numbers: it fails too" if judgement.proof.confirmed else "run again as numbers: it HOLDS"
+
+
+def report_of_designs(refuted: Sequence[Refutation], ended: str) -> Report:
+    """The report of designs that do not work. Refuting all of them is the expected result, with exit code 1."""
+    undecided = any(each.proof.verdict is Verdict.UNKNOWN for each in refuted)
+    all_refuted = all(each.is_refuted for each in refuted)
+    decided = NOT_EXHAUSTIVE if undecided else DIVERGENCE if all_refuted else AGREEMENT
+    names = ("design", "statement", "verdict", "refuted", "values", "story", "operations", "design_says")
+    shown = (*columns(*names[:5]), *(Column(name, shown=False) for name in (*names[5:], "reference_says")))
+    return Report(
+        command="prove --design",
+        outcome=f"{sum(each.is_refuted for each in refuted)} of {len(refuted)} refuted",
+        exit_code=INTERRUPTED if ended == "interrupted" else decided,
+        ended=ended,
+        tested=(Section("", shown, tuple(map(_design_row, refuted))),),
+        found=tuple(map(_design_story, refuted)),
+        found_noun="refutation",
+        tested_title="Designs that do not work",
+    )
+
+
+def _design_row(refutation: Refutation) -> tuple[Any, ...]:
+    design, replay, proof = DESIGNS[refutation.name], refutation.replay, refutation.proof
+    return (
+        *(design.name, design.statement, proof.verdict.value, refutation.is_refuted),
+        *(describe_values(proof.counterexample or {}), design.story),
+        [] if replay is None else [describe_operation(operation) for operation in replay.operations],
+        *((None, None) if replay is None else (replay.design, replay.sound)),
+    )
+
+
+def _design_story(refutation: Refutation) -> Story:
+    """The design, the guarantee, z3's values, the trace, and what the design and the reference answer."""
+    design, replay = DESIGNS[refutation.name], refutation.replay
+    sentence = STATEMENTS[design.statement]
+    lines = [
+        f"{design.name}: {design.story}",
+        f"  violates {design.statement}: {sentence}",
+        f"  z3: {refutation.proof.verdict.value} in {refutation.proof.seconds:.2f} s",
+    ]
+    if replay is not None:
+        lines.append(f"  for {describe_values(refutation.proof.counterexample or {})}")
+        lines += [f"  {number}. {describe_operation(each)}" for number, each in enumerate(replay.operations, 1)]
+        lines += [f"  the design: {replay.design}", f"  the reference: {replay.sound}"]
+    if not refutation.is_refuted:
+        lines.append("  NOT REFUTED: " + (refutation.proof.detail or "its trace does not tell it from the reference"))
+    verdict = "refuted" if refutation.is_refuted else "NOT REFUTED"
+    return Story(
+        f"{design.name}: {verdict}",
+        "\n".join(lines),
+        place=(design.name,),
+        statement=design.statement,
+        sentence=sentence,
+    )
+
+
+def list_of(names: Sequence[str], designs: Sequence[str]) -> Report:
+    """What can be proved, and what can be refuted."""
+    found = [obligations()[name] for name in names]
+    rows = tuple((each.tier.value, each.id, list(each.statements), each.sentence, each.bound or None) for each in found)
+    proved = Section(
+        "obligations:", (*columns("tier", "id", "statements", "sentence"), Column("bound", shown=False)), rows
+    )
+    refuted = Section(
+        "designs that do not work:",
+        columns("design", "statement", "story"),
+        tuple((name, DESIGNS[name].statement, DESIGNS[name].story) for name in designs),
+    )
+    return Report("prove --list", tested=(*([proved] if rows else []), *([refuted] if designs else [])))

@@ -1,0 +1,82 @@
+"""The report of ``kvgate simulate``: what hits, under which policy, and which hit rates may not be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
+from kvgate.kernel.text import counted
+from kvgate.report.document import Column, Report, Section, Story
+from kvgate.simulation.comparison import disagreements
+from kvgate.simulation.cost import COPIED_WEIGHT, recomputed_tokens, relative_work
+from kvgate.simulation.result import Result, from_record, to_record
+
+COLUMNS = (
+    *(Column("policy"), Column("blocks", ","), Column("served by")),
+    *(Column("hit rate", ".2%"), Column("server's hit rate", ".2%"), Column("work", ".1%")),
+    *(Column("recomputed", ","), Column("copied", ","), Column("evictions", ","), Column("preemptions", ",")),
+    *(Column("reads checked", ","), Column("workload", shown=False), Column("model", shown=False)),
+    *(Column("requests", shown=False), Column("prompt_tokens", shown=False), Column("hit_tokens", shown=False)),
+    *(Column("computed_tokens", shown=False), Column("sound", shown=False), Column("result", shown=False)),
+)
+LEGEND = (
+    "hit rate: tokens hit by prompt tokens, each request once. server's hit rate: vLLM's counters, which count a",
+    "request again whenever it is looked up and not admitted. work: tokens computed, and copied ones at a weight of "
+    f"{COPIED_WEIGHT:g},",
+    "by what an empty cache would compute. recomputed: tokens computed once more after a preemption. reads checked:",
+    "blocks that were read and held what they should. Nothing here is a time.",
+)
+
+
+def report_of(results: Sequence[Result], ended: str = "completed") -> Report:
+    """The report of simulations; each one is in it as a whole, for programs."""
+    found = tuple(_found(results))
+    wrong = f"{counted(len(found), 'hit rate')} that may not be believed, " if found else ""
+    return Report(
+        command="simulate",
+        outcome=f"{wrong}{counted(len(results), 'simulation')}",
+        exit_code=INTERRUPTED if ended == "interrupted" else DIVERGENCE if found else AGREEMENT,
+        ended=ended,
+        tested=tuple(_sections(results)),
+        found=found,
+        found_noun="unsound hit rate",
+        tested_title="Simulated",
+    )
+
+
+def _sections(results: Sequence[Result]) -> Iterator[Section]:
+    """A table for each workload and model."""
+    headings = list(dict.fromkeys((each.workload, each.model) for each in results))
+    for heading in headings:
+        ours = [each for each in results if (each.workload, each.model) == heading]
+        title = f"{heading[0]} on {heading[1]}: {len(ours[0].counted):,} requests counted"
+        notes = LEGEND if heading == headings[-1] else ()
+        yield Section(title, COLUMNS, tuple(map(_row, ours)), notes=notes, keys=3)
+
+
+def _row(result: Result) -> tuple[Any, ...]:
+    sound = result.soundness
+    checked: Any = "not checked" if not sound.judged else sound.reads if sound.sound else "UNSOUND"
+    return (
+        *(result.policy, result.blocks, result.arm, result.hit_rate, result.server.hit_rate, relative_work(result)),
+        *(recomputed_tokens(result), result.copied_tokens, result.evictions, result.preemptions, checked),
+        *(result.workload, result.model, len(result.counted), result.prompt_tokens, result.hit_tokens),
+        *(result.computed_tokens, sound.sound, to_record(result)),
+    )
+
+
+def _found(results: Sequence[Result]) -> Iterator[Story]:
+    for result in results:
+        if result.soundness.unsound:
+            yield Story(f"UNSOUND: {result.arm}, {result.policy}: {result.soundness.unsound}")
+    yield from (Story(f"DIFFERENT: {each}") for each in disagreements(results))
+
+
+def results_of(report: Report, name: str) -> list[Result]:
+    """The simulations of a report that was read.
+
+    Raises:
+        UsageError: one is not well formed; says what is wrong.
+    """
+    return [from_record(row["result"], name) for section in report.tested for row in section.records()]
