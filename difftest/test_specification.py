@@ -14,7 +14,7 @@ from kvgate.explore.refinement_run import drive
 from kvgate.kernel.models import Model
 from kvreference.statements import STATEMENTS
 from kvspec.evidence import chapter_name
-from kvspec.judgement import Outcome, Task, judge
+from kvspec.proof_result import Outcome, Task, judge
 from kvspec.registry import obligations
 
 CHAPTERS = ("attention-kinds", "eagle", "content-and-cached-map")

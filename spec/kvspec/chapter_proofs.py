@@ -58,7 +58,7 @@ def _rows(proofs: list[Obligation]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for each in proofs:
         reach = f"B: {each.bound}" if each.bound else "P"
-        yield f"| `{each.id}` | {_cell(reach)} | {_cell(each.sentence)} | {_links(each.statements)} |"
+        yield f"| `{each.id}` | {_cell(reach)} | {_cell(each.title)} | {_links(each.statements)} |"
     yield ""
 
 

@@ -61,7 +61,7 @@ class Row:
     sentence: str
     evidence: str
     """The kinds of evidence there are, as ``kvspec.evidence`` words them."""
-    said_by: str
+    implemented_by: str
     kind: str
     """One of ``KINDS``."""
 
@@ -145,8 +145,8 @@ def _rows(file: str, section: str) -> tuple[Row, ...]:
             found = _ROW.fullmatch(line)
             if found is None or kind not in KINDS:
                 raise ValueError(f"{file}: no statement, or neither safety nor scaffolding: {line}")
-            statement, target, sentence, evidence, said_by = found.groups()
-            rows.append(Row(statement, target, sentence, evidence, said_by, kind))
+            statement, target, sentence, evidence, implemented_by = found.groups()
+            rows.append(Row(statement, target, sentence, evidence, implemented_by, kind))
     return tuple(rows)
 
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import Chapter, chapter_of, read_all
 from kvspec.evidence import evidence, proofs_of
-from kvspec.said_by import links
+from kvspec.implemented_by import links
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
@@ -57,7 +57,7 @@ def _section(family: str, home: Mapping[str, Chapter]) -> Iterator[str]:
     yield ""
     yield FAMILIES[family]
     yield ""
-    yield "| id | guarantee | chapter | evidence | said by |"
+    yield "| id | guarantee | chapter | evidence | implemented by |"
     yield "|---|---|---|---|---|"
     for statement, sentence in STATEMENTS.items():
         if statement.rpartition("-")[0] == family:

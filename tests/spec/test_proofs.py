@@ -13,8 +13,8 @@ import pytest
 
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import read_all
-from kvspec.judgement import Judgement, Outcome, Task, judge_all
 from kvspec.obligation import Tier
+from kvspec.proof_result import Judgement, Outcome, Task, judge_all
 from kvspec.prover import holds
 from kvspec.registry import obligations
 
@@ -47,7 +47,7 @@ def test_it_has_its_place(name: str) -> None:
     assert dot
     assert rest
     assert chapter in homes | {"products", "counting"}
-    assert obligation.sentence.endswith(".")
+    assert obligation.title.endswith(".")
     assert set() == set(obligation.statements) - set(STATEMENTS)
     assert len({mutant.name for mutant in obligation.mutants}) == len(obligation.mutants)
 

@@ -16,7 +16,7 @@ from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUST
 
 if TYPE_CHECKING:
     from kvgate.explore.proving.designs import Refutation
-    from kvspec.judgement import Judgement, Task
+    from kvspec.proof_result import Judgement, Task
 
 UNKNOWN = NOT_EXHAUSTIVE
 """z3 could not decide: that is no proof, and no refutation."""
@@ -84,7 +84,7 @@ def prove(
 def _prove(names: Sequence[str], model: str | None, proof_only: bool, jobs: int, output: TableFormat) -> None:
     from kvgate.explore.proving import report
     from kvgate.kernel.progress import progress_line
-    from kvspec.judgement import judge_all
+    from kvspec.proof_result import judge_all
 
     todo = _todo(names, model)
     width = max(len(task.obligation) for task in todo)
@@ -112,7 +112,7 @@ def _prove(names: Sequence[str], model: str | None, proof_only: bool, jobs: int,
 def _rest(judgements: Sequence[Judgement], asked: int, seconds: float, in_detail: bool, ended: str) -> list[str]:
     """What follows the lines: details of what was asked for or went wrong, and the sums."""
     from kvgate.explore.proving import report
-    from kvspec.judgement import Outcome
+    from kvspec.proof_result import Outcome
 
     told = [each for each in judgements if in_detail or each.outcome not in (Outcome.PROVED, Outcome.SILENT)]
     lines = [line for each in told for line in ("", *report.details(each))]
@@ -127,7 +127,7 @@ def _todo(names: Sequence[str], model: str | None) -> list[Task]:
     """
     from kvgate.explore.proving.tasks import chosen, of_model
     from kvgate.kernel.models import load
-    from kvspec.judgement import Task
+    from kvspec.proof_result import Task
 
     ids = chosen(names)
     if model is None:
@@ -139,10 +139,10 @@ def _todo(names: Sequence[str], model: str | None) -> list[Task]:
 
 
 def _code(judgements: Sequence[Judgement]) -> int:
-    from kvspec.judgement import Outcome
+    from kvspec.proof_result import Outcome
 
     outcomes = {each.outcome for each in judgements}
-    if outcomes & {Outcome.REFUTED, Outcome.EMPTY}:
+    if outcomes & {Outcome.REFUTED, Outcome.VACUOUS}:
         return DIVERGENCE
     return UNKNOWN if Outcome.UNKNOWN in outcomes else AGREEMENT
 

@@ -1,7 +1,7 @@
 """Conformance of the reference: is what it does to its blocks what the proofs are about, and what it has to do?
 
 A manager is followed by the transition system of ``kvspec.pool`` on random operations over all mechanisms, and on every
-edge of the tiny models. What is compared, and what is not, is in ``kvspec.conformance``.
+edge of the tiny models. What is compared, and what is not, is in ``kvspec.refinement``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from kvreference.scheduler.limits import Limits as StepLimits
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
 from kvreference.snapshot import Violation
-from kvspec.conformance.drift import Drift
-from kvspec.conformance.follower import Follower, everywhere, wrong
+from kvspec.refinement.follower import Follower, everywhere, wrong
+from kvspec.refinement.step import Drift
 
 Tally = Counter[str]
 """How often each transition happened."""

@@ -20,10 +20,10 @@ from kvgate_mutants.traceability.exemptions import EXEMPTIONS, Exemption
 from kvgate_mutants.traceability.judged import STATEMENT, explored, watched
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import HOME, Chapter, read_all
+from kvspec.implemented_by import IMPLEMENTED_BY
 from kvspec.obligation import Obligation
 from kvspec.refuted.designs import DESIGNS as REFUTED
 from kvspec.registry import obligations
-from kvspec.said_by import SAID_BY
 
 ABOUT_WORDS = (
     "tests/spec/pages/",
@@ -77,7 +77,7 @@ def read(root: Path = HOME.parent) -> Sources:
     """What is there, in a clone at ``root``."""
     return Sources(
         statements=STATEMENTS,
-        said_by=SAID_BY,
+        said_by=IMPLEMENTED_BY,
         chapters=read_all(root / "spec"),
         obligations=obligations(),
         explored=explored(),

@@ -10,8 +10,6 @@ from typing import Any
 from attrs import evolve
 
 from kvspec.pool import invariants
-from kvspec.pool.contents import Pin, Register, Reset
-from kvspec.pool.holders import Drop, Hold, Take
 from kvspec.pool.induction import (
     after,
     anywhere,
@@ -24,6 +22,7 @@ from kvspec.pool.induction import (
     unguarded,
 )
 from kvspec.pool.state import FREE, HELD, NOWHERE, WAITING, Operands, State, in_pool, is_cached
+from kvspec.pool.transitions import Drop, Hold, Pin, Register, Reset, Take
 from kvspec.symbolic import either, implies, negated
 
 CHAPTER = "blocks-and-references"

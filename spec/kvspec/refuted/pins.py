@@ -134,15 +134,15 @@ def _order(u: Any) -> Any:
     return order
 
 
-def _obligation(name: str, statement: str, sentence: str, wrong: Callable[[Life], Any]) -> Obligation:
+def _obligation(name: str, statement: str, title: str, wrong: Callable[[Life], Any]) -> Obligation:
     actions = {f"action_{step}": Count(0, len(CALLS) - 1) for step in range(STEPS_MAX)}
     return Obligation(
         id=f"refuted.{name}",
         statements=(statement,),
-        sentence=sentence,
+        title=title,
         unknowns={"length": Count(1, STEPS_MAX), **actions},
-        given=lambda u: lived(u)[0],
-        shows=lambda u: negated(wrong(lived(u)[1])),
+        assumes=lambda u: lived(u)[0],
+        claim=lambda u: negated(wrong(lived(u)[1])),
         witnesses={},
         mutants=(),
         size=_order,
@@ -195,8 +195,8 @@ def _replay(values: Mapping[str, Any], wrong: Callable[[Life], Any]) -> Replay:
     return Replay(SETTINGS, calls, _told(design), _told(sound), bool(wrong(design)), bool(wrong(sound)))
 
 
-def _refuted(name: str, statement: str, story: str, sentence: str, wrong: Callable[[Life], Any]) -> Refuted:
-    return Refuted(name, statement, story, _obligation(name, statement, sentence, wrong), partial(_replay, wrong=wrong))
+def _refuted(name: str, statement: str, story: str, title: str, wrong: Callable[[Life], Any]) -> Refuted:
+    return Refuted(name, statement, story, _obligation(name, statement, title, wrong), partial(_replay, wrong=wrong))
 
 
 PINS = (

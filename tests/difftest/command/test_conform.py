@@ -31,9 +31,8 @@ from kvreference.operations import Arrive, Run
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.operations import Submit
 from kvreference.settings import Settings
-from kvspec.pool.holders import Drop, Hold
 from kvspec.pool.state import Operands, State
-from kvspec.pool.transitions import TRANSITIONS
+from kvspec.pool.transitions import TRANSITIONS, Drop, Hold
 
 from .stage import Ended
 

@@ -20,7 +20,7 @@ from attrs import evolve
 
 from kvgate.cli import prove as command
 from kvreference import attention
-from kvspec import judgement as judging
+from kvspec import proof_result as judging
 from kvspec.obligation import Count, Obligation, only
 from kvspec.refuted.designs import DESIGNS
 
@@ -39,9 +39,9 @@ SOUND = Obligation(
     (only("longer", "More is given up than there is.", SKIPPED, lambda computed, window: computed + 1),),
     binds=lambda geometry, group: {"window": group.window_tokens} if group.window_tokens else None,
 )
-FALSE = evolve(SOUND, id="eagle.false", shows=lambda u: u.computed < 7)
+FALSE = evolve(SOUND, id="eagle.false", claim=lambda u: u.computed < 7)
 EMPTY = evolve(SOUND, id="eagle.empty", witnesses={"never": lambda u: u.computed < 0})
-UNKNOWN = evolve(SOUND, id="eagle.unknown", shows=lambda u: u.window // u.computed >= 0, mutants=(), witnesses={})
+UNKNOWN = evolve(SOUND, id="eagle.unknown", claim=lambda u: u.window // u.computed >= 0, mutants=(), witnesses={})
 BOUNDED = evolve(SOUND, id="eagle.bounded", bound="up to 3 blocks")
 
 
@@ -54,7 +54,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Obligation]:
         return found
 
     for module in (
-        "kvspec.judgement",
+        "kvspec.proof_result",
         "kvgate.explore.proving.report",
         "kvgate.explore.proving.tasks",
         "kvgate.explore.proving.listing",
@@ -96,7 +96,7 @@ def test_what_is_not_proved_is_told(
     assert told in ended.out
     assert "1 of 2 proved" in ended.out
     assert f"NOT PROVED: 1 {wrong.id.partition('.')[2].replace('false', 'refuted')}" in ended.out
-    assert f"{wrong.id}: {wrong.sentence}" in ended.out
+    assert f"{wrong.id}: {wrong.title}" in ended.out
 
 
 def test_a_refutation_goes_before_what_is_unknown(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:

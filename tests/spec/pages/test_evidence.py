@@ -18,9 +18,9 @@ from .lints import SPEC
 PROVED = Obligation(
     id="something.whole",
     statements=("KV-OP-02", "KV-OP-15"),
-    sentence="It holds.",
+    title="It holds.",
     unknowns={"length": Count()},
-    shows=lambda unknowns: unknowns.length >= 0,
+    claim=lambda unknowns: unknowns.length >= 0,
     witnesses={},
     mutants=(),
 )

@@ -13,20 +13,19 @@ from random import Random
 import pytest
 
 from kvreference.free_queue import ScratchFirstQueue
-from kvspec.linked_queue import HEAD, TAIL, append_n, empty, forward, popleft_n, prepend_n, remove
+from kvspec.linked_queue import HEAD, TAIL, Blocks, append_n, empty, forward, popleft_n, prepend_n, remove, sequence
 from kvspec.maps import FiniteMap
 from kvspec.obligation import Mutant
-from kvspec.positions import NumberedPool, Others, PlainPositions, ScratchFirstPositions
-from kvspec.proofs import free_queue_insertion, free_queue_removal
+from kvspec.proofs import linked_free_queue
+from kvspec.proofs.free_queue import NumberedPool, Others, PlainPositions, ScratchFirstPositions
 from kvspec.queue_scripts import LEGAL, WITH_FRONT, Linked, OfReference, drawn, seen
-from kvspec.sequences import Blocks, sequence
 
 SEEDS = range(40)
 CALLS = 150
 BLOCKS = 9
 MUTANTS = {
     f"{obligation.id}: {mutant.name}": mutant
-    for obligation in (*free_queue_insertion.OBLIGATIONS, *free_queue_removal.OBLIGATIONS)
+    for obligation in (*linked_free_queue.OBLIGATIONS, *linked_free_queue.OBLIGATIONS)
     for mutant in obligation.mutants
 }
 

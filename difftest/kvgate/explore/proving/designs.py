@@ -13,7 +13,7 @@ from kvgate.explore.scheduler_world import describe_move
 from kvgate.kernel.errors import UsageError
 from kvreference.scheduler.operations import Step, Submit
 from kvreference.statements import STATEMENTS
-from kvspec.judgement import in_processes
+from kvspec.proof_result import in_processes
 from kvspec.prover import Proof, Verdict, prove
 from kvspec.refuted.designs import DESIGNS
 from kvspec.refuted.replay import Replay

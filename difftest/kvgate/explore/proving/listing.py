@@ -14,7 +14,7 @@ def listing(names: Sequence[str], designs: Sequence[str]) -> str:
     lines = ["obligations (tier, id, statements):"] if names else []
     for name in names:
         each = obligations()[name]
-        lines.append(f"  {each.tier.value}  {each.id} ({', '.join(each.statements)}): {each.sentence}")
+        lines.append(f"  {each.tier.value}  {each.id} ({', '.join(each.statements)}): {each.title}")
     lines += (
         ["", "designs that do not work:"] if names and designs else ["designs that do not work:"] if designs else []
     )
@@ -35,7 +35,7 @@ def listing_as_json(names: Sequence[str], designs: Sequence[str]) -> str:
                     "tier": each.tier.value,
                     "bound": each.bound or None,
                     "statements": list(each.statements),
-                    "sentence": each.sentence,
+                    "sentence": each.title,
                 }
                 for each in found
             ],

@@ -9,9 +9,9 @@ from typing import Any
 
 from kvgate.kernel.text import counted
 from kvreference.statements import STATEMENTS
-from kvspec.judgement import Judgement, Outcome
 from kvspec.maps import FiniteMap
 from kvspec.obligation import Obligation
+from kvspec.proof_result import Judgement, Outcome
 from kvspec.registry import obligations
 
 FORMAT = "kvgate-proofs"
@@ -50,7 +50,7 @@ def _value_told(value: Any) -> str:
 def details(judgement: Judgement) -> Iterator[str]:
     """What one obligation says, and what was seen of it."""
     obligation = obligations()[judgement.task.obligation]
-    yield f"{obligation.id}: {obligation.sentence}"
+    yield f"{obligation.id}: {obligation.title}"
     yield from (f"  supports {statement}: {STATEMENTS[statement]}" for statement in obligation.statements)
     yield f"  tier {obligation.tier.value}: {obligation.bound or 'for all sizes'}"
     if judgement.task.fixed:
@@ -124,7 +124,7 @@ def _row(judgement: Judgement) -> dict[str, Any]:
         "tier": obligation.tier.value,
         "bound": obligation.bound or None,
         "statements": list(obligation.statements),
-        "sentence": obligation.sentence,
+        "sentence": obligation.title,
         "where": judgement.task.where or None,
         "fixed": dict(judgement.task.fixed),
         "outcome": judgement.outcome.value,
