@@ -53,7 +53,7 @@ class Task:
 
 
 @frozen
-class Judgement:
+class ProofResult:
     """One task, judged."""
 
     task: Task
@@ -88,22 +88,22 @@ class Judgement:
                 yield f"with the mutant {name} it is {proof.verdict.value}{': ' if proof.detail else ''}{proof.detail}"
 
 
-def judge(obligation: Obligation, task: Task, proof_only: bool = False) -> Judgement:
+def check_obligation(obligation: Obligation, task: Task, proof_only: bool = False) -> ProofResult:
     """Prove ``obligation``, look for its witnesses, and try its mutants.
 
     Witnesses and mutants belong to the statement, not to a choice of values: with fixed values there are none.
     """
     started = time.perf_counter()
     proof = prove(obligation, task.fixed)
-    judged = not (proof_only or task.fixed)
-    witnesses = {name: witness(obligation, name) for name in (obligation.witnesses if judged else ())}
-    mutants = {mutant.name: survives(obligation, mutant) for mutant in (obligation.mutants if judged else ())}
-    return Judgement(task, proof, witnesses, mutants, time.perf_counter() - started)
+    checked = not (proof_only or task.fixed)
+    witnesses = {name: witness(obligation, name) for name in (obligation.witnesses if checked else ())}
+    mutants = {mutant.name: survives(obligation, mutant) for mutant in (obligation.mutants if checked else ())}
+    return ProofResult(task, proof, witnesses, mutants, time.perf_counter() - started)
 
 
-def judge_all(tasks: Sequence[Task], proof_only: bool = False, jobs: int = JOBS) -> Iterator[Judgement]:
+def check_all(tasks: Sequence[Task], proof_only: bool = False, jobs: int = JOBS) -> Iterator[ProofResult]:
     """Judge ``tasks`` in ``jobs`` processes; each is yielded in its turn, as soon as it is done."""
-    yield from in_processes(_judge, [(task, proof_only) for task in tasks], jobs)
+    yield from in_processes(_check_task, [(task, proof_only) for task in tasks], jobs)
 
 
 def in_processes(work: Callable[[Given], Result], given: Sequence[Given], jobs: int) -> Iterator[Result]:
@@ -123,9 +123,9 @@ def in_processes(work: Callable[[Given], Result], given: Sequence[Given], jobs: 
         yield from pool.imap(work, given)
 
 
-def _judge(work: tuple[Task, bool]) -> Judgement:
+def _check_task(work: tuple[Task, bool]) -> ProofResult:
     task, proof_only = work
-    return judge(obligations()[task.obligation], task, proof_only)
+    return check_obligation(obligations()[task.obligation], task, proof_only)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from kvreference import attention
 from kvspec.obligation import Count, Obligation, only
-from kvspec.proof_result import Judgement, Outcome, Task, judge, judge_all
+from kvspec.proof_result import Outcome, ProofResult, Task, check_all, check_obligation
 from kvspec.prover import Verdict
 from kvspec.registry import obligations
 
@@ -39,26 +39,26 @@ def hopeless(computed: Any, window: Any) -> Any:
 
 def test_a_sound_statement_is_proved() -> None:
     """With its witness, and its mutant refuted: nothing is left to say."""
-    judged = judge(SOUND, TASK)
-    assert (Outcome.PROVED, []) == (judged.outcome, list(judged.why()))
-    assert ["something is given up"] == list(judged.witnesses)
-    assert {"longer": Verdict.REFUTED} == {name: proof.verdict for name, proof in judged.mutants.items()}
+    checked = check_obligation(SOUND, TASK)
+    assert (Outcome.PROVED, []) == (checked.outcome, list(checked.why()))
+    assert ["something is given up"] == list(checked.witnesses)
+    assert {"longer": Verdict.REFUTED} == {name: proof.verdict for name, proof in checked.mutants.items()}
 
 
 @pytest.mark.parametrize(
     ("wrong", "outcome", "why"),
     [
-        ({"shows": lambda u: u.computed < 5}, Outcome.REFUTED, None),
+        ({"claim": lambda u: u.computed < 5}, Outcome.REFUTED, None),
         ({"witnesses": {"never": lambda u: u.computed < 0}}, Outcome.VACUOUS, "no values show: never"),
         ({"mutants": (BROKEN, NO_MUTANT)}, Outcome.VACUOUS, "with the mutant none it is proved"),
-        ({"given": lambda u: u.computed < 0}, Outcome.VACUOUS, "what is assumed cannot be: nothing was proved"),
+        ({"assumes": lambda u: u.computed < 0}, Outcome.VACUOUS, "what is assumed cannot be: nothing was proved"),
         (
             {"mutants": (BROKEN, only("odd", "", SKIPPED, hopeless))},
             Outcome.UNKNOWN,
             "with the mutant odd it is unknown",
         ),
         (
-            {"shows": lambda u: u.window // u.computed >= 0, "mutants": ()},
+            {"claim": lambda u: u.window // u.computed >= 0, "mutants": ()},
             Outcome.UNKNOWN,
             "the divisor computed may be",
         ),
@@ -67,39 +67,41 @@ def test_a_sound_statement_is_proved() -> None:
 )
 def test_one_thing_wrong_is_enough(wrong: dict[str, Any], outcome: Outcome, why: str | None) -> None:
     """And it is said which."""
-    judged = judge(evolve(SOUND, **wrong), TASK)
-    assert outcome is judged.outcome
-    assert why is None or any(line.startswith(why) for line in judged.why())
+    checked = check_obligation(evolve(SOUND, **wrong), TASK)
+    assert outcome is checked.outcome
+    assert why is None or any(line.startswith(why) for line in checked.why())
 
 
 def test_without_witnesses_and_mutants_only_the_proof_counts() -> None:
     """When asked for, and for fixed values: there the statement need not be witnessed."""
     bare = evolve(SOUND, witnesses={"never": lambda u: u.computed < 0})
-    assert Outcome.PROVED is judge(bare, TASK, proof_only=True).outcome
-    fixed = judge(bare, Task("test.skipped", {"window": 128}))
+    assert Outcome.PROVED is check_obligation(bare, TASK, proof_only=True).outcome
+    fixed = check_obligation(bare, Task("test.skipped", {"window": 128}))
     assert (Outcome.PROVED, {}, {}) == (fixed.outcome, fixed.witnesses, fixed.mutants)
 
 
 def test_what_says_nothing_of_fixed_values_is_silent() -> None:
     """What it assumes is not so there: that is no failure of theirs. Without fixed values it is."""
     narrow = evolve(SOUND, assumes=lambda u: u.window >= 10)
-    assert Outcome.SILENT is judge(narrow, Task("test.skipped", {"window": 3})).outcome
-    assert Outcome.PROVED is judge(narrow, Task("test.skipped", {"window": 30})).outcome
+    assert Outcome.SILENT is check_obligation(narrow, Task("test.skipped", {"window": 3})).outcome
+    assert Outcome.PROVED is check_obligation(narrow, Task("test.skipped", {"window": 30})).outcome
 
 
 def test_a_mutant_that_makes_the_assumption_impossible_is_not_refuted() -> None:
     """It breaks something else."""
-    judged = judge(evolve(SOUND, assumes=lambda u: attention.tokens_skipped(u.computed, u.window) <= u.computed), TASK)
-    assert Outcome.VACUOUS is judged.outcome
+    checked = check_obligation(
+        evolve(SOUND, assumes=lambda u: attention.tokens_skipped(u.computed, u.window) <= u.computed), TASK
+    )
+    assert Outcome.VACUOUS is checked.outcome
 
 
 def test_processes_beside_each_other_say_the_same() -> None:
     """In the order in which they were asked, and with the same effort."""
     tasks = [Task(name) for name in list(obligations())[:4]]
-    alone, beside = ([_said(each) for each in judge_all(tasks, jobs=jobs)] for jobs in (1, 2))
+    alone, beside = ([_said(each) for each in check_all(tasks, jobs=jobs)] for jobs in (1, 2))
     assert [task.obligation for task in tasks] == [said[0] for said in alone]
     assert alone == beside
 
 
-def _said(judgement: Judgement) -> tuple[Any, ...]:
-    return judgement.task.obligation, judgement.outcome, judgement.proof.ways, sorted(judgement.mutants)
+def _said(result: ProofResult) -> tuple[Any, ...]:
+    return result.task.obligation, result.outcome, result.proof.ways, sorted(result.mutants)

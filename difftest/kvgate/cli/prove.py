@@ -16,7 +16,7 @@ from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUST
 
 if TYPE_CHECKING:
     from kvgate.explore.proving.designs import Refutation
-    from kvspec.proof_result import Judgement, Task
+    from kvspec.proof_result import ProofResult, Task
 
 UNKNOWN = NOT_EXHAUSTIVE
 """z3 could not decide: that is no proof, and no refutation."""
@@ -84,39 +84,39 @@ def prove(
 def _prove(names: Sequence[str], model: str | None, proof_only: bool, jobs: int, output: TableFormat) -> None:
     from kvgate.explore.proving import report
     from kvgate.kernel.progress import progress_line
-    from kvspec.proof_result import judge_all
+    from kvspec.proof_result import check_all
 
     todo = _todo(names, model)
     width = max(len(task.obligation) for task in todo)
     started = time.perf_counter()
-    judgements: list[Judgement] = []
+    results: list[ProofResult] = []
     ended = "completed"
     with progress_line() as progress:
         try:
-            for judgement in judge_all(todo, proof_only, jobs):
-                judgements.append(judgement)
-                progress.say(f"{len(judgements)} of {len(todo)} obligations")
+            for result in check_all(todo, proof_only, jobs):
+                results.append(result)
+                progress.say(f"{len(results)} of {len(todo)} obligations")
                 if output is TableFormat.TEXT:
-                    typer.echo(report.line(judgement, width))
+                    typer.echo(report.line(result, width))
         except KeyboardInterrupt:
             ended = "interrupted"
     seconds = time.perf_counter() - started
     if output is TableFormat.JSON:
-        typer.echo(report.as_json(judgements, ended, seconds))
+        typer.echo(report.as_json(results, ended, seconds))
     else:
-        for line in _rest(judgements, len(todo), seconds, bool(names), ended):
+        for line in _rest(results, len(todo), seconds, bool(names), ended):
             typer.echo(line)
-    raise typer.Exit(INTERRUPTED if ended == "interrupted" else _code(judgements))
+    raise typer.Exit(INTERRUPTED if ended == "interrupted" else _code(results))
 
 
-def _rest(judgements: Sequence[Judgement], asked: int, seconds: float, in_detail: bool, ended: str) -> list[str]:
+def _rest(results: Sequence[ProofResult], asked: int, seconds: float, in_detail: bool, ended: str) -> list[str]:
     """What follows the lines: details of what was asked for or went wrong, and the sums."""
     from kvgate.explore.proving import report
     from kvspec.proof_result import Outcome
 
-    told = [each for each in judgements if in_detail or each.outcome not in (Outcome.PROVED, Outcome.SILENT)]
+    told = [each for each in results if in_detail or each.outcome not in (Outcome.PROVED, Outcome.SILENT)]
     lines = [line for each in told for line in ("", *report.details(each))]
-    return [*lines, "", *report.summary(judgements, asked, seconds), *(["interrupted"] if ended != "completed" else [])]
+    return [*lines, "", *report.summary(results, asked, seconds), *(["interrupted"] if ended != "completed" else [])]
 
 
 def _todo(names: Sequence[str], model: str | None) -> list[Task]:
@@ -138,10 +138,10 @@ def _todo(names: Sequence[str], model: str | None) -> list[Task]:
     return found
 
 
-def _code(judgements: Sequence[Judgement]) -> int:
+def _code(results: Sequence[ProofResult]) -> int:
     from kvspec.proof_result import Outcome
 
-    outcomes = {each.outcome for each in judgements}
+    outcomes = {each.outcome for each in results}
     if outcomes & {Outcome.REFUTED, Outcome.VACUOUS}:
         return DIVERGENCE
     return UNKNOWN if Outcome.UNKNOWN in outcomes else AGREEMENT

@@ -128,8 +128,8 @@ def drive(
     for index, (lane, generator) in enumerate(cycle(generators)):
         case = draw_case(generator, lane, f"{seed}/{index // len(generators)}", seed)
         witness = Witness()
-        judges: list[Monitor] = [Invariants(), GhostMemory(case.settings), BlocksHeld(case.settings), witness]
-        lockstep = Lockstep(factory(case.settings), None, judges)
+        monitors: list[Monitor] = [Invariants(), GhostMemory(case.settings), BlocksHeld(case.settings), witness]
+        lockstep = Lockstep(factory(case.settings), None, monitors)
         found = _run(lockstep, case)
         performed += len(lockstep.performed)
         cases += 1

@@ -40,7 +40,7 @@ def copies_unheld(manager: Manager) -> Sequence[Violation]:
 
 
 @frozen
-class Judges:
+class Checks:
     """Who judges."""
 
     of_state: OfState = invariants
@@ -52,9 +52,9 @@ class Judges:
         self, before: Manager, operation: Operation, answer: Answer, after: Manager, lossless: bool
     ) -> Sequence[Violation]:
         """What is wrong with a step; ``lossless`` if nothing cached is ever forgotten by order."""
-        judges = (judge for judge in self.of_steps if lossless or judge is not unhit)
-        return [violation for judge in judges for violation in judge(before, operation, answer, after)]
+        checks = (each for each in self.of_steps if lossless or each is not unhit)
+        return [violation for each in checks for violation in each(before, operation, answer, after)]
 
 
-COMMON = Judges()
+COMMON = Checks()
 """What the reference is judged by, and a design that brings no judges of its own."""

@@ -22,17 +22,17 @@ def json_report(explored: Sequence[Explored]) -> str:
 
 
 def _record(each: Explored) -> dict[str, object]:
-    told, found = each.exploration, each.exploration.found
+    exploration, found = each.exploration, each.exploration.found
     return {
         "model": each.world.name,
         "design": each.design and each.design.name,
-        "states": told.states,
-        "edges": told.edges,
-        "depth": told.depth,
-        "seconds": round(told.seconds, 2),
-        "exhaustive": told.exhaustive,
-        "stopped": told.stopped,
-        "idle_steps_max": told.idle_steps_max,
+        "states": exploration.states,
+        "edges": exploration.edges,
+        "depth": exploration.depth,
+        "seconds": round(exploration.seconds, 2),
+        "exhaustive": exploration.exhaustive,
+        "stopped": exploration.stopped,
+        "idle_steps_max": exploration.idle_steps_max,
         "bounds": dict(each.world.bounds),
         "found": found
         and {

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from kvgate.adapters.reference import Reference
 from kvgate.explore.exploration import Exploration, Limits, Sighting
-from kvgate.explore.invariants import Judges
+from kvgate.explore.invariants import Checks
 from kvgate.explore.manager_world import ManagerWorld
 from kvgate.explore.scheduler_world import SchedulerWorld, TinyScheduler
 from kvgate.explore.search import Search
@@ -110,8 +110,8 @@ def drive(
             try:
                 manager.apply(resolved)
             except Exception as error:
-                told = f"{case.model}, {lane.preset}, step {performed}: {type(error).__name__}: {error}"
-                return Driven(performed, cases, (told,))
+                message = f"{case.model}, {lane.preset}, step {performed}: {type(error).__name__}: {error}"
+                return Driven(performed, cases, (message,))
         found = [f"{case.model}, {lane.preset}, at the end of a case: {drift}" for drift in manager.drifts()]
         report(performed)
         if found or performed >= operations:
@@ -130,7 +130,7 @@ class _FollowedScheduler(Scheduler):
 class _FollowedSchedulerWorld(SchedulerWorld):
     """Its world, in which the model's invariants are judged as well."""
 
-    def judge(self, state: Scheduler) -> Sequence[Violation]:
+    def violations_in(self, state: Scheduler) -> Sequence[Violation]:
         return _violations(state.manager)
 
 
@@ -146,8 +146,8 @@ def world_of(tiny: Explorable, tally: Tally) -> World[Any, Any]:
             tiny.name, tiny.shallow, lambda settings, limits: _FollowedScheduler(settings, limits, tally)
         )
     assert isinstance(tiny, Tiny)
-    judges = Judges(_violations, watches_memory=False, of_steps=())
-    return ManagerWorld(tiny.name, tiny.shallow, lambda settings: Followed(settings, tally), judges)
+    checks = Checks(_violations, watches_memory=False, of_steps=())
+    return ManagerWorld(tiny.name, tiny.shallow, lambda settings: Followed(settings, tally), checks)
 
 
 def explore(

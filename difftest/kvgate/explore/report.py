@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvgate.explore.explored import Explored
-from kvgate.explore.story import tell
+from kvgate.explore.story import render
 from kvgate.kernel.console import plain
 from kvgate.kernel.text import counted, printable
 
@@ -74,9 +74,16 @@ def _table(explored: Sequence[Explored]) -> Table:
     for title, justify in _COLUMNS:
         table.add_column(title, justify=justify, overflow="fold")
     for each in explored:
-        told = each.exploration
-        idle = "-" if told.idle_steps_max is None else str(told.idle_steps_max)
-        cells = (f"{told.states:,}", f"{told.edges:,}", str(told.depth), f"{told.seconds:.1f}", idle, each.verdict)
+        exploration = each.exploration
+        idle = "-" if exploration.idle_steps_max is None else str(exploration.idle_steps_max)
+        cells = (
+            f"{exploration.states:,}",
+            f"{exploration.edges:,}",
+            str(exploration.depth),
+            f"{exploration.seconds:.1f}",
+            idle,
+            each.verdict,
+        )
         table.add_row(*map(Text, (each.world.name, *cells)))
     return table
 
@@ -110,7 +117,7 @@ def _found(explored: Sequence[Explored]) -> Iterator[str]:
         if each.design is not None and each.design.statement != statement:
             yield f"{each.design.name} was expected to violate {each.design.statement}, and violates {statement}:"
         yield f"{each.world.name}:"
-        yield tell(each.world, each.exploration.found)
+        yield render(each.world, each.exploration.found)
         yield "to see it again: write it to a file with --trace" if each.again is None else "to see it again:"
         if each.again is not None:
             yield f"  {printable(each.again, 1000)}"

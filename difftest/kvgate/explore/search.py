@@ -70,7 +70,7 @@ class Search(Generic[State, Move]):
         initial = self.world.initial()
         self._numbers[self.world.key(initial)] = 0
         self._parents.append(-1)
-        wrong = self.world.judge(initial)
+        wrong = self.world.violations_in(initial)
         if wrong:
             return Found(tuple(wrong), ())
         queue = deque([initial])
@@ -108,7 +108,7 @@ class Search(Generic[State, Move]):
                 self._parents.append(number)
                 self._moves.append(move)
                 queue.append(outcome.state)
-                violations = (*violations, *self.world.judge(outcome.state))
+                violations = (*violations, *self.world.violations_in(outcome.state))
             if violations:
                 return Found(violations, (*self._way_to(number), move))
             if not outcome.progress:

@@ -39,7 +39,7 @@ class Tiny:
         chosen = self.deep if deep else self.shallow
         if design is None:
             return ManagerWorld(self.name, chosen)
-        return ManagerWorld(self.name, chosen, design.factory, design.judges)
+        return ManagerWorld(self.name, chosen, design.factory, design.checks)
 
 
 def scope(*groups: Group, menu: Menu, **settings: Any) -> Scope:

@@ -76,7 +76,7 @@ class World(Protocol[State, Move]):
         """Where ``move`` leads; ``state`` stays as it is. Whatever it raises is a violation of KV-SYS-01."""
         ...
 
-    def judge(self, state: State) -> Sequence[Violation]:
+    def violations_in(self, state: State) -> Sequence[Violation]:
         """What is wrong with a state, whatever led there."""
         ...
 
@@ -88,6 +88,6 @@ class World(Protocol[State, Move]):
         """The state as it is told at the end of a story."""
         ...
 
-    def tell(self, move: Move, answer: Any) -> str:
+    def describe_edge(self, move: Move, answer: Any) -> str:
         """A move and its answer on one line; the answer is None if the move raised."""
         ...

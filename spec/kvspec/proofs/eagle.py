@@ -108,7 +108,7 @@ WINDOW_COST = Obligation(
     claim=lambda u: window_of(u, True).blocks_needed(u.hit - u.alignment)[1] * u.block <= u.hit,
     witnesses={"in a window of several blocks": lambda u: (u.window > 2 * u.block) & (u.block >= 2)},
     mutants=(TWICE,),
-    binds=sizes(Kind.SLIDING_WINDOW, hit_lookup="alignment_tokens"),
+    binds=sizes(Kind.SLIDING_WINDOW, alignment="alignment_tokens"),
 )
 
 

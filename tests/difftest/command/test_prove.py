@@ -239,14 +239,14 @@ def test_an_interrupt_leaves_what_is_there(
     kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was proved is told, and that it was not all."""
-    judge_all = judging.judge_all
+    check_all = judging.check_all
 
     def interrupted(*arguments: Any) -> Iterator[Any]:
-        yield next(judge_all(*arguments))
+        yield next(check_all(*arguments))
         raise KeyboardInterrupt
 
     registered[FALSE.id] = FALSE
-    monkeypatch.setattr(judging, "judge_all", interrupted)
+    monkeypatch.setattr(judging, "check_all", interrupted)
     ended = kvgate("prove", "--jobs", "1")
     assert 130 == ended.code
     assert "1 of 2 proved" in ended.out

@@ -56,7 +56,7 @@ class Drawn:
         violations = (Violation("KV-MEM-01", edge),) if edge in self.wrong else ()
         return Outcome(move, edge, edge not in self.idle, violations)
 
-    def judge(self, state: str) -> Sequence[Violation]:
+    def violations_in(self, state: str) -> Sequence[Violation]:
         return [Violation("KV-INV-01", state.lower())] if state.lower() in self.wrong else []
 
     def key(self, state: str) -> str:
@@ -66,7 +66,7 @@ class Drawn:
         del state
         return Snapshot({}, [0], [], 0, [None], dict)
 
-    def tell(self, move: str, answer: Any) -> str:
+    def describe_edge(self, move: str, answer: Any) -> str:
         return f"to {move}: {answer}"
 
 

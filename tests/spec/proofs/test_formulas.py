@@ -33,20 +33,17 @@ from kvspec.proofs import (
 from kvspec.prover import Verdict, holds, prove
 from kvspec.symbolic import Term, Truth, implies
 
-MODULES = (
-    lemmas,
-    lemmas,
-    attention_kinds,
-    attention_kinds,
-    hit_lookup,
-    retention,
-    retention,
-    eagle,
-    compressed,
-    partial_hits,
-    scheduler_room,
+OBLIGATIONS = (
+    *lemmas.OF_PRODUCTS,
+    *lemmas.OF_MULTIPLES,
+    *attention_kinds.OBLIGATIONS,
+    *hit_lookup.ALIGNMENT,
+    *retention.OBLIGATIONS,
+    *eagle.OBLIGATIONS,
+    *compressed.OBLIGATIONS,
+    *partial_hits.COPIED,
+    *scheduler_room.ADMISSION,
 )
-OBLIGATIONS = tuple(obligation for module in MODULES for obligation in module.OBLIGATIONS)
 each_obligation = pytest.mark.parametrize("obligation", OBLIGATIONS, ids=lambda obligation: obligation.id)
 
 RUN_ON_INTS = tuple(

@@ -7,6 +7,7 @@ refuted, planted in the same cases and replayed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
@@ -124,9 +125,10 @@ def test_the_scan_finds_the_longest_common_length() -> None:
 
 MUTANTS = {
     mutant.name: mutant
-    for obligation in (*hit_lookup.OBLIGATIONS, *hit_lookup.OBLIGATIONS)
+    for obligation in hit_lookup.OBLIGATIONS
     for mutant in obligation.mutants
-    if all(each.target.startswith("kvspec.hit_scan:") for each in mutant.patches)
+    # The mutants of the rows are not among them: the groups below answer without rows.
+    if all(re.match("kvspec.hit_scan:(?!Row)", each.target) for each in mutant.patches)
     # This one goes round for ever, as it should; that is for the proof to tell.
     and mutant.name not in ("nobody-counts", "one-asked-twice")
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from kvgate.explore.proving.report import values_told
+from kvgate.explore.proving.report import format_values
 from kvgate.explore.scheduler_world import describe_move
 from kvgate.kernel.errors import UsageError
 from kvreference.scheduler.operations import Step, Submit
@@ -68,7 +68,7 @@ def told(refutation: Refutation) -> str:
         f"  z3: {refutation.proof.verdict.value} in {refutation.proof.seconds:.2f} s",
     ]
     if replay is not None:
-        lines.append(f"  for {values_told(refutation.proof.counterexample or {})}")
+        lines.append(f"  for {format_values(refutation.proof.counterexample or {})}")
         lines += [f"  {number}. {_line(operation)}" for number, operation in enumerate(replay.operations, 1)]
         lines += [f"  the design: {replay.design}", f"  the reference: {replay.sound}"]
     if not refutation.is_refuted:
@@ -98,7 +98,7 @@ def _row(refutation: Refutation) -> dict[str, Any]:
         "story": design.story,
         "verdict": refutation.proof.verdict.value,
         "refuted": refutation.is_refuted,
-        "values": values_told(refutation.proof.counterexample or {}),
+        "values": format_values(refutation.proof.counterexample or {}),
         "operations": [] if replay is None else [_line(operation) for operation in replay.operations],
         "design_says": None if replay is None else replay.design,
         "reference_says": None if replay is None else replay.sound,
