@@ -120,13 +120,13 @@ def _attempt(obligation: Obligation, fixed: Mapping[str, int], effort: int, by_l
 
 def witness(obligation: Obligation, name: str, fixed: Mapping[str, int] = NO_VALUES) -> Values | None:
     """Values for which what is assumed holds, and the witness ``name`` too; None if none are found."""
-    said = obligation.witnesses[name]
+    claim = obligation.witnesses[name]
     for by_lemmas in (True, False):
-        for path, unknowns, seen in _cases(obligation, said, fixed, by_lemmas):
+        for path, unknowns, seen in _cases(obligation, claim, fixed, by_lemmas):
             path.solver.set("rlimit", EFFORT)
             if not isinstance(seen, Raised) and path.solver.check(formula_of(seen)) == z3.sat:
                 values = _values(path.solver.model(), obligation, fixed, unknowns)
-                if _has_maps(obligation) or holds(obligation, values, said):
+                if _has_maps(obligation) or holds(obligation, values, claim):
                     return values
     return None
 
@@ -137,16 +137,16 @@ def survives(obligation: Obligation, mutant: Mutant) -> Proof:
         return prove(obligation)
 
 
-def holds(obligation: Obligation, values: Values, said: Callable[[Any], Any] | None = None) -> bool:
-    """Whether the statement, or another thing ``said``, holds for these values, run as numbers."""
+def holds(obligation: Obligation, values: Values, claim: Callable[[Any], Any] | None = None) -> bool:
+    """Whether the statement, or another thing ``claim``, holds for these values, run as numbers."""
     unknowns = SimpleNamespace(**values)
-    return bool(obligation.assumes(unknowns)) and bool((said or obligation.claim)(unknowns))
+    return bool(obligation.assumes(unknowns)) and bool((claim or obligation.claim)(unknowns))
 
 
 def _cases(
-    obligation: Obligation, said: Callable[[Any], Any], fixed: Mapping[str, int], by_lemmas: bool
+    obligation: Obligation, claim: Callable[[Any], Any], fixed: Mapping[str, int], by_lemmas: bool
 ) -> Iterator[tuple[Path, SimpleNamespace, Condition | Raised]]:
-    """Every way through what is assumed and what is ``said``, with the values that the unknowns then have."""
+    """Every way through what is assumed and what is ``claim``, with the values that the unknowns then have."""
     last: list[SimpleNamespace] = []
 
     def run() -> Any:
@@ -159,7 +159,7 @@ def _cases(
                 if unknown.most is not None:
                     path.assume(getattr(unknowns, name).z3 <= unknown.most)
         try:
-            return _assumed_and_said(obligation, said, unknowns)
+            return _assumed_and_claimed(obligation, claim, unknowns)
         except (NotDecidableError, ImpossibleError):
             raise
         except Exception as error:
@@ -174,8 +174,8 @@ def _cases(
             yield path, last[0], shown
 
 
-def _assumed_and_said(obligation: Obligation, said: Callable[[Any], Any], unknowns: SimpleNamespace) -> Any:
-    """What is ``said`` of the unknowns where what is assumed is so, with the lemmas at hand."""
+def _assumed_and_claimed(obligation: Obligation, claim: Callable[[Any], Any], unknowns: SimpleNamespace) -> Any:
+    """What is ``claim`` of the unknowns where what is assumed is so, with the lemmas at hand."""
     path = current_path()
     assumed = obligation.assumes(unknowns)
     if isinstance(assumed, Truth):
@@ -187,7 +187,7 @@ def _assumed_and_said(obligation: Obligation, said: Callable[[Any], Any], unknow
     for lemma in obligation.lemmas(unknowns):
         values = SimpleNamespace(**lemma.values)
         path.fact(formula_of(implies(_premise(lemma, values), lemma.obligation.claim(values))))
-    return said(unknowns)
+    return claim(unknowns)
 
 
 def _premise(lemma: Lemma, values: SimpleNamespace) -> Condition:

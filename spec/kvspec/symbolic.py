@@ -72,11 +72,11 @@ class Products(RealProducts):
             return found
         product = self.path.fresh("product")
         self._kept += [first, second]
-        self._say(first, second, product)
-        self._say(second, first, product)
+        self._add(first, second, product)
+        self._add(second, first, product)
         return product
 
-    def _say(self, factor: z3.ArithRef, other: z3.ArithRef, product: z3.ArithRef) -> None:
+    def _add(self, factor: z3.ArithRef, other: z3.ArithRef, product: z3.ArithRef) -> None:
         """How ``product = factor * other`` compares with the products of ``factor`` that there are."""
         start = [(z3.IntVal(0), z3.IntVal(0)), (z3.IntVal(1), factor), (z3.IntVal(-1), -factor)]
         multiples = self._multiples.setdefault(factor.get_id(), start)
@@ -389,7 +389,7 @@ class Path:
     def _shows(self, formula: z3.BoolRef) -> bool:
         return self._example is not None and z3.is_true(self._example.eval(formula, model_completion=True))
 
-    def _say(self, formula: z3.BoolRef) -> None:
+    def _add(self, formula: z3.BoolRef) -> None:
         self.solver.add(formula)
         if not self._shows(formula):
             self._example = None
@@ -400,13 +400,13 @@ class Path:
         Raises:
             ImpossibleError: it cannot be.
         """
-        self._say(formula)
+        self._add(formula)
         if z3.is_false(z3.simplify(formula)):
             raise ImpossibleError
 
     def fact(self, formula: z3.BoolRef) -> None:
         """``formula`` is so whatever else is: what a name that was made here means."""
-        self._say(formula)
+        self._add(formula)
 
     def decide(self, formula: z3.BoolRef) -> bool:
         """Whether ``formula`` is so on this way."""
@@ -420,7 +420,7 @@ class Path:
             self._decisions.append([can, can and can_not])
         choice = self._decisions[self._taken][0]
         self._taken += 1
-        self._say(formula if choice else z3.Not(formula))
+        self._add(formula if choice else z3.Not(formula))
         return choice
 
     @property
@@ -486,34 +486,34 @@ class RecordedPath:
         return z3.Int(f"{prefix}?{self._names}")
 
 
-Said = TypeVar("Said")
+Value = TypeVar("Value")
 
 
-def _ways(says: Callable[[], Said], given: Condition) -> Iterator[tuple[Condition, Said]]:
+def _values_by_path(function: Callable[[], Value], given: Condition) -> Iterator[tuple[Condition, Value]]:
     """Per way, when it is taken, and what is said on it. Only where ``given`` is so do they say anything."""
 
-    def run() -> Said:
+    def run() -> Value:
         current_path().assume(formula_of(given))
-        return says()
+        return function()
 
-    for path, said in all_paths(run, by_lemmas=True):
+    for path, value in all_paths(run, by_lemmas=True):
         if path.names_something:
             raise NotDecidableError("code that is folded into a formula multiplies or divides by what is not known")
         when = z3.simplify(z3.And(*path.solver.assertions()))
-        yield (True if z3.is_true(when) else Truth(when)), said
+        yield (True if z3.is_true(when) else Truth(when)), value
 
 
-def truth_of(says: Callable[[], bool], given: Condition) -> Condition:
-    """What ``says`` says, where ``given`` is so."""
+def truth_of(function: Callable[[], bool], given: Condition) -> Condition:
+    """What ``function`` says, where ``given`` is so."""
     truth: Condition = False
-    for when, said in _ways(says, given):
-        truth = when | truth if said else truth
+    for when, value in _values_by_path(function, given):
+        truth = when | truth if value else truth
     return truth
 
 
-def number_of(says: Callable[[], Number], given: Condition) -> Number:
-    """What ``says`` comes to, where ``given`` is so."""
+def number_of(function: Callable[[], Number], given: Condition) -> Number:
+    """What ``function`` comes to, where ``given`` is so."""
     number: Number = -1
-    for when, said in _ways(says, given):
-        number = either(when, said, number)
+    for when, value in _values_by_path(function, given):
+        number = either(when, value, number)
     return number

@@ -316,16 +316,18 @@ def two_loads(found: Mapping[str, Any]) -> Picture:
     )
 
 
-def what_is_told(found: Mapping[str, Any]) -> Picture:
+def published_events(found: Mapping[str, Any]) -> Picture:
     """The blocks of both groups, and which event names them."""
     rows = []
     for group, name in enumerate(("Full attention", "Aligned states")):
-        told = {}
+        published = {}
         for kind, events in (("cached", found["first"]), ("hit", found["second"])):
             event = events[group]
             start = event.tokens[0] // event.block_size_tokens
-            told.update(dict.fromkeys(range(start, start + len(event.contents)), kind))
-        cells = [Cell(f"{16 * index} to {16 * index + 15}", told.get(index, "null"), 1.8) for index in range(96 // 16)]
+            published.update(dict.fromkeys(range(start, start + len(event.contents)), kind))
+        cells = [
+            Cell(f"{16 * index} to {16 * index + 15}", published.get(index, "null"), 1.8) for index in range(96 // 16)
+        ]
         rows.append(Row(f"{name}, by tokens", cells))
     return Picture(
         "One event tells one run of neighbouring blocks",
@@ -380,7 +382,7 @@ PICTURES: Mapping[str, Callable[[Names], Picture]] = MappingProxyType(
         "partial-hits": a_copy,
         "pinned-tier": one_demoted,
         "scheduler-progress": two_loads,
-        "kv-events": what_is_told,
+        "kv-events": published_events,
         "external-tokens": hit_and_external,
     }
 )

@@ -93,11 +93,11 @@ def is_sound(u: Any) -> Any:
     """The invariants hold wherever it matters; what is recalled with them is the same on every way."""
     path = current_path()
     if "sound" not in path.memory:
-        heard = RecordedPath()
-        with on(heard):  # type: ignore[arg-type]  # it stands for a path
+        recorded = RecordedPath()
+        with on(recorded):  # type: ignore[arg-type]  # it stands for a path
             state = before(u)
             holds = sound(state, points_of(state, operands(u), anywhere(u)))
-        path.memory["sound"] = holds, heard.facts
+        path.memory["sound"] = holds, recorded.facts
     holds, facts = path.memory["sound"]
     for fact in facts:
         path.fact(fact)

@@ -270,10 +270,12 @@ class SideBySide:
 
     def apply(self, operation: Operation) -> list[str]:
         """Perform a legal operation on both; how their answers and their states differ."""
-        told = self.reference.apply(operation)
+        observation = self.reference.apply(operation)
         with on_counts():
             counted = self.counted.apply(operation)
-        found = [f"{what}: {one} over blocks, {other} over counts" for what, one, other in _answers(told, counted)]
+        found = [
+            f"{what}: {one} over blocks, {other} over counts" for what, one, other in _answers(observation, counted)
+        ]
         return found + list(self.differences())
 
     def differences(self) -> Iterator[str]:
@@ -284,17 +286,19 @@ class SideBySide:
                 yield f"{what}: {one[what]} over blocks, {other[what]} over counts"
 
 
-def _answers(told: Observation, counted: Observation) -> Iterator[tuple[str, object, object]]:
-    pairs = ("asked", _asked(told), _asked(counted)), ("entered", told.entered, counted.entered)
-    for what, one, other in (*pairs, ("refused", told.reason, counted.reason)):
+def _answers(observation: Observation, counted: Observation) -> Iterator[tuple[str, object, object]]:
+    pairs = ("asked", _asked(observation), _asked(counted)), ("entered", observation.entered, counted.entered)
+    for what, one, other in (*pairs, ("refused", observation.reason, counted.reason)):
         if one != other:
             yield what, one, other
 
 
-def _asked(told: Observation) -> list[tuple[BlockOperation, str, Any, Any]]:
+def _asked(observation: Observation) -> list[tuple[BlockOperation, str, Any, Any]]:
     """What was asked of the block manager, and what it answered, without the blocks themselves."""
     return [
-        (asked, *_answer(answer)) for asked, answer in told.performed if not isinstance(asked, (Dispatch, TakeEvents))
+        (asked, *_answer(answer))
+        for asked, answer in observation.performed
+        if not isinstance(asked, (Dispatch, TakeEvents))
     ]
 
 

@@ -187,7 +187,7 @@ class Before:
         return next((number for number in line if number not in self.transfers), None)
 
 
-def passes_nobody(before: Before, after: Scheduler) -> bool:
+def passes_no_request(before: Before, after: Scheduler) -> bool:
     """Whether nobody was passed, but those that load now or did before."""
     loading = {*before.transfers, *after.transfers()}
     return all(
@@ -205,7 +205,7 @@ def brings_on(before: Before, after: Scheduler, observation: Observation) -> Con
     A step that is held up begins no transfer, and the first that runs loses nothing by it. Whoever was let in before is
     held up by nobody's load, but only by a request that has ended and is still read.
     """
-    if is_stuck(after, observation) or not passes_nobody(before, after):
+    if is_stuck(after, observation) or not passes_no_request(before, after):
         return False
     first = before.first
     if is_held_up(after, observation):

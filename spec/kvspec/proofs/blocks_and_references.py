@@ -145,7 +145,7 @@ NULL = inductive(
 )
 
 
-def _nobody_needs(state: State, block: Any, at: Operands) -> Any:
+def _no_request_needs(state: State, block: Any, at: Operands) -> Any:
     copied = (state.reads[at.copy] == block) | (state.writes[at.copy] == block)
     return (state.named[at.entry] != block) & negated(copied) & (state.pinned[block] == 0)
 
@@ -154,7 +154,7 @@ NOT_LIVE = of_every_step(
     f"{CHAPTER}.no-live-block-handed-out",
     ("KV-INV-02", "KV-OP-05", "KV-MEM-01"),
     "A block that is handed out was named by no table, read or written by no pending copy, and not pinned.",
-    lambda u: implies(happens(u, Take), _nobody_needs(before(u), u.at_block, anywhere(u))),
+    lambda u: implies(happens(u, Take), _no_request_needs(before(u), u.at_block, anywhere(u))),
     (
         unguarded(
             "taken-from-anywhere",

@@ -113,12 +113,12 @@ def published(u: Any) -> Geometry:
     return compressed.dsv4_flash_ascend(ASCEND[which], mtp)
 
 
-def _as_told(u: Any) -> Any:
+def _as_published(u: Any) -> Any:
     geometry = published(u)
-    told, behind = ALIGNMENTS[u.deployed.__index__()], LOOKAHEADS[u.deployed.__index__()] if u.mtp else 0
-    hits = retention.replay_boundary(geometry, u.prompt) >= told
-    enough = u.prompt > told + behind
-    return (geometry.alignment_tokens == told) & implies(hits, enough) & implies(enough, hits)
+    published_alignment, behind = ALIGNMENTS[u.deployed.__index__()], LOOKAHEADS[u.deployed.__index__()] if u.mtp else 0
+    hits = retention.replay_boundary(geometry, u.prompt) >= published_alignment
+    enough = u.prompt > published_alignment + behind
+    return (geometry.alignment_tokens == published_alignment) & implies(hits, enough) & implies(enough, hits)
 
 
 DEPLOYED = Obligation(
@@ -128,7 +128,7 @@ DEPLOYED = Obligation(
     "16384, 8192, 4096 and 256 tokens, with MTP too, and a replay hits exactly if it is longer than that and the "
     "look-ahead.",
     unknowns={"deployed": Count(0, len(ASCEND)), "mtp": Count(0, 1), "prompt": Count(1)},
-    claim=_as_told,
+    claim=_as_published,
     witnesses={
         "a long prompt that hits nothing": lambda u: (
             (u.deployed == 0)

@@ -37,8 +37,8 @@ def _runs(u: Any) -> Any:
     if len(together) != len(positions) or not all(runs):
         return False
     shown: Any = True
-    for told, position in zip(together, positions, strict=True):
-        shown = shown & (told == position)
+    for reported, position in zip(together, positions, strict=True):
+        shown = shown & (reported == position)
     for run in runs:
         for before, position in pairwise(run):
             shown = shown & (position == before + 1)
@@ -104,7 +104,7 @@ def stored_at(u: Any) -> list[Any]:
     return [caching._stored(geometry, 0, request, prefixes, run) for run in runs]
 
 
-def _tells_its_tokens(u: Any) -> Any:
+def _reports_its_tokens(u: Any) -> Any:
     """Whether each event has the tokens of the blocks that it names and no others, behind its parent."""
     shown: Any = True
     for event in stored_at(u):
@@ -142,7 +142,7 @@ TOKENS = Obligation(
     title="An event carries exactly the tokens of the blocks that it names, and its parent ends where they begin.",
     unknowns={**_unknown_positions(NAMED_MOST), "block": Count(1), "grain": Count(1)},
     assumes=lambda u: u.block % u.grain == 0,
-    claim=_tells_its_tokens,
+    claim=_reports_its_tokens,
     lemmas=_whole_grains,
     witnesses={
         "a gap, in blocks of several grains": lambda u: (

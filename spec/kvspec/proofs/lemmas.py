@@ -62,17 +62,17 @@ def _larger(u: Any) -> Condition:
     return so(z3.And(*symbolic.larger(factor, less, factor * less, more, factor * more)))
 
 
-def _said_of_products(u: Any) -> Condition:
+def _facts_of_products(u: Any) -> Condition:
     """All that is said when ``factor * less``, ``factor * more`` and ``less * more`` are met, in that order."""
     names = ("factor", "less", "more")
     unknown = {name: z3.Int(name) for name in names}
-    heard = RecordedPath()
-    met = Products(heard)  # type: ignore[arg-type]  # it stands for a path
+    recorded = RecordedPath()
+    met = Products(recorded)  # type: ignore[arg-type]  # it stands for a path
     meant = []
     for first, second in (("factor", "less"), ("more", "factor"), ("less", "more")):
         product = met.of(unknown[first], unknown[second])
         meant.append((product, unknown[first] * unknown[second]))
-    formula = z3.substitute(z3.And(*heard.facts), *meant)
+    formula = z3.substitute(z3.And(*recorded.facts), *meant)
     return so(z3.substitute(formula, *((unknown[name], _read(u, name)) for name in names)))
 
 
@@ -104,18 +104,18 @@ LARGER = Obligation(
 LARGER_FOR_ALL_BUT_NEGATIVE = symbolic.larger
 
 
-def _larger_for_all(*said: z3.ArithRef) -> list[z3.BoolRef]:
+def _larger_for_all(*stated: z3.ArithRef) -> list[z3.BoolRef]:
     """What is said of a factor of at least 0, said of any."""
-    return [each.arg(1) for each in LARGER_FOR_ALL_BUT_NEGATIVE(*said)]
+    return [each.arg(1) for each in LARGER_FOR_ALL_BUT_NEGATIVE(*stated)]
 
 
-SAID = Obligation(
+STATED = Obligation(
     id="products.said-is-so",
     statements=SUPPORTED,
     title="Whatever is said when products of unknowns are met is so: compared with each other, and with the "
     "products by 0, by 1 and by the opposite factor.",
     unknowns=_signed("factor", "less", "more"),
-    claim=_said_of_products,
+    claim=_facts_of_products,
     witnesses={"no factor is trivial": lambda u: (u.factor_size > 2) & (u.less_size > 2) & (u.more_size > u.less_size)},
     mutants=(
         only(
@@ -138,15 +138,16 @@ SAID = Obligation(
 
 def _divided(u: Any) -> Condition:
     """Whatever two pairs are said to be quotient and remainder of one division, they are the same pair."""
-    heard = RecordedPath()
+    recorded = RecordedPath()
     dividend, divisor = z3.Int("dividend"), z3.Int("divisor")
-    quotient, remainder = RealProducts(heard).divided(dividend, divisor)  # type: ignore[arg-type]  # it stands for a path
+    quotient, remainder = RealProducts(recorded).divided(dividend, divisor)  # type: ignore[arg-type]  # it stands for a path
     known = (dividend, _read(u, "dividend")), (divisor, expression_of(u.divisor))
     one, other = (_read(u, "one"), expression_of(u.one_left)), (_read(u, "other"), expression_of(u.other_left))
-    said = [
-        z3.substitute(z3.And(*heard.facts), *known, (quotient, pair[0]), (remainder, pair[1])) for pair in (one, other)
+    stated = [
+        z3.substitute(z3.And(*recorded.facts), *known, (quotient, pair[0]), (remainder, pair[1]))
+        for pair in (one, other)
     ]
-    return implies(so(z3.And(*said)), so(z3.And(one[0] == other[0], one[1] == other[1])))
+    return implies(so(z3.And(*stated)), so(z3.And(one[0] == other[0], one[1] == other[1])))
 
 
 def _of_the_divisor(u: Any, less: str, more: str) -> dict[str, Any]:
@@ -200,7 +201,7 @@ def _one_if(number: Number, value: Number) -> Number:
     return either(number == value, 1, 0)
 
 
-def _change_said(u: Any) -> Number:
+def _change_stated(u: Any) -> Number:
     """By how much a put is said to change the count."""
     changed: Number = _put(u).count(u.value) - _put(u, last=False).count(u.value)
     return changed
@@ -227,13 +228,13 @@ PUT = Obligation(
         "count_before": Count(0),
         "count_after": Count(0),
     },
-    assumes=lambda u: u.count_after - u.count_before == either(u.key < u.keys, _change_said(u), 0),
+    assumes=lambda u: u.count_after - u.count_before == either(u.key < u.keys, _change_stated(u), 0),
     claim=lambda u: (
         (u.count_after + _one_if(_put(u)[u.keys], u.value))
         - (u.count_before + _one_if(_put(u, last=False)[u.keys], u.value))
-        == either(u.key < u.keys + 1, _change_said(u), 0)
+        == either(u.key < u.keys + 1, _change_stated(u), 0)
     ),
-    witnesses={"the count changes": lambda u: (u.key == u.keys) & negated(_change_said(u) == 0)},
+    witnesses={"the count changes": lambda u: (u.key == u.keys) & negated(_change_stated(u) == 0)},
     mutants=(
         only(
             "what-was-there-is-forgotten",
@@ -250,16 +251,16 @@ def _counted_base(changed: UnknownMap, value: Number) -> Term:
     return Term(count(expression_of(value)))
 
 
-def _said_of_count(u: Any, count: Number) -> Condition:
+def _facts_of_count(u: Any, count: Number) -> Condition:
     """All that is said of how many keys have the value when it is looked at, if there are ``count``."""
-    heard = RecordedPath()
-    with on(heard):  # type: ignore[arg-type]  # it stands for a path
+    recorded = RecordedPath()
+    with on(recorded):  # type: ignore[arg-type]  # it stands for a path
         u.map.sees(u.key, u.value)
         u.map.put(u.key, u.new).count(u.value)
-    return so(z3.substitute(z3.And(*heard.facts), (_counted_base(u.map, u.value).z3, expression_of(count))))
+    return so(z3.substitute(z3.And(*recorded.facts), (_counted_base(u.map, u.value).z3, expression_of(count))))
 
 
-SEEN = Obligation(
+COUNTED_IF_SEEN = Obligation(
     id="products.seen-is-counted",
     statements=COUNTED,
     title="At least one key has a value if a key is seen to have it.",
@@ -271,8 +272,8 @@ SEEN = Obligation(
         "keys": Count(0),
         "count": Count(0),
     },
-    assumes=lambda u: implies(u.key < u.keys, _said_of_count(u, u.count)),
-    claim=lambda u: implies(u.key < u.keys + 1, _said_of_count(u, u.count + _one_if(u.map[u.keys], u.value))),
+    assumes=lambda u: implies(u.key < u.keys, _facts_of_count(u, u.count)),
+    claim=lambda u: implies(u.key < u.keys + 1, _facts_of_count(u, u.count + _one_if(u.map[u.keys], u.value))),
     witnesses={"the value is seen": lambda u: (u.key < u.keys) & (u.map[u.key] == u.value)},
     mutants=(
         only(
@@ -286,7 +287,7 @@ SEEN = Obligation(
     ),
 )
 
-OF_PRODUCTS = (LARGER, SAID, DIVIDED, PUT, SEEN)
+OF_PRODUCTS = (LARGER, STATED, DIVIDED, PUT, COUNTED_IF_SEEN)
 
 
 ON_REPLACING = ("KV-INV-03", "KV-INV-05")
@@ -300,12 +301,12 @@ def _replaced(u: Any) -> Any:
     return u.map.replaced(u.old, u.new)
 
 
-def _said(u: Any) -> Any:
+def _stated(u: Any) -> Any:
     """How many more keys are said to have the value after the replacement."""
     return _replaced(u).count(u.value) - u.map.count(u.value)
 
 
-def _is_said_of(u: Any, values: Any, olds: Any, count: Any) -> Any:
+def _is_stated_of(u: Any, values: Any, olds: Any, count: Any) -> Any:
     """That ``count`` keys have the value now, of keys of which ``values`` had it and ``olds`` had the old one."""
     gains = either(u.new == u.value, either(u.old == u.value, 0, olds), 0)
     loses = either((u.old == u.value) & (u.new != u.value), values, 0)
@@ -333,19 +334,19 @@ REPLACED = Obligation(
         "olds": Count(0),
         "count": Count(0),
     },
-    assumes=lambda u: _is_said_of(u, u.values, u.olds, u.count) & ((u.old != u.value) | (u.olds == u.values)),
+    assumes=lambda u: _is_stated_of(u, u.values, u.olds, u.count) & ((u.old != u.value) | (u.olds == u.values)),
     claim=lambda u: (
-        _is_said_of(
+        _is_stated_of(
             u,
             u.values + _one_if_equal(u.map[u.keys], u.value),
             u.olds + _one_if_equal(u.map[u.keys], u.old),
             u.count + _one_if_equal(_replaced(u)[u.keys], u.value),
         )
-        & _is_said_of(u, u.map.count(u.value), u.map.count(u.old), _replaced(u).count(u.value))
+        & _is_stated_of(u, u.map.count(u.value), u.map.count(u.old), _replaced(u).count(u.value))
     ),
     witnesses={
         "the old is replaced by the value": lambda u: (
-            (u.new == u.value) & (u.old != u.value) & (u.map[u.keys] == u.old) & (_said(u) >= 2)
+            (u.new == u.value) & (u.old != u.value) & (u.map[u.keys] == u.old) & (_stated(u) >= 2)
         )
     },
     mutants=(

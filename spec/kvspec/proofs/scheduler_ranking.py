@@ -38,16 +38,16 @@ def first_of(u: Any, block_tokens: Any = None) -> Scheduler:
 
 def compute(scheduler: Scheduler, number: int, budget_tokens: Any) -> None:
     """A request that runs was given its blocks: its next tokens count as computed."""
-    books = scheduler.manager.population
-    books._compute(books[number], budget_tokens, Granted(0, ()))
+    population = scheduler.manager.population
+    population._compute(population[number], budget_tokens, Granted(0, ()))
 
 
 def answer(scheduler: Scheduler, number: int, accepted: Any) -> Any:
     """Drafts hold and one token more is answered; whether the request is over."""
     request = scheduler.manager.population[number]
-    told: Any = SimpleNamespace(accepted=accepted, drafts=0)
-    books: Any = scheduler.manager.population
-    CountedPopulation._answer(books, request, told)
+    answer: Any = SimpleNamespace(accepted=accepted, drafts=0)
+    population: Any = scheduler.manager.population
+    CountedPopulation._answer(population, request, answer)
     return length_of(request.tokens) == scheduler.queues.terms[number].limit_tokens
 
 

@@ -237,12 +237,12 @@ def _whole_blocks(u: Any) -> tuple[Lemma, ...]:
     return (Lemma(MULTIPLE, {"factor": u.computed // u.window, "multiple": u.window, "unit": u.block}),)
 
 
-def _counting(said: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``said``, of counts."""
+def _counting(claim: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``claim``, of counts."""
 
     def of_counts(u: Any) -> Any:
         with counted():
-            return said(u)
+            return claim(u)
 
     return of_counts
 

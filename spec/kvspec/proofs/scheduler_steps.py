@@ -32,7 +32,7 @@ from kvspec.progress.states import (
     is_possible,
     is_sound,
     of,
-    passes_nobody,
+    passes_no_request,
     state,
     unknowns,
 )
@@ -78,11 +78,11 @@ def _scheduled(u: Any) -> Condition:
         return is_sound(after) & brings_on(before, after, observation)
 
 
-def _after(u: Any, said: Callable[[Scheduler, Observation], Any]) -> Any:
+def _after(u: Any, claim: Callable[[Scheduler, Observation], Any]) -> Any:
     """What is said of the state after a half step."""
     with on_counts():
         after = state(u, IN_LINE)
-        return said(after, schedule(after))
+        return claim(after, schedule(after))
 
 
 RUNS = Obligation(
@@ -100,7 +100,7 @@ RUNS = Obligation(
         ),
         "a transfer holds it up": lambda u: (
             ((u.place1 == LOADED) & (u.sent >= 1) & (u.blocks <= SMALL))
-            and _after(u, lambda _, told: not told.advanced)
+            and _after(u, lambda _, observation: not observation.advanced)
         ),
     },
     mutants=(
@@ -190,14 +190,14 @@ def _still_holds(u: Any) -> Condition:
         after = state(u, IN_LINE, shows_sent=False)
         before = Before.of(after)
         happen(after, u)
-        return passes_nobody(before, after) and is_sound(after)
+        return passes_no_request(before, after) and is_sound(after)
 
 
-def _ended(u: Any, said: Callable[[Scheduler], Any]) -> Any:
+def _ended(u: Any, claim: Callable[[Scheduler], Any]) -> Any:
     with on_counts():
         after = state(u, IN_LINE, shows_sent=False)
         happen(after, u)
-        return said(after)
+        return claim(after)
 
 
 def _as_if_it_had_arrived(_self: Any, request: Any, _succeeded: bool) -> None:

@@ -6,7 +6,7 @@ checked:
 
 - *what may happen* (``requirements.ALLOWED``): each change of a block is a transition that can happen, that such an
   operation may consist of, and whose effect is the reference's, map by map. A hit must be on what the request asks for;
-- *what must happen* (``requirements.REQUIRED``): after an operation a request names, in every group, exactly the entries
+- *what must happen* (``requirements.REQUIRED``): after an operation a request names, in every group, just the entries
   that the formulas of the group say, and nothing once it is over; a hit that was granted is held whole, its rest is
   copied, and the worker has computed what cannot serve before; what retention says is due becomes known with its own
   content, once, and nothing else does; an eviction forgets its block, a dispatch leaves nothing pending, and a reset

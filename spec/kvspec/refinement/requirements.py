@@ -355,9 +355,9 @@ def _dispatched(step: Step) -> Iterator[Drift]:
     """Nothing is pending any more, the worker was told whatever was, and whatever the step computed may serve hits."""
     if step.after.raw.copies:
         yield Drift(step.operation, "copies", "pending", (), step.after.raw.copies)
-    told = step.answer.copies if isinstance(step.answer, Copies) else None
-    if told != step.before.raw.copies:
-        yield Drift(step.operation, "copies", "told", step.before.raw.copies, told)
+    reported = step.answer.copies if isinstance(step.answer, Copies) else None
+    if reported != step.before.raw.copies:
+        yield Drift(step.operation, "copies", "told", step.before.raw.copies, reported)
     cache = step.manager.cache
     if isinstance(cache, PrefixCache) and cache.fenced:
         yield Drift(step.operation, "fence", next(iter(cache.fenced)), *_there(False))
@@ -367,8 +367,8 @@ def _reset(step: Step) -> Iterator[Drift]:
     """It happens exactly if nobody holds a block, and is told so."""
     expected = bool(Reset.guard(step.before.state, Operands()))
     happened = bool(list(_of(step, Reset)))
-    told = isinstance(step.answer, Success) and step.answer.succeeded
-    for where, got in (("happens", happened), ("told", told)):
+    reported = isinstance(step.answer, Success) and step.answer.succeeded
+    for where, got in (("happens", happened), ("told", reported)):
         if got != expected:
             yield Drift(step.operation, "reset", where, expected, got)
 

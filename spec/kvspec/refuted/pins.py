@@ -60,7 +60,7 @@ class Call:
     action: int
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What it does, in words."""
         return CALLS[self.action]
 
@@ -170,7 +170,7 @@ def _run(pool: BlockPool, actions: Sequence[int], tracked: Callable[[], bool]) -
     return life
 
 
-def _told(life: Life) -> str:
+def _describe_life(life: Life) -> str:
     where = "in the free queue" if life.free else "in the pinned queue" if life.tracked else "in no queue"
     pinned = "pinned" if life.pinned else "not pinned"
     return f"held by {life.holders}, a count of {life.count}, {where}, {pinned}"
@@ -192,7 +192,9 @@ def _replay(values: Mapping[str, Any], wrong: Callable[[Life], Any]) -> Replay:
     actions = [values[f"action_{step}"] for step in range(values["length"])]
     design, sound = by_count(actions), by_flag(actions)
     calls = tuple(map(Call, actions))
-    return Replay(SETTINGS, calls, _told(design), _told(sound), bool(wrong(design)), bool(wrong(sound)))
+    return Replay(
+        SETTINGS, calls, _describe_life(design), _describe_life(sound), bool(wrong(design)), bool(wrong(sound))
+    )
 
 
 def _refuted(name: str, statement: str, story: str, title: str, wrong: Callable[[Life], Any]) -> Refuted:
