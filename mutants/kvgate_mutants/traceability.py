@@ -25,7 +25,7 @@ from attrs import field, frozen
 from attrs.validators import in_, min_len
 
 from kvgate.campaigns import twice
-from kvgate.explore import scheduler_world, search, step_invariants
+from kvgate.explore import invariants, scheduler_world, search
 from kvgate.explore.designs import DESIGNS
 from kvgate.explore.manager_world import ManagerWorld
 from kvgate.explore.scheduler_world import SchedulerWorld
@@ -248,7 +248,7 @@ def explored() -> Mapping[str, frozenset[str]]:
     for name, model in MODELS.items():
         world = model.world()
         if isinstance(world, ManagerWorld):
-            checked = named_in(snapshot, ghost, slots, step_invariants, search)
+            checked = named_in(snapshot, ghost, slots, invariants, search)
             settings = world.scope.settings
             # Where content is forgotten by order, no check asks whether a replay hits.
             checked -= {"KV-OP-16"} if world.scope.menu.evicts else frozenset()

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 import pytest
 from attrs import evolve
 
-from kvgate_mutants import traceability
+from kvgate.explore.designs import DESIGNS
 from kvgate_mutants.corpus.bug import Sort
 from kvgate_mutants.corpus.register import BUGS
+from kvgate_mutants.mutants.registry import ZOO
+from kvgate_mutants.mutants.scheduler.registry import ZOO as OF_SCHEDULERS
 from kvgate_mutants.traceability import (
     EXEMPTIONS,
     PARTS,
@@ -132,8 +134,8 @@ def test_a_known_bug_names_a_guarantee(references: Sequence[Reference]) -> None:
 
 def test_a_design_without_its_model_is_found(references: Sequence[Reference], monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: a design is refuted in a model that there is. Method: name one that there is not."""
-    strange = evolve(traceability.DESIGNS["scratch-last"], model="tiny-none")
-    monkeypatch.setattr(traceability, "DESIGNS", {"strange": strange})
+    strange = evolve(DESIGNS["scratch-last"], model="tiny-none")
+    monkeypatch.setattr("kvgate_mutants.traceability.DESIGNS", {"strange": strange})
     assert ["the design strange names tiny-none, which is no tiny model"] == complaints(references)
 
 
@@ -166,12 +168,12 @@ def test_an_exemption_says_what_and_why(part: str, named: tuple[str, ...], reaso
 def test_a_mutant_of_no_guarantee_cannot_be_made() -> None:
     """Goal: a mutant names a guarantee that there is. Method: try another."""
     with pytest.raises(ValueError, match="statement"):
-        evolve(traceability.ZOO[0], statement=UNKNOWN)
+        evolve(ZOO[0], statement=UNKNOWN)
 
 
 def test_what_violates_nothing_counts_for_nothing(references: Sequence[Reference]) -> None:
     """Goal: a mutant that cannot be told from vLLM is no evidence. Method: the equivalent ones."""
-    equivalent = {each.name for each in (*traceability.ZOO, *traceability.OF_SCHEDULERS) if each.equivalent}
+    equivalent = {each.name for each in (*ZOO, *OF_SCHEDULERS) if each.equivalent}
     assert equivalent
     assert {""} == {each.part for each in references if each.kind == "mutant" and each.name in equivalent}
 

@@ -109,8 +109,7 @@ def _explored(mechanism: Mechanism, tally: Counter[str], say: Callable[[str], No
     from kvgate.explore.exploration import INTERRUPTED as BY_HAND
     from kvgate.explore.exploration import Limits, Sighting
     from kvgate.explore.refinement_run import explore
-    from kvgate.explore.tiny import SHALLOW
-    from kvgate.explore.tiny_models import load
+    from kvgate.explore.tiny_models import SHALLOW, load
 
     for name in mechanism.tiny:
 

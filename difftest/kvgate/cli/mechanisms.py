@@ -106,8 +106,7 @@ def _explored(mechanism: Mechanism, say: Callable[[str], None]) -> Iterator[dict
     from kvgate.explore.exploration import INTERRUPTED as BY_HAND
     from kvgate.explore.exploration import Limits, Sighting
     from kvgate.explore.search import Search
-    from kvgate.explore.tiny import SHALLOW
-    from kvgate.explore.tiny_models import load
+    from kvgate.explore.tiny_models import SHALLOW, load
 
     for name in mechanism.tiny:
         world = load(name).world()

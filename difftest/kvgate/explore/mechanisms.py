@@ -22,7 +22,7 @@ class Mechanism:
     models: tuple[str, ...]
     """What is driven at random; see ``kvgate.kernel.models``."""
     tiny: tuple[str, ...]
-    """What is explored; see ``kvgate.explore.tiny``."""
+    """What is explored; see ``kvgate.explore.tiny_models``."""
     witnesses: tuple[str, ...]
     """What must have happened while it was driven, or the mechanism was not looked at; see ``kvgate.explore.drive``."""
 

@@ -19,7 +19,7 @@ from kvgate.explore.invariants import Checks
 from kvgate.explore.manager_world import ManagerWorld
 from kvgate.explore.scheduler_world import SchedulerWorld, TinyScheduler
 from kvgate.explore.search import Search
-from kvgate.explore.tiny import Tiny
+from kvgate.explore.tiny_models import Tiny
 from kvgate.explore.world import Explorable, World
 from kvgate.gate.campaign import Lane, draw_case
 from kvgate.gate.generator import PRESETS, Generator

@@ -21,8 +21,7 @@ from kvgate.explore.mechanisms import MECHANISMS, Mechanism
 from kvgate.explore.refinement_run import explore
 from kvgate.explore.scheduler_world import Shop, TinyScheduler
 from kvgate.explore.search import Search
-from kvgate.explore.tiny import SHALLOW
-from kvgate.explore.tiny_models import MODELS
+from kvgate.explore.tiny_models import MODELS, SHALLOW
 from kvgate.explore.world import Explorable
 from kvreference.attention import Kind
 from kvreference.block_pool import BlockPool

@@ -8,11 +8,10 @@ from typing import Any
 from attrs import field, frozen
 
 from kvgate.adapters.reference import Reference
+from kvgate.explore.canonical import Prompt
 from kvgate.explore.exploration import Exploration, Limits
-from kvgate.explore.families import Prompt
 from kvgate.explore.manager_world import ManagerWorld
-from kvgate.explore.menu import Menu
-from kvgate.explore.scope import Scope
+from kvgate.explore.scope import Menu, Scope
 from kvgate.explore.search import Search
 from kvgate.explore.world import Outcome, World
 from kvreference.attention import Kind
