@@ -1,4 +1,4 @@
-"""What is proved, told in the chapters: ``python -m kvspec.chapter_proofs`` writes it into them anew.
+"""What is proved, written into the chapters: ``python -m kvspec.chapter_proofs`` does it anew.
 
 Two things in a chapter follow from the registry: the evidence of every statement, and the table of proofs with what
 they leave over. Both are written here and nowhere else, so neither can promise more than is proved.

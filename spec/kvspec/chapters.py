@@ -34,9 +34,9 @@ KINDS = ("Safety", "Scaffolding")
 PROOFS = "Proofs"
 """Under which heading, behind the statements, stands what is proved of them."""
 SYSTEMS = ("vLLM 0.20.2", "vLLM 0.22 and later", "vLLM-Ascend")
-"""Whose differences are told apart, in this order."""
+"""The systems whose differences a chapter lists, in this order."""
 COLUMNS = ("operation", "precondition", "effect", "result", "errors")
-"""What is told of an operation."""
+"""The columns of the table of operations."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")

@@ -26,7 +26,7 @@ HEAD = -1
 TAIL = -2
 """Stands behind the last block."""
 NOWHERE = 0
-"""The link of a block that is not queued. It is what a map holds that was told nothing."""
+"""The link of a block that is not queued. An empty map has it everywhere."""
 
 
 @frozen

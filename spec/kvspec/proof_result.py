@@ -23,7 +23,7 @@ from kvspec.prover import Proof, Values, Verdict, prove, survives, witness
 from kvspec.registry import modules, obligations
 
 JOBS = 2
-"""How many processes prove at once, unless told otherwise."""
+"""How many processes prove at once by default."""
 
 
 Given = TypeVar("Given")

@@ -41,7 +41,7 @@ An id is never given to another guarantee and its anchor never changes, so both 
 system to what the functions do; where a sentence says something else, one of the two is wrong and must be corrected.
 
 Evidence: **P** proved for all sizes, **B** in every state within bounds, **T** tested; *in part* where it is not for
-all of the sentence. What is left over is told in the chapter; what leads from an id to its proofs, monitors, tests and
+all of the sentence. The chapter says what is left over; what leads from an id to its proofs, monitors, tests and
 mutants is in [traceability.md](traceability.md).
 """
 

@@ -1,4 +1,4 @@
-"""Judgements.
+"""Results of proofs.
 
 Goal: a statement counts as proved only if it can be witnessed and can fail. Method: obligations with one thing wrong
 each; and the processes beside each other say what one says alone.

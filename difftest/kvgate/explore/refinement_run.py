@@ -1,4 +1,4 @@
-"""Conformance of the reference: is what it does to its blocks what the proofs are about, and what it has to do?
+"""Refinement by the reference: is what it does to its blocks what the proofs are about, and what it has to do?
 
 A manager is followed by the transition system of ``kvspec.pool`` on random operations over all mechanisms, and on every
 edge of the tiny models. What is compared, and what is not, is in ``kvspec.refinement``.
@@ -128,7 +128,7 @@ class _FollowedScheduler(Scheduler):
 
 
 class _FollowedSchedulerWorld(SchedulerWorld):
-    """Its world, in which the model's invariants are judged as well."""
+    """Its world, in which the model's invariants are checked as well."""
 
     def violations_in(self, state: Scheduler) -> Sequence[Violation]:
         return _violations(state.manager)
@@ -140,7 +140,7 @@ def _violations(manager: Manager) -> Sequence[Violation]:
 
 
 def world_of(tiny: Explorable, tally: Tally) -> World[Any, Any]:
-    """The world of a tiny model in which every edge is followed, and nothing else is judged."""
+    """The world of a tiny model in which every edge is followed, and nothing else is checked."""
     if isinstance(tiny, TinyScheduler):
         return _FollowedSchedulerWorld(
             tiny.name, tiny.shallow, lambda settings, limits: _FollowedScheduler(settings, limits, tally)

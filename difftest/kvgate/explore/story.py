@@ -1,4 +1,4 @@
-"""What was found, told as a story: the guarantee, what was seen, the shortest way there, and the state at its end.
+"""What was found, as a story: the guarantee, what was seen, the shortest way there, and the state at its end.
 
 The parts and their order are fixed, as in ``kvgate.gate.story``.
 """

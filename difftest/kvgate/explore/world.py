@@ -85,7 +85,7 @@ class World(Protocol[State, Move]):
         ...
 
     def snapshot(self, state: State) -> Snapshot:
-        """The state as it is told at the end of a story."""
+        """The state as it is printed at the end of a story."""
         ...
 
     def describe_edge(self, move: Move, answer: Any) -> str:

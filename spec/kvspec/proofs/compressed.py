@@ -1,4 +1,4 @@
-"""Chapter 08: slots and tokens never mix, and the published geometries have the alignment that is told."""
+"""Chapter 08: slots and tokens never mix, and the published geometries have the alignment that is documented."""
 
 from __future__ import annotations
 

@@ -352,7 +352,7 @@ def _evicted(step: Step) -> Iterator[Drift]:
 
 
 def _dispatched(step: Step) -> Iterator[Drift]:
-    """Nothing is pending any more, the worker was told whatever was, and whatever the step computed may serve hits."""
+    """Nothing is pending any more, the worker got every copy that was, and what the step computed may serve hits."""
     if step.after.raw.copies:
         yield Drift(step.operation, "copies", "pending", (), step.after.raw.copies)
     reported = step.answer.copies if isinstance(step.answer, Copies) else None
@@ -364,7 +364,7 @@ def _dispatched(step: Step) -> Iterator[Drift]:
 
 
 def _reset(step: Step) -> Iterator[Drift]:
-    """It happens exactly if nobody holds a block, and is told so."""
+    """It happens if and only if no block is held, and the answer says so."""
     expected = bool(Reset.guard(step.before.state, Operands()))
     happened = bool(list(_of(step, Reset)))
     reported = isinstance(step.answer, Success) and step.answer.succeeded

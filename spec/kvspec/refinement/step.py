@@ -40,7 +40,7 @@ from kvspec.refinement.recording import Call, Did
 
 @frozen
 class Drift:
-    """One difference, told by what it was seen in."""
+    """One difference, and where it was seen."""
 
     operation: Operation | None
     """None if it is wrong before anything happened."""
@@ -115,7 +115,7 @@ class Labels:
         self._is_settled = False
 
     def of(self, calls: Sequence[Call]) -> Iterator[Labelled | Call]:
-        """The transitions that ``calls`` stand for, in order; what is no transition is told as it is.
+        """The transitions that ``calls`` stand for, in order; a call that is not a transition is yielded as it is.
 
         Raises:
             UnexplainedError: nobody accounts for a call.
