@@ -30,14 +30,14 @@ from kvgate.explore.designs import DESIGNS
 from kvgate.explore.manager_world import ManagerWorld
 from kvgate.explore.scheduler_world import SchedulerWorld
 from kvgate.explore.tiny_models import MODELS
+from kvgate.findings.register import folder_of
 from kvgate.kernel import comparison, lockstep
 from kvgate.kernel.text import counted
 from kvgate.levels.scheduler import batch, chunks, clients, engine, finish_check, progress, queue_order_monitor
 from kvgate.monitors import ghost, leak, slots, work
 from kvgate_mutants.corpus.bug import Bug, Sort
 from kvgate_mutants.corpus.register import BUGS as CORPUS
-from kvgate_mutants.mutants.registry import ZOO
-from kvgate_mutants.mutants.scheduler.registry import ZOO as OF_SCHEDULERS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
 from kvreference import snapshot
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
@@ -124,7 +124,7 @@ EXEMPTIONS: tuple[Exemption, ...] = (
 def read(root: Path = HOME.parent) -> list[Reference]:
     """Everything that names guarantees, in a clone at ``root``."""
     chapters = read_all(root / "spec")
-    register = (root / "difftest" / "findings" / "README.md").read_text(encoding="utf-8")
+    register = (root / "difftest" / "kvgate" / "findings" / "README.md").read_text(encoding="utf-8")
     return [
         *of_chapters(chapters),
         *of_proofs(chapters),
@@ -166,7 +166,7 @@ def of_proofs(chapters: Iterable[Chapter]) -> Iterator[Reference]:
 
 def of_mutants() -> Iterator[Reference]:
     """Mutants of vLLM, and designs that the explorer refutes. One that cannot be told from vLLM violates nothing."""
-    for mutant in (*ZOO, *OF_SCHEDULERS):
+    for mutant in (*BLOCK_MANAGER_MUTANTS, *SCHEDULER_MUTANTS):
         named = (mutant.statement,) if mutant.statement else ()
         yield Reference("mutant", mutant.name, named, "" if mutant.equivalent else "mutant", f"`{mutant.name}`")
     for name, design in DESIGNS.items():
@@ -179,7 +179,7 @@ def of_findings(register: str) -> Iterator[Reference]:
     for line in register.splitlines():
         row = re.match(r"\| \[([^\]]+)\]\([^)]+\) \| ([^|]+) \|", line)
         if row is not None:
-            shown = f"[{row[1][:3]}](../difftest/findings/{row[1]}/README.md)"
+            shown = f"[{row[1][:3]}](../difftest/kvgate/findings/{folder_of(row[1])}/README.md)"
             yield Reference("finding", row[1], tuple(STATEMENT.findall(row[2])), "finding", shown)
 
 

@@ -15,8 +15,7 @@ from attrs import evolve
 from kvgate.explore.designs import DESIGNS
 from kvgate_mutants.corpus.bug import Sort
 from kvgate_mutants.corpus.register import BUGS
-from kvgate_mutants.mutants.registry import ZOO
-from kvgate_mutants.mutants.scheduler.registry import ZOO as OF_SCHEDULERS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
 from kvgate_mutants.traceability import (
     EXEMPTIONS,
     PARTS,
@@ -168,12 +167,12 @@ def test_an_exemption_says_what_and_why(part: str, named: tuple[str, ...], reaso
 def test_a_mutant_of_no_guarantee_cannot_be_made() -> None:
     """Goal: a mutant names a guarantee that there is. Method: try another."""
     with pytest.raises(ValueError, match="statement"):
-        evolve(ZOO[0], statement=UNKNOWN)
+        evolve(BLOCK_MANAGER_MUTANTS[0], statement=UNKNOWN)
 
 
 def test_what_violates_nothing_counts_for_nothing(references: Sequence[Reference]) -> None:
     """Goal: a mutant that cannot be told from vLLM is no evidence. Method: the equivalent ones."""
-    equivalent = {each.name for each in (*ZOO, *OF_SCHEDULERS) if each.equivalent}
+    equivalent = {each.name for each in (*BLOCK_MANAGER_MUTANTS, *SCHEDULER_MUTANTS) if each.equivalent}
     assert equivalent
     assert {""} == {each.part for each in references if each.kind == "mutant" and each.name in equivalent}
 
