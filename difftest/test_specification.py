@@ -14,7 +14,7 @@ from kvgate.explore.refinement_run import drive
 from kvgate.kernel.models import Model
 from kvreference.statements import STATEMENTS
 from kvspec.evidence import chapter_name
-from kvspec.judgement import Outcome, Task, judge
+from kvspec.proof_result import Outcome, Task, check_obligation
 from kvspec.registry import obligations
 
 CHAPTERS = ("attention-kinds", "eagle", "content-and-cached-map")
@@ -28,9 +28,9 @@ PROOFS = [name for name, each in obligations().items() if chapter_name(each) in 
 def test_it_is_proved(name: str) -> None:
     """Goal: the formulas that run are right. Method: z3 proves one, finds its witnesses, and refutes its mutants."""
     obligation = obligations()[name]
-    judgement = judge(obligation, Task(name))
-    told = "; ".join(f"{each}: {STATEMENTS[each]}" for each in obligation.statements)
-    assert judgement.outcome is Outcome.PROVED, f"{name} is {judgement.outcome.value}, for {told}"
+    result = check_obligation(obligation, Task(name))
+    why = "; ".join(f"{each}: {STATEMENTS[each]}" for each in obligation.statements)
+    assert result.outcome is Outcome.PROVED, f"{name} is {result.outcome.value}, for {why}"
 
 
 def test_the_reference_does_what_is_proved(model: Model) -> None:

@@ -1,7 +1,4 @@
-"""The house: who imports whom, how large a file may be, what the package brings along, and what must be trusted.
-
-``python tests/test_house.py`` writes the table of trusted files, ``TRUST.md``, anew, and its sums in ``README.md``.
-"""
+"""The house: who imports whom, how large a file may be, and what the package brings along."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from email.parser import Parser
 from pathlib import Path
 
@@ -34,108 +31,6 @@ BY_A_COMMAND = re.compile(r"\bGenerated\b[^`]*\bby `")
 # What a checker is told to overlook. The reason stands behind it, or in a comment above.
 OVERLOOKED = re.compile(r"#\s*(?:type: ignore(?:\[[^]]*\])?|noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?)")
 HEAVY = {"vllm", "torch", "transformers", "hypothesis", "z3"}
-
-# Who says that a system agrees. Together with the reference, this is what a reviewer must believe.
-JUDGES = tuple(
-    f"difftest/kvgate/{name}.py"
-    for name in (
-        "system",
-        "adapters/stock",
-        "adapters/groups",
-        "adapters/words",
-        "adapters/native",
-        "adapters/work_meter",
-        "lockstep",
-        "comparison",
-        "correspondence",
-        "dialects",
-        "declared",
-        "faults",
-        "faults_of_releases",
-        "faults_of_ascend",
-        "prompt_tails",
-        "monitors/invariants",
-        "monitors/ghost",
-        "monitors/slots",
-        "monitors/states",
-        "monitors/leak",
-        "monitors/work",
-    )
-)
-
-# Who says that a scheduler does what it should, besides these.
-SCHEDULING = (
-    *(
-        f"difftest/kvgate/scheduling/{name}.py"
-        for name in (
-            "engine",
-            "line",
-            "chunks",
-            "clients",
-            "batch",
-            "ends",
-            "books",
-            "progress",
-            "waiting",
-            "flight",
-            "nodes",
-            "sent",
-            "known",
-            "known_by_slots",
-        )
-    ),
-    *(
-        f"difftest/kvgate/adapters/scheduling/{name}.py"
-        for name in (
-            "arrivals",
-            "connector",
-            "followed",
-            "interception",
-            "names",
-            "stage",
-            "subjects",
-            "told",
-            "worker",
-        )
-    ),
-    "difftest/kvgate/adapters/retention.py",
-    "difftest/kvgate/adapters/ascend.py",
-    "difftest/kvgate/adapters/ascend_wheel.py",
-    "difftest/kvgate/adapters/fetching.py",
-    "difftest/kvgate/adapters/releases/description.py",
-)
-
-# Who says that two nodes do what they should, besides all of these.
-PAIRS = tuple(
-    f"difftest/kvgate/disaggregation/{name}.py"
-    for name in ("pair", "node", "handover", "memory", "across", "waiting", "known")
-)
-
-# Who says that something is proved: how code is run on terms, what is said of products and counts, what z3 is asked.
-PROVERS = tuple(
-    f"spec/kvspec/{name}.py" for name in ("symbolic", "paths", "products", "maps", "obligation", "prover", "judgement")
-)
-
-# Who says that a live engine does what it should, besides the first of these.
-SHADOW = (
-    *(f"difftest/kvgate/shadow/{name}.py" for name in ("judging", "following", "known", "salted", "sampling")),
-    *(f"difftest/kvgate/adapters/shadow/{name}.py" for name in ("observing", "wrapping", "standing", "geometry")),
-)
-
-# What these pass to one another, and nothing more.
-VALUES = {
-    *(f"difftest/kvgate/{name}.py" for name in ("difference", "errors", "monitors/monitor")),
-    *(f"difftest/kvgate/scheduling/{name}.py" for name in ("blame", "case", "operations")),
-    *(f"difftest/kvgate/shadow/{name}.py" for name in ("calls", "sink")),
-    *(f"difftest/kvgate/disaggregation/{name}.py" for name in ("case", "operations")),
-    # Says in a log what went wrong, and decides nothing.
-    "difftest/kvgate/shadow/adapter/log.py",
-    # The package itself: its modules are named one by one.
-    "difftest/kvgate/scheduling.py",
-    "difftest/kvgate/disaggregation.py",
-    "difftest/kvgate/shadow.py",
-    "spec/kvspec/registry.py",
-}
 
 
 def written() -> Iterator[tuple[str, str]]:
@@ -310,88 +205,3 @@ def test_an_installation_pulls_nothing_that_vllm_needs(wheel: zipfile.ZipFile) -
         "z3-solver",
     }
     assert f"pip install {' '.join(sorted(pulled))}" in (ROOT / "INSTALL.md").read_text(encoding="utf-8")
-
-
-BEGIN, END = "<!-- trusted files: python tests/test_house.py -->\n", "<!-- end of trusted files -->"
-SUMS, END_OF_SUMS = "<!-- trusted lines: python tests/test_house.py -->\n", "<!-- end of trusted lines -->"
-PARTS = (
-    ("what judges by it", JUDGES),
-    ("what judges a scheduler", SCHEDULING),
-    ("what judges two nodes", PAIRS),
-    ("what judges a live engine", SHADOW),
-    ("what proves it", PROVERS),
-)
-
-
-def trusted() -> dict[str, dict[str, str]]:
-    """What a reviewer must read: the text of each file, by its name, and by the part that it belongs to."""
-    reference = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGES[0]).glob("*.py"))
-    parts = (("the reference", reference), *PARTS)
-    return {title: {name: (ROOT / name).read_text(encoding="utf-8") for name in names} for title, names in parts}
-
-
-def trusted_files() -> str:
-    """The table of trusted files: each with its lines, and what its docstring says first."""
-    rows = ["| file | lines | |", "|---|--:|---|"]
-    for title, texts in trusted().items():
-        rows.append(f"| **{title}** | **{sum(len(text.splitlines()) for text in texts.values())}** | |")
-        for name, text in texts.items():
-            first_line = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
-            rows.append(f"| [`{name}`]({name}) | {len(text.splitlines())} | {first_line} |")
-    return "\n".join(rows) + "\n"
-
-
-def trusted_lines() -> str:
-    """The sums of that table, a row for each part."""
-    rows = ["| | files | lines |", "|---|--:|--:|"]
-    for title, texts in trusted().items():
-        lines = sum(len(text.splitlines()) for text in texts.values())
-        rows.append(f"| {title} | {len(texts)} | {lines:,} |")
-    return "\n".join(rows) + "\n"
-
-
-def test_no_judge_relies_on_another_file() -> None:
-    """Goal: the table leaves out nothing that must be believed. Method: whatever one of them imports is in it."""
-    judged, proved = (
-        imported_by((*JUDGES, *SCHEDULING, *PAIRS, *SHADOW), "difftest/kvgate"),
-        imported_by(PROVERS, "spec/kvspec"),
-    )
-    assert "difftest/kvgate/monitors/slots.py" in judged
-    assert "spec/kvspec/products.py" in proved
-    assert judged | proved <= VALUES | {*JUDGES, *SCHEDULING, *PAIRS, *SHADOW, *PROVERS}
-
-
-def imported_by(names: Iterable[str], room: str) -> set[str]:
-    """The files of a room that these files import from."""
-    folder, _, package = room.partition("/")
-    imported = set()
-    for name in names:
-        for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{package}."):
-                imported.add(f"{folder}/{node.module.replace('.', '/')}.py")
-    return imported
-
-
-def between(text: str, begin: str, end: str) -> str:
-    """What stands between two marks, of which there is one each."""
-    assert (1, 1) == (text.count(begin), text.count(end))
-    return text.partition(begin)[2].partition(end)[0]
-
-
-def test_the_trusted_files_are_current() -> None:
-    """Goal: the table names all that must be believed, and how long it takes. Method: count again, and compare."""
-    readme = README.read_text(encoding="utf-8")
-    assert "[TRUST.md](TRUST.md)" in readme
-    assert trusted_files() == between(TRUST.read_text(encoding="utf-8"), BEGIN, END), "run: python tests/test_house.py"
-    assert trusted_lines() == between(readme, SUMS, END_OF_SUMS), "run: python tests/test_house.py"
-
-
-def rewrite(path: Path, begin: str, end: str, table: str) -> None:
-    """Put a table between its marks."""
-    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
-    path.write_text(f"{before}{begin}{table}{end}{rest.partition(end)[2]}", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    rewrite(TRUST, BEGIN, END, trusted_files())
-    rewrite(README, SUMS, END_OF_SUMS, trusted_lines())

@@ -6,7 +6,7 @@ A fault is never a choice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from attrs import field, frozen
 
@@ -16,12 +16,10 @@ from kvreference.operations import Operation
 from kvreference.prefix_cache import NoPrefixCache, new_cache
 from kvreference.settings import Settings
 
-if TYPE_CHECKING:
-    from kvreference.manager import Manager
 
-
-def _as_the_reference(manager: Manager, operation: Operation) -> Answer:
-    return manager.perform(operation)
+def _as_the_reference(manager: Any, operation: Operation) -> Answer:
+    answer: Answer = manager.perform(operation)
+    return answer
 
 
 @frozen
@@ -38,5 +36,8 @@ class Choices:
     """Whether an admitted request gets look-ahead slots with its first tokens, except for a load."""
     blocks_reserved: Mapping[int, int] = field(factory=dict)
     """By the number of an operation, how many blocks its admission must leave free."""
-    perform: Callable[[Manager, Operation], Answer] = _as_the_reference
-    """How an operation is performed: a scheduler may do more before and after it."""
+    perform: Callable[[Any, Operation], Answer] = _as_the_reference
+    """How an operation is performed: a scheduler may do more before and after it.
+
+    It gets the manager, whose module imports this one, and so its type is not named here.
+    """

@@ -1,4 +1,4 @@
-"""What is proved, told in the chapters: ``python -m kvspec.chapter_proofs`` writes it into them anew.
+"""What is proved, written into the chapters: ``python -m kvspec.chapter_proofs`` does it anew.
 
 Two things in a chapter follow from the registry: the evidence of every statement, and the table of proofs with what
 they leave over. Both are written here and nowhere else, so neither can promise more than is proved.
@@ -27,12 +27,14 @@ def proofs_in(chapter: Chapter, known: Mapping[str, Obligation] | None = None) -
     return [each for each in every.values() if chapter_name(each) == chapter.name]
 
 
-def lemmas_told() -> str:
+def lemmas_section() -> str:
     """What stands between the marks of the first page: the facts that proofs of all chapters use."""
     return "\n".join(("", *_rows([each for each in obligations().values() if chapter_name(each) in LEMMAS]), ""))
 
 
-def told(chapter: Chapter, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT) -> str:
+def proofs_section(
+    chapter: Chapter, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
+) -> str:
     """What stands between the marks: the proofs, then what remains of each statement that they are about."""
     proofs = proofs_in(chapter, known)
     rows = _folded(proofs) if len(proofs) > ROWS_MAX else _rows(proofs)
@@ -58,12 +60,12 @@ def _rows(proofs: list[Obligation]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for each in proofs:
         reach = f"B: {each.bound}" if each.bound else "P"
-        yield f"| `{each.id}` | {_cell(reach)} | {_cell(each.sentence)} | {_links(each.statements)} |"
+        yield f"| `{each.id}` | {_cell(reach)} | {_cell(each.title)} | {_links(each.statements)} |"
     yield ""
 
 
 def _remainders(chapter: Chapter, known: Mapping[str, Obligation] | None, left: Mapping[str, str]) -> Iterator[str]:
-    told_any = False
+    any_left = False
     for row in chapter.rows:
         proofs = proofs_of(row.statement, known)
         parts = []
@@ -74,10 +76,10 @@ def _remainders(chapter: Chapter, known: Mapping[str, Obligation] | None, left: 
         if EXPLORED.get(row.statement):
             parts.append(f"B: explored in every state of tiny models: {EXPLORED[row.statement]}.")
         if parts:
-            told_any = True
+            any_left = True
             sentence = " ".join(part[0].upper() + part[1:] for part in parts)
             yield f"- **{row.statement}**. {sentence}"
-    if told_any:
+    if any_left:
         yield ""
 
 
@@ -107,7 +109,7 @@ def written(
         now = evidence(row.statement, proofs_of(row.statement, known), left)
         line = re.compile(rf"^(\| \[{row.statement}\]\([^)]+\) \| [^|]+ \| )[^|]+( \| )", re.MULTILINE)
         before = line.sub(_around_evidence(now), before)
-    return f"{before}{BEGIN}{told(chapter, known, left)}{END}{after}"
+    return f"{before}{BEGIN}{proofs_section(chapter, known, left)}{END}{after}"
 
 
 def first_page_written(text: str) -> str:
@@ -117,7 +119,7 @@ def first_page_written(text: str) -> str:
         ValueError: the marks are not there.
     """
     before, after = _around("README.md", text)
-    return f"{before}{BEGIN}{lemmas_told()}{END}{after}"
+    return f"{before}{BEGIN}{lemmas_section()}{END}{after}"
 
 
 def _around(file: str, text: str) -> tuple[str, str]:

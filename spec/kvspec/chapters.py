@@ -34,9 +34,9 @@ KINDS = ("Safety", "Scaffolding")
 PROOFS = "Proofs"
 """Under which heading, behind the statements, stands what is proved of them."""
 SYSTEMS = ("vLLM 0.20.2", "vLLM 0.22 and later", "vLLM-Ascend")
-"""Whose differences are told apart, in this order."""
+"""The systems whose differences a chapter lists, in this order."""
 COLUMNS = ("operation", "precondition", "effect", "result", "errors")
-"""What is told of an operation."""
+"""The columns of the table of operations."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
@@ -61,7 +61,7 @@ class Row:
     sentence: str
     evidence: str
     """The kinds of evidence there are, as ``kvspec.evidence`` words them."""
-    said_by: str
+    implemented_by: str
     kind: str
     """One of ``KINDS``."""
 
@@ -145,8 +145,8 @@ def _rows(file: str, section: str) -> tuple[Row, ...]:
             found = _ROW.fullmatch(line)
             if found is None or kind not in KINDS:
                 raise ValueError(f"{file}: no statement, or neither safety nor scaffolding: {line}")
-            statement, target, sentence, evidence, said_by = found.groups()
-            rows.append(Row(statement, target, sentence, evidence, said_by, kind))
+            statement, target, sentence, evidence, implemented_by = found.groups()
+            rows.append(Row(statement, target, sentence, evidence, implemented_by, kind))
     return tuple(rows)
 
 

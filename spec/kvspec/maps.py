@@ -9,7 +9,7 @@ many keys have the value:
 - where every ``old`` is replaced by ``new``, no key has ``old`` any more, and ``new`` has its own keys and those;
 - in a map that was emptied it is 0.
 
-``proofs.products`` proves the first two for all maps, and ``proofs.counting`` the third.
+``proofs.lemmas`` proves the first three for all maps.
 """
 
 from __future__ import annotations

@@ -110,15 +110,15 @@ class Obligation:
     """``chapter.name``: never given to another one."""
     statements: tuple[str, ...]
     """The guarantees that rest on it, by their ids."""
-    sentence: str
+    title: str
     """What is proved, in a sentence that a user would recognise."""
     unknowns: Mapping[str, Unknown]
-    shows: Property
+    claim: Property
     """What must be so."""
     witnesses: Mapping[str, Property]
     """What must be possible, each by a name that says why it is not trivial."""
     mutants: tuple[Mutant, ...]
-    given: Property = field(default=lambda _unknowns: True)
+    assumes: Property = field(default=lambda _unknowns: True)
     """What is assumed."""
     lemmas: Callable[[Any], Sequence[Lemma]] = no_lemmas
     size: Property = all_counts

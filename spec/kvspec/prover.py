@@ -18,12 +18,14 @@ from attrs import evolve, frozen
 
 from kvspec.maps import FiniteMap, UnknownMap
 from kvspec.obligation import NO_VALUES, AMap, Count, Lemma, Mutant, Obligation
-from kvspec.paths import ImpossibleError, Path, all_paths
 from kvspec.symbolic import (
     Condition,
+    ImpossibleError,
     NotDecidableError,
+    Path,
     Term,
     Truth,
+    all_paths,
     current_path,
     expression_of,
     formula_of,
@@ -46,7 +48,7 @@ class Verdict(Enum):
     PROVED = "proved"
     REFUTED = "refuted"
     UNKNOWN = "unknown"
-    EMPTY = "empty"
+    VACUOUS = "empty"
     """What is assumed cannot be: nothing was shown."""
 
 
@@ -80,7 +82,7 @@ class Proof:
 def prove(obligation: Obligation, fixed: Mapping[str, int] = NO_VALUES, effort: int = EFFORT) -> Proof:
     """Whether ``obligation`` holds for all values of its unknowns, or of those that are not ``fixed``.
 
-    First with what ``kvspec.products`` says of products. What that refutes but does not fail as numbers is asked again,
+    First with what ``kvspec.symbolic`` says of products. What that refutes but does not fail as numbers is asked again,
     with the products as they are.
     """
     by_lemmas = _attempt(obligation, fixed, effort, by_lemmas=True)
@@ -95,7 +97,7 @@ def _attempt(obligation: Obligation, fixed: Mapping[str, int], effort: int, by_l
     ways = 0
     undecided = ""
     try:
-        for path, unknowns, shown in _cases(obligation, obligation.shows, fixed, by_lemmas):
+        for path, unknowns, shown in _cases(obligation, obligation.claim, fixed, by_lemmas):
             ways += 1
             path.solver.set("rlimit", effort)
             raised = repr(shown.error) if isinstance(shown, Raised) else ""
@@ -110,21 +112,21 @@ def _attempt(obligation: Obligation, fixed: Mapping[str, int], effort: int, by_l
                 undecided = f"z3 gives up on way {ways}: {path.solver.reason_unknown()}"
     except NotDecidableError as error:
         undecided = str(error)
-    verdict = Verdict.UNKNOWN if undecided else Verdict.PROVED if ways else Verdict.EMPTY
-    if verdict is Verdict.EMPTY:
+    verdict = Verdict.UNKNOWN if undecided else Verdict.PROVED if ways else Verdict.VACUOUS
+    if verdict is Verdict.VACUOUS:
         undecided = "what is assumed cannot be: nothing was proved"
     return Proof(verdict, ways, time.perf_counter() - started, detail=undecided)
 
 
 def witness(obligation: Obligation, name: str, fixed: Mapping[str, int] = NO_VALUES) -> Values | None:
     """Values for which what is assumed holds, and the witness ``name`` too; None if none are found."""
-    said = obligation.witnesses[name]
+    claim = obligation.witnesses[name]
     for by_lemmas in (True, False):
-        for path, unknowns, seen in _cases(obligation, said, fixed, by_lemmas):
+        for path, unknowns, seen in _cases(obligation, claim, fixed, by_lemmas):
             path.solver.set("rlimit", EFFORT)
             if not isinstance(seen, Raised) and path.solver.check(formula_of(seen)) == z3.sat:
                 values = _values(path.solver.model(), obligation, fixed, unknowns)
-                if _has_maps(obligation) or holds(obligation, values, said):
+                if _has_maps(obligation) or holds(obligation, values, claim):
                     return values
     return None
 
@@ -135,16 +137,16 @@ def survives(obligation: Obligation, mutant: Mutant) -> Proof:
         return prove(obligation)
 
 
-def holds(obligation: Obligation, values: Values, said: Callable[[Any], Any] | None = None) -> bool:
-    """Whether the statement, or another thing ``said``, holds for these values, run as numbers."""
+def holds(obligation: Obligation, values: Values, claim: Callable[[Any], Any] | None = None) -> bool:
+    """Whether the statement, or another thing ``claim``, holds for these values, run as numbers."""
     unknowns = SimpleNamespace(**values)
-    return bool(obligation.given(unknowns)) and bool((said or obligation.shows)(unknowns))
+    return bool(obligation.assumes(unknowns)) and bool((claim or obligation.claim)(unknowns))
 
 
 def _cases(
-    obligation: Obligation, said: Callable[[Any], Any], fixed: Mapping[str, int], by_lemmas: bool
+    obligation: Obligation, claim: Callable[[Any], Any], fixed: Mapping[str, int], by_lemmas: bool
 ) -> Iterator[tuple[Path, SimpleNamespace, Condition | Raised]]:
-    """Every way through what is assumed and what is ``said``, with the values that the unknowns then have."""
+    """Every way through what is assumed and what is ``claim``, with the values that the unknowns then have."""
     last: list[SimpleNamespace] = []
 
     def run() -> Any:
@@ -157,7 +159,7 @@ def _cases(
                 if unknown.most is not None:
                     path.assume(getattr(unknowns, name).z3 <= unknown.most)
         try:
-            return _assumed_and_said(obligation, said, unknowns)
+            return _assumed_and_claimed(obligation, claim, unknowns)
         except (NotDecidableError, ImpossibleError):
             raise
         except Exception as error:
@@ -172,10 +174,10 @@ def _cases(
             yield path, last[0], shown
 
 
-def _assumed_and_said(obligation: Obligation, said: Callable[[Any], Any], unknowns: SimpleNamespace) -> Any:
-    """What is ``said`` of the unknowns where what is assumed is so, with the lemmas at hand."""
+def _assumed_and_claimed(obligation: Obligation, claim: Callable[[Any], Any], unknowns: SimpleNamespace) -> Any:
+    """What is ``claim`` of the unknowns where what is assumed is so, with the lemmas at hand."""
     path = current_path()
-    assumed = obligation.given(unknowns)
+    assumed = obligation.assumes(unknowns)
     if isinstance(assumed, Truth):
         path.assume(assumed.z3)
     elif not isinstance(assumed, bool):
@@ -184,13 +186,13 @@ def _assumed_and_said(obligation: Obligation, said: Callable[[Any], Any], unknow
         return NOT_ASSUMED
     for lemma in obligation.lemmas(unknowns):
         values = SimpleNamespace(**lemma.values)
-        path.fact(formula_of(implies(_premise(lemma, values), lemma.obligation.shows(values))))
-    return said(unknowns)
+        path.fact(formula_of(implies(_premise(lemma, values), lemma.obligation.claim(values))))
+    return claim(unknowns)
 
 
 def _premise(lemma: Lemma, values: SimpleNamespace) -> Condition:
     """What must be so of the values for the lemma to speak of them: within the bounds, and as it is assumed there."""
-    premise: Condition = lemma.obligation.given(values)
+    premise: Condition = lemma.obligation.assumes(values)
     for name, unknown in lemma.obligation.unknowns.items():
         if isinstance(unknown, Count):
             premise = (getattr(values, name) >= unknown.least) & premise
@@ -264,7 +266,7 @@ def _fails(obligation: Obligation, values: Values) -> bool | None:
     if _has_maps(obligation):
         return None
     try:
-        return bool(obligation.given(SimpleNamespace(**values))) and not holds(obligation, values)
+        return bool(obligation.assumes(SimpleNamespace(**values))) and not holds(obligation, values)
     except Exception:
         # As it did on terms.
         return True

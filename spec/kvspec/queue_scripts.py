@@ -17,7 +17,7 @@ from kvspec.maps import FiniteMap
 
 Call: TypeAlias = "tuple[str, tuple[int, ...]]"
 """The name of an operation and the blocks, or the one number, that it is given."""
-Seen: TypeAlias = "tuple[str, tuple[int, ...], tuple[int, ...], int]"
+Observed: TypeAlias = "tuple[str, tuple[int, ...], tuple[int, ...], int]"
 """What was refused, what was taken, the order, and how many are said to be free."""
 
 LEGAL = ("append", "append_n", "popleft", "popleft_n", "remove")
@@ -40,7 +40,7 @@ class Queue(Protocol):
         ...
 
 
-def drawn(seed: int, blocks: int, calls: int, names: Sequence[str], hostile: bool = False) -> Iterator[Call]:
+def random_script(seed: int, blocks: int, calls: int, names: Sequence[str], hostile: bool = False) -> Iterator[Call]:
     """So many calls on a queue that begins with ``blocks`` blocks; if ``hostile``, some of them to be refused."""
     random = Random(seed)
     queued, held = list(range(1, blocks + 1)), [0] * 0
@@ -77,7 +77,7 @@ def _hostile(random: Random, queued: Sequence[int], held: Sequence[int]) -> Call
     return random.choice(wrong)
 
 
-def seen(queue: Queue, script: Iterator[Call]) -> Iterator[Seen]:
+def observed(queue: Queue, script: Iterator[Call]) -> Iterator[Observed]:
     """What ``queue`` shows after each call."""
     for call in script:
         refused, taken = "", tuple[int, ...]()

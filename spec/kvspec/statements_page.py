@@ -12,7 +12,7 @@ from types import MappingProxyType
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import Chapter, chapter_of, read_all
 from kvspec.evidence import evidence, proofs_of
-from kvspec.said_by import links
+from kvspec.implemented_by import links
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
@@ -41,7 +41,7 @@ An id is never given to another guarantee and its anchor never changes, so both 
 system to what the functions do; where a sentence says something else, one of the two is wrong and must be corrected.
 
 Evidence: **P** proved for all sizes, **B** in every state within bounds, **T** tested; *in part* where it is not for
-all of the sentence. What is left over is told in the chapter; what leads from an id to its proofs, monitors, tests and
+all of the sentence. The chapter says what is left over; what leads from an id to its proofs, monitors, tests and
 mutants is in [traceability.md](traceability.md).
 """
 
@@ -57,7 +57,7 @@ def _section(family: str, home: Mapping[str, Chapter]) -> Iterator[str]:
     yield ""
     yield FAMILIES[family]
     yield ""
-    yield "| id | guarantee | chapter | evidence | said by |"
+    yield "| id | guarantee | chapter | evidence | implemented by |"
     yield "|---|---|---|---|---|"
     for statement, sentence in STATEMENTS.items():
         if statement.rpartition("-")[0] == family:

@@ -1,25 +1,119 @@
-"""Numbers that stand for all numbers: z3 terms that Python code can be run on.
+"""Numbers that stand for all numbers: z3 terms that Python code runs on, and all paths that such a run can take.
 
 A formula of the reference is run as it is, on a ``Term`` in place of an int. Where it asks whether something is so, in
-an ``if``, a ``max`` or an ``and``, the run takes one of the two ways, and ``kvspec.paths`` runs it again for the other.
-So what is proved is the code that runs, and not a transcription of it.
+an ``if``, a ``max`` or an ``and``, the run takes one of the two branches, and ``all_paths`` runs it again for the
+other. So what is proved is the code that runs, and not a transcription of it. A branch that contradicts the decisions
+before it is not taken. When z3 cannot decide, it is taken: an impossible path costs time, and proves nothing wrong.
 
 Floor division and remainder are Python's, by a positive divisor only. By an unknown divisor they are a new quotient
-and remainder with ``divisor * quotient + remainder = dividend``. What is known of products of unknowns is said in
-``kvspec.products``.
+and remainder with ``divisor * quotient + remainder = dividend``.
+
+About products of two unknowns z3 can decide next to nothing by itself. So a product is a new number, of which three
+facts are stated: with a factor larger by one or more it is larger by the other factor as many times; it is 0 or the
+other factor itself if one factor is 0 or 1; with the opposite of a factor it is the opposite. With nothing but linear
+arithmetic left, z3 decides nearly every question. What it proves from these facts is proved, since ``proofs.lemmas``
+proves all three. A refutation may be wrong only because too little was stated, and is asked again with the products as
+they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import z3
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+LARGER_BY = 2
+"""Up to which difference of a factor the difference of the product is said exactly."""
+FACTS_MAX = 50_000
+"""How many comparisons are kept, so that another way through the same code need not write them again."""
 
-    from kvspec.paths import Path
+
+class RealProducts:
+    """Products as they are, and divisions as products."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._divisions: dict[tuple[int, int], tuple[z3.ArithRef, z3.ArithRef]] = {}
+        self._kept: list[z3.ArithRef] = []
+
+    def of(self, first: z3.ArithRef, second: z3.ArithRef) -> z3.ArithRef:
+        """The product."""
+        return first * second
+
+    def divided(self, dividend: z3.ArithRef, divisor: z3.ArithRef) -> tuple[z3.ArithRef, z3.ArithRef]:
+        """Quotient and remainder of a division by a positive ``divisor``; the same ones for the same division."""
+        dividend = z3.simplify(dividend)
+        key = dividend.get_id(), divisor.get_id()
+        if key not in self._divisions:
+            quotient, remainder = self.path.fresh("quotient"), self.path.fresh("remainder")
+            self.path.fact(z3.And(self.of(divisor, quotient) + remainder == dividend))
+            self.path.fact(z3.And(remainder >= 0, remainder < divisor))
+            self._divisions[key] = quotient, remainder
+            # An id is given again once its expression is gone.
+            self._kept += [dividend, divisor]
+        return self._divisions[key]
+
+
+class Products(RealProducts):
+    """Products of which only the lemmas are known."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._multiples: dict[int, list[tuple[z3.ArithRef, z3.ArithRef]]] = {}
+        """Per factor, the other factors that it was met with, and the products."""
+
+    def of(self, first: z3.ArithRef, second: z3.ArithRef) -> z3.ArithRef:
+        first, second = sorted((z3.simplify(first), z3.simplify(second)), key=lambda each: int(each.get_id()))
+        known = self._multiples.get(first.get_id(), ())
+        found = next((product for other, product in known if other.eq(second)), None)
+        if found is not None:
+            return found
+        product = self.path.fresh("product")
+        self._kept += [first, second]
+        self._add(first, second, product)
+        self._add(second, first, product)
+        return product
+
+    def _add(self, factor: z3.ArithRef, other: z3.ArithRef, product: z3.ArithRef) -> None:
+        """How ``product = factor * other`` compares with the products of ``factor`` that there are."""
+        start = [(z3.IntVal(0), z3.IntVal(0)), (z3.IntVal(1), factor), (z3.IntVal(-1), -factor)]
+        multiples = self._multiples.setdefault(factor.get_id(), start)
+        for before, its in multiples:
+            self.path.fact(_facts_of(larger, factor, before, its, other, product))
+        opposite = z3.simplify(-other)
+        self._kept.append(opposite)
+        multiples += [(other, product), (opposite, -product)]
+
+
+_facts_known: dict[tuple[object, ...], tuple[z3.BoolRef, tuple[z3.ArithRef, ...]]] = {}
+
+
+def _facts_of(say: Callable[..., list[z3.BoolRef]], *numbers: z3.ArithRef) -> z3.BoolRef:
+    """What is to ``say`` of two products of a factor: the same on every way, and so written once."""
+    key = (say, *(number.get_id() for number in numbers))
+    if key not in _facts_known:
+        if len(_facts_known) >= FACTS_MAX:
+            _facts_known.clear()
+        # The numbers are kept too: an id is given again once its expression is gone.
+        _facts_known[key] = z3.And(*say(*numbers)), numbers
+    return _facts_known[key][0]
+
+
+def larger(
+    factor: z3.ArithRef, first: z3.ArithRef, its: z3.ArithRef, second: z3.ArithRef, product: z3.ArithRef
+) -> list[z3.BoolRef]:
+    """What is said of ``its = factor * first`` and ``product = factor * second``, for a ``factor`` of at least 0.
+
+    Said by bounds and not by equations, which would be two questions each.
+    """
+    difference, gain = second - first, product - its
+    differences = range(-LARGER_BY, LARGER_BY + 1)
+    at_least = [z3.Implies(difference >= by, gain >= by * factor) for by in differences]
+    at_most = [z3.Implies(difference <= by, gain <= by * factor) for by in differences]
+    return [z3.Implies(factor >= 0, z3.And(*at_least, *at_most))]
+
 
 VALUES_MAX = 64
 """How many values a term may have where Python needs a number, such as in an index."""
@@ -251,3 +345,175 @@ def either(condition: Condition, first: Number, second: Number) -> Number:
     if isinstance(condition, Truth):
         return Term(z3.If(condition.z3, expression_of(first), expression_of(second)))
     return first if condition else second
+
+
+PATHS_MAX = 20_000
+"""How many ways a run may have."""
+BRANCH_EFFORT = 400_000
+"""How hard z3 tries to exclude a way, in its own units of work: the same on every machine."""
+
+Result = TypeVar("Result")
+
+
+class ImpossibleError(Exception):
+    """What was assumed cannot be."""
+
+
+class Path:
+    """One way. While it is run it knows what is so on it."""
+
+    def __init__(
+        self, solver: z3.Solver, decisions: list[list[bool]], by_lemmas: bool, memory: dict[str, Any] | None = None
+    ) -> None:
+        self.solver = solver
+        self.memory = {} if memory is None else memory
+        """What is the same on every way, and need be made only once; gone when the last way was taken."""
+        self._decisions = decisions
+        """Per fork, the way that is taken, and whether the other is still to be taken."""
+        self._taken = 0
+        self._example: z3.ModelRef | None = None
+        """Values for which all is so that was said up to here: what they show need not be asked."""
+        self.products = Products(self) if by_lemmas else RealProducts(self)
+        self._named = 0
+
+    def may_be(self, formula: z3.BoolRef) -> bool:
+        """Whether ``formula`` is not excluded here."""
+        if self._shows(formula):
+            return True
+        self.solver.set("rlimit", BRANCH_EFFORT)
+        answer = self.solver.check(formula)
+        if answer == z3.sat and self._example is None:
+            self._example = self.solver.model()
+        return bool(answer != z3.unsat)
+
+    def _shows(self, formula: z3.BoolRef) -> bool:
+        return self._example is not None and z3.is_true(self._example.eval(formula, model_completion=True))
+
+    def _add(self, formula: z3.BoolRef) -> None:
+        self.solver.add(formula)
+        if not self._shows(formula):
+            self._example = None
+
+    def assume(self, formula: z3.BoolRef) -> None:
+        """From here on ``formula`` is so.
+
+        Raises:
+            ImpossibleError: it cannot be.
+        """
+        self._add(formula)
+        if z3.is_false(z3.simplify(formula)):
+            raise ImpossibleError
+
+    def fact(self, formula: z3.BoolRef) -> None:
+        """``formula`` is so whatever else is: what a name that was made here means."""
+        self._add(formula)
+
+    def decide(self, formula: z3.BoolRef) -> bool:
+        """Whether ``formula`` is so on this way."""
+        simple = z3.simplify(formula)
+        if z3.is_true(simple) or z3.is_false(simple):
+            return bool(z3.is_true(simple))
+        if self._taken == len(self._decisions):
+            can, can_not = self.may_be(formula), self.may_be(z3.Not(formula))
+            if not can and not can_not:
+                raise ImpossibleError
+            self._decisions.append([can, can and can_not])
+        choice = self._decisions[self._taken][0]
+        self._taken += 1
+        self._add(formula if choice else z3.Not(formula))
+        return choice
+
+    @property
+    def names_something(self) -> bool:
+        """Whether an unknown was made on it."""
+        return self._named > 0
+
+    def fresh(self, prefix: str) -> z3.ArithRef:
+        """A new unknown; the same one whenever this way is run."""
+        self._named += 1
+        return z3.Int(f"{prefix}!{self._named}")
+
+
+def all_paths(function: Callable[[], Result], by_lemmas: bool) -> Iterator[tuple[Path, Result]]:
+    """Run ``function`` on every way; each is still open when it is yielded, so that more can be asked of it.
+
+    With ``by_lemmas``, of products of unknowns no more is known than ``kvspec.symbolic`` says.
+
+    Raises:
+        NotDecidableError: there are too many.
+    """
+    solver = z3.Solver()
+    decisions: list[list[bool]] = []
+    memory: dict[str, Any] = {}
+    for _ in range(PATHS_MAX):
+        solver.push()
+        path = Path(solver, decisions, by_lemmas, memory)
+        try:
+            with on(path):
+                result = function()
+            yield path, result
+        except ImpossibleError:
+            pass
+        finally:
+            solver.pop()
+        while decisions and not decisions[-1][1]:
+            decisions.pop()
+        if not decisions:
+            return
+        decisions[-1] = [False, False]
+    raise NotDecidableError(f"more than {PATHS_MAX} ways")
+
+
+class RecordedPath:
+    """Stands for a path where code only says facts, and makes new unknowns."""
+
+    def __init__(self) -> None:
+        self._facts: dict[int, z3.BoolRef] = {}
+        self._names = 0
+
+    @property
+    def facts(self) -> tuple[z3.BoolRef, ...]:
+        """What was said, each once."""
+        return tuple(self._facts.values())
+
+    def fact(self, formula: z3.BoolRef) -> None:
+        """``formula`` is said."""
+        self._facts[formula.get_id()] = formula
+
+    def fresh(self, prefix: str) -> z3.ArithRef:
+        """A new unknown."""
+        self._names += 1
+        return z3.Int(f"{prefix}?{self._names}")
+
+
+Value = TypeVar("Value")
+
+
+def _values_by_path(function: Callable[[], Value], given: Condition) -> Iterator[tuple[Condition, Value]]:
+    """Per way, when it is taken, and what is said on it. Only where ``given`` is so do they say anything."""
+
+    def run() -> Value:
+        current_path().assume(formula_of(given))
+        return function()
+
+    for path, value in all_paths(run, by_lemmas=True):
+        if path.names_something:
+            raise NotDecidableError("code that is folded into a formula multiplies or divides by what is not known")
+        when = z3.simplify(z3.And(*path.solver.assertions()))
+        yield (True if z3.is_true(when) else Truth(when)), value
+
+
+def truth_of(function: Callable[[], bool], given: Condition) -> Condition:
+    """What ``function`` says, where ``given`` is so."""
+    truth: Condition = False
+    for when, value in _values_by_path(function, given):
+        truth = when | truth if value else truth
+    return truth
+
+
+def number_of(function: Callable[[], Number], given: Condition) -> Number:
+    """What ``function`` comes to, where ``given`` is so."""
+    number: Number = -1
+    for when, value in _values_by_path(function, given):
+        number = either(when, value, number)
+    return number

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kvspec.queue_scripts import LEGAL, Call, Linked, drawn, seen
+from kvspec.queue_scripts import LEGAL, Call, Linked, observed, random_script
 
 SEEDS = range(60)
 CALLS = 200
@@ -74,8 +74,8 @@ class Miscounted(OfVllm):
 def drift(kind: type[OfVllm], seeds: Sequence[int]) -> str:
     """The first difference; nothing if there is none."""
     for seed in seeds:
-        ours = seen(Linked(BLOCKS), drawn(seed, BLOCKS, CALLS, LEGAL))
-        theirs = seen(kind(BLOCKS), drawn(seed, BLOCKS, CALLS, LEGAL))
+        ours = observed(Linked(BLOCKS), random_script(seed, BLOCKS, CALLS, LEGAL))
+        theirs = observed(kind(BLOCKS), random_script(seed, BLOCKS, CALLS, LEGAL))
         for step, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             if one != other:
                 return f"seed {seed}, call {step}: {one}, not {other}"

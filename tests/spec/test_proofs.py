@@ -13,8 +13,8 @@ import pytest
 
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import read_all
-from kvspec.judgement import Judgement, Outcome, Task, judge_all
 from kvspec.obligation import Tier
+from kvspec.proof_result import Outcome, ProofResult, Task, check_all
 from kvspec.prover import holds
 from kvspec.registry import obligations
 
@@ -22,19 +22,19 @@ FEWEST, FEWEST_FOR_ALL_SIZES = 40, 25
 
 
 @pytest.fixture(scope="module")
-def judged() -> Mapping[str, Judgement]:
+def checked() -> Mapping[str, ProofResult]:
     """Every obligation with its judgement."""
-    return {each.task.obligation: each for each in judge_all([Task(name) for name in obligations()])}
+    return {each.task.obligation: each for each in check_all([Task(name) for name in obligations()])}
 
 
 @pytest.mark.parametrize("name", obligations())
-def test_it_is_proved_and_says_something(judged: Mapping[str, Judgement], name: str) -> None:
+def test_it_is_proved_and_says_something(checked: Mapping[str, ProofResult], name: str) -> None:
     """Proved on every way, each witness found, each mutant refuted; and where it runs on numbers, its witnesses do."""
-    judgement = judged[name]
-    assert (Outcome.PROVED, []) == (judgement.outcome, list(judgement.why()))
-    assert judgement.witnesses, "without a witness what is assumed might never be"
-    assert judgement.mutants, "without a mutant it might hold whatever the code does"
-    for mutant, proof in judgement.mutants.items():
+    result = checked[name]
+    assert (Outcome.PROVED, []) == (result.outcome, list(result.why()))
+    assert result.witnesses, "without a witness what is assumed might never be"
+    assert result.mutants, "without a mutant it might hold whatever the code does"
+    for mutant, proof in result.mutants.items():
         assert proof.confirmed is not False, f"the counterexample of {mutant} does not fail as numbers"
 
 
@@ -47,7 +47,7 @@ def test_it_has_its_place(name: str) -> None:
     assert dot
     assert rest
     assert chapter in homes | {"products", "counting"}
-    assert obligation.sentence.endswith(".")
+    assert obligation.title.endswith(".")
     assert set() == set(obligation.statements) - set(STATEMENTS)
     assert len({mutant.name for mutant in obligation.mutants}) == len(obligation.mutants)
 
@@ -59,11 +59,11 @@ def test_there_are_enough() -> None:
     assert tiers[Tier.ALL] >= FEWEST_FOR_ALL_SIZES
 
 
-def test_every_obligation_can_be_run_on_numbers_or_says_why_not(judged: Mapping[str, Judgement]) -> None:
+def test_every_obligation_can_be_run_on_numbers_or_says_why_not(checked: Mapping[str, ProofResult]) -> None:
     """A witness of a statement without maps is one as numbers."""
-    for name, judgement in judged.items():
+    for name, result in checked.items():
         obligation = obligations()[name]
-        for witness, values in judgement.witnesses.items():
+        for witness, values in result.witnesses.items():
             assert values is not None
             if all(isinstance(value, int) for value in values.values()):
                 assert holds(obligation, values, obligation.witnesses[witness]), (name, witness)

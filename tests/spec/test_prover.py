@@ -16,16 +16,15 @@ from kvreference import attention
 from kvspec import prover
 from kvspec.maps import FiniteMap
 from kvspec.obligation import AMap, Count, Lemma, Obligation, Patch, Tier, only
-from kvspec.products import larger
 from kvspec.prover import Verdict, holds, prove, survives, witness
-from kvspec.symbolic import implies, negated
+from kvspec.symbolic import implies, larger, negated
 
 
-def statement(shows: Any, given: Any = lambda u: True, **others: Any) -> Obligation:
+def statement(claim: Any, assumes: Any = lambda u: True, **others: Any) -> Obligation:
     """A statement about two numbers of at least 0."""
     unknowns = others.pop("unknowns", {"x": Count(), "y": Count()})
     return Obligation(
-        "test.statement", ("KV-OP-01",), "", unknowns, shows, others.pop("witnesses", {}), (), given, **others
+        "test.statement", ("KV-OP-01",), "", unknowns, claim, others.pop("witnesses", {}), (), assumes, **others
     )
 
 
@@ -71,7 +70,7 @@ def test_products_are_decided_by_their_lemmas() -> None:
 
 def test_what_the_lemmas_cannot_say_is_asked_again() -> None:
     """The first answer is a refutation that does not fail as numbers; the second knows what a product is."""
-    square = statement(lambda u: u.x * u.x != 30, given=lambda u: u.x < 20)
+    square = statement(lambda u: u.x * u.x != 30, assumes=lambda u: u.x < 20)
     first = prover._attempt(square, {}, prover.EFFORT, by_lemmas=True)
     assert (Verdict.REFUTED, False) == (first.verdict, first.confirmed)
     assert Verdict.PROVED is prove(square).verdict
@@ -97,7 +96,7 @@ def test_what_is_never_so_proves_nothing() -> None:
     """Whether the assumption is a truth, a bool, or a contradiction between numbers."""
     for given in (lambda u: u.x < 0, lambda u: bool(u.x > 3) and bool(u.x < 2), lambda u: False):
         proof = prove(statement(lambda u: u.x == 17, given))
-        assert (Verdict.EMPTY, 0) == (proof.verdict, proof.ways)
+        assert (Verdict.VACUOUS, 0) == (proof.verdict, proof.ways)
         assert "what is assumed cannot be" in proof.detail
 
 
@@ -131,7 +130,7 @@ def test_a_truth_beside_a_number_is_one_or_zero(false: Any) -> None:
 def test_what_is_no_truth_is_not_proved(odd: Any) -> None:
     """Numbers as truths, fractions, and nothing at all."""
     assert Verdict.UNKNOWN is prove(statement(odd)).verdict
-    assert Verdict.UNKNOWN is prove(statement(lambda u: True, given=odd)).verdict
+    assert Verdict.UNKNOWN is prove(statement(lambda u: True, assumes=odd)).verdict
 
 
 def test_code_that_raises_is_refuted() -> None:
@@ -145,14 +144,14 @@ def test_code_that_raises_is_refuted() -> None:
     proof = prove(statement(raises))
     assert (Verdict.REFUTED, True, "ValueError('three')") == (proof.verdict, proof.confirmed, proof.detail)
     assert proof.counterexample == {"x": 3, "y": 0}
-    assert Verdict.PROVED is prove(statement(raises, given=lambda u: u.x < 3)).verdict
+    assert Verdict.PROVED is prove(statement(raises, assumes=lambda u: u.x < 3)).verdict
 
 
 def test_a_lemma_is_used() -> None:
     """What it says at the values that are given is known; without it the statement falls."""
-    lemma = statement(lambda u: u.x == u.y, given=lambda u: u.x >= 5, unknowns={"x": Count(), "y": Count()})
+    lemma = statement(lambda u: u.x == u.y, assumes=lambda u: u.x >= 5, unknowns={"x": Count(), "y": Count()})
     uses = statement(
-        lambda u: u.y >= 5, given=lambda u: u.x >= 5, lemmas=lambda u: [Lemma(lemma, {"x": u.x, "y": u.y})]
+        lambda u: u.y >= 5, assumes=lambda u: u.x >= 5, lemmas=lambda u: [Lemma(lemma, {"x": u.x, "y": u.y})]
     )
     assert Verdict.PROVED is prove(uses).verdict
     assert Verdict.REFUTED is prove(evolve(uses, lemmas=lambda u: [])).verdict
@@ -161,7 +160,7 @@ def test_a_lemma_is_used() -> None:
 def test_witnesses_are_found_and_run() -> None:
     """Values for which the assumption and the witness hold; none if there are none."""
     some = statement(
-        lambda u: True, given=lambda u: u.x > 3, witnesses={"large": lambda u: u.y > u.x, "never": lambda u: u.x == 0}
+        lambda u: True, assumes=lambda u: u.x > 3, witnesses={"large": lambda u: u.y > u.x, "never": lambda u: u.x == 0}
     )
     found = witness(some, "large")
     assert found is not None
@@ -197,7 +196,7 @@ def test_maps_are_found_and_not_run() -> None:
 
 def test_a_statement_can_be_run_as_numbers() -> None:
     """What is assumed counts too."""
-    some = statement(lambda u: u.x < 10, given=lambda u: u.x > 3)
+    some = statement(lambda u: u.x < 10, assumes=lambda u: u.x > 3)
     assert [False, True, False] == [holds(some, {"x": x, "y": 0}) for x in (3, 4, 10)]
 
 

@@ -13,8 +13,17 @@ import pytest
 import z3
 
 from kvspec import symbolic
-from kvspec.paths import ImpossibleError, all_paths
-from kvspec.symbolic import NotDecidableError, Term, Truth, current_path, either, implies, negated
+from kvspec.symbolic import (
+    ImpossibleError,
+    NotDecidableError,
+    Term,
+    Truth,
+    all_paths,
+    current_path,
+    either,
+    implies,
+    negated,
+)
 
 X, Y = z3.Int("x"), z3.Int("y")
 
@@ -150,7 +159,7 @@ def test_the_same_division_is_the_same_number() -> None:
 
 def test_too_many_ways_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on everything."""
-    monkeypatch.setattr("kvspec.paths.PATHS_MAX", 3)
+    monkeypatch.setattr("kvspec.symbolic.PATHS_MAX", 3)
     with pytest.raises(NotDecidableError, match="more than 3 ways"):
         results(lambda: (bool(Term(X) > 0), bool(Term(Y) > 0)))
 

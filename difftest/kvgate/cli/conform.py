@@ -57,7 +57,7 @@ def conform(
     from kvgate.explore import refinement_run
     from kvgate.explore.exploration import Limits
     from kvgate.explore.mechanisms import MECHANISMS, load
-    from kvgate.explore.tiny import SHALLOW
+    from kvgate.explore.tiny_models import SHALLOW
     from kvgate.explore.tiny_models import load as load_tiny
     from kvgate.kernel.progress import progress_line
     from kvgate.report.document import Column, Section

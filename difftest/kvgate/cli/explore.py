@@ -62,7 +62,7 @@ def explore(
 
       kvgate explore --design released-early --trace released-early.jsonl
     """
-    from kvgate.explore import designs, tiny
+    from kvgate.explore import designs, tiny_models
     from kvgate.explore.exploration import INTERRUPTED as BY_HAND
     from kvgate.explore.exploration import Limits
     from kvgate.kernel.progress import progress_line
@@ -74,7 +74,7 @@ def explore(
         return
     chosen_design = None if design is None else designs.load(design)
     chosen = _chosen(model or (), all_models, chosen_design)
-    usual = tiny.DEEP if deep else tiny.SHALLOW
+    usual = tiny_models.DEEP if deep else tiny_models.SHALLOW
     limits = Limits(
         states_max or usual.states_max, usual.seconds_max if time_budget is None else parse_duration(time_budget)
     )

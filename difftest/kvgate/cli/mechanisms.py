@@ -119,8 +119,7 @@ def _explore(name: str, report: Callable[[Sighting], None]) -> tuple[Exploration
     """Explore a tiny model of the reference alone."""
     from kvgate.explore.exploration import Limits
     from kvgate.explore.search import Search
-    from kvgate.explore.tiny import SHALLOW
-    from kvgate.explore.tiny_models import load
+    from kvgate.explore.tiny_models import SHALLOW, load
 
     world = load(name).world()
     return Search(world, Limits(SHALLOW.states_max, EXPLORE_SECONDS), report).run(), dict(world.bounds)

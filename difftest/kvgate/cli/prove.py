@@ -16,7 +16,7 @@ from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
     from kvgate.explore.proving.designs import Refutation
-    from kvspec.judgement import Judgement, Task
+    from kvspec.proof_result import ProofResult, Task
 
 
 def prove(
@@ -83,21 +83,21 @@ def _prove(names: Sequence[str], model: str | None, proof_only: bool, jobs: int,
     from kvgate.kernel.progress import progress_line
     from kvgate.report.formats import echo
     from kvgate.report.proofs import report_of
-    from kvspec.judgement import judge_all
+    from kvspec.proof_result import check_all
 
     todo = _todo(names, model)
     started = time.perf_counter()
-    judgements: list[Judgement] = []
+    results: list[ProofResult] = []
     ended = "completed"
     with progress_line() as progress:
         try:
-            for judgement in judge_all(todo, proof_only, jobs):
-                judgements.append(judgement)
-                last = f"{judgement.task.obligation} {judgement.outcome.value}"
-                progress.say(f"{len(judgements)} of {len(todo)} obligations; {last}")
+            for result in check_all(todo, proof_only, jobs):
+                results.append(result)
+                last = f"{result.task.obligation} {result.outcome.value}"
+                progress.say(f"{len(results)} of {len(todo)} obligations; {last}")
         except KeyboardInterrupt:
             ended = "interrupted"
-    report = report_of(judgements, len(todo), time.perf_counter() - started, ended, in_detail=bool(names))
+    report = report_of(results, len(todo), time.perf_counter() - started, ended, in_detail=bool(names))
     echo(report, output)
     raise typer.Exit(report.exit_code)
 
@@ -110,7 +110,7 @@ def _todo(names: Sequence[str], model: str | None) -> list[Task]:
     """
     from kvgate.explore.proving.tasks import chosen, of_model
     from kvgate.kernel.models import load
-    from kvspec.judgement import Task
+    from kvspec.proof_result import Task
 
     ids = chosen(names)
     if model is None:

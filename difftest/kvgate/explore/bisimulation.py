@@ -55,7 +55,7 @@ def _pairs(world: World[State, Move], states_max: int) -> Iterator[tuple[State, 
 
 def _future(world: World[State, Move], state: State) -> Counter[Hashable]:
     """What is wrong with a state, and what each of its moves comes to, names left out."""
-    future: Counter[Hashable] = Counter(wrong.statement for wrong in world.judge(state))
+    future: Counter[Hashable] = Counter(wrong.statement for wrong in world.violations_in(state))
     for move in world.moves(state):
         outcome = world.step(state, move)
         statements = tuple(wrong.statement for wrong in outcome.violations)

@@ -2,31 +2,194 @@
 
 Requests are named by their order of arrival among those alive, blocks and token families by where they appear first on
 a walk whose order depends on structure only: the requests, their tables group by group and position by position, the
-free queue front to back, the pinned queue, the copies. The form holds everything that can influence the future, what
-the invariants derive from something else included, so that a state that violates one is never taken for a sound one.
+free queue front to back, the pinned queue, the copies. The form holds everything that can influence the future, also
+what the invariants derive from something else, so that a state that violates one is never taken for a sound one. Left
+out is what only describes the past or follows from the rest; ``LEFT_OUT`` says what and why. Whatever is added to the
+manager's state must be added here, or there.
 
-Left out is what only tells of the past or follows from the rest; ``LEFT_OUT`` says what and why. Whatever is added to
-the manager's state must be added here, or there.
+A token id encodes its family, its track and its position. Families are prompts that share nothing, and all have the
+same shape, so any two may be exchanged without a difference to a block manager. Within a family there are two tracks:
+requests on the same track agree from position 0 on, for as long as neither changes over to the other. A shape numbers
+the families by where they appear first within one content. Content never changes, so its shape is computed once.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from kvgate.explore.shapes import Shapes
-from kvgate.explore.walk import Walk
+from attrs import field, frozen
+from attrs.validators import ge
+
 from kvgate.monitors.ghost import GhostMemory
-from kvgate.monitors.states import States
+from kvgate.monitors.slots import Slots
+from kvgate.monitors.states import JUNK, States
+from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
+from kvreference.content import Prefix
 from kvreference.manager import Manager
+from kvreference.operations import Run
 from kvreference.partial_map import PartialMap
 from kvreference.population import Request
 from kvreference.prefix_cache import PrefixCache
 from kvreference.settings import Settings
 from kvreference.tables import Table
+
+_FAMILY = 1000
+_TRACK = 100
+TRACKS = 2
+
+
+def token_at(family: int, track: int, position: int) -> int:
+    """The id of the token at ``position`` on a track of a family."""
+    return family * _FAMILY + track * _TRACK + position
+
+
+def family_of(token: int) -> int:
+    """The family that a token belongs to."""
+    return token // _FAMILY
+
+
+def track_of(token: int) -> int:
+    """The track that a token lies on."""
+    return token % _FAMILY // _TRACK
+
+
+def within_family(token: int) -> int:
+    """What a token is besides its family: its track and position."""
+    return token % _FAMILY
+
+
+@frozen
+class Prompt:
+    """The shape of a prompt, the same in every family."""
+
+    length_tokens: int = field(validator=ge(1))
+    diverges_at: int | None = None
+    """The position, in tokens, where it leaves the first track for the second; None if it does not."""
+
+    def runs(self, family: int) -> tuple[Run, ...]:
+        """The prompt of one family."""
+        shared = self.length_tokens if self.diverges_at is None else self.diverges_at
+        runs = (
+            (token_at(family, 0, 0), shared),
+            (token_at(family, 1, shared), self.length_tokens - shared),
+        )
+        return tuple(Run(first, length) for first, length in runs if length > 0)
+
+    def __str__(self) -> str:
+        branch = "" if self.diverges_at is None else f" leaving at {self.diverges_at}"
+        return f"{self.length_tokens}{branch}"
+
+
+Shape: TypeAlias = tuple[int, tuple[int, ...]]
+"""A number, equal exactly for equal shapes, and the families in the order in which they appear."""
+_Token: TypeAlias = Callable[[int], Hashable]
+"""What stands for a token in a shape."""
+
+
+def named(shape: Shape, families: Mapping[int, int]) -> tuple[int, ...]:
+    """The canonical name of content, given the canonical numbers of the families."""
+    number, own = shape
+    return (number, *[families[family] for family in own])
+
+
+class Shapes:
+    """The shapes of all content of one world, whose memories number their states by ``states``."""
+
+    def __init__(self, states: States) -> None:
+        self.states = states
+        self._known: dict[Hashable, Shape] = {}
+        self._numbers: dict[Hashable, int] = {}
+
+    def of_tokens(self, tokens: tuple[int, ...]) -> Shape:
+        """The shape of some tokens in a row."""
+        return self._known.get(tokens) or self._learn(tokens, lambda token: tuple(map(token, tokens)))
+
+    def of_prefix(self, prefix: Prefix) -> Shape:
+        """The shape of a token prefix and of its keys."""
+        return self._known.get(prefix) or self._learn(prefix, lambda token: _pieces(prefix, token))
+
+    def of_slots(self, slots: Slots | None) -> Shape:
+        """The shape of what the slots of a block hold."""
+        return self._known.get(slots) or self._learn(slots, lambda token: _memory(slots, self.states, token))
+
+    def _learn(self, content: Hashable, describe: Callable[[_Token], Hashable]) -> Shape:
+        order: dict[int, int] = {}
+        description = describe(
+            lambda token: (order.setdefault(family_of(token), len(order)), within_family(token)),
+        )
+        number = self._numbers.setdefault(description, len(self._numbers))
+        shape = self._known[content] = (number, tuple(order))
+        return shape
+
+
+def _pieces(prefix: Prefix, token: _Token) -> Hashable:
+    """Salt and adapter, then piece by piece the tokens and the multimodal items that reach into them."""
+    chain = []
+    node: Prefix | None = prefix
+    while node is not None:
+        chain.append(node)
+        node = node.parent
+    # The root's piece is the salt and the adapter; every other one is some tokens and the media among them.
+    pieces: list[Any] = [each.piece for each in reversed(chain)]
+    return (pieces[0], *[(tuple(map(token, tokens)), media) for tokens, media in pieces[1:]])
+
+
+def _memory(slots: Slots | None, states: States, token: _Token) -> Hashable:
+    """Who wrote the block, and slot by slot the history of the state there."""
+    if slots is None:
+        return None
+    writer, numbers = slots
+    return (writer, *[_history(number, states, token) for number in numbers])
+
+
+def _history(number: int | None, states: States, token: _Token) -> Hashable:
+    if number is None or number == JUNK:
+        return number
+    origins: list[Any] = states.history(number)
+    return (origins[0][1], *[(token(each), media) for _, each, media in origins[1:]])
+
+
+class _InOrder(dict[int, int]):
+    """Numbers things in the order in which they are asked for first."""
+
+    def __missing__(self, thing: int) -> int:
+        self[thing] = number = len(self)
+        return number
+
+
+class Walk:
+    """One walk through a state, and the names that were given on it."""
+
+    def __init__(self, shapes: Shapes) -> None:
+        self._shapes = shapes
+        self._families = _InOrder()
+        self.blocks = _InOrder({NULL: 0})
+
+    def along(self, blocks: Iterable[int]) -> Hashable:
+        """Blocks by name."""
+        return tuple(self.blocks[block] for block in blocks)
+
+    def tokens(self, tokens: Sequence[int]) -> Hashable:
+        """Tokens by name."""
+        return named(self._shapes.of_tokens(tuple(tokens)), self._families)
+
+    def content(self, content: Content) -> Hashable:
+        """What a cached block holds, by name."""
+        group, prefix = content
+        return group, named(self._shapes.of_prefix(prefix), self._families)
+
+    def memory(self, ghost: GhostMemory, block: int) -> Hashable:
+        """What a worker wrote into a block, by name."""
+        return named(self._shapes.of_slots(ghost.slots(block)), self._families)
+
+    def chain(self, chain: tuple[int, ...]) -> Hashable:
+        """The states of tokens in a row, by name."""
+        return named(self._shapes.of_slots((0, chain)), self._families)
+
 
 LEFT_OUT: Mapping[str, str] = MappingProxyType(
     {

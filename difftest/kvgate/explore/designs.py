@@ -13,7 +13,7 @@ from typing import Any
 from attrs import frozen
 
 from kvgate.adapters.reference import Reference
-from kvgate.explore.invariants import COMMON, Judges, copies_unheld, no_invariants
+from kvgate.explore.invariants import COMMON, Checks, copies_unheld, no_invariants
 from kvgate.explore.refuted_designs import (
     AnyChunk,
     CopiesTooLittle,
@@ -64,7 +64,7 @@ class Design:
     """The guarantee that is seen to be violated."""
     story: str
     """What it does, and what comes of it, in one sentence."""
-    judges: Judges = COMMON
+    checks: Checks = COMMON
     """Who judges it, where the common judges would see something else first."""
     breaks: str = ""
     """The guarantee that it breaks, where another is seen to be violated for it."""
@@ -103,7 +103,7 @@ _REFUTED = (
         _LOOPHOLES,
         "KV-INV-01",
         "A pin is a second reference: a window drop takes two from a block that another request holds as well.",
-        Judges(undoes_another_holder, watches_memory=False, of_steps=()),
+        Checks(undoes_another_holder, watches_memory=False, of_steps=()),
     ),
     Design(
         "pin-by-count-frees-under-holder",
@@ -111,7 +111,7 @@ _REFUTED = (
         _LOOPHOLES,
         "KV-INV-02",
         "A count of one is taken for a pin without a holder, and demotion frees a block that somebody reads.",
-        Judges(frees_under_holder, watches_memory=False, of_steps=()),
+        Checks(frees_under_holder, watches_memory=False, of_steps=()),
     ),
     Design(
         "pin-by-count-loses-block",
@@ -119,7 +119,7 @@ _REFUTED = (
         _LOOPHOLES,
         "KV-LEAK-01",
         "A block that was demoted and hit again has one reference, and a window drop takes two: no queue has it again.",
-        Judges(loses_block, watches_memory=False, of_steps=()),
+        Checks(loses_block, watches_memory=False, of_steps=()),
     ),
     Design(
         "pin-by-count-forgets-pin",
@@ -127,7 +127,7 @@ _REFUTED = (
         _LOOPHOLES,
         "KV-OP-22",
         "A pinned block is hit and dropped: the drop takes the pin along, and the block can be recycled.",
-        Judges(forgets_pin, watches_memory=False, of_steps=()),
+        Checks(forgets_pin, watches_memory=False, of_steps=()),
     ),
     Design(
         "mask-without-shift",
@@ -150,7 +150,7 @@ _REFUTED = (
         "tiny-partial",
         "KV-MEM-01",
         "Nobody holds the source of a copy: before the step is dispatched, it is recycled for another request.",
-        Judges(no_invariants),
+        Checks(no_invariants),
     ),
     Design(
         "boundaries-offered-again",
@@ -252,7 +252,7 @@ _PLANTED = (
         "tiny-partial",
         "KV-INV-09",
         "Nobody holds the source of a copy: judged as soon as it can be seen.",
-        Judges(copies_unheld),
+        Checks(copies_unheld),
     ),
     Design(
         "copy-too-short",

@@ -1,7 +1,7 @@
-"""Driving: the reference alone, with the gate's random operations, judged after each of them.
+"""Driving: the reference performs the gate's random operations, and is checked after each of them.
 
-Here the reference is the system under test. What judges it is its own invariants, the ghost memory, which was written
-without it, and whether a block is still held when all requests have ended.
+Here the reference is the system under test. It is checked by its own invariants, by the ghost memory, which was written
+without it, and by whether a block is still held when all requests have ended.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Witness:
 
 
 class BlocksHeld(LeakMonitor):
-    """Judges which blocks are held at rest; what else is remembered would take longer to find than to drive."""
+    """Checks which blocks are held at rest; what else is remembered would take longer to find than to drive."""
 
     def at_rest(self, system: System) -> Iterable[Difference]:
         return self.held(system)
@@ -128,8 +128,8 @@ def drive(
     for index, (lane, generator) in enumerate(cycle(generators)):
         case = draw_case(generator, lane, f"{seed}/{index // len(generators)}", seed)
         witness = Witness()
-        judges: list[Monitor] = [Invariants(), GhostMemory(case.settings), BlocksHeld(case.settings), witness]
-        lockstep = Lockstep(factory(case.settings), None, judges)
+        monitors: list[Monitor] = [Invariants(), GhostMemory(case.settings), BlocksHeld(case.settings), witness]
+        lockstep = Lockstep(factory(case.settings), None, monitors)
         found = _run(lockstep, case)
         performed += len(lockstep.performed)
         cases += 1

@@ -1,7 +1,8 @@
-"""What a block manager is judged by: every state, and every step between two.
+"""What a block manager is checked by: every state, and every step between two.
 
-A design that is known to be wrong may bring its own judges: one that counts otherwise violates the common statements
-at once, which says nothing about the loophole that it is known for.
+Of a step: that no request is kept out, that a replay hits, that no work is done twice. A design that is known to be
+wrong may bring its own checks: one that counts otherwise violates the common statements at once, which says nothing
+about the fault that it is known for.
 """
 
 from __future__ import annotations
@@ -11,11 +12,105 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from kvgate.explore.step_invariants import cached_in_vain, kept_out, offered_twice, unhit
-from kvreference.answers import Answer
+from kvreference.admission import fits_empty_pool
+from kvreference.answers import Answer, Granted, Refused
+from kvreference.block_pool import NULL
 from kvreference.manager import Manager
-from kvreference.operations import Operation
+from kvreference.operations import Admit, Operation, Schedule
+from kvreference.population import Request, Status
+from kvreference.retention import replay_boundary
 from kvreference.snapshot import Violation, check
+
+
+def kept_out(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
+    """A request is refused though nobody holds a block and all of it fits: it can never be admitted."""
+    del after
+    if not (isinstance(operation, Admit) and isinstance(answer, Refused)) or before.tables:
+        return ()
+    tokens = len(before.population[operation.request].tokens)
+    if not fits_empty_pool(before.settings, tokens):
+        return ()
+    return (Violation("KV-LIVE-01", f"nobody holds a block, {tokens} tokens fit, and the request is refused"),)
+
+
+def unhit(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
+    """A request hits less than its replay boundary, though another with the same prompt holds all that it needs."""
+    del after
+    if not (isinstance(operation, Admit) and isinstance(answer, (Granted, Refused))):
+        return ()
+    asking = before.population[operation.request]
+    # Where states are kept at chunk ends alone, whether there is one at a boundary depends on the chunks.
+    if asking.tokens_computed or before.geometry.state_block_tokens is not None or not before.settings.caches:
+        return ()
+    boundary = replay_boundary(before.geometry, len(asking.tokens))
+    if answer.hit_tokens >= boundary:
+        return ()
+    holders = [other for other in before.population.alive.values() if _could_serve(before, other, asking, boundary)]
+    return tuple(
+        Violation(
+            "KV-OP-16",
+            f"request {holder.number} computed the same prompt and holds all that a hit of {boundary} tokens reads; "
+            f"the hit is {answer.hit_tokens} tokens",
+        )
+        for holder in holders[:1]
+    )
+
+
+def _could_serve(manager: Manager, holder: Request, asking: Request, boundary: int) -> bool:
+    """Whether ``holder`` computed the prompt of ``asking``, and still holds whatever a hit at ``boundary`` reads."""
+    if holder.status is not Status.RUNNING or holder.prompt_tokens != len(asking.tokens):
+        return False
+    if holder.tokens[: holder.prompt_tokens] != asking.tokens or holder.tokens_computed < holder.prompt_tokens:
+        return False
+    # What was copied is an entry of the block that it was copied from, and lost with that one.
+    if any(group.tokens_matched(boundary) % group.block_size_tokens for group in manager.geometry.groups):
+        return False
+    needed = [
+        table.blocks[index]
+        for group, table in zip(manager.geometry.groups, manager.tables[holder.number], strict=True)
+        for index in range(*group.blocks_needed(boundary))
+    ]
+    return NULL not in needed
+
+
+def cached_in_vain(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
+    """A step caches a block that no hit at an admitted boundary reads; the boundaries are tried one by one."""
+    interval = after.settings.retention_interval_tokens
+    if interval is None or not (isinstance(operation, (Admit, Schedule)) and isinstance(answer, Granted)):
+        return ()
+    request = after.population[operation.request]
+    alignment = after.geometry.alignment_tokens
+    lengths = range(alignment, after.settings.tokens_max + alignment + 1, alignment)
+    replay = max((n for n in lengths if n + after.geometry.lookahead_tokens < request.prompt_tokens), default=0)
+    found = []
+    for index, (group, table) in enumerate(zip(after.geometry.groups, after.tables[request.number], strict=True)):
+        admitted = [n for n in lengths if not group.slides or n == replay or (interval and n % interval == 0)]
+        for position, block in enumerate(table.blocks):
+            fresh = after.pool.cached.content_of(block) is not None and before.pool.cached.content_of(block) is None
+            reads = (range(*group.blocks_needed(boundary)) for boundary in admitted)
+            if fresh and not any(position in read for read in reads):
+                found.append(Violation("KV-OP-15", f"group {index}: no hit at {admitted} reads block {position}"))
+    return found
+
+
+def offered_twice(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
+    """A step offers more boundaries to the cache than lie in the tokens that were not offered yet."""
+    if not (isinstance(operation, (Admit, Schedule)) and isinstance(answer, Granted)):
+        return ()
+    request = after.population[operation.request]
+    verified = min(request.tokens_computed, len(request.tokens))
+    alignment = after.geometry.alignment_tokens
+    allowed = 0
+    for index, group in enumerate(after.geometry.groups):
+        if group.copies:
+            known = before.tables.get(request.number)
+            start = answer.hit_tokens if known is None else known[index].boundary_tokens
+            allowed += max(0, (verified - group.lookahead_tokens) // alignment - start // alignment)
+    offered = after.pool.partial.offers - before.pool.partial.offers
+    if offered <= allowed:
+        return ()
+    return (Violation("KV-WORK-01", f"{allowed} boundaries are new, and {offered} were offered"),)
+
 
 OfState: TypeAlias = Callable[[Manager], Sequence[Violation]]
 """What is wrong with a state. It may depend on nothing that the canonical form leaves out."""
@@ -40,7 +135,7 @@ def copies_unheld(manager: Manager) -> Sequence[Violation]:
 
 
 @frozen
-class Judges:
+class Checks:
     """Who judges."""
 
     of_state: OfState = invariants
@@ -52,9 +147,9 @@ class Judges:
         self, before: Manager, operation: Operation, answer: Answer, after: Manager, lossless: bool
     ) -> Sequence[Violation]:
         """What is wrong with a step; ``lossless`` if nothing cached is ever forgotten by order."""
-        judges = (judge for judge in self.of_steps if lossless or judge is not unhit)
-        return [violation for judge in judges for violation in judge(before, operation, answer, after)]
+        checks = (each for each in self.of_steps if lossless or each is not unhit)
+        return [violation for each in checks for violation in each(before, operation, answer, after)]
 
 
-COMMON = Judges()
+COMMON = Checks()
 """What the reference is judged by, and a design that brings no judges of its own."""

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from kvgate.adapters.reference import Reference
 from kvgate.explore.canonical import Canonical
-from kvgate.explore.invariants import COMMON, Judges
+from kvgate.explore.invariants import COMMON, Checks
 from kvgate.explore.scope import Scope
 from kvgate.explore.world import Outcome
 from kvgate.gate.story import describe, describe_answer
@@ -49,12 +49,12 @@ class ManagerWorld:
         name: str,
         scope: Scope,
         factory: Callable[[Settings], Manager] = Reference,
-        judges: Judges = COMMON,
+        checks: Checks = COMMON,
     ) -> None:
         self.name = name
         self.scope = scope
         self.factory = factory
-        self.judges = judges
+        self.checks = checks
         self._unwritten = GhostMemory(scope.settings)
         self._canonical = Canonical(scope.settings, self._unwritten.states)
 
@@ -87,12 +87,12 @@ class ManagerWorld:
         after = self._moment(manager, ghost)
         idle = isinstance(answer, Refused) or isinstance(move, _ACHIEVES_NOTHING)
         lossless = not (self.scope.menu.evicts or self.scope.menu.resets)
-        seen = self.judges.of_step(state.manager, move, answer, manager, lossless)
-        wrong = (*(_violations(difference) if self.judges.watches_memory else ()), *seen)
+        seen = self.checks.of_step(state.manager, move, answer, manager, lossless)
+        wrong = (*(_violations(difference) if self.checks.watches_memory else ()), *seen)
         return Outcome(after, answer, not idle or after.key == state.key, wrong)
 
-    def judge(self, state: Moment) -> Sequence[Violation]:
-        return self.judges.of_state(state.manager)
+    def violations_in(self, state: Moment) -> Sequence[Violation]:
+        return self.checks.of_state(state.manager)
 
     def key(self, state: Moment) -> tuple[int, ...]:
         return state.key
@@ -100,7 +100,7 @@ class ManagerWorld:
     def snapshot(self, state: Moment) -> Snapshot:
         return state.manager.snapshot()
 
-    def tell(self, move: Operation, answer: Answer | None) -> str:
+    def describe_edge(self, move: Operation, answer: Answer | None) -> str:
         return f"{describe(move)} -> {'raised' if answer is None else describe_answer(answer)}"
 
     def _moment(self, manager: Manager, ghost: GhostMemory) -> Moment:

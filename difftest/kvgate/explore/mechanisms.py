@@ -1,7 +1,7 @@
 """The mechanisms of the reference: which models show each, driven at random and explored exhaustively.
 
-Driving finds what a large scope hides and says how often; exploring finds whatever a tiny scope holds. Both judge every
-state by the reference's own invariants and every step by the ghost memory.
+Driving finds what a large scope hides and says how often; exploring finds whatever a tiny scope holds. Both check
+every state by the reference's own invariants and every step by the ghost memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Mechanism:
     models: tuple[str, ...]
     """What is driven at random; see ``kvgate.kernel.models``."""
     tiny: tuple[str, ...]
-    """What is explored; see ``kvgate.explore.tiny``."""
+    """What is explored; see ``kvgate.explore.tiny_models``."""
     witnesses: tuple[str, ...]
     """What must have happened while it was driven, or the mechanism was not looked at; see ``kvgate.explore.drive``."""
 

@@ -1,7 +1,7 @@
-"""Conformance of the reference: is what it does to its blocks what the proofs are about, and what it has to do?
+"""Refinement by the reference: is what it does to its blocks what the proofs are about, and what it has to do?
 
 A manager is followed by the transition system of ``kvspec.pool`` on random operations over all mechanisms, and on every
-edge of the tiny models. What is compared, and what is not, is in ``kvspec.conformance``.
+edge of the tiny models. What is compared, and what is not, is in ``kvspec.refinement``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from attrs import frozen
 
 from kvgate.adapters.reference import Reference
 from kvgate.explore.exploration import Exploration, Limits, Sighting
-from kvgate.explore.invariants import Judges
+from kvgate.explore.invariants import Checks
 from kvgate.explore.manager_world import ManagerWorld
 from kvgate.explore.scheduler_world import SchedulerWorld, TinyScheduler
 from kvgate.explore.search import Search
-from kvgate.explore.tiny import Tiny
+from kvgate.explore.tiny_models import Tiny
 from kvgate.explore.world import Explorable, World
 from kvgate.gate.campaign import Lane, draw_case
 from kvgate.gate.generator import PRESETS, Generator
@@ -31,8 +31,8 @@ from kvreference.scheduler.limits import Limits as StepLimits
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
 from kvreference.snapshot import Violation
-from kvspec.conformance.drift import Drift
-from kvspec.conformance.follower import Follower, everywhere, wrong
+from kvspec.refinement.follower import Follower, everywhere, wrong
+from kvspec.refinement.step import Drift
 
 Tally = Counter[str]
 """How often each transition happened."""
@@ -110,8 +110,8 @@ def drive(
             try:
                 manager.apply(resolved)
             except Exception as error:
-                told = f"{case.model}, {lane.preset}, step {performed}: {type(error).__name__}: {error}"
-                return Driven(performed, cases, (told,))
+                message = f"{case.model}, {lane.preset}, step {performed}: {type(error).__name__}: {error}"
+                return Driven(performed, cases, (message,))
         found = [f"{case.model}, {lane.preset}, at the end of a case: {drift}" for drift in manager.drifts()]
         report(performed)
         if found or performed >= operations:
@@ -128,9 +128,9 @@ class _FollowedScheduler(Scheduler):
 
 
 class _FollowedSchedulerWorld(SchedulerWorld):
-    """Its world, in which the model's invariants are judged as well."""
+    """Its world, in which the model's invariants are checked as well."""
 
-    def judge(self, state: Scheduler) -> Sequence[Violation]:
+    def violations_in(self, state: Scheduler) -> Sequence[Violation]:
         return _violations(state.manager)
 
 
@@ -140,14 +140,14 @@ def _violations(manager: Manager) -> Sequence[Violation]:
 
 
 def world_of(tiny: Explorable, tally: Tally) -> World[Any, Any]:
-    """The world of a tiny model in which every edge is followed, and nothing else is judged."""
+    """The world of a tiny model in which every edge is followed, and nothing else is checked."""
     if isinstance(tiny, TinyScheduler):
         return _FollowedSchedulerWorld(
             tiny.name, tiny.shallow, lambda settings, limits: _FollowedScheduler(settings, limits, tally)
         )
     assert isinstance(tiny, Tiny)
-    judges = Judges(_violations, watches_memory=False, of_steps=())
-    return ManagerWorld(tiny.name, tiny.shallow, lambda settings: Followed(settings, tally), judges)
+    checks = Checks(_violations, watches_memory=False, of_steps=())
+    return ManagerWorld(tiny.name, tiny.shallow, lambda settings: Followed(settings, tally), checks)
 
 
 def explore(

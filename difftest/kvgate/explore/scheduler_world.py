@@ -92,11 +92,16 @@ class SchedulerWorld:
             yield from map(Abort, state.queues.terms)
 
     def step(self, state: Scheduler, move: Operation) -> Outcome[Scheduler]:
-        after, told = step(state, move)
-        waits = is_held_up(after, told) or not isinstance(move, Step) or not after.queues.terms
-        return Outcome(after, told, told.advanced or told.progress or waits, tuple(_wrongs(state, move, told, after)))
+        after, observation = step(state, move)
+        waits = is_held_up(after, observation) or not isinstance(move, Step) or not after.queues.terms
+        return Outcome(
+            after,
+            observation,
+            observation.advanced or observation.progress or waits,
+            tuple(_wrongs(state, move, observation, after)),
+        )
 
-    def judge(self, state: Scheduler) -> Sequence[Violation]:
+    def violations_in(self, state: Scheduler) -> Sequence[Violation]:
         return check(state.manager.snapshot())
 
     def key(self, state: Scheduler) -> Hashable:
@@ -112,12 +117,12 @@ class SchedulerWorld:
     def snapshot(self, state: Scheduler) -> Snapshot:
         return state.manager.snapshot()
 
-    def tell(self, move: Operation, answer: Any) -> str:
+    def describe_edge(self, move: Operation, answer: Any) -> str:
         if not isinstance(answer, Observation):
             return f"{describe_move(move)} -> raised"
-        told = [f"{describe(operation)}: {describe_answer(each)}" for operation, each in answer.performed]
+        observation = [f"{describe(operation)}: {describe_answer(each)}" for operation, each in answer.performed]
         refused = [] if answer.reason is None else [f"refused: {answer.reason.value}"]
-        return f"{describe_move(move)} -> {'; '.join([*told, *refused]) or 'nothing happens'}"
+        return f"{describe_move(move)} -> {'; '.join([*observation, *refused]) or 'nothing happens'}"
 
 
 def describe_move(move: Operation) -> str:
@@ -127,17 +132,17 @@ def describe_move(move: Operation) -> str:
     return "Step" if isinstance(move, Step) else describe(move)
 
 
-def _wrongs(before: Scheduler, move: Operation, told: Observation, after: Scheduler) -> Iterator[Violation]:
+def _wrongs(before: Scheduler, move: Operation, observation: Observation, after: Scheduler) -> Iterator[Violation]:
     """What a move did to what was promised."""
     if not isinstance(move, Step):
         return
-    if is_stuck(after, told):
+    if is_stuck(after, observation):
         yield Violation("KV-LIVE-03", "nobody gets on, no transfer is under way, and the next step will be the same")
         return
     # A step that a transfer holds up is not counted, but it must not set anybody back either.
-    passed = int(told.advanced)
+    passed = int(observation.advanced)
     loading = {*before.transfers(), *after.transfers()}
-    preempted, answered = told.requests(Preempt), told.requests(Sample)
+    preempted, answered = observation.requests(Preempt), observation.requests(Sample)
     for number in after.queues.terms:
         if number not in before.queues.terms or number in loading:
             continue

@@ -1,4 +1,4 @@
-"""What was found, told as a story: the guarantee, what was seen, the shortest way there, and the state at its end.
+"""What was found, as a story: the guarantee, what was seen, the shortest way there, and the state at its end.
 
 The parts and their order are fixed, as in ``kvgate.gate.story``.
 """
@@ -18,7 +18,7 @@ LINE_CHARACTERS_MAX = 300
 """How long the line of one move may be."""
 
 
-def tell(world: World[State, Move], found: Found[Move]) -> str:
+def render(world: World[State, Move], found: Found[Move]) -> str:
     """The whole story, as lines for a terminal."""
     return "\n".join(_lines(world, found))
 
@@ -30,9 +30,9 @@ def _lines(world: World[State, Move], found: Found[Move]) -> Iterator[str]:
     for also in found.violations[1:]:
         yield f"and {also.statement}: {printable(also.detail)}"
     ways = (*found.moves, *found.circle)
-    told, state = _walk(world, ways)
+    lines, state = _walk(world, ways)
     yield f"the shortest way there, {counted(len(found.moves), 'step')}:"
-    for index, line in enumerate(told):
+    for index, line in enumerate(lines):
         if index == len(found.moves):
             yield f"and without progress back to the same state, {counted(len(found.circle), 'step')}:"
         last = len(ways) - 1
@@ -45,16 +45,16 @@ def _lines(world: World[State, Move], found: Found[Move]) -> Iterator[str]:
 def _walk(world: World[State, Move], moves: Sequence[Move]) -> tuple[list[str], State]:
     """Every move with its answer, and the last state."""
     state = world.initial()
-    told = []
+    lines = []
     for move in moves:
         try:
             outcome = world.step(state, move)
         except Exception:
-            told.append(world.tell(move, None))
+            lines.append(world.describe_edge(move, None))
             break
-        told.append(world.tell(move, outcome.answer))
+        lines.append(world.describe_edge(move, outcome.answer))
         state = outcome.state
-    return told, state
+    return lines, state
 
 
 def _state(snapshot: Snapshot) -> Iterator[str]:

@@ -1,24 +1,392 @@
-"""The tiny models: one per mechanism.
+"""The tiny models: one for each mechanism, in a scope so small that all of its states can be visited.
 
-To add one is to add a ``Tiny`` here: a name, what it is about, and two scopes. The second is the deeper one.
+Blocks hold a token or two and windows slide at once, because what breaks is an edge and not a length. Two requests are
+enough to share, to compete and to leave something to each other; a pool has one or two blocks fewer than both would
+use. Each model has a deeper variant, for a machine that has the time. To add one is to add a ``Tiny`` here: a name, its
+mechanism, and two scopes. The last ones are schedulers: does every request make progress, whatever is submitted?
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
-from kvgate.explore.families import Prompt
-from kvgate.explore.menu import Menu
-from kvgate.explore.tiny import Tiny, scope, window
-from kvgate.explore.tiny_mechanisms import MECHANISMS
-from kvgate.explore.tiny_schedulers import SCHEDULERS
+from attrs import field, frozen
+
+from kvgate.explore.canonical import Prompt
+from kvgate.explore.designs import Design
+from kvgate.explore.exploration import Limits
+from kvgate.explore.manager_world import ManagerWorld
+from kvgate.explore.scheduler_world import Shop, TinyScheduler
+from kvgate.explore.scope import Menu, Scope
 from kvgate.explore.world import Explorable
 from kvgate.kernel.errors import UsageError
 from kvreference.attention import Kind
-from kvreference.geometry import Group
+from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
+from kvreference.operations import Arrive, Run
+from kvreference.scheduler.limits import Limits as StepLimits
+from kvreference.scheduler.operations import Reply, Submit
+from kvreference.settings import Settings
+
+SHALLOW = Limits(states_max=200_000, seconds_max=120.0)
+DEEP = Limits(states_max=1_000_000, seconds_max=3600.0)
+
+
+@frozen
+class Tiny:
+    """A model in two scopes."""
+
+    name: str
+    mechanism: str
+    """What it is about, in one line."""
+    shallow: Scope = field(repr=False)
+    deep: Scope = field(repr=False)
+
+    def world(self, deep: bool = False, design: Design | None = None) -> ManagerWorld:
+        """The world to explore: of the reference, or of a design that does not work."""
+        chosen = self.deep if deep else self.shallow
+        if design is None:
+            return ManagerWorld(self.name, chosen)
+        return ManagerWorld(self.name, chosen, design.factory, design.checks)
+
+
+def scope(*groups: Group, menu: Menu, **settings: Any) -> Scope:
+    """A scope for two requests; nobody listens to events."""
+    return Scope(Settings(Geometry(groups), **{"requests_max": 2, "tells_events": False, **settings}), menu)
+
+
+def window(block_size_tokens: int, window_tokens: int, lookahead: bool = False) -> Group:
+    """A group with a sliding window."""
+    return Group(Kind.SLIDING_WINDOW, block_size_tokens, window_tokens, lookahead)
+
 
 _FULL_1, _FULL_2, _FULL_4 = (Group(Kind.FULL, size) for size in (1, 2, 4))
+_COMPRESSED = Group(Kind.FULL, 4, compress_ratio=2)
+_COPIED = Group(Kind.FULL, 4, compress_ratio=2, unit_tokens=2)
+_LOCAL = Group(Kind.CHUNKED_LOCAL, 1, 2)
+
+
+def _states(mode: StateMode, drafts: int = 0, block_size_tokens: int = 2) -> Group:
+    return Group(Kind.MAMBA, block_size_tokens, states=mode, draft_states=drafts)
+
+
+MECHANISMS = (
+    Tiny(
+        "tiny-masked",
+        "masked caching with a draft layer: the tail before a boundary, and the look-ahead block behind it",
+        scope(
+            _FULL_4,
+            window(2, 3, lookahead=True),
+            menu=Menu((Prompt(7), Prompt(7, 4)), budgets_tokens=(4, 8), samples=False),
+            blocks=9,
+            tokens_max=8,
+            retention_interval_tokens=4,
+            scratch_first=True,
+        ),
+        scope(
+            _FULL_4,
+            window(2, 3, lookahead=True),
+            menu=Menu((Prompt(7), Prompt(7, 4)), budgets_tokens=(2, 8), drafts=(0, 1)),
+            blocks=9,
+            tokens_max=9,
+            drafts_max=1,
+            retention_interval_tokens=4,
+            scratch_first=True,
+        ),
+    ),
+    Tiny(
+        "tiny-retention",
+        "retention with an interval of two alignments: a tail per interval, and the replay boundary",
+        scope(
+            _FULL_2,
+            window(1, 2),
+            menu=Menu((Prompt(5), Prompt(7), Prompt(7, 4)), budgets_tokens=(2, 8), samples=False),
+            blocks=10,
+            tokens_max=8,
+            retention_interval_tokens=4,
+            scratch_first=True,
+        ),
+        scope(
+            _FULL_2,
+            window(1, 2),
+            menu=Menu((Prompt(5), Prompt(7), Prompt(7, 4)), budgets_tokens=(2, 8)),
+            blocks=9,
+            tokens_max=9,
+            retention_interval_tokens=4,
+            scratch_first=True,
+        ),
+    ),
+    Tiny(
+        "tiny-replay",
+        "a retention interval of 0: the replay boundary alone",
+        scope(
+            window(1, 3),
+            menu=Menu((Prompt(3), Prompt(4)), budgets_tokens=(1, 8)),
+            blocks=6,
+            tokens_max=5,
+            retention_interval_tokens=0,
+            scratch_first=True,
+        ),
+        scope(
+            _FULL_1,
+            window(1, 3),
+            menu=Menu((Prompt(3), Prompt(4)), budgets_tokens=(1, 8)),
+            blocks=9,
+            tokens_max=5,
+            retention_interval_tokens=0,
+            scratch_first=True,
+        ),
+    ),
+    Tiny(
+        "tiny-compressed",
+        "a compressed group, a window and a compressor state: three block sizes, one alignment",
+        scope(
+            _COMPRESSED,
+            window(2, 3),
+            window(1, 2),
+            menu=Menu((Prompt(5), Prompt(7)), budgets_tokens=(2, 4), samples=False),
+            blocks=13,
+            tokens_max=8,
+            chunk_tokens=4,
+        ),
+        scope(
+            _COMPRESSED,
+            window(2, 3),
+            window(1, 2),
+            menu=Menu((Prompt(5), Prompt(7), Prompt(7, 4)), budgets_tokens=(2, 4)),
+            blocks=13,
+            tokens_max=8,
+            chunk_tokens=4,
+        ),
+    ),
+    Tiny(
+        "tiny-partial",
+        "hits that end inside a compressed block: entries, copies, sources held until they were dispatched",
+        scope(
+            _COPIED,
+            menu=Menu((Prompt(3), Prompt(5, 2)), budgets_tokens=(2, 8), samples=False, dispatches=True),
+            blocks=5,
+            tokens_max=6,
+        ),
+        scope(
+            _COPIED,
+            window(2, 3),
+            menu=Menu((Prompt(3), Prompt(5), Prompt(5, 2)), budgets_tokens=(2, 8), dispatches=True, evicts=True),
+            blocks=8,
+            tokens_max=6,
+        ),
+    ),
+    Tiny(
+        "tiny-pinned",
+        "a pinned tier: pins on drops and at ends, hits on pinned blocks, demotion under pressure",
+        scope(
+            window(2, 3),
+            menu=Menu((Prompt(5), Prompt(6, 3)), budgets_tokens=(2, 8), samples=False),
+            blocks=6,
+            tokens_max=7,
+            pin_drop_blocks_min=1,
+        ),
+        scope(
+            _FULL_1,
+            window(1, 2),
+            menu=Menu((Prompt(3), Prompt(4, 2)), budgets_tokens=(1, 2), evicts=True, resets=True),
+            blocks=8,
+            tokens_max=5,
+            pin_drop_blocks_min=1,
+            scratch_first=True,
+        ),
+    ),
+    Tiny(
+        "tiny-loopholes",
+        "a pinned tier that is as small as the loopholes of pins by reference count allow",
+        scope(
+            window(1, 2),
+            menu=Menu((Prompt(3), Prompt(3, 1)), budgets_tokens=(1,), samples=False),
+            blocks=5,
+            tokens_max=4,
+            pin_drop_blocks_min=2,
+        ),
+        scope(
+            window(1, 2),
+            menu=Menu((Prompt(3), Prompt(3, 1)), budgets_tokens=(1, 2)),
+            blocks=5,
+            tokens_max=5,
+            pin_drop_blocks_min=2,
+        ),
+    ),
+    Tiny(
+        "tiny-local",
+        "chunked local attention next to full attention: a chunk is read from its first token",
+        scope(
+            _FULL_1,
+            _LOCAL,
+            menu=Menu((Prompt(2), Prompt(3, 1)), budgets_tokens=(1, 8)),
+            blocks=7,
+            tokens_max=4,
+        ),
+        scope(
+            _FULL_1,
+            _LOCAL,
+            menu=Menu((Prompt(2), Prompt(4), Prompt(4, 1)), budgets_tokens=(1, 8), evicts=True),
+            blocks=9,
+            tokens_max=5,
+        ),
+    ),
+    Tiny(
+        "tiny-mamba-all",
+        "states kept behind every block, and one for each draft in flight",
+        scope(
+            _states(StateMode.ALL, drafts=1),
+            menu=Menu((Prompt(3), Prompt(5)), budgets_tokens=(8,), drafts=(1,), dispatches=True),
+            blocks=6,
+            tokens_max=6,
+            drafts_max=1,
+        ),
+        scope(
+            _FULL_2,
+            _states(StateMode.ALL, drafts=1),
+            menu=Menu((Prompt(3), Prompt(5)), budgets_tokens=(2, 8), drafts=(0, 1), dispatches=True),
+            blocks=10,
+            tokens_max=6,
+            drafts_max=1,
+        ),
+    ),
+    Tiny(
+        "tiny-mamba-align",
+        "states kept where a chunk ends: the running one, the one it came from, and one for each draft",
+        scope(
+            _states(StateMode.ALIGN, drafts=1, block_size_tokens=4),
+            menu=Menu((Prompt(5), Prompt(6)), budgets_tokens=(3, 8), drafts=(1,), dispatches=True),
+            blocks=6,
+            tokens_max=8,
+            drafts_max=1,
+        ),
+        scope(
+            _FULL_4,
+            _states(StateMode.ALIGN, drafts=1, block_size_tokens=4),
+            menu=Menu((Prompt(5), Prompt(6)), budgets_tokens=(3, 8), drafts=(0, 1), dispatches=True),
+            blocks=9,
+            tokens_max=8,
+            drafts_max=1,
+        ),
+    ),
+    Tiny(
+        "tiny-transfers",
+        "other nodes provide, load and read: blocks that are held for them, and cached when they arrive",
+        scope(
+            window(1, 2),
+            menu=Menu(
+                (Prompt(2), Prompt(2, 0)),
+                budgets_tokens=(8,),
+                samples=False,
+                external_tokens=(0, 2),
+                loads=True,
+                sends=True,
+                aborts=True,
+            ),
+            blocks=5,
+            tokens_max=3,
+        ),
+        scope(
+            _FULL_1,
+            window(1, 2),
+            menu=Menu(
+                (Prompt(2), Prompt(4)),
+                budgets_tokens=(1, 8),
+                external_tokens=(0, 2, 4),
+                loads=True,
+                sends=True,
+                aborts=True,
+            ),
+            blocks=8,
+            tokens_max=5,
+        ),
+    ),
+)
+"""In the order of the mechanisms."""
+
+
+_FULL = Group(Kind.FULL, 1)
+_WINDOW = Group(Kind.SLIDING_WINDOW, 1, 2)
+
+
+def _submit(prompt_tokens: int, answers_max: int = 1, external_tokens: int = 0, sends: bool = False) -> Submit:
+    """A request; what another node offers is loaded while it waits."""
+    arrival = Arrive(0, (Run(0, prompt_tokens),))
+    return Submit(arrival, answers_max, external_tokens, loads=external_tokens > 0, sends=sends)
+
+
+def _settings(*groups: Group, blocks: int, chunk_tokens: int, requests_max: int = 2, **settings: Any) -> Settings:
+    limits = {"blocks": blocks, "chunk_tokens": chunk_tokens, "requests_max": requests_max}
+    return Settings(Geometry(groups), tells_events=False, **{"tokens_max": 6, **limits, **settings})
+
+
+SCHEDULERS = (
+    TinyScheduler(
+        "tiny-scheduler",
+        "admission, chunks, preemption and loads under one budget: everybody gets on",
+        Shop(
+            _settings(_FULL, _WINDOW, blocks=9, chunk_tokens=2),
+            StepLimits(budget_tokens=3, running_max=2),
+            (_submit(2, 2), _submit(4), _submit(4, external_tokens=2), _submit(3, sends=True)),
+        ),
+        Shop(
+            _settings(_FULL, _WINDOW, blocks=11, requests_max=3, chunk_tokens=2),
+            StepLimits(budget_tokens=3, running_max=2),
+            (_submit(2, 2), _submit(4), _submit(4, external_tokens=2), _submit(3, sends=True)),
+        ),
+    ),
+    TinyScheduler(
+        "tiny-scheduler-tight",
+        "full attention in a pool that two requests outgrow: preemption, and requests that never fit",
+        Shop(
+            _settings(_FULL, blocks=5, chunk_tokens=4),
+            StepLimits(budget_tokens=4, running_max=2),
+            (_submit(1, 4), _submit(2, 2), _submit(3, external_tokens=2), _submit(5)),
+        ),
+        Shop(
+            _settings(_FULL, blocks=6, requests_max=3, chunk_tokens=2),
+            StepLimits(budget_tokens=3, running_max=2),
+            (_submit(1, 4), _submit(2, 3), _submit(4, external_tokens=3), _submit(5)),
+        ),
+    ),
+    TinyScheduler(
+        "tiny-scheduler-sends",
+        "blocks that another node reads when their request has ended: who runs first waits, and loses nothing",
+        Shop(
+            _settings(Group(Kind.FULL, 2), blocks=6, chunk_tokens=4, requests_max=3, tokens_max=12, caches=False),
+            StepLimits(budget_tokens=4, running_max=2),
+            (_submit(6, 2, external_tokens=4), _submit(2, 2, sends=True)),
+            (Reply(),),
+        ),
+        Shop(
+            _settings(Group(Kind.FULL, 2), blocks=6, chunk_tokens=4, requests_max=3, tokens_max=12),
+            StepLimits(budget_tokens=4, running_max=2),
+            (_submit(6, external_tokens=4), _submit(2, 2, sends=True)),
+        ),
+    ),
+    TinyScheduler(
+        "tiny-scheduler-drafts",
+        "a draft layer: look-ahead slots, drafts accepted and rejected, and loads beside them",
+        Shop(
+            _settings(Group(Kind.FULL, 1, lookahead=True), blocks=7, chunk_tokens=4, drafts_max=1),
+            StepLimits(budget_tokens=4, running_max=2),
+            (_submit(2, 2), _submit(3, external_tokens=3)),
+            (Reply(), Reply(drafts=1), Reply(accepted=1, drafts=1)),
+        ),
+        Shop(
+            _settings(Group(Kind.FULL, 1, lookahead=True), blocks=9, requests_max=3, chunk_tokens=4, drafts_max=1),
+            StepLimits(budget_tokens=4, running_max=2),
+            (_submit(2, 2), _submit(3, external_tokens=3)),
+            (Reply(), Reply(drafts=1), Reply(accepted=1, drafts=1)),
+        ),
+    ),
+)
+"""By what they are about."""
+
+
 _DRAFTING_2 = Group(Kind.FULL, 2, lookahead=True)
 
 # A prompt, a longer one that begins with it, and a sibling that leaves it on the way.

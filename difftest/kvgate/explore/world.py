@@ -76,7 +76,7 @@ class World(Protocol[State, Move]):
         """Where ``move`` leads; ``state`` stays as it is. Whatever it raises is a violation of KV-SYS-01."""
         ...
 
-    def judge(self, state: State) -> Sequence[Violation]:
+    def violations_in(self, state: State) -> Sequence[Violation]:
         """What is wrong with a state, whatever led there."""
         ...
 
@@ -85,9 +85,9 @@ class World(Protocol[State, Move]):
         ...
 
     def snapshot(self, state: State) -> Snapshot:
-        """The state as it is told at the end of a story."""
+        """The state as it is printed at the end of a story."""
         ...
 
-    def tell(self, move: Move, answer: Any) -> str:
+    def describe_edge(self, move: Move, answer: Any) -> str:
         """A move and its answer on one line; the answer is None if the move raised."""
         ...

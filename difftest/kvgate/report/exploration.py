@@ -13,7 +13,7 @@ from attrs import asdict, has
 
 from kvgate.explore.exploration import INTERRUPTED as BY_HAND
 from kvgate.explore.explored import Explored
-from kvgate.explore.story import tell
+from kvgate.explore.story import render
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.kernel.text import counted, printable
 from kvgate.report.document import Column, Report, Section, Story
@@ -104,7 +104,7 @@ def _story(each: Explored) -> Story:
     found = each.exploration.found
     assert found is not None, "only what was found has a story"
     first = found.violations[0]
-    lines = [f"{each.world.name}:", tell(each.world, found)]
+    lines = [f"{each.world.name}:", render(each.world, found)]
     if each.design is not None and each.design.statement != first.statement:
         expected = f"{each.design.name} was expected to violate {each.design.statement}, and violates "
         lines.insert(0, f"{expected}{first.statement}:")

@@ -11,7 +11,7 @@ from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUST
 from kvgate.kernel.text import counted
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvreference.statements import STATEMENTS
-from kvspec.judgement import Judgement, Outcome
+from kvspec.proof_result import Outcome, ProofResult
 from kvspec.prover import Verdict
 from kvspec.refuted.designs import DESIGNS
 from kvspec.registry import obligations
@@ -31,74 +31,72 @@ _FINE = (Outcome.PROVED, Outcome.SILENT)
 
 
 def report_of(
-    judgements: Sequence[Judgement], asked: int, seconds: float, ended: str, in_detail: bool = False
+    results: Sequence[ProofResult], asked: int, seconds: float, ended: str, in_detail: bool = False
 ) -> Report:
     """The report of obligations; ``asked`` is how many were to be proved. With ``in_detail``, all are shown in full."""
-    outcome, *notes = _summary(judgements, asked)
-    details = [line for each in judgements if in_detail and each.outcome in _FINE for line in ("", *_details(each))]
+    outcome, *notes = _summary(results, asked)
+    details = [line for each in results if in_detail and each.outcome in _FINE for line in ("", *_details(each))]
     return Report(
         command="prove",
         outcome=outcome,
-        exit_code=INTERRUPTED if ended == "interrupted" else _exit_code(judgements),
+        exit_code=INTERRUPTED if ended == "interrupted" else _exit_code(results),
         ended=ended,
         circumstances={"seconds": round(seconds, 2)},
-        tested=(Section("", COLUMNS, tuple(map(_row, judgements)), notes=(*notes, *details), keys=2),),
-        found=tuple(_story(each) for each in judgements if each.outcome not in _FINE),
+        tested=(Section("", COLUMNS, tuple(map(_row, results)), notes=(*notes, *details), keys=2),),
+        found=tuple(_story(each) for each in results if each.outcome not in _FINE),
         found_noun="unproved obligation",
     )
 
 
-def _exit_code(judgements: Sequence[Judgement]) -> int:
-    outcomes = {each.outcome for each in judgements}
-    if outcomes & {Outcome.REFUTED, Outcome.EMPTY}:
+def _exit_code(results: Sequence[ProofResult]) -> int:
+    outcomes = {each.outcome for each in results}
+    if outcomes & {Outcome.REFUTED, Outcome.VACUOUS}:
         return DIVERGENCE
     return NOT_EXHAUSTIVE if Outcome.UNKNOWN in outcomes else AGREEMENT
 
 
-def _summary(judgements: Sequence[Judgement], asked: int) -> Iterator[str]:
+def _summary(results: Sequence[ProofResult], asked: int) -> Iterator[str]:
     """How many were proved, and up to which bounds those of tier B are."""
-    outcomes = Counter(judgement.outcome for judgement in judgements)
-    proved = [each for each in judgements if each.outcome is Outcome.PROVED]
+    outcomes = Counter(result.outcome for result in results)
+    proved = [each for each in results if each.outcome is Outcome.PROVED]
     tiers = Counter(obligations()[each.task.obligation].tier.value for each in proved)
-    if any(each.task.fixed for each in judgements):
+    if any(each.task.fixed for each in results):
         what = f"{len(proved)} of {asked} proved of this model: {tiers['P']} at all lengths and positions (P)"
         evidence = ""
     else:
-        witnesses = counted(sum(len(each.witnesses) for each in judgements), "witness", "witnesses")
-        evidence = f"; {witnesses}, {counted(sum(len(each.mutants) for each in judgements), 'mutant')}"
+        witnesses = counted(sum(len(each.witnesses) for each in results), "witness", "witnesses")
+        evidence = f"; {witnesses}, {counted(sum(len(each.mutants) for each in results), 'mutant')}"
         what = f"{len(proved)} of {asked} proved: {tiers['P']} for all sizes (P)"
     others = [f"{count} {outcome.value}" for outcome, count in outcomes.items() if outcome not in _FINE]
     unproved = f"; NOT PROVED: {', '.join(others)}" if others else ""
     yield f"{what}, {tiers['B']} within a bound (B){evidence}{unproved}"
     if outcomes[Outcome.SILENT]:
         yield f"{outcomes[Outcome.SILENT]} say nothing of this model: their assumptions do not hold for it"
-    bounds = {
-        each.task.obligation: bound for each in judgements if (bound := obligations()[each.task.obligation].bound)
-    }
+    bounds = {each.task.obligation: bound for each in results if (bound := obligations()[each.task.obligation].bound)}
     if bounds:
         yield "bounds of tier B:"
         yield from (f"  {name}: {bound}" for name, bound in bounds.items())
 
 
-def _evidence(judgement: Judgement) -> str:
-    if judgement.outcome is not Outcome.PROVED:
-        return "; ".join(judgement.why()) or f"it fails for {describe_values(judgement.proof.counterexample or {})}"
-    seen = f", {counted(len(judgement.witnesses), 'witness', 'witnesses')}" if judgement.witnesses else ""
-    refuted = f", {counted(len(judgement.mutants), 'mutant')} refuted" if judgement.mutants else ""
-    return f"{counted(judgement.proof.ways, 'execution path')}{seen}{refuted}"
+def _evidence(result: ProofResult) -> str:
+    if result.outcome is not Outcome.PROVED:
+        return "; ".join(result.why()) or f"it fails for {describe_values(result.proof.counterexample or {})}"
+    seen = f", {counted(len(result.witnesses), 'witness', 'witnesses')}" if result.witnesses else ""
+    refuted = f", {counted(len(result.mutants), 'mutant')} refuted" if result.mutants else ""
+    return f"{counted(result.proof.ways, 'execution path')}{seen}{refuted}"
 
 
-def _row(judgement: Judgement) -> tuple[Any, ...]:
-    obligation, proof = obligations()[judgement.task.obligation], judgement.proof
+def _row(result: ProofResult) -> tuple[Any, ...]:
+    obligation, proof = obligations()[result.task.obligation], result.proof
     return (
-        *(obligation.tier.value, obligation.id, judgement.outcome.value, round(judgement.seconds, 3)),
-        *(_evidence(judgement), judgement.task.where or None, obligation.bound or None),
-        *(list(obligation.statements), obligation.sentence, dict(judgement.task.fixed), list(judgement.why())),
+        *(obligation.tier.value, obligation.id, result.outcome.value, round(result.seconds, 3)),
+        *(_evidence(result), result.task.where or None, obligation.bound or None),
+        *(list(obligation.statements), obligation.title, dict(result.task.fixed), list(result.why())),
         *(proof.ways, _plain(proof.counterexample), proof.confirmed),
-        {name: _plain(values) for name, values in judgement.witnesses.items()},
+        {name: _plain(values) for name, values in result.witnesses.items()},
         {
             name: {"verdict": each.verdict.value, "counterexample": _plain(each.counterexample)}
-            for name, each in judgement.mutants.items()
+            for name, each in result.mutants.items()
         },
     )
 
@@ -112,40 +110,40 @@ def _plain(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
     }
 
 
-def _story(judgement: Judgement) -> Story:
-    obligation = obligations()[judgement.task.obligation]
+def _story(result: ProofResult) -> Story:
+    obligation = obligations()[result.task.obligation]
     return Story(
-        headline=f"{obligation.id}: {judgement.outcome.value}",
-        text="\n".join(_details(judgement)),
-        severity="warning" if judgement.outcome is Outcome.UNKNOWN else "error",
+        headline=f"{obligation.id}: {result.outcome.value}",
+        text="\n".join(_details(result)),
+        severity="warning" if result.outcome is Outcome.UNKNOWN else "error",
         place=(obligation.tier.value, obligation.id),
         statement=obligation.statements[0] if obligation.statements else "",
     )
 
 
-def _details(judgement: Judgement) -> Iterator[str]:
+def _details(result: ProofResult) -> Iterator[str]:
     """What one obligation says, and what was seen of it."""
-    obligation = obligations()[judgement.task.obligation]
-    yield f"{obligation.id}: {obligation.sentence}"
+    obligation = obligations()[result.task.obligation]
+    yield f"{obligation.id}: {obligation.title}"
     yield from (f"  supports {statement}: {STATEMENTS[statement]}" for statement in obligation.statements)
     yield f"  tier {obligation.tier.value}: {obligation.bound or 'for all sizes'}"
-    if judgement.task.fixed:
-        yield f"  with {describe_values(judgement.task.fixed)}"
-    if judgement.proof.counterexample is not None:
-        yield f"  fails for {describe_values(judgement.proof.counterexample)}"
-        yield f"  {_confirmed(judgement)}"
-    for name, values in judgement.witnesses.items():
+    if result.task.fixed:
+        yield f"  with {describe_values(result.task.fixed)}"
+    if result.proof.counterexample is not None:
+        yield f"  fails for {describe_values(result.proof.counterexample)}"
+        yield f"  {_confirmed(result)}"
+    for name, values in result.witnesses.items():
         yield f"  witness, {name}: {'none found' if values is None else describe_values(values)}"
-    for mutant in obligation.mutants if judgement.mutants else ():
-        proof = judgement.mutants[mutant.name]
+    for mutant in obligation.mutants if result.mutants else ():
+        proof = result.mutants[mutant.name]
         found = f" for {describe_values(proof.counterexample)}" if proof.counterexample is not None else ""
         yield f"  mutant {mutant.name}: {mutant.story} {proof.verdict.value.capitalize()}{found}"
 
 
-def _confirmed(judgement: Judgement) -> str:
-    if judgement.proof.confirmed is None:
+def _confirmed(result: ProofResult) -> str:
+    if result.proof.confirmed is None:
         return "not run as numbers: maps are among its unknowns, and z3 reports only part of what is in them"
-    return "run again as numbers: it fails too" if judgement.proof.confirmed else "run again as numbers: it HOLDS"
+    return "run again as numbers: it fails too" if result.proof.confirmed else "run again as numbers: it HOLDS"
 
 
 def report_of_designs(refuted: Sequence[Refutation], ended: str) -> Report:
@@ -205,7 +203,7 @@ def _design_story(refutation: Refutation) -> Story:
 def list_of(names: Sequence[str], designs: Sequence[str]) -> Report:
     """What can be proved, and what can be refuted."""
     found = [obligations()[name] for name in names]
-    rows = tuple((each.tier.value, each.id, list(each.statements), each.sentence, each.bound or None) for each in found)
+    rows = tuple((each.tier.value, each.id, list(each.statements), each.title, each.bound or None) for each in found)
     proved = Section(
         "obligations:", (*columns("tier", "id", "statements", "sentence"), Column("bound", shown=False)), rows
     )

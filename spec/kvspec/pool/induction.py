@@ -12,13 +12,11 @@ from typing import Any
 
 from attrs import evolve
 
-from kvspec.heard import Heard
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
 from kvspec.pool.invariants import INVARIANTS, Invariant, Point, conserved
-from kvspec.pool.state import HELD, MAPS, Operands, State, initial
-from kvspec.pool.transition import Transition
+from kvspec.pool.state import HELD, MAPS, Operands, State, Transition, initial
 from kvspec.pool.transitions import TRANSITIONS
-from kvspec.symbolic import current_path, on
+from kvspec.symbolic import RecordedPath, current_path, on
 
 Step = Callable[[Any], Any]
 
@@ -95,11 +93,11 @@ def is_sound(u: Any) -> Any:
     """The invariants hold wherever it matters; what is recalled with them is the same on every way."""
     path = current_path()
     if "sound" not in path.memory:
-        heard = Heard()
-        with on(heard):  # type: ignore[arg-type]  # it stands for a path
+        recorded = RecordedPath()
+        with on(recorded):  # type: ignore[arg-type]  # it stands for a path
             state = before(u)
             holds = sound(state, points_of(state, operands(u), anywhere(u)))
-        path.memory["sound"] = holds, heard.facts
+        path.memory["sound"] = holds, recorded.facts
     holds, facts = path.memory["sound"]
     for fact in facts:
         path.fact(fact)
@@ -133,37 +131,37 @@ def inductive(
     chapter: str,
     invariant: Invariant,
     statements: tuple[str, ...],
-    sentence: str,
+    title: str,
     mutants: tuple[Mutant, ...],
     witnesses: Mapping[str, Step],
 ) -> Obligation:
     """That ``invariant`` holds in the initial state, and is preserved by every transition."""
 
-    def shows(u: Any) -> Any:
+    def claim(u: Any) -> Any:
         at, later = anywhere(u), after(u)
         recalled(later, at)
         return invariant(initial(before(u)), at) & invariant(later, at)
 
     name = f"{chapter}.{invariant.__name__.replace('_', '-')}"
-    return of_every_step(name, statements, sentence, shows, mutants, witnesses)
+    return of_every_step(name, statements, title, claim, mutants, witnesses)
 
 
 def of_every_step(
     name: str,
     statements: tuple[str, ...],
-    sentence: str,
-    shows: Step,
+    title: str,
+    claim: Step,
     mutants: tuple[Mutant, ...],
     witnesses: Mapping[str, Step],
 ) -> Obligation:
-    """That ``shows`` is so of every transition from every sound state."""
+    """That ``claim`` is so of every transition from every sound state."""
     return Obligation(
         id=name,
         statements=statements,
-        sentence=sentence,
+        title=title,
         unknowns=ANY_STEP,
-        given=can_happen,
-        shows=shows,
+        assumes=can_happen,
+        claim=claim,
         witnesses=witnesses,
         mutants=mutants,
     )

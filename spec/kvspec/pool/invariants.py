@@ -1,7 +1,7 @@
 """What is so in every state, said of any one block, table entry, pending copy and content: a *point*.
 
 Each is proved to be inductive in ``kvspec.proofs``, and evaluated on the states of the reference by
-``kvspec.conformance``.
+``kvspec.refinement``.
 """
 
 from __future__ import annotations

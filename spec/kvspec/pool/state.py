@@ -77,3 +77,17 @@ def is_cached(state: State, block: Number) -> Condition:
     """Whether ``block`` is known to hold something that a hit could use."""
     cached: Condition = (state.content[block] != 0) | (state.begun[block] != 0)
     return cached
+
+
+class Transition:
+    """One thing that can happen to one block; what can happen, and what it does."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Condition:
+        """Whether it can happen."""
+        raise NotImplementedError
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        """The state after it."""
+        raise NotImplementedError

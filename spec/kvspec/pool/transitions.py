@@ -1,10 +1,240 @@
-"""All transitions: whatever can happen to a block is one of these."""
+"""All transitions: whatever can happen to a block is one of these.
+
+What a block holds becomes known, is pinned, demoted and forgotten. Its holders are the entries that name it, and the
+copies that read it.
+"""
 
 from __future__ import annotations
 
-from kvspec.pool.contents import Begin, Demote, Forget, Pin, Register, Reset
-from kvspec.pool.holders import Aim, Drop, Hold, Move, Read, ReadDone, Take
-from kvspec.pool.transition import Transition
+from typing import Any
+
+from attrs import evolve
+
+from kvspec.pool.state import FREE, HELD, WAITING, Operands, State, Transition, in_pool, is_cached
+from kvspec.symbolic import either
+
+
+def forgotten(state: State, block: Any) -> State:
+    """What ``block`` holds is not known any more, and so nothing is there to pin."""
+    place = state.where[block]
+    return evolve(
+        state,
+        content=state.content.put(block, 0),
+        listed=state.listed.put((state.content[block], block), 0),
+        begun=state.begun.put(block, 0),
+        begins=state.begins.replaced(block, 0),
+        pinned=state.pinned.put(block, 0),
+        where=state.where.put(block, either(place == WAITING, FREE, place)),
+    )
+
+
+class Register(Transition):
+    """A held block becomes known to hold a content."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return (state.where[at.block] == HELD) & (state.content[at.block] == 0) & (at.content != 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(
+            state,
+            content=state.content.put(at.block, at.content),
+            listed=state.listed.put((at.content, at.block), at.block),
+        )
+
+
+class Begin(Transition):
+    """A boundary inside a held block becomes an entry."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return (state.where[at.block] == HELD) & (state.begins[at.content, at.block] == 0) & (at.content != 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(
+            state,
+            begun=state.begun.put(at.block, state.begun[at.block] + 1),
+            begins=state.begins.put((at.content, at.block), at.block),
+        )
+
+
+class Pin(Transition):
+    """A held block is pinned if a hit could use it; its pin is taken back if not."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return state.where[at.block] == HELD
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, pinned=state.pinned.put(at.block, either(is_cached(state, at.block), 1, 0)))
+
+
+class Demote(Transition):
+    """A pinned block that nobody holds becomes free; what it holds stays known."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return state.where[at.block] == WAITING
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, pinned=state.pinned.put(at.block, 0), where=state.where.put(at.block, FREE))
+
+
+class Forget(Transition):
+    """A block is evicted by its id, whoever holds it."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return in_pool(state, at.block)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return forgotten(state, at.block)
+
+
+class Reset(Transition):
+    """Everything is forgotten, and nothing is pinned any more; only while nobody holds a block."""
+
+    @staticmethod
+    def guard(state: State, _at: Operands) -> Any:
+        return state.where.count(HELD) == 0
+
+    @staticmethod
+    def effect(state: State, _at: Operands) -> State:
+        return evolve(
+            state,
+            content=state.content.emptied(),
+            listed=state.listed.emptied(),
+            begun=state.begun.emptied(),
+            begins=state.begins.emptied(),
+            pinned=state.pinned.emptied(),
+            where=state.where.replaced(WAITING, FREE),
+        )
+
+
+def one_more(state: State, block: Any) -> State:
+    """One more holder of ``block``, which waits nowhere then."""
+    return evolve(state, refs=state.refs.put(block, state.refs[block] + 1), where=state.where.put(block, HELD))
+
+
+def one_less(state: State, block: Any) -> State:
+    """One holder of ``block`` fewer; without any, it waits where the pin says."""
+    waits = either(state.pinned[block] != 0, WAITING, FREE)
+    where = state.where.put(block, either(state.refs[block] == 1, waits, HELD))
+    return evolve(state, refs=state.refs.put(block, state.refs[block] - 1), where=where)
+
+
+def _holds(state: State, at: Operands) -> Any:
+    """Whether the cached map lists the block for the content asked for."""
+    return (at.content != 0) & (state.listed[at.content, at.block] == at.block)
+
+
+def _begins(state: State, at: Operands) -> Any:
+    """Whether the map of the entries lists the block, which has one, for the content asked for."""
+    return (at.content != 0) & (state.begins[at.content, at.block] == at.block) & (state.begun[at.block] != 0)
+
+
+class Take(Transition):
+    """A free block is handed out to a table entry, and what it held is forgotten."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return (state.where[at.block] == FREE) & (state.named[at.entry] == 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        after = forgotten(state, at.block)
+        return evolve(
+            after,
+            named=after.named.put(at.entry, at.block),
+            refs=after.refs.put(at.block, 1),
+            where=after.where.put(at.block, HELD),
+        )
+
+
+class Hold(Transition):
+    """A table entry names a block as well that is known to hold the content asked for: a hit."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return in_pool(state, at.block) & _holds(state, at) & (state.named[at.entry] == 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        after = one_more(state, at.block)
+        return evolve(after, named=after.named.put(at.entry, at.block))
+
+
+class Read(Transition):
+    """A copy holds its source, which holds the content asked for or begins with it: a hit that ends inside a block."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        unused = (state.reads[at.copy] == 0) & (state.writes[at.copy] == 0)
+        return in_pool(state, at.block) & (_holds(state, at) | _begins(state, at)) & unused
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        after = one_more(state, at.block)
+        return evolve(after, reads=after.reads.put(at.copy, at.block))
+
+
+class Aim(Transition):
+    """A copy gets its destination: a block that one table entry names, that nobody else holds and no hit uses."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        pending = (state.reads[at.copy] != 0) & (state.writes[at.copy] == 0)
+        own = (state.named[at.entry] == at.block) & (state.refs[at.block] == 1)
+        unused = (state.content[at.block] == 0) & (state.begun[at.block] == 0)
+        return pending & (at.block != 0) & own & unused
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, writes=state.writes.put(at.copy, at.block))
+
+
+class Move(Transition):
+    """A table names a block at another place: a running state that goes on behind it."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return (state.named[at.entry] == at.block) & (at.block != 0) & (state.named[at.other] == 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, named=state.named.put(at.entry, 0).put(at.other, at.block))
+
+
+class Drop(Transition):
+    """A table entry gives up its block. No request does in a step in which something is copied into the block."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return (state.named[at.entry] == at.block) & (at.block != 0) & (state.writes.count(at.block) == 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        after = one_less(state, at.block)
+        return evolve(after, named=after.named.put(at.entry, 0))
+
+
+class ReadDone(Transition):
+    """A copy is dispatched, and gives up its source."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return (state.reads[at.copy] == at.block) & (at.block != 0) & (state.writes[at.copy] != 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        after = one_less(state, at.block)
+        return evolve(after, reads=after.reads.put(at.copy, 0), writes=after.writes.put(at.copy, 0))
+
 
 TRANSITIONS: tuple[type[Transition], ...] = (
     Take,

@@ -1,36 +1,127 @@
-"""The running scheduler and block manager, over blocks that are only counted.
+"""The running scheduler and block manager, over requests and blocks that are only counted.
 
-What is replaced is what no count can say: which block it is, and which token. Everything that decides who gets blocks,
-who loses them and how many tokens are computed is the reference's own code: ``Scheduler``, ``Manager``, ``Population``
-and the admission gate. So it runs on terms, and on ints in step with the reference itself.
+What is replaced is what no count can say: which block it is, and which token. Everything that decides which requests
+get blocks, which lose them and how many tokens are computed is the reference's own code: ``Scheduler``, ``Manager``,
+``Population`` and the admission gate. So it runs on terms, and on ints in step with the reference itself
+(``SideBySide``). Prefix caching is off; there are no copies, no pins, and no states that are kept at block ends only.
 
-Prefix caching is off; there are no copies, no pins, and no states that are kept at block ends only.
+The rules ask how long a list is, and nothing else about what is in it. So a list of any length stands here as its
+length, a term. Python's own ``len`` gives ints alone: within ``counted`` the modules of the reference that ask for
+lengths have a ``len`` that returns the term of a ``Counted``. They also have a ``min`` and a ``max`` that give a term
+where Python's own would fork the run. Nothing else of their code is touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import attrs
-from attrs import define
+from attrs import define, frozen
 
-from kvreference import population
+from kvreference import admission, attention, mamba, manager, pinned_tier, population
 from kvreference.admission import blocks_to_come
-from kvreference.answers import Copy, Hit
+from kvreference.answers import Answer, Copy, Hit
 from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import OWN, Manager
-from kvreference.operations import Run, Sample
-from kvreference.population import Population, Request
+from kvreference.operations import Dispatch, Run, Sample, TakeEvents
+from kvreference.operations import Operation as BlockOperation
+from kvreference.population import Population, Request, Status
 from kvreference.prefix_cache import NoPrefixCache
+from kvreference.refuted import scheduling
+from kvreference.scheduler import progress, room, scheduler
 from kvreference.scheduler.limits import Limits
-from kvreference.scheduler.queues import Queues
+from kvreference.scheduler.observation import Observation
+from kvreference.scheduler.operations import Operation
+from kvreference.scheduler.queues import Queues, Terms
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
-from kvspec.progress.stand_ins import Counted, counted, least, most
+from kvspec.symbolic import either
+
+COUNTING = (admission, attention, mamba, manager, pinned_tier, population, progress, room, scheduler, scheduling)
+"""The modules that ask how long something is, or which of two numbers is smaller."""
+
+
+@frozen(eq=False)
+class Counted:
+    """A list of which only the length is known."""
+
+    number: Any
+
+    def __add__(self, other: Sequence[int]) -> Counted:
+        return Counted(self.number + length_of(other))
+
+
+def length_of(value: Any) -> Any:
+    """How long ``value`` is."""
+    return value.number if isinstance(value, Counted) else len(value)
+
+
+def least(*numbers: Any) -> Any:
+    """The smallest, without a fork."""
+    return reduce(lambda first, second: either(first <= second, first, second), numbers)
+
+
+def most(*numbers: Any) -> Any:
+    """The largest, without a fork."""
+    return reduce(lambda first, second: either(first >= second, first, second), numbers)
+
+
+BUILT_IN = {"len": length_of, "min": least, "max": most}
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """Lengths may be terms, and the smaller of two numbers is one."""
+    with ExitStack() as stack:
+        for module in COUNTING:
+            for name, by in BUILT_IN.items():
+                stack.enter_context(patch.object(module, name, by, create=True))
+        yield
+
+
+def settings_of(blocks: Any = 0, **rest: Any) -> Any:
+    """Settings, as far as progress reads them; ``state_block_tokens`` is part of the geometry."""
+    geometry = SimpleNamespace(state_block_tokens=rest.pop("state_block_tokens", None), fences=False, groups=())
+    return SimpleNamespace(blocks=blocks, geometry=geometry, **rest)
+
+
+def request_of(
+    number: int, tokens: Any, computed: Any = 0, status: Status = Status.WAITING, drafts: Any = 0
+) -> Request:
+    """A request that has counts in place of lists."""
+    lists: Any = Counted(tokens), Counted(drafts)
+    keys: Any = None
+    return Request(number, lists[0], keys, False, status=status, tokens_computed=computed, drafts=lists[1])
+
+
+def scheduler_of(
+    settings: Any,
+    limits: Any,
+    requests: Sequence[Request],
+    terms: Mapping[int, Terms],
+) -> Scheduler:
+    """A scheduler over these requests, in line as they are given: those that run, then those that wait."""
+    made = object.__new__(Scheduler)
+    made.settings, made.limits, made.queues = settings, limits, Queues()
+    made.queues.running = [each.number for each in requests if each.status is Status.RUNNING]
+    made.queues.waiting = [each.number for each in requests if each.status is not Status.RUNNING]
+    made.queues.terms = dict(terms)
+    books = Population(settings)
+    books.alive = {each.number: each for each in requests}
+    blocks: Any = SimpleNamespace(population=books, tables={})
+    made.manager = blocks
+    made._performed = []
+    return made
+
+
+def tables_of(held: Mapping[int, Any]) -> dict[int, list[Any]]:
+    """Per request, one table that has so many blocks."""
+    return {number: [SimpleNamespace(live=lambda blocks=blocks: Counted(blocks))] for number, blocks in held.items()}
 
 
 def spelled(runs: Sequence[Run]) -> Counted:
@@ -165,3 +256,66 @@ def counted_scheduler(settings: Settings, limits: Limits, kind: type[Scheduler] 
     made.manager, made.queues = CountedManager(settings), Queues()
     made._performed = []
     return made
+
+
+class SideBySide:
+    """Two schedulers that are asked the same."""
+
+    def __init__(self, settings: Settings, limits: Limits, kind: type[Scheduler] = Scheduler) -> None:
+        if settings.caches or any(g.copies or g.attention.stops_at_block_ends for g in settings.geometry.groups):
+            raise ValueError("nothing is counted with caching, copies, or states that are kept at block ends only")
+        self.reference = kind(settings, limits)
+        with on_counts():
+            self.counted = counted_scheduler(settings, limits)
+
+    def apply(self, operation: Operation) -> list[str]:
+        """Perform a legal operation on both; how their answers and their states differ."""
+        observation = self.reference.apply(operation)
+        with on_counts():
+            counted = self.counted.apply(operation)
+        found = [
+            f"{what}: {one} over blocks, {other} over counts" for what, one, other in _answers(observation, counted)
+        ]
+        return found + list(self.differences())
+
+    def differences(self) -> Iterator[str]:
+        """How the states differ: the queues, the books, who holds how much, what is free."""
+        one, other = _state(self.reference), _state(self.counted)
+        for what in one:
+            if one[what] != other[what]:
+                yield f"{what}: {one[what]} over blocks, {other[what]} over counts"
+
+
+def _answers(observation: Observation, counted: Observation) -> Iterator[tuple[str, object, object]]:
+    pairs = ("asked", _asked(observation), _asked(counted)), ("entered", observation.entered, counted.entered)
+    for what, one, other in (*pairs, ("refused", observation.reason, counted.reason)):
+        if one != other:
+            yield what, one, other
+
+
+def _asked(observation: Observation) -> list[tuple[BlockOperation, str, Any, Any]]:
+    """What was asked of the block manager, and what it answered, without the blocks themselves."""
+    return [
+        (asked, *_answer(answer))
+        for asked, answer in observation.performed
+        if not isinstance(asked, (Dispatch, TakeEvents))
+    ]
+
+
+def _answer(answer: Answer) -> tuple[str, Any, Any]:
+    return type(answer).__name__, getattr(answer, "external_tokens", None), getattr(answer, "loads", None)
+
+
+def _state(scheduler: Scheduler) -> dict[str, object]:
+    alive = scheduler.manager.population.alive
+    return {
+        "running": list(scheduler.queues.running),
+        "waiting": list(scheduler.queues.waiting),
+        "terms": dict(scheduler.queues.terms),
+        "free blocks": length_of(scheduler.manager.pool.free),
+        "requests": {
+            n: (r.status.name, length_of(r.tokens), len(r.drafts), r.tokens_computed, r.drafts_in_flight)
+            for n, r in alive.items()
+        },
+        "blocks held": {n: [length_of(t.live()) for t in tables] for n, tables in scheduler.manager.tables.items()},
+    }

@@ -22,8 +22,7 @@ from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
 from kvspec.obligation import Count
-from kvspec.progress.counted import CountedTable, counted_scheduler
-from kvspec.progress.stand_ins import Counted, least, length_of
+from kvspec.progress.counted import Counted, CountedTable, counted_scheduler, least, length_of
 from kvspec.symbolic import Condition
 
 FRESH, PREEMPTED, LOADED, LOADING, RUNNING = range(5)
@@ -188,7 +187,7 @@ class Before:
         return next((number for number in line if number not in self.transfers), None)
 
 
-def passes_nobody(before: Before, after: Scheduler) -> bool:
+def passes_no_request(before: Before, after: Scheduler) -> bool:
     """Whether nobody was passed, but those that load now or did before."""
     loading = {*before.transfers, *after.transfers()}
     return all(
@@ -202,11 +201,11 @@ def brings_on(before: Before, after: Scheduler, observation: Observation) -> Con
     """Whether a step that was not held up brought the first in line on, and nobody was passed or set back.
 
     The first is the first that waits for no transfer. It is over, or was answered, or began its load, or computed as
-    many tokens as it may. From this follows that the step took one off everybody's bound (``kvspec.progress.ranking``).
+    many tokens as it may. So the step took one off everybody's bound (``kvspec.proofs.scheduler_ranking``).
     A step that is held up begins no transfer, and the first that runs loses nothing by it. Whoever was let in before is
     held up by nobody's load, but only by a request that has ended and is still read.
     """
-    if is_stuck(after, observation) or not passes_nobody(before, after):
+    if is_stuck(after, observation) or not passes_no_request(before, after):
         return False
     first = before.first
     if is_held_up(after, observation):

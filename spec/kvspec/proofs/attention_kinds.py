@@ -1,14 +1,18 @@
-"""Chapter 04: what is given up is read no more, what a hit needs is what is read, and no more is held than is said."""
+"""Chapter 04: what is freed is read no more, what a hit needs is what is read, and no more is held than is counted.
+
+Where states are kept at block ends only: where a chunk ends, and how many states are held at once.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kvreference import mamba
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
 from kvspec.obligation import Count, Lemma, Mutant, Obligation, only
-from kvspec.proofs.multiples import MULTIPLE
+from kvspec.proofs.lemmas import MULTIPLE, SUM_OF_MULTIPLES
 from kvspec.stand_in import group, sizes
 from kvspec.symbolic import implies
 
@@ -93,11 +97,11 @@ MUTANTS: dict[Kind, dict[str, Mutant]] = {
 def dead_is_unread(kind: Kind) -> Obligation:
     """No token behind the computed ones reads what is given up, drafts that are taken back included."""
 
-    def given(u: Any) -> Any:
+    def assumes(u: Any) -> Any:
         earliest = u.computed - u.drafts if kind is STATES else u.computed
         return (earliest <= u.at) & reads(kind, u, u.at, u.position)
 
-    def shows(u: Any) -> Any:
+    def claim(u: Any) -> Any:
         its = group_of(kind, u)
         dead = its.blocks_dead(u.computed)
         return (u.position // u.block >= dead) & (its.blocks_unread(u.at) >= dead)
@@ -105,11 +109,11 @@ def dead_is_unread(kind: Kind) -> Obligation:
     return Obligation(
         id=f"attention-kinds.{NAMES[kind]}-dead-is-unread",
         statements=("KV-OP-06", "KV-MEM-01", *(("KV-OP-26",) if kind is STATES else ())),
-        sentence=f"A block that {WORDS[kind]} gives up holds nothing that a later token reads, or a resume there"
+        title=f"A block that {WORDS[kind]} gives up holds nothing that a later token reads, or a resume there"
         + (", even if all drafts in flight are taken back." if kind is STATES else "."),
         unknowns={**SIZES[kind], "computed": Count(0), "at": Count(0), "position": Count(0)},
-        given=given,
-        shows=shows,
+        assumes=assumes,
+        claim=claim,
         witnesses={"blocks are given up": lambda u: (group_of(kind, u).blocks_dead(u.computed) >= 2) & (u.block >= 2)},
         mutants=(MUTANTS[kind]["early"],),
         binds=binds(kind),
@@ -119,7 +123,7 @@ def dead_is_unread(kind: Kind) -> Obligation:
 def dead_for_good(kind: Kind) -> Obligation:
     """What is dead stays dead, and what is unread stays unread."""
 
-    def shows(u: Any) -> Any:
+    def claim(u: Any) -> Any:
         its = group_of(kind, u)
         before, after = u.computed, u.computed + u.more
         return (its.blocks_dead(before) <= its.blocks_dead(after)) & (
@@ -137,10 +141,10 @@ def dead_for_good(kind: Kind) -> Obligation:
     return Obligation(
         id=f"attention-kinds.{NAMES[kind]}-dead-for-good",
         statements=("KV-OP-06",),
-        sentence=f"A block that {WORDS[kind]} has given up is never needed again: with more tokens, as many or more "
+        title=f"A block that {WORDS[kind]} has given up is never needed again: with more tokens, as many or more "
         "are dead.",
         unknowns={**SIZES[kind], "computed": Count(0), "more": Count(0)},
-        shows=shows,
+        claim=claim,
         witnesses={
             "more are dead": lambda u: (
                 group_of(kind, u).blocks_dead(u.computed) + 2 <= group_of(kind, u).blocks_dead(u.computed + u.more)
@@ -159,7 +163,7 @@ def abs_of(number: Any) -> Any:
 def hit_is_sound(kind: Kind) -> Obligation:
     """Whatever the token at the hit reads is in the range of blocks that the hit needs."""
 
-    def shows(u: Any) -> Any:
+    def claim(u: Any) -> Any:
         first, end = group_of(kind, u).blocks_needed(u.hit)
         index = u.position // u.block
         return (first <= index) & (index < end)
@@ -167,11 +171,10 @@ def hit_is_sound(kind: Kind) -> Obligation:
     return Obligation(
         id=f"attention-kinds.{NAMES[kind]}-hit-has-all-it-reads",
         statements=("KV-OP-01", "KV-MEM-01"),
-        sentence=f"With {WORDS[kind]}, every block that the first token behind a hit reads is one that the hit must "
-        "have.",
+        title=f"With {WORDS[kind]}, every block that the first token behind a hit reads is one that the hit must have.",
         unknowns={**SIZES[kind], "hit": Count(1), "position": Count(0)},
-        given=lambda u: (u.hit % u.block == 0) & reads(kind, u, u.hit, u.position),
-        shows=shows,
+        assumes=lambda u: (u.hit % u.block == 0) & reads(kind, u, u.hit, u.position),
+        claim=claim,
         witnesses={"behind other blocks": lambda u: (u.position >= u.block) & (u.block >= 2)},
         mutants=(
             MUTANTS[kind]["early"]
@@ -190,7 +193,7 @@ def hit_is_sound(kind: Kind) -> Obligation:
 def hit_is_tight(kind: Kind) -> Obligation:
     """The first and the last block of the range are read: by a token that is named."""
 
-    def shows(u: Any) -> Any:
+    def claim(u: Any) -> Any:
         first, end = group_of(kind, u).blocks_needed(u.hit)
         # The first position that is read, in words of its own.
         earliest = {
@@ -205,10 +208,10 @@ def hit_is_tight(kind: Kind) -> Obligation:
     return Obligation(
         id=f"attention-kinds.{NAMES[kind]}-hit-needs-no-more",
         statements=("KV-OP-01", "KV-OP-15"),
-        sentence=f"With {WORDS[kind]}, the first and the last block that a hit must have are read behind it.",
+        title=f"With {WORDS[kind]}, the first and the last block that a hit must have are read behind it.",
         unknowns={**SIZES[kind], "hit": Count(1)},
-        given=lambda u: u.hit % u.block == 0,
-        shows=shows,
+        assumes=lambda u: u.hit % u.block == 0,
+        claim=claim,
         witnesses={
             "not all blocks": lambda u: (
                 (group_of(kind, u).blocks_needed(u.hit)[0] > 0)
@@ -255,11 +258,11 @@ def held_at_once(kind: Kind) -> Obligation:
     return Obligation(
         id=f"attention-kinds.{NAMES[kind]}-held-at-most",
         statements=("KV-OP-03", "KV-LIVE-01"),
-        sentence=f"With {WORDS[kind]}, a request that computes a chunk never holds more blocks than the bound that "
+        title=f"With {WORDS[kind]}, a request that computes a chunk never holds more blocks than the bound that "
         "admission counts.",
         unknowns={**SIZES[kind], "computed": Count(0), "chunk": Count(1), "chunk_most": Count(1), "longest": Count(1)},
-        given=lambda u: (u.chunk <= u.chunk_most) & (u.computed + u.chunk <= u.longest),
-        shows=lambda u: held(u) <= most(u),
+        assumes=lambda u: (u.chunk <= u.chunk_most) & (u.computed + u.chunk <= u.longest),
+        claim=lambda u: held(u) <= most(u),
         witnesses={
             "the bound is reached": lambda u: (
                 (held(u) == group_of(kind, u).blocks_held_at_most(u.chunk_most, u.longest))
@@ -284,10 +287,129 @@ DEAD_FOR_GOOD = {kind: dead_for_good(kind) for kind in ALL}
 HIT_IS_SOUND = {kind: hit_is_sound(kind) for kind in ALL}
 HIT_IS_TIGHT = {kind: hit_is_tight(kind) for kind in ALL}
 HELD_AT_ONCE = {kind: held_at_once(kind) for kind in ALL}
-OBLIGATIONS = (
+OF_KINDS = (
     *DEAD_IS_UNREAD.values(),
     *DEAD_FOR_GOOD.values(),
     *HIT_IS_SOUND.values(),
     *HIT_IS_TIGHT.values(),
     *HELD_AT_ONCE.values(),
 )
+
+
+def _cut(u: Any) -> Any:
+    return mamba.tokens_to_boundary(u.computed, u.pending, u.block)
+
+
+def _ends_of(computed: Any, pending: Any, block: Any) -> tuple[Lemma, ...]:
+    """Whole blocks behind a block's end are as many blocks more."""
+    whole = pending // block * block
+    return (
+        Lemma(MULTIPLE, {"factor": pending // block, "multiple": block, "unit": block}),
+        Lemma(SUM_OF_MULTIPLES, {"multiple": computed, "other": whole, "unit": block}),
+    )
+
+
+CUT = Obligation(
+    id="attention-kinds.states-chunk-ends-at-a-block",
+    statements=("KV-OP-26", "KV-LIVE-02"),
+    title="Where states are kept at block ends only, a chunk is never empty, and it ends where a block ends or "
+    "stays inside one: no state is skipped that is to be kept.",
+    unknowns={"block": Count(1), "computed": Count(0), "pending": Count(1)},
+    claim=lambda u: (
+        (_cut(u) >= 1)
+        & (_cut(u) <= u.pending)
+        & (((u.computed + _cut(u)) % u.block == 0) | (u.computed // u.block == (u.computed + _cut(u)) // u.block))
+    ),
+    lemmas=lambda u: _ends_of(u.computed, u.pending, u.block),
+    witnesses={
+        "it is cut": lambda u: (_cut(u) < u.pending) & (u.block >= 2) & (u.computed % u.block > 0),
+        "it reaches no block's end": lambda u: (_cut(u) == u.pending) & ((u.computed + u.pending) % u.block > 0),
+    },
+    mutants=(
+        only(
+            "cut-to-nothing",
+            "A chunk that reaches no block's end is cut to no token at all.",
+            "kvreference.mamba:tokens_to_boundary",
+            lambda computed, tokens, block: tokens // block * block,
+        ),
+        only(
+            "state-inside-goes-on",
+            "A state that stands inside a block is taken beyond that block's end at once.",
+            "kvreference.mamba:tokens_to_boundary",
+            lambda computed, tokens, block: tokens // block * block or tokens,
+        ),
+    ),
+    binds=lambda _geometry, group: {"block": group.block_size_tokens} if group.attention.stops_at_block_ends else None,
+)
+
+
+def aligned_of(u: Any) -> Group:
+    """A group that keeps states at block ends only."""
+    return group(Kind.MAMBA, u.block, states=StateMode.ALIGN, draft_states=u.drafts)
+
+
+def _next_step(u: Any) -> Any:
+    """How many tokens the next step computes: one and its drafts, or a chunk of a prompt, without drafts."""
+    if u.decodes:
+        return 1 + u.proposed
+    return mamba.tokens_to_boundary(u.end, u.pending, u.block)
+
+
+def _grows(u: Any) -> Any:
+    computed = u.end - u.rejected
+    its = aligned_of(u)
+    after = its.entries(computed + _next_step(u), 0)
+    legal = (u.rejected <= u.drafts) & (u.proposed <= u.drafts) & (u.rejected < u.end)
+    prompt = (u.rejected == 0) | (u.decodes == 1)
+    return legal & prompt & (u.block >= 2 * u.drafts + 2) & (after > its.entries(u.end, 0))
+
+
+def _held_when_it_grows(u: Any) -> Any:
+    """How many entries of the table may still hold a state when it grows."""
+    its = aligned_of(u)
+    return its.entries(u.end, 0) - its.blocks_dead(u.end - u.rejected)
+
+
+ALIGNED = Obligation(
+    id="attention-kinds.aligned-states-held-at-most",
+    statements=("KV-OP-03", "KV-OP-26", "KV-LIVE-01"),
+    title="Where states are kept at block ends only, nothing but the running state and those of its drafts is held "
+    "when a table grows; so with the new one no more are held than the bound that admission counts.",
+    unknowns={
+        "block": Count(2),
+        "drafts": Count(0),
+        "end": Count(1),
+        "rejected": Count(0),
+        "decodes": Count(0, 1),
+        "proposed": Count(0),
+        "pending": Count(1),
+    },
+    assumes=_grows,
+    claim=lambda u: (
+        (_held_when_it_grows(u) <= 1 + u.drafts)
+        & (_held_when_it_grows(u) + 1 <= aligned_of(u).blocks_held_at_most(1, 1))
+    ),
+    lemmas=lambda u: _ends_of(u.end, u.pending, u.block),
+    witnesses={
+        "drafts were rejected": lambda u: (u.rejected >= 1) & (u.end % u.block > 0),
+        "a chunk of a prompt": lambda u: (u.decodes == 0) & (u.drafts >= 1) & (u.end > u.block),
+    },
+    mutants=(
+        only(
+            "drafts-taken-back-twice",
+            "Twice as many states are kept as there may be drafts to take back.",
+            "kvreference.mamba:Mamba.tokens_dead",
+            lambda self, tokens_computed: max(0, tokens_computed - 2 * self.draft_states - 1),
+        ),
+        only(
+            "state-inside-goes-on",
+            "A state that stands inside a block is taken beyond that block's end at once.",
+            "kvreference.mamba:tokens_to_boundary",
+            lambda computed, tokens, block: tokens // block * block or tokens,
+        ),
+    ),
+    binds=sizes(Kind.MAMBA, StateMode.ALIGN, drafts="draft_states"),
+)
+
+ALIGNED_STATES = (CUT, ALIGNED)
+OBLIGATIONS = (*OF_KINDS, *ALIGNED_STATES)

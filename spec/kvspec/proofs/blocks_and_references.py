@@ -10,8 +10,6 @@ from typing import Any
 from attrs import evolve
 
 from kvspec.pool import invariants
-from kvspec.pool.contents import Pin, Register, Reset
-from kvspec.pool.holders import Drop, Hold, Take
 from kvspec.pool.induction import (
     after,
     anywhere,
@@ -24,6 +22,7 @@ from kvspec.pool.induction import (
     unguarded,
 )
 from kvspec.pool.state import FREE, HELD, NOWHERE, WAITING, Operands, State, in_pool, is_cached
+from kvspec.pool.transitions import Drop, Hold, Pin, Register, Reset, Take
 from kvspec.symbolic import either, implies, negated
 
 CHAPTER = "blocks-and-references"
@@ -146,7 +145,7 @@ NULL = inductive(
 )
 
 
-def _nobody_needs(state: State, block: Any, at: Operands) -> Any:
+def _no_request_needs(state: State, block: Any, at: Operands) -> Any:
     copied = (state.reads[at.copy] == block) | (state.writes[at.copy] == block)
     return (state.named[at.entry] != block) & negated(copied) & (state.pinned[block] == 0)
 
@@ -155,7 +154,7 @@ NOT_LIVE = of_every_step(
     f"{CHAPTER}.no-live-block-handed-out",
     ("KV-INV-02", "KV-OP-05", "KV-MEM-01"),
     "A block that is handed out was named by no table, read or written by no pending copy, and not pinned.",
-    lambda u: implies(happens(u, Take), _nobody_needs(before(u), u.at_block, anywhere(u))),
+    lambda u: implies(happens(u, Take), _no_request_needs(before(u), u.at_block, anywhere(u))),
     (
         unguarded(
             "taken-from-anywhere",

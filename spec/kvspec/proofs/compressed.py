@@ -1,4 +1,4 @@
-"""Chapter 08: slots and tokens never mix, and the published geometries have the alignment that is told."""
+"""Chapter 08: slots and tokens never mix, and the published geometries have the alignment that is documented."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvreference.attention import Kind
 from kvreference.compressed import Tokens
 from kvreference.geometry import Geometry, Group
 from kvspec.obligation import Count, Lemma, Obligation, only
-from kvspec.proofs.multiples import MULTIPLE
+from kvspec.proofs.lemmas import MULTIPLE
 from kvspec.stand_in import group
 from kvspec.symbolic import implies
 
@@ -42,10 +42,10 @@ SLOTS_MIXED = only(
 ROUND_TRIP = Obligation(
     id="compressed-groups.slots-times-ratio",
     statements=("KV-OP-01", "KV-OP-19"),
-    sentence="A compressed block spans its slots times the ratio in tokens, whole slots, and has the slots that it was "
+    title="A compressed block spans its slots times the ratio in tokens, whole slots, and has the slots that it was "
     "made with.",
     unknowns={"slots": Count(1), "ratio": Count(1)},
-    shows=lambda u: (
+    claim=lambda u: (
         (compressed.storage_block_size(compressed_of(u)) == u.slots)
         & (compressed_of(u).block_size_tokens == u.slots * u.ratio)
         & (compressed_of(u).block_size_tokens % u.ratio == 0)
@@ -58,11 +58,11 @@ ROUND_TRIP = Obligation(
 WHOLE_SLOTS = Obligation(
     id="compressed-groups.boundaries-are-whole-slots",
     statements=("KV-OP-01", "KV-OP-19"),
-    sentence="Where a hit ends in a compressed group, a slot ends: at every multiple of a unit of whole slots, also "
+    title="Where a hit ends in a compressed group, a slot ends: at every multiple of a unit of whole slots, also "
     "inside a block.",
     unknowns={"ratio": Count(1), "unit_slots": Count(1), "alignment": Count(1), "times": Count(1)},
-    given=lambda u: u.alignment % compressed.logical_block_size(u.unit_slots, u.ratio) == 0,
-    shows=lambda u: (u.times * u.alignment) % u.ratio == 0,
+    assumes=lambda u: u.alignment % compressed.logical_block_size(u.unit_slots, u.ratio) == 0,
+    claim=lambda u: (u.times * u.alignment) % u.ratio == 0,
     lemmas=lambda u: _slots_of_boundary(u),
     witnesses={"a unit of several slots": lambda u: (u.ratio >= 4) & (u.unit_slots >= 2) & (u.times >= 2)},
     mutants=(
@@ -113,22 +113,22 @@ def published(u: Any) -> Geometry:
     return compressed.dsv4_flash_ascend(ASCEND[which], mtp)
 
 
-def _as_told(u: Any) -> Any:
+def _as_published(u: Any) -> Any:
     geometry = published(u)
-    told, behind = ALIGNMENTS[u.deployed.__index__()], LOOKAHEADS[u.deployed.__index__()] if u.mtp else 0
-    hits = retention.replay_boundary(geometry, u.prompt) >= told
-    enough = u.prompt > told + behind
-    return (geometry.alignment_tokens == told) & implies(hits, enough) & implies(enough, hits)
+    published_alignment, behind = ALIGNMENTS[u.deployed.__index__()], LOOKAHEADS[u.deployed.__index__()] if u.mtp else 0
+    hits = retention.replay_boundary(geometry, u.prompt) >= published_alignment
+    enough = u.prompt > published_alignment + behind
+    return (geometry.alignment_tokens == published_alignment) & implies(hits, enough) & implies(enough, hits)
 
 
 DEPLOYED = Obligation(
     id="compressed-groups.published-alignments",
     statements=("KV-OP-01", "KV-OP-16"),
-    sentence="On Ascend with block sizes 128, 64 and 32 and on a GPU, hits of DeepSeek-V4-Flash are multiples of "
+    title="On Ascend with block sizes 128, 64 and 32 and on a GPU, hits of DeepSeek-V4-Flash are multiples of "
     "16384, 8192, 4096 and 256 tokens, with MTP too, and a replay hits exactly if it is longer than that and the "
     "look-ahead.",
     unknowns={"deployed": Count(0, len(ASCEND)), "mtp": Count(0, 1), "prompt": Count(1)},
-    shows=_as_told,
+    claim=_as_published,
     witnesses={
         "a long prompt that hits nothing": lambda u: (
             (u.deployed == 0)
@@ -173,10 +173,10 @@ def windows(geometry: Geometry) -> list[Group]:
 PARTIAL = Obligation(
     id="compressed-groups.unit-is-the-alignment",
     statements=("KV-OP-01", "KV-OP-19"),
-    sentence="With partial hits, hits of DeepSeek-V4-Flash are multiples of the unit, wherever it is no shorter than "
+    title="With partial hits, hits of DeepSeek-V4-Flash are multiples of the unit, wherever it is no shorter than "
     "the blocks of the windows, and whole slots in every group.",
     unknowns={"deployed": Count(0, len(ASCEND)), "mtp": Count(0, 1), "unit": Count(0, len(UNITS) - 1)},
-    shows=_unit_is_alignment,
+    claim=_unit_is_alignment,
     witnesses={"inside a block of C128": lambda u: (u.deployed == 0) & (u.unit == 0)},
     mutants=(
         only(

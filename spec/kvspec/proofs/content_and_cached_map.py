@@ -10,10 +10,9 @@ from typing import Any
 from attrs import evolve
 
 from kvspec.pool import invariants
-from kvspec.pool.contents import Demote, Forget, Reset, forgotten
-from kvspec.pool.holders import Hold, Read, Take
 from kvspec.pool.induction import after, before, broken, happens, inductive, of_every_step, unguarded
 from kvspec.pool.state import FREE, HELD, Operands, State, in_pool, is_cached
+from kvspec.pool.transitions import Demote, Forget, Hold, Read, Reset, Take, forgotten
 from kvspec.symbolic import implies, negated
 
 CHAPTER = "content-and-cached-map"

@@ -8,8 +8,8 @@ from kvreference import retention
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvspec.obligation import Count, Obligation, only
-from kvspec.proofs import alignment
-from kvspec.proofs.alignment import ACCEPTED, accepts
+from kvspec.proofs import hit_lookup
+from kvspec.proofs.hit_lookup import ACCEPTED, accepts
 from kvspec.stand_in import any_geometry, group, sizes
 
 WINDOW = {"block": Count(1), "window": Count(2)}
@@ -46,10 +46,10 @@ def _one_block_more(u: Any) -> Any:
 ONE_BLOCK = Obligation(
     id="eagle.one-block-behind-the-hit",
     statements=("KV-OP-01", "KV-OP-15"),
-    sentence="With a draft layer a hit needs the same blocks and one more: the block that begins where the hit ends.",
+    title="With a draft layer a hit needs the same blocks and one more: the block that begins where the hit ends.",
     unknowns={**WINDOW, "hit": Count(1)},
-    given=lambda u: u.hit % u.block == 0,
-    shows=_one_block_more,
+    assumes=lambda u: u.hit % u.block == 0,
+    claim=_one_block_more,
     witnesses={
         "in a window of several blocks": lambda u: (u.window > 2 * u.block) & (u.block >= 2) & (u.hit > u.window)
     },
@@ -60,28 +60,28 @@ ONE_BLOCK = Obligation(
 ONE_UNIT = Obligation(
     id="eagle.one-unit-is-matched",
     statements=("KV-OP-01",),
-    sentence="A group with a draft layer accepts no hit behind which less than a unit is cached, whatever it has "
+    title="A group with a draft layer accepts no hit behind which less than a unit is cached, whatever it has "
     "before: all full blocks up to the end of that unit are there, and if it ends inside a block, its beginning is.",
     unknowns=ACCEPTED,
-    given=lambda u: (u.lookahead == 1) & (u.hit >= 1) & (u.block % u.unit == 0) & (u.hit % u.unit == 0) & accepts(u),
-    shows=lambda u: (
+    assumes=lambda u: (u.lookahead == 1) & (u.hit >= 1) & (u.block % u.unit == 0) & (u.hit % u.unit == 0) & accepts(u),
+    claim=lambda u: (
         (u.absent[0] == u.absent[(u.hit + u.unit) // u.block])
         & (u.hit + u.unit < u.tokens)
         & (((u.hit + u.unit) % u.block == 0) | (u.begins == 1))
     ),
     witnesses={"inside a block": lambda u: ((u.hit + u.unit) % u.block > 0) & (u.hit > u.block) & (u.unit >= 2)},
     mutants=(NEVER,),
-    binds=lambda geometry, its: alignment.binds(geometry, its) if its.lookahead else None,
+    binds=lambda geometry, its: hit_lookup.binds(geometry, its) if its.lookahead else None,
 )
 
 COST = Obligation(
     id="eagle.costs-one-alignment",
     statements=("KV-OP-01",),
-    sentence="Where full attention accepts a hit without a draft layer, it accepts the hit one alignment shorter with "
+    title="Where full attention accepts a hit without a draft layer, it accepts the hit one alignment shorter with "
     "one: it needs no block, and no token, that the longer hit does not.",
     unknowns={"block": Count(1), "unit": Count(1), "alignment": Count(1), "hit": Count(1)},
-    given=lambda u: (u.alignment % u.unit == 0) & (u.hit > u.alignment),
-    shows=lambda u: (
+    assumes=lambda u: (u.alignment % u.unit == 0) & (u.hit > u.alignment),
+    claim=lambda u: (
         (full_of(u, True).tokens_matched(u.hit - u.alignment) <= full_of(u, False).tokens_matched(u.hit))
         & (full_of(u, True).blocks_needed(u.hit - u.alignment)[0] >= full_of(u, False).blocks_needed(u.hit)[0])
         & (full_of(u, True).blocks_needed(u.hit - u.alignment)[1] <= full_of(u, False).blocks_needed(u.hit)[1])
@@ -101,11 +101,11 @@ COST = Obligation(
 WINDOW_COST = Obligation(
     id="eagle.window-costs-one-alignment",
     statements=("KV-OP-01",),
-    sentence="In a sliding window with a draft layer, the hit one alignment shorter needs no block behind the end of "
+    title="In a sliding window with a draft layer, the hit one alignment shorter needs no block behind the end of "
     "the longer hit: if all before that is cached, it loses one alignment and no more.",
     unknowns={**WINDOW, "alignment": Count(1), "hit": Count(1)},
-    given=lambda u: (u.alignment % u.block == 0) & (u.hit % u.block == 0) & (u.hit > u.alignment),
-    shows=lambda u: window_of(u, True).blocks_needed(u.hit - u.alignment)[1] * u.block <= u.hit,
+    assumes=lambda u: (u.alignment % u.block == 0) & (u.hit % u.block == 0) & (u.hit > u.alignment),
+    claim=lambda u: window_of(u, True).blocks_needed(u.hit - u.alignment)[1] * u.block <= u.hit,
     witnesses={"in a window of several blocks": lambda u: (u.window > 2 * u.block) & (u.block >= 2)},
     mutants=(TWICE,),
     binds=sizes(Kind.SLIDING_WINDOW, alignment="alignment_tokens"),
@@ -120,10 +120,10 @@ def _replay(u: Any, lookahead_tokens: Any) -> Any:
 REPLAY = Obligation(
     id="eagle.replay-costs-one-alignment",
     statements=("KV-OP-16",),
-    sentence="With a draft layer, a replay hits what it would hit without one, or one alignment less.",
+    title="With a draft layer, a replay hits what it would hit without one, or one alignment less.",
     unknowns={"alignment": Count(1), "lookahead_most": Count(0), "prompt": Count(1)},
-    given=lambda u: u.lookahead_most <= u.alignment,
-    shows=lambda u: (
+    assumes=lambda u: u.lookahead_most <= u.alignment,
+    claim=lambda u: (
         (_replay(u, u.lookahead_most) <= _replay(u, 0)) & (_replay(u, u.lookahead_most) + u.alignment >= _replay(u, 0))
     ),
     witnesses={

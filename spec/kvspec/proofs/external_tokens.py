@@ -1,20 +1,132 @@
-"""Chapter 13: external tokens follow the hit, their blocks are nobody else's, and are held until a transfer is over."""
+"""Chapter 13: external tokens follow the hit, their blocks are for one request, and are held until a transfer ends.
+
+The running block manager over counts has one request that loads, or is still read after its end.
+"""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+from attrs import define, field
+
 from kvreference import tables
+from kvreference.answers import Hit
 from kvreference.attention import grown
-from kvreference.holdings import Span
+from kvreference.holdings import Allocation, Span
 from kvreference.manager import Manager
-from kvreference.population import Status
+from kvreference.operations import Abort, Admit, Finish, Transferred
+from kvreference.population import Request, Status
 from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, only
-from kvspec.progress.groups import KINDS
-from kvspec.progress.stand_ins import least
-from kvspec.progress.transfers import LOADING, RUNNING, End, Load, first_kept
+from kvspec.progress.counted import Counted, CountedManager, CountedTable, least, length_of, on_counts, settings_of
+from kvspec.progress.room import KINDS, group_of
+
+
+def _limits(u: Any) -> dict[str, Any]:
+    """Limits within which whatever is to be computed is computed in one step."""
+    return {
+        "tokens_max": u.tokens + 2,
+        "chunk_tokens": u.tokens,
+        "full_sequence_must_fit": False,
+        "lookahead_tokens": 0,
+    }
+
+
+@define
+class _Granting:
+    """Holdings that give whatever is asked for, and remember what it was."""
+
+    spans: list[Span] = field(factory=list)
+    tables: dict[int, list[Any]] = field(factory=lambda: {0: []})
+    pool: None = None
+
+    def allocate(self, _request: int, span: Span, _hit: Hit) -> Allocation:
+        """Granted."""
+        self.spans.append(span)
+        return Allocation((), ())
+
+    def release_all(self, _request: int) -> None:
+        """Nothing is held here."""
+
+
+def _request(tokens: Any, computed: Any, status: Status) -> Request:
+    counted: Any = Counted(tokens)
+    keys: Any = None
+    return Request(0, counted, keys, False, status=status, tokens_computed=computed)
+
+
+class Load:
+    """A request is admitted behind its hit and what another node offers; later the transfer is over."""
+
+    def __init__(self, u: Any, at_once: bool = False) -> None:
+        settings = settings_of(2, **_limits(u))
+        settings.geometry.keeps_states = bool(u.keeps_states)
+        with on_counts():
+            manager = CountedManager(settings)
+            hit = Hit(u.hit, ())
+            cache: Any = SimpleNamespace(
+                look_up=lambda *_: hit, is_ready=lambda *_: True, register=lambda *_: [], dispatched=lambda: None
+            )
+            manager.cache = cache
+            granting = _Granting()
+            holdings: Any = granting
+            manager.holdings = holdings
+            manager.prefixes[0] = []
+            request = manager.population.alive[0] = _request(u.tokens, 0, Status.WAITING)
+            self.answer: Any = manager.apply(Admit(0, u.tokens, u.external, not at_once))
+            self.span = granting.spans[0]
+            """What slots were asked for."""
+            self.computed = request.tokens_computed
+            """How many tokens count as computed then."""
+            self.loads = request.status is Status.LOADING
+            if self.loads:
+                manager.apply(Transferred(0, u.arrives == 1))
+            self.computed_after = request.tokens_computed
+            """The same, once the transfer is over."""
+            self.waits = request.status is Status.WAITING
+
+
+def first_kept(u: Any, load: Load) -> Any:
+    """The first token whose block was not given up where room was made for the load."""
+    return group_of(u).blocks_unread(load.span.computed) * u.block
+
+
+LOADING, RUNNING = range(2)
+
+
+class End:
+    """A request that holds blocks is aborted or ends; later the transfer is over, if there is one."""
+
+    def __init__(self, u: Any) -> None:
+        group = group_of(u)
+        settings = settings_of(u.blocks + 1, **_limits(u))
+        settings.geometry.groups = (group,)
+        status = Status.LOADING if u.stands == LOADING else Status.RUNNING
+        with on_counts():
+            manager = CountedManager(settings)
+            manager.population.alive[0] = _request(u.tokens, u.computed, status)
+            manager.prefixes[0] = []
+            # It stands for a table, of which only counts are known.
+            manager.tables[0] = [CountedTable(u.entries, u.dead)]  # type: ignore[list-item]
+            pool: Any = manager.pool
+            pool.blocks_free -= u.entries - u.dead
+            self.read = group.blocks_dead(u.computed)
+            """Before which entry the next token reads nothing."""
+            manager.apply(Finish(0, u.sends == 1) if u.finishes == 1 else Abort(0))
+            self.held = _held(manager)
+            self.first_held = manager.tables[0][0].dead if 0 in manager.tables else None
+            self.alive = 0 in manager.population.alive
+            if self.alive:
+                manager.apply(Transferred(0, u.arrives == 1))
+            self.held_after = _held(manager)
+            self.free_after = length_of(manager.pool.free)
+            self.gone = 0 not in manager.population.alive and 0 not in manager.prefixes
+
+
+def _held(manager: CountedManager) -> Any:
+    return sum(length_of(table.live()) for table in manager.tables.get(0, ()))
+
 
 HIT_MOST, BLOCK_MOST, EXTERNAL_MOST = 2, 3, 4
 
@@ -52,7 +164,7 @@ def _follows_the_hit(u: Any) -> Any:
 PLANNED = Obligation(
     id="external-tokens.blocks-follow-the-hit",
     statements=("KV-OP-24",),
-    sentence="What another node provides gets exactly the blocks that it fills behind the hit: none of the hit's, "
+    title="What another node provides gets exactly the blocks that it fills behind the hit: none of the hit's, "
     "none too many and never fewer than none.",
     unknowns={
         "hit_blocks": Count(0, HIT_MOST),
@@ -60,7 +172,7 @@ PLANNED = Obligation(
         "external": Count(0, EXTERNAL_MOST),
         "behind": Count(0, 3),
     },
-    shows=_follows_the_hit,
+    claim=_follows_the_hit,
     witnesses={
         "a block is shared by both parts": lambda u: (
             (u.hit_blocks == 2) & (u.block == 3) & (u.external == 4) & (u.behind == 2)
@@ -111,11 +223,11 @@ def _is_computed_here(u: Any) -> Any:
 COMPUTED = Obligation(
     id="external-tokens.last-token-is-computed-here",
     statements=("KV-OP-24", "KV-LIVE-02"),
-    sentence="A load brings at most what was offered behind the hit, slots are made for exactly that, and the "
+    title="A load brings at most what was offered behind the hit, slots are made for exactly that, and the "
     "request's last token is computed here all the same; a load that failed counts as nothing.",
     unknowns=LOADED,
-    given=lambda u: u.hit <= u.tokens - 1,
-    shows=_is_computed_here,
+    assumes=lambda u: u.hit <= u.tokens - 1,
+    claim=_is_computed_here,
     witnesses={
         "a whole prompt is loaded behind a hit": lambda u: (
             (u.keeps_states == 0)
@@ -167,10 +279,10 @@ _let_in = Manager._let_in
 AT_ONCE = Obligation(
     id="external-tokens.at-once-leaves-the-last",
     statements=("KV-OP-24",),
-    sentence="Of what arrives within a step the last token is never a part: it is computed in that step.",
+    title="Of what arrives within a step the last token is never a part: it is computed in that step.",
     unknowns=LOADED,
-    given=lambda u: u.hit <= u.tokens - 1,
-    shows=_at_once,
+    assumes=lambda u: u.hit <= u.tokens - 1,
+    claim=_at_once,
     witnesses={
         "more is offered than can be used": lambda u: (u.hit >= 1) & (u.tokens > u.hit + 2) & (u.external > u.tokens)
     },
@@ -205,7 +317,7 @@ def _keeps_what_it_reads(u: Any) -> Any:
 WINDOW = Obligation(
     id="external-tokens.load-keeps-what-the-last-token-reads",
     statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-24"),
-    sentence="Where a whole prompt is loaded, no block is given up that its last token, computed here, still reads.",
+    title="Where a whole prompt is loaded, no block is given up that its last token, computed here, still reads.",
     unknowns={
         **LOADED,
         "kind": Count(1, CHUNKED),
@@ -213,8 +325,8 @@ WINDOW = Obligation(
         "window": Count(2),
         "drafts_max": Count(0, 0),
     },
-    given=lambda u: (u.hit <= u.tokens - 1) & (u.keeps_states == 0) & (u.arrives == 1),
-    shows=_keeps_what_it_reads,
+    assumes=lambda u: (u.hit <= u.tokens - 1) & (u.keeps_states == 0) & (u.arrives == 1),
+    claim=_keeps_what_it_reads,
     witnesses={
         "the first token it reads is the last of its block": lambda u: (
             (u.kind == 1)
@@ -254,7 +366,7 @@ def _is_held(u: Any) -> Any:
 HELD = Obligation(
     id="external-tokens.held-until-the-transfer-is-over",
     statements=("KV-OP-25", "KV-OP-07"),
-    sentence="Who is aborted while it loads keeps all its blocks, who ends and is still read keeps all that its next "
+    title="Who is aborted while it loads keeps all its blocks, who ends and is still read keeps all that its next "
     "token would read; once the transfer is over, with success or without, nothing is held any more.",
     unknowns={
         "kind": Count(0, len(KINDS) - 1),
@@ -271,13 +383,13 @@ HELD = Obligation(
         "entries": Count(1),
         "dead": Count(0),
     },
-    given=lambda u: (
+    assumes=lambda u: (
         (u.dead <= u.entries)
         & (u.entries - u.dead <= u.blocks)
         & (u.computed <= u.tokens)
         & ((u.stands == RUNNING) | (u.finishes == 0))
     ),
-    shows=_is_held,
+    claim=_is_held,
     witnesses={
         "aborted while it loads": lambda u: (u.stands == LOADING) & (u.entries >= u.dead + 2),
         "a window is sent": lambda u: (

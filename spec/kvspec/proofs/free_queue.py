@@ -1,6 +1,9 @@
 """Chapter 02: which of two blocks is handed out first, however many others are released with them.
 
-Two blocks are looked at in a release of any length; what is so of any two is so of all.
+Two blocks are looked at in a release of any length; what is so of any two is so of all. A block's place in the queue is
+a number: of two, the block with the lower one is handed out first. The reference's own queues run on these numbers, and
+its own pool and holdings on top: only where a block is put at the front or at the back is answered here. Between the
+blocks that are looked at stand ``Others``, as many as a release may have.
 """
 
 from __future__ import annotations
@@ -8,11 +11,103 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from kvreference.free_queue import FreeQueue
+from attrs import frozen
+
+from kvreference.block_pool import BlockPool
+from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.holdings import Holdings
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
-from kvspec.positions import NumberedPool, Others, PlainPositions, Scratch, ScratchFirstPositions
 from kvspec.symbolic import Condition, Number, implies
+
+
+@frozen(eq=False)
+class Others:
+    """Blocks at which nobody looks."""
+
+    blocks: Number
+    scratch: bool
+
+
+@frozen(eq=False)
+class Scratch:
+    """The blocks that are not cached, as a collection."""
+
+    cached: Any
+    """Block to whether it is cached, 0 or 1."""
+
+    def __contains__(self, block: Any) -> bool:
+        return block.scratch if isinstance(block, Others) else bool(self.cached[block] == 0)
+
+
+class _Numbered(FreeQueue):
+    """How a place is given and taken."""
+
+    def __init__(self, place: Any, queued: Any, front: Number, back: Number) -> None:
+        self.place = place
+        self.queued = queued
+        """Block to whether it is in the queue, 0 or 1."""
+        self.front = front
+        """No place is lower."""
+        self.back = back
+        """Every place is lower."""
+
+    def append(self, block: Any) -> None:
+        if isinstance(block, Others):
+            self.back = self.back + block.blocks
+            return
+        self._put(block, self.back)
+        self.back = self.back + 1
+
+    def prepend(self, block: Any) -> None:
+        if isinstance(block, Others):
+            self.front = self.front - block.blocks
+            return
+        self.front = self.front - 1
+        self._put(block, self.front)
+
+    def remove(self, block: Any) -> None:
+        self.queued = self.queued.put(block, 0)
+
+    def _put(self, block: Any, place: Number) -> None:
+        self.place = self.place.put(block, place)
+        self.queued = self.queued.put(block, 1)
+
+
+class PlainPositions(_Numbered):
+    """The plain queue."""
+
+
+class ScratchFirstPositions(_Numbered, ScratchFirstQueue):
+    """The queue that hands out scratch first."""
+
+
+class _References:
+    """Reference counts that are written in place. Of others, each has one holder."""
+
+    def __init__(self, counts: Any) -> None:
+        self.counts = counts
+
+    def __getitem__(self, block: Any) -> Any:
+        return 1 if isinstance(block, Others) else self.counts[block]
+
+    def __setitem__(self, block: Any, count: Any) -> None:
+        if not isinstance(block, Others):
+            self.counts = self.counts.put(block, count)
+
+
+class NumberedPool(BlockPool):
+    """A block pool over such a queue."""
+
+    def __init__(self, references: Any, cached: Any, free: FreeQueue) -> None:
+        # Both stand for collections of blocks that are known, of which they are asked what the pool asks.
+        self.references = _References(references)  # type: ignore[assignment]
+        self.scratch = Scratch(cached)
+        self.free = free
+
+    def _queue(self, blocks: Any) -> None:
+        # What is not known cannot be put into a set: what is scratch is asked block by block, and is no collection.
+        self.free.put(blocks, self.scratch)  # type: ignore[arg-type]
+
 
 QUEUE = "kvreference.free_queue:ScratchFirstQueue"
 NUMBERED: dict[str, Unknown] = {
@@ -88,10 +183,10 @@ RELEASE: dict[str, Unknown] = {
 SCRATCH_FIRST = Obligation(
     id="free-queue.scratch-stands-first",
     statements=("KV-INV-08",),
-    sentence="With scratch first, no release of any length puts a cached block before a scratch one.",
+    title="With scratch first, no release of any length puts a cached block before a scratch one.",
     unknowns=RELEASE,
-    given=_before_release,
-    shows=lambda u: _in_order(_released(u), u.cached, u.one, u.other),
+    assumes=_before_release,
+    claim=lambda u: _in_order(_released(u), u.cached, u.one, u.other),
     witnesses={
         "a queued one and a new one": lambda u: (
             (u.cached[u.one] != 0) & (u.cached[u.other] == 0) & (u.queued[u.one] == 1) & (u.other == u.first)
@@ -116,10 +211,10 @@ def _keeps_its_order(u: Any) -> Any:
 RELEASE_ORDER = Obligation(
     id="free-queue.release-keeps-its-order",
     statements=("KV-OP-17",),
-    sentence="With scratch first, released scratch goes before all, cached blocks behind all, each in its own order.",
+    title="With scratch first, released scratch goes before all, cached blocks behind all, each in its own order.",
     unknowns=RELEASE,
-    given=_before_release,
-    shows=_keeps_its_order,
+    assumes=_before_release,
+    claim=_keeps_its_order,
     witnesses={
         "two scratch ones before a queued one": lambda u: (
             (u.cached[u.first] == 0) & (u.cached[u.second] == 0) & (u.queued[u.one] == 1)
@@ -142,12 +237,12 @@ def _after_eviction(u: Any) -> Any:
 EVICTION = Obligation(
     id="free-queue.forgotten-moves-to-the-front",
     statements=("KV-INV-08",),
-    sentence="With scratch first, a free block whose content is forgotten never stands behind a cached one.",
+    title="With scratch first, a free block whose content is forgotten never stands behind a cached one.",
     unknowns={**NUMBERED, "first": Count(1), "one": Count(1), "other": Count(1)},
-    given=lambda u: (
+    assumes=lambda u: (
         (u.queued[u.first] == 1) & (u.cached[u.first] != 0) & _in_order(_queue(u), u.cached, u.one, u.other)
     ),
-    shows=_after_eviction,
+    claim=_after_eviction,
     witnesses={
         "another cached one stood before it": lambda u: (
             (u.queued[u.one] == 1) & (u.cached[u.one] != 0) & (u.place[u.one] < u.place[u.first])
@@ -202,7 +297,7 @@ def _groups_backwards(self: Any, request: int) -> None:
 TAIL_FIRST = Obligation(
     id="free-queue.tail-goes-first",
     statements=("KV-OP-07",),
-    sentence="Of two blocks that a request gives up together, the one with the later tokens is handed out first; where "
+    title="Of two blocks that a request gives up together, the one with the later tokens is handed out first; where "
     "scratch goes first, of two that are both cached or both scratch.",
     unknowns={
         **NUMBERED,
@@ -213,8 +308,8 @@ TAIL_FIRST = Obligation(
         "later": Count(1),
         "elsewhere": Count(1),
     },
-    given=_held,
-    shows=_tail_first,
+    assumes=_held,
+    claim=_tail_first,
     witnesses={
         "all three are freed": lambda u: (
             (u.references[u.earlier] == 1) & (u.references[u.later] == 1) & (u.references[u.elsewhere] == 1)

@@ -1,17 +1,183 @@
-"""Chapter 05: the scan ends, and where it ends is the longest hit, whatever the groups are and however many."""
+"""Chapter 05: the scan ends, and where it ends is the longest hit, whatever the groups are and however many.
+
+Hits end where a unit of every group ends, and never reach the last token. Over rows of blocks, the scan comes to the
+hit that the reference comes to: up to a size, and there for whatever is cached. The reference's own question, whether a
+group can be resumed at a length, is asked of every length, and the longest is what a row, and the scan over all rows,
+must find.
+"""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
+from kvreference import hit_lookup, retention
 from kvreference.attention import Kind
-from kvspec import scan
-from kvspec.obligation import AMap, Count, Obligation, Unknown, only
-from kvspec.scan import Scan
-from kvspec.stand_in import group
+from kvreference.geometry import Geometry, Group
+from kvspec import hit_scan
+from kvspec.hit_scan import RowModel, Scan, missing, present
+from kvspec.obligation import AMap, Count, Lemma, Obligation, Unknown, only
+from kvspec.proofs.lemmas import MULTIPLE
+from kvspec.stand_in import any_geometry, group
 from kvspec.symbolic import either, implies
 
-MODULE = "kvspec.scan"
+UNIT_MOST = 6
+
+
+def geometry_of(u: Any) -> Geometry:
+    """Three groups with these units, as ints: each value on a way of its own."""
+    return Geometry(tuple(Group(Kind.FULL, unit.__index__()) for unit in (u.one, u.two, u.three)))
+
+
+def _least(u: Any) -> Any:
+    units, alignment = (u.one, u.two, u.three), geometry_of(u).alignment_tokens
+    whole = all(alignment % unit.__index__() == 0 for unit in units)
+    common = all_of(u.tokens % unit.__index__() == 0 for unit in units)
+    return whole & implies(common, u.tokens % alignment == 0)
+
+
+def all_of(conditions: Any) -> Any:
+    """That all are so, without a fork."""
+    every: Any = True
+    for condition in conditions:
+        every = condition & every
+    return every
+
+
+LEAST = Obligation(
+    id="hit-lookup.least-common-multiple",
+    statements=("KV-OP-01",),
+    title="The alignment is whole units of every group, and any length that is whole units of every group is a "
+    "multiple of it.",
+    unknowns={**{name: Count(1, UNIT_MOST) for name in ("one", "two", "three")}, "tokens": Count(0)},
+    claim=_least,
+    witnesses={"none divides another": lambda u: (u.one == 4) & (u.two == 6) & (u.three == 5) & (u.tokens > 60)},
+    mutants=(
+        only(
+            "product-of-units",
+            "The alignment is taken to be the product of the units.",
+            "kvreference.geometry:lcm",
+            lambda *units: prod(units),
+        ),
+        only(
+            "largest-unit",
+            "The alignment is taken to be the largest unit.",
+            "kvreference.geometry:lcm",
+            lambda *units: max(units),
+        ),
+    ),
+    bound=f"three groups with units of up to {UNIT_MOST} tokens, at all lengths: the least common multiple is a loop "
+    "in the standard library, for which no formula stands",
+)
+
+WHOLE = Obligation(
+    id="hit-lookup.hits-are-whole-units",
+    statements=("KV-OP-01", "KV-OP-16"),
+    title="If the alignment is whole units of a group, every multiple of it is, and the longest hit of a replay "
+    "with it: no hit ends where a unit of some group does not.",
+    unknowns={
+        "unit": Count(1),
+        "alignment": Count(1),
+        "times": Count(0),
+        "prompt": Count(1),
+        "lookahead_most": Count(0),
+    },
+    assumes=lambda u: u.alignment % u.unit == 0,
+    claim=lambda u: (_replay(u) % u.unit == 0) & ((u.times * u.alignment) % u.unit == 0),
+    lemmas=lambda u: tuple(
+        Lemma(MULTIPLE, {"factor": factor, "multiple": u.alignment, "unit": u.unit})
+        for factor in (u.times, _replay(u) // u.alignment)
+    ),
+    witnesses={"a replay hits": lambda u: (_replay(u) > 2 * u.alignment) & (u.alignment > u.unit) & (u.unit >= 2)},
+    mutants=(
+        only(
+            "replay-to-the-token",
+            "The longest hit of a replay is not cut to the alignment.",
+            "kvreference.retention:replay_boundary",
+            lambda geometry, prompt: max(0, prompt - 1 - geometry.lookahead_tokens),
+        ),
+    ),
+    binds=lambda geometry, its: (
+        {
+            "unit": its.unit,
+            "alignment": geometry.alignment_tokens,
+            "lookahead_most": geometry.lookahead_tokens,
+        }
+        if its.attention.serves_hits
+        else None
+    ),
+)
+
+
+def _replay(u: Any) -> Any:
+    its = any_geometry(alignment_tokens=u.alignment, lookahead_tokens=u.lookahead_most)
+    return retention.replay_boundary(its, u.prompt)
+
+
+class AnythingFound(hit_lookup._Found):
+    """Whatever may be cached of one request in one group: counts of what is missing that are not known."""
+
+    def __init__(self, its: Group, absent: Any, begins: Any) -> None:
+        self.group = its
+        self.absent = absent
+        self.begins = begins
+
+    def _beginning(self, _matched_tokens: int) -> int | None:
+        return 1 if self.begins else None
+
+
+def full_of(u: Any) -> Group:
+    """A compressed group, inside of whose blocks hits may end, with a draft layer or not."""
+    return group(Kind.FULL, u.block, unit_tokens=u.unit, lookahead=bool(u.lookahead))
+
+
+def accepts(u: Any) -> Any:
+    """Whether the group accepts the hit, by the code that runs."""
+    return AnythingFound(full_of(u), u.absent, u.begins == 1).satisfies(u.hit, u.tokens)
+
+
+ACCEPTED: dict[str, Unknown] = {
+    "block": Count(1),
+    "unit": Count(1),
+    "lookahead": Count(0, 1),
+    "hit": Count(0),
+    "tokens": Count(1),
+    "absent": AMap(),
+    "begins": Count(0, 1),
+}
+
+
+def binds(_geometry: Geometry, its: Group) -> dict[str, int] | None:
+    """A group of full attention, compressed or not."""
+    if its.kind is not Kind.FULL:
+        return None
+    return {"block": its.block_size_tokens, "unit": its.unit, "lookahead": int(its.lookahead)}
+
+
+LAST = Obligation(
+    id="hit-lookup.last-token-is-computed",
+    statements=("KV-OP-01",),
+    title="No group accepts a hit that reaches the last token of a request, nor one behind which the look-ahead "
+    "does, whatever is cached.",
+    unknowns=ACCEPTED,
+    assumes=accepts,
+    claim=lambda u: (u.hit == 0) | (full_of(u).tokens_matched(u.hit) < u.tokens),
+    witnesses={"all but the last": lambda u: (u.hit + u.unit == u.tokens - 1) & (u.hit > u.block) & (u.lookahead == 1)},
+    mutants=(
+        only(
+            "last-token-served",
+            "A hit may serve every token of a request.",
+            "kvreference.hit_lookup:_Found.satisfies",
+            lambda self, hit_tokens, tokens: hit_tokens == 0 or self.group.tokens_matched(hit_tokens) <= tokens,
+        ),
+    ),
+    binds=binds,
+)
+
+ALIGNMENT = (LEAST, WHOLE, LAST)
+
+
+MODULE = "kvspec.hit_scan"
 
 # What a group answers
 
@@ -32,7 +198,7 @@ SEARCH: dict[str, Unknown] = {
 
 
 def _lower(u: Any) -> Any:
-    after = scan.lowered(u.tried * u.alignment, u.alignment)
+    after = hit_scan.lowered(u.tried * u.alignment, u.alignment)
     aligned = after == (u.tried - 1) * u.alignment
     return aligned & (after >= 0) & (after < u.tried * u.alignment) & _not_served_above(u, after)
 
@@ -40,15 +206,15 @@ def _lower(u: Any) -> Any:
 SEARCH_STEP = Obligation(
     id="hit-lookup.search-skips-nothing",
     statements=("KV-OP-01",),
-    sentence="A group that searches downwards passes over no length that it can serve, and never goes below 0.",
+    title="A group that searches downwards passes over no length that it can serve, and never goes below 0.",
     unknowns=SEARCH,
-    given=lambda u: (
+    assumes=lambda u: (
         (u.tried <= u.start)
         & _not_served_above(u, u.tried * u.alignment)
         & (u.serves[u.tried * u.alignment] == 0)
         & (u.serves[0] != 0)
     ),
-    shows=_lower,
+    claim=_lower,
     witnesses={"some were tried": lambda u: (u.tried == 3) & (u.start == 5) & (u.alignment == 4) & (u.other == 4)},
     mutants=(
         only(
@@ -82,7 +248,7 @@ def _state(u: Any) -> Scan:
 
 
 def _after(u: Any) -> Scan:
-    return scan.asked(_state(u), u.groups, u.answer * u.alignment)
+    return hit_scan.asked(_state(u), u.groups, u.answer * u.alignment)
 
 
 def _agreement(u: Any, state: Scan, groups: Any, group: Any) -> Any:
@@ -130,10 +296,10 @@ def _asked_the_same_again(state: Scan, _groups: Any, served_tokens: Any) -> Scan
 SCAN_KEEPS = Obligation(
     id="hit-lookup.scan-loses-no-common-length",
     statements=("KV-OP-01",),
-    sentence="However often groups are asked, no length that all of them can serve is passed over.",
+    title="However often groups are asked, no length that all of them can serve is passed over.",
     unknowns=SCAN,
-    given=lambda u: _is_scanning(u) & _answers(u),
-    shows=_keeps,
+    assumes=lambda u: _is_scanning(u) & _answers(u),
+    claim=_keeps,
     witnesses={
         "a common length is left": lambda u: (
             (u.aligned == 3) & (u.answer == 2) & (u.other == 1) & (u.serves[(u.turn, u.alignment)] != 0)
@@ -153,10 +319,10 @@ def _agrees(u: Any) -> Any:
 SCAN_AGREES = Obligation(
     id="hit-lookup.scan-knows-who-agrees",
     statements=("KV-OP-01",),
-    sentence="Whoever counts as agreeing can serve the length so far, so that when the scan is over every group can.",
+    title="Whoever counts as agreeing can serve the length so far, so that when the scan is over every group can.",
     unknowns=SCAN,
-    given=lambda u: _is_scanning(u) & _answers(u),
-    shows=_agrees,
+    assumes=lambda u: _is_scanning(u) & _answers(u),
+    claim=_agrees,
     witnesses={
         "the last one agrees": lambda u: (u.groups == 3) & (u.agreeing == 2) & (u.answer == u.aligned),
         "one shortens it": lambda u: (u.groups == 3) & (u.agreeing == 2) & (u.answer < u.aligned) & (u.answer > 0),
@@ -184,10 +350,10 @@ def _is_shorter(u: Any) -> Any:
 SCAN_ENDS = Obligation(
     id="hit-lookup.scan-ends",
     statements=("KV-OP-01",),
-    sentence="Each question makes the hit at least an alignment shorter or brings one more group to agree, so it ends.",
+    title="Each question makes the hit at least an alignment shorter or brings one more group to agree, so it ends.",
     unknowns=SCAN,
-    given=lambda u: _is_scanning(u) & _answers(u),
-    shows=_is_shorter,
+    assumes=lambda u: _is_scanning(u) & _answers(u),
+    claim=_is_shorter,
     witnesses={"it becomes shorter": lambda u: (u.answer == 1) & (u.aligned == 4) & (u.alignment == 16)},
     mutants=(
         only(
@@ -203,15 +369,15 @@ SCAN_ENDS = Obligation(
 SCAN_IS_SERVED = Obligation(
     id="hit-lookup.scan-ends-where-all-serve",
     statements=("KV-OP-01",),
-    sentence="When all have been asked since the length last changed, it is one that all can serve.",
+    title="When all have been asked since the length last changed, it is one that all can serve.",
     unknowns=SCAN,
-    given=lambda u: (
+    assumes=lambda u: (
         (u.turn < u.groups)
         & (u.agreeing <= u.groups)
         & (u.group < u.groups)
         & _agreement(u, _state(u), u.groups, u.group)
     ),
-    shows=lambda u: implies(scan.is_over(_state(u), u.groups), u.serves[(u.group, u.aligned * u.alignment)] != 0),
+    claim=lambda u: implies(hit_scan.is_over(_state(u), u.groups), u.serves[(u.group, u.aligned * u.alignment)] != 0),
     witnesses={"all agree": lambda u: (u.agreeing == u.groups) & (u.groups == 3) & (u.aligned == 2) & (u.turn == 1)},
     mutants=(
         only(
@@ -226,7 +392,7 @@ SCAN_IS_SERVED = Obligation(
 
 def _begins(u: Any) -> Any:
     """No multiple of the alignment that leaves the last token out is longer, and nobody counts as agreeing."""
-    state, other = scan.begun(u.tokens, u.alignment), u.other * u.alignment
+    state, other = hit_scan.begun(u.tokens, u.alignment), u.other * u.alignment
     sound = (state.hit_tokens % u.alignment == 0) & (state.hit_tokens >= 0) & (state.hit_tokens <= u.tokens - 1)
     return sound & implies(other <= u.tokens - 1, other <= state.hit_tokens) & (state.agreeing == 0)
 
@@ -234,9 +400,9 @@ def _begins(u: Any) -> Any:
 SCAN_BEGINS = Obligation(
     id="hit-lookup.scan-begins-at-the-top",
     statements=("KV-OP-01",),
-    sentence="The scan begins at the largest multiple of the alignment that leaves the request's last token out.",
+    title="The scan begins at the largest multiple of the alignment that leaves the request's last token out.",
     unknowns={"tokens": Count(1), "alignment": Count(1), "other": Count(0)},
-    shows=_begins,
+    claim=_begins,
     witnesses={"several alignments": lambda u: (u.tokens == 50) & (u.alignment == 16) & (u.other == 3)},
     mutants=(
         only(
@@ -262,10 +428,10 @@ def _needs_no_more(u: Any) -> Any:
 FULL_IS_CLOSED = Obligation(
     id="hit-lookup.full-serves-every-shorter-hit",
     statements=("KV-OP-01",),
-    sentence="What full attention can serve at a length it can serve at every shorter one.",
+    title="What full attention can serve at a length it can serve at every shorter one.",
     unknowns={"block": Count(1), "drafts": Count(0, 1), "shorter": Count(1), "longer": Count(1)},
-    given=lambda u: u.shorter <= u.longer,
-    shows=_needs_no_more,
+    assumes=lambda u: u.shorter <= u.longer,
+    claim=_needs_no_more,
     witnesses={"with a draft layer": lambda u: (u.drafts == 1) & (u.shorter == 2) & (u.longer == 5) & (u.block == 16)},
     mutants=(
         only(
@@ -277,4 +443,167 @@ FULL_IS_CLOSED = Obligation(
     ),
 )
 
-OBLIGATIONS = (SEARCH_STEP, SCAN_BEGINS, SCAN_KEEPS, SCAN_AGREES, SCAN_ENDS, SCAN_IS_SERVED, FULL_IS_CLOSED)
+SCANS = (SEARCH_STEP, SCAN_BEGINS, SCAN_KEEPS, SCAN_AGREES, SCAN_ENDS, SCAN_IS_SERVED, FULL_IS_CLOSED)
+
+
+TOKENS = 12
+"""For how many tokens there are blocks."""
+BLOCKS = ((2, 2), (4, 2), (2, 4))
+"""Block sizes of full attention and of the window, in tokens."""
+BLOCKS_OF_THREE = ((2, 2, 2), (4, 2, 2))
+WINDOWS = ((3, 5), (5, 3))
+"""Two windows, in tokens: one that reads a block before its last, and one that reads two."""
+DRAFTS = Count(0, 1)
+"""Whether a draft layer lives in a group."""
+WHY = "the ways through the code grow with the blocks"
+
+
+def _window(block_tokens: int, window_tokens: Any, drafts: Any) -> Group:
+    return Group("sliding_window", block_tokens, range(64)[window_tokens], lookahead=bool(drafts == 1))
+
+
+def _model(u: Any, *groups: Group) -> RowModel:
+    cached = tuple(present(u, index, TOKENS // group.block_size_tokens) for index, group in enumerate(groups))
+    return RowModel(Geometry(groups), cached, u.tokens)
+
+
+def _with_one_window(u: Any) -> RowModel:
+    full, window = BLOCKS[u.blocks]
+    groups = Group("full", full, lookahead=bool(u.drafts == 1)), _window(window, u.window, u.window_drafts)
+    return _model(u, *groups)
+
+
+def _with_two_windows(u: Any) -> RowModel:
+    full, first, second = BLOCKS_OF_THREE[u.blocks]
+    windows = WINDOWS[u.windows]
+    return _model(
+        u,
+        Group("full", full, lookahead=bool(u.drafts == 1)),
+        _window(first, windows[0], u.first_drafts),
+        _window(second, windows[1], u.second_drafts),
+    )
+
+
+ONE_WINDOW: dict[str, Unknown] = {
+    "blocks": Count(0, len(BLOCKS) - 1),
+    "drafts": DRAFTS,
+    "window_drafts": DRAFTS,
+    "window": Count(2, 7),
+    "tokens": Count(1, TOKENS + 1),
+    **missing(2, [TOKENS // 2] * 2),
+}
+TWO_WINDOWS: dict[str, Unknown] = {
+    "blocks": Count(0, len(BLOCKS_OF_THREE) - 1),
+    "drafts": DRAFTS,
+    "first_drafts": DRAFTS,
+    "second_drafts": DRAFTS,
+    "windows": Count(0, len(WINDOWS) - 1),
+    "tokens": Count(1, TOKENS + 1),
+    **missing(3, [TOKENS // 2] * 3),
+}
+
+
+def _scan_is_right(model: RowModel) -> Any:
+    return model.by_scan() == model.by_reference()
+
+
+def _row_is_right(u: Any) -> Any:
+    """A row's answer is at most what it was asked, is served, and nothing between the two is."""
+    model = _with_one_window(u)
+    index = 1 if u.of_window == 1 else 0
+    hit_tokens = u.alignments * model.geometry.alignment_tokens
+    answer = model.rows()[index](hit_tokens)
+    right = answer <= hit_tokens
+    for length in range(0, TOKENS + 1, model.geometry.alignment_tokens):
+        served = model.group_satisfied(index, length)
+        right = right & implies(answer == length, served) & implies((answer < length) & served, length > hit_tokens)
+    return right
+
+
+def _matched_without_the_drop(_group: Any, hit_tokens: Any) -> Any:
+    return hit_tokens
+
+
+WINDOW_SHORT = only(
+    "window-a-token-short",
+    "The reference takes a window to be a token shorter than it is.",
+    "kvreference.attention:tokens_skipped",
+    lambda tokens_computed, window_tokens: max(0, tokens_computed - window_tokens + 2),
+)
+NO_LOOK_AHEAD = only(
+    "look-ahead-not-asked-for",
+    "The reference does not ask for the look-ahead block.",
+    "kvreference.geometry:Group.tokens_matched",
+    _matched_without_the_drop,
+)
+OVER_EARLY = only(
+    "over-too-early",
+    "The scan is over when all but one agree.",
+    "kvspec.hit_scan:is_over",
+    lambda state, groups: state.agreeing >= groups - 1,
+)
+
+ROW = Obligation(
+    id="hit-lookup.row-answers-with-the-longest",
+    statements=("KV-OP-01",),
+    title="Whatever is cached, a group that counts blocks in a row finds the longest hit that it can serve.",
+    unknowns={**ONE_WINDOW, "of_window": Count(0, 1), "alignments": Count(0, TOKENS // 2)},
+    assumes=lambda u: (u.alignments * 2 < u.tokens) & implies(u.blocks > 0, u.alignments * 4 < u.tokens),
+    claim=_row_is_right,
+    witnesses={
+        "a gap in the middle": lambda u: (
+            (u.of_window == 1) & (u.missing_1_2 == 1) & (u.alignments == 4) & (u.window == 5)
+        )
+    },
+    mutants=(
+        WINDOW_SHORT,
+        only(
+            "cut-without-the-beginning",
+            "What is left after the drop is cut, though the window of the shorter hit was not looked at.",
+            "kvspec.hit_scan:Row.needed",
+            lambda row, end: end if row.window_blocks is None else min(end, row.window_blocks + row.lookahead),
+        ),
+    ),
+    bound=f"rows of {TOKENS} tokens, windows of up to 7; {WHY}",
+)
+
+SCAN_ONE = Obligation(
+    id="hit-lookup.scan-is-the-longest-hit-with-one-window",
+    statements=("KV-OP-01",),
+    title="With full attention and a window, with draft layers or not, the scan comes to the longest hit.",
+    unknowns=ONE_WINDOW,
+    claim=lambda u: _scan_is_right(_with_one_window(u)),
+    witnesses={
+        "a gap in the middle": lambda u: (
+            (u.blocks == 1)
+            & (u.window_drafts == 1)
+            & (u.missing_1_2 == 1)
+            & (u.tokens == TOKENS + 1)
+            & (_with_one_window(u).by_reference() >= 4)
+        ),
+    },
+    mutants=(WINDOW_SHORT, NO_LOOK_AHEAD, OVER_EARLY),
+    bound=f"{TOKENS} tokens in blocks of 2 and 4, windows of up to 7; {WHY}",
+)
+
+SCAN_TWO = Obligation(
+    id="hit-lookup.scan-is-the-longest-hit-with-two-windows",
+    statements=("KV-OP-01",),
+    title="With full attention and two windows, with draft layers or not, the scan comes to the longest hit.",
+    unknowns=TWO_WINDOWS,
+    claim=lambda u: _scan_is_right(_with_two_windows(u)),
+    witnesses={
+        "each window has a gap": lambda u: (
+            (u.first_drafts == 1)
+            & (u.second_drafts == 1)
+            & (u.missing_1_1 + u.missing_2_2 == 2)
+            & (u.tokens == TOKENS + 1)
+            & (_with_two_windows(u).by_reference() >= 4)
+        ),
+    },
+    mutants=(NO_LOOK_AHEAD, OVER_EARLY),
+    bound=f"{TOKENS} tokens in blocks of 2 and 4, windows of 3 and 5; {WHY}",
+)
+
+ROWS = (ROW, SCAN_ONE, SCAN_TWO)
+OBLIGATIONS = (*ALIGNMENT, *SCANS, *ROWS)

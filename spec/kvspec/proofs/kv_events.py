@@ -11,7 +11,7 @@ from attrs import evolve
 from kvreference import caching
 from kvreference.content import Keys
 from kvspec.obligation import Count, Lemma, Obligation, only
-from kvspec.proofs.multiples import MULTIPLE
+from kvspec.proofs.lemmas import MULTIPLE
 
 DUE_MOST, NAMED_MOST = 8, 3
 
@@ -37,8 +37,8 @@ def _runs(u: Any) -> Any:
     if len(together) != len(positions) or not all(runs):
         return False
     shown: Any = True
-    for told, position in zip(together, positions, strict=True):
-        shown = shown & (told == position)
+    for reported, position in zip(together, positions, strict=True):
+        shown = shown & (reported == position)
     for run in runs:
         for before, position in pairwise(run):
             shown = shown & (position == before + 1)
@@ -66,9 +66,9 @@ SOUND_RUNS = caching._runs
 RUNS = Obligation(
     id="kv-events.runs-are-what-is-due",
     statements=("KV-OP-12",),
-    sentence="Every block that becomes cached is told once, in order, with its neighbours and with nobody else.",
+    title="Every block that becomes cached is told once, in order, with its neighbours and with nobody else.",
     unknowns=_unknown_positions(DUE_MOST),
-    shows=_runs,
+    claim=_runs,
     witnesses={
         "two runs of more than one block": lambda u: (
             (u.due == 5) & (u.gap1 == 0) & (u.gap2 >= 1) & (u.gap3 == 0) & (u.gap4 == 0)
@@ -104,7 +104,7 @@ def stored_at(u: Any) -> list[Any]:
     return [caching._stored(geometry, 0, request, prefixes, run) for run in runs]
 
 
-def _tells_its_tokens(u: Any) -> Any:
+def _reports_its_tokens(u: Any) -> Any:
     """Whether each event has the tokens of the blocks that it names and no others, behind its parent."""
     shown: Any = True
     for event in stored_at(u):
@@ -139,10 +139,10 @@ SOUND_STORED = caching._stored
 TOKENS = Obligation(
     id="kv-events.tokens-are-those-of-the-blocks",
     statements=("KV-OP-12",),
-    sentence="An event carries exactly the tokens of the blocks that it names, and its parent ends where they begin.",
+    title="An event carries exactly the tokens of the blocks that it names, and its parent ends where they begin.",
     unknowns={**_unknown_positions(NAMED_MOST), "block": Count(1), "grain": Count(1)},
-    given=lambda u: u.block % u.grain == 0,
-    shows=_tells_its_tokens,
+    assumes=lambda u: u.block % u.grain == 0,
+    claim=_reports_its_tokens,
     lemmas=_whole_grains,
     witnesses={
         "a gap, in blocks of several grains": lambda u: (

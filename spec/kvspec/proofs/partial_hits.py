@@ -1,7 +1,8 @@
-"""Chapter 09: what is copied for a hit that ends inside a block, from where, and to where.
+"""Chapter 09: what is copied for a hit that ends inside a block, from where, to where, and how long both are held.
 
 A hit ends at a multiple of the unit, and the unit divides the block. Whether a draft layer lives in the group is open
-throughout.
+throughout. That the blocks of a copy are held until the worker has copied is proved for a pool of any size, with any
+number of copies (``kvspec.pool``).
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from attrs import evolve
+
 from kvreference import caching, hit_lookup
 from kvreference.answers import Copy, Hit, Partial
 from kvreference.geometry import Group
 from kvreference.holdings import Holdings
 from kvspec.obligation import AMap, Count, Lemma, Obligation, Unknown, only
-from kvspec.proofs.alignment import full_of
-from kvspec.proofs.multiples import REMAINDER
-from kvspec.symbolic import negated
+from kvspec.pool import invariants
+from kvspec.pool.induction import before, broken, happens, inductive, of_every_step, unguarded
+from kvspec.pool.state import HELD, Operands, State, is_cached
+from kvspec.pool.transitions import Aim, Drop, Read, ReadDone
+from kvspec.proofs.hit_lookup import full_of
+from kvspec.proofs.lemmas import REMAINDER
+from kvspec.symbolic import implies, negated
 
 SIZES: dict[str, Unknown] = {"block": Count(1), "unit": Count(1), "lookahead": Count(0, 1), "hit": Count(1)}
 
@@ -63,11 +70,11 @@ FOUND = {**SIZES, "blocks": AMap(), "begins": Count(1)}
 EXACTLY = Obligation(
     id="partial-hits.exactly-what-is-inside",
     statements=("KV-OP-19",),
-    sentence="A copy takes exactly the tokens of the hit that lie behind its full blocks: at least one, and less than "
+    title="A copy takes exactly the tokens of the hit that lie behind its full blocks: at least one, and less than "
     "a block; and there is none if the hit ends where a block does.",
     unknowns=FOUND,
-    given=whole_units,
-    shows=_exactly,
+    assumes=whole_units,
+    claim=_exactly,
     witnesses={"inside a block": lambda u: partial(u) is not None and (u.hit > u.block) & (u.unit >= 2)},
     mutants=(
         only(
@@ -100,11 +107,11 @@ def _source_holds_it(u: Any) -> Any:
 SOURCE = Obligation(
     id="partial-hits.source-holds-it",
     statements=("KV-OP-19", "KV-MEM-01"),
-    sentence="The source of a copy holds the block in which the hit ends, at least as far as the hit: it is that "
+    title="The source of a copy holds the block in which the hit ends, at least as far as the hit: it is that "
     "block, full, or one that begins with all that must match.",
     unknowns=FOUND,
-    given=whole_units,
-    shows=_source_holds_it,
+    assumes=whole_units,
+    claim=_source_holds_it,
     lemmas=lambda u: (Lemma(REMAINDER, {"number": u.hit, "block": u.block, "unit": u.unit}),),
     witnesses={
         "a full block": lambda u: partial(u) is not None and ((u.hit + u.unit) % u.block == 0) & (u.lookahead == 1),
@@ -141,11 +148,11 @@ def copy(u: Any) -> Copy:
 DESTINATION = Obligation(
     id="partial-hits.into-the-own-block",
     statements=("KV-OP-19", "KV-INV-09"),
-    sentence="A copy goes into the request's own block behind the full ones of the hit, into which the first token "
+    title="A copy goes into the request's own block behind the full ones of the hit, into which the first token "
     "behind the hit is computed.",
     unknowns={**SIZES, "table": AMap()},
-    given=lambda u: whole_units(u) & (u.hit % u.block > 0),
-    shows=lambda u: (
+    assumes=lambda u: whole_units(u) & (u.hit % u.block > 0),
+    claim=lambda u: (
         (copy(u).destination == u.table[u.hit // u.block])
         & (u.hit // u.block * u.block <= u.hit)
         & (u.hit < (u.hit // u.block + 1) * u.block)
@@ -191,11 +198,11 @@ def _an_entry_once(u: Any) -> Any:
 ENTRY = Obligation(
     id="partial-hits.an-entry-once",
     statements=("KV-OP-18", "KV-WORK-01"),
-    sentence="A boundary becomes an entry, once, if and only if all that a hit there must match is computed and ends "
+    title="A boundary becomes an entry, once, if and only if all that a hit there must match is computed and ends "
     "inside a block; and the entry is what the look-up asks for.",
     unknowns={**SIZES, "offered": Count(0), "computed": Count(0)},
-    given=whole_units,
-    shows=_an_entry_once,
+    assumes=whole_units,
+    claim=_an_entry_once,
     witnesses={"an entry": lambda u: bool(entries(u)[0]) and (u.lookahead == 1) & (u.unit >= 2)},
     mutants=(
         only(
@@ -208,4 +215,102 @@ ENTRY = Obligation(
     binds=binds,
 )
 
-OBLIGATIONS = (EXACTLY, SOURCE, DESTINATION, ENTRY)
+COPIED = (EXACTLY, SOURCE, DESTINATION, ENTRY)
+
+
+CHAPTER = "partial-hits"
+
+DISPATCHED = ReadDone.effect
+"""What a dispatch does, where nothing is broken."""
+
+
+def _read_holds_nothing(state: State, at: Operands) -> State:
+    return evolve(state, reads=state.reads.put(at.copy, at.block))
+
+
+def _dispatch_frees_twice(state: State, at: Operands) -> State:
+    after = DISPATCHED(state, at)
+    return evolve(after, refs=after.refs.put(at.block, after.refs[at.block] - 1))
+
+
+SOURCE_HELD = inductive(
+    CHAPTER,
+    invariants.source_is_held,
+    ("KV-INV-09", "KV-OP-19"),
+    "The source of a copy is held until the copy is dispatched.",
+    (
+        broken("source-is-not-held", "A copy does not hold its source.", Read, _read_holds_nothing),
+        broken("dispatch-releases-twice", "A dispatch takes two references.", ReadDone, _dispatch_frees_twice),
+    ),
+    {
+        "one of two copies of one source is dispatched": lambda u: (
+            happens(u, ReadDone) & (u.reads[u.any_copy] == u.at_block) & (u.any_copy != u.at_copy)
+        )
+    },
+)
+
+DESTINATION_NAMED = inductive(
+    CHAPTER,
+    invariants.destination_is_named,
+    ("KV-INV-09", "KV-OP-19"),
+    "A table names the destination of a copy until the copy is dispatched: no request gives up a block in a step that "
+    "copies into it.",
+    (
+        unguarded(
+            "given-up-before-the-dispatch",
+            "A request may end while something is still copied into its block.",
+            Drop,
+            lambda state, at: (state.named[at.entry] == at.block) & (at.block != 0),
+        ),
+    ),
+    {"another block is given up": lambda u: happens(u, Drop) & (u.writes[u.any_copy] != 0)},
+)
+
+DESTINATION_HELD = inductive(
+    CHAPTER,
+    invariants.destination_is_held,
+    ("KV-INV-09",),
+    "The destination of a copy is held until the copy is dispatched.",
+    (
+        unguarded(
+            "copied-anywhere",
+            "A copy may go into a block that nobody holds.",
+            Aim,
+            lambda state, at: (state.reads[at.copy] != 0) & (state.writes[at.copy] == 0) & (at.block != 0),
+        ),
+    ),
+    {
+        "a destination is the source of another copy": lambda u: (
+            (u.writes[u.any_copy] == u.reads[u.at_copy]) & (u.writes[u.any_copy] != 0) & (u.writes[u.at_copy] != 0)
+        )
+    },
+)
+
+
+def _is_own(u: Any) -> Any:
+    state, block = before(u), u.at_block
+    # If another entry names the block, it does so beside this one.
+    state.named.put(u.at_entry, 0).sees(u.any_entry, block)
+    alone = implies(state.named[u.any_entry] == block, u.any_entry == u.at_entry)
+    unread = (state.reads[u.any_copy] != block) & (state.reads[u.at_copy] != block)
+    return alone & unread & (state.where[block] == HELD) & negated(is_cached(state, block))
+
+
+OWN = of_every_step(
+    f"{CHAPTER}.destination-is-own",
+    ("KV-OP-19",),
+    "A copy goes into a block that its request alone holds and no hit uses, and never into its own source.",
+    lambda u: implies(happens(u, Aim), _is_own(u)),
+    (
+        unguarded(
+            "copied-into-what-is-shared",
+            "A copy may go into a block that several tables name.",
+            Aim,
+            lambda state, at: (state.reads[at.copy] != 0) & (state.named[at.entry] == at.block) & (at.block != 0),
+        ),
+    ),
+    {"another copy is pending": lambda u: happens(u, Aim) & (u.writes[u.any_copy] != 0)},
+)
+
+HELD_COPIES = (SOURCE_HELD, DESTINATION_NAMED, DESTINATION_HELD, OWN)
+OBLIGATIONS = (*COPIED, *HELD_COPIES)

@@ -1,19 +1,29 @@
-"""Chapter 10: pins are flags beside the counts, and pinned blocks are out of reach.
+"""Chapter 10: pins are flags next to the counts, and pinned blocks are out of reach until they are demoted.
 
-The pool may be of any size: see ``kvspec.pool``. That demotion is enough is in ``demotion``.
+Demotion admits every request that could be admitted, and happens only where it is enough. One demotion is proved for
+pools of any size (``kvspec.pool``); how many there are is proved of the running ``make_room``, for small queues. What a
+long window drop pins serves a hit, with nothing else of its group.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Collection
 from typing import Any
 
 from attrs import evolve
 
+from kvreference.attention import Kind
+from kvreference.block_pool import BlockPool
+from kvreference.geometry import Geometry
+from kvreference.pinned_tier import PinnedPool
+from kvspec.obligation import Count, Obligation, only
 from kvspec.pool import invariants
-from kvspec.pool.contents import Demote, Forget, Pin, Reset, forgotten
-from kvspec.pool.holders import Drop, Hold, one_more
 from kvspec.pool.induction import after, before, broken, happens, inductive, of_every_step
 from kvspec.pool.state import FREE, HELD, WAITING, Operands, State, in_pool, is_cached
+from kvspec.pool.transitions import Demote, Drop, Forget, Hold, Pin, Reset, forgotten, one_more
+from kvspec.proofs.retention import WINDOW, window_of
+from kvspec.stand_in import any_geometry, sizes
 from kvspec.symbolic import either, implies
 
 CHAPTER = "pinned-tier"
@@ -153,4 +163,161 @@ ONLY_PINS = of_every_step(
     {"a shared block is pinned": lambda u: _is_new_pin(u) & (u.refs[u.any_block] == 2)},
 )
 
-OBLIGATIONS = (TIERS, WAITS, CACHED, QUEUE, OUTLIVES, ONLY_PINS)
+TIER = (TIERS, WAITS, CACHED, QUEUE, OUTLIVES, ONLY_PINS)
+
+
+def _gain(u: Any) -> Any:
+    was, now = before(u), after(u)
+    more_free = now.where.count(FREE) == was.where.count(FREE) + 1
+    as_many = now.where.count(FREE) + now.where.count(WAITING) == was.where.count(FREE) + was.where.count(WAITING)
+    kept = (now.content[u.at_block] == was.content[u.at_block]) & (now.begun[u.at_block] == was.begun[u.at_block])
+    return more_free & as_many & kept & (now.refs[u.any_block] == was.refs[u.any_block])
+
+
+GAINS = of_every_step(
+    f"{CHAPTER}.demotion-gains-one",
+    ("KV-OP-23", "KV-OP-04"),
+    "Each demotion lets one block more be taken, takes nothing from anybody and forgets nothing: as many demotions as "
+    "blocks are missing let every allocation succeed that could.",
+    lambda u: implies(happens(u, Demote), _gain(u)),
+    (
+        broken(
+            "demotion-forgets",
+            "A demoted block is not cached any more.",
+            Demote,
+            lambda state, at: forgotten(state, at.block),
+        ),
+        broken(
+            "demotion-only-unpins",
+            "A demoted block is unpinned, and stays where it waits.",
+            Demote,
+            lambda state, at: evolve(state, pinned=state.pinned.put(at.block, 0)),
+        ),
+    ),
+    {"the last pinned block is demoted": lambda u: happens(u, Demote) & (u.where.count(WAITING) == 1)},
+)
+
+SMALL = 3
+"""How many blocks are in each queue at most, where the running code makes room."""
+
+
+def _small_pool(u: Any) -> PinnedPool:
+    """Free blocks, and behind them pinned ones that nobody holds."""
+    free, waiting = operator.index(u.free), operator.index(u.waiting)
+    pool = PinnedPool(1 + free + waiting, scratch_first=False, drop_blocks_min=1)
+    for block in range(1 + free, 1 + free + waiting):
+        pool.free.remove(block)
+        pool.pinned.append(block)
+        pool.is_pinned[block] = True
+    return pool
+
+
+def _makes_room(u: Any) -> Any:
+    pool = _small_pool(u)
+    free, waiting = list(pool.free), list(pool.pinned)
+    kept = {block for place, block in enumerate(waiting) if getattr(u, f"kept_{place}") == 1}
+    demotable = [block for block in waiting if block not in kept]
+
+    answer = pool.make_room(u.count, kept)
+    demoted = demotable[: len(pool.free) - len(free)]
+    missing = u.count - len(free)
+    as_many = either(answer & (missing > 0), missing, 0)
+    moved = list(pool.free) == free + demoted and list(pool.pinned) == [b for b in waiting if b not in demoted]
+    unpinned = [block for block in waiting if not pool.is_pinned[block]] == demoted
+    return ((missing <= len(demotable)) == answer) & (len(demoted) == as_many) & (moved and unpinned)
+
+
+def _demotes_in_vain(self: PinnedPool, count: int, kept: Collection[int]) -> bool:
+    for block in [block for block in self.pinned if block not in kept]:
+        if count > len(self.free):
+            self._unpin(block)
+    return count <= len(self.free)
+
+
+MAKE_ROOM = Obligation(
+    id=f"{CHAPTER}.makes-room-if-possible",
+    statements=("KV-OP-23", "KV-OP-04"),
+    title="The gate lets a request in exactly if the blocks that it takes are free or can be demoted; then it has "
+    "demoted the oldest that the request does not use, as many as were missing, and else none.",
+    unknowns={
+        "free": Count(0, SMALL),
+        "waiting": Count(0, SMALL),
+        "count": Count(0),
+        **{f"kept_{place}": Count(0, 1) for place in range(SMALL)},
+    },
+    claim=_makes_room,
+    witnesses={
+        "a block is kept, and enough others are demoted": lambda u: (
+            (u.waiting == 3) & (u.kept_1 == 1) & (u.free == 1) & (u.count == 3)
+        )
+    },
+    mutants=(
+        only(
+            "gate-does-not-know-the-tier",
+            "The gate asks only what is free.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            BlockPool.make_room,
+        ),
+        only(
+            "demotes-in-vain",
+            "Blocks are demoted even where that is not enough.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            _demotes_in_vain,
+        ),
+    ),
+    bound=f"at most {SMALL} blocks in each queue, any number asked for: the running code walks through real queues",
+)
+
+DEMOTIONS = (GAINS, MAKE_ROOM)
+
+
+def anchor(u: Any) -> Any:
+    """What is pinned of a drop that ends before block ``end``, by the code that runs."""
+    return Geometry.anchor(any_geometry(alignment_tokens=u.alignment), window_of(u), u.end)
+
+
+def _is_last_within(u: Any) -> Any:
+    """Whether ``boundary`` is the last at which a hit matches nothing behind the drop."""
+    dropped, matched = u.end * u.block, window_of(u).tokens_matched(u.boundary)
+    return (u.boundary % u.alignment == 0) & (matched <= dropped) & (matched + u.alignment > dropped)
+
+
+def _reads_just_that(u: Any) -> Any:
+    (first, end), (reads, behind) = anchor(u), window_of(u).blocks_needed(u.boundary)
+    return (first == reads) & (end == behind) & (end <= u.end)
+
+
+ANCHOR = Obligation(
+    id="pinned-tier.anchor-serves-a-hit",
+    statements=("KV-OP-21",),
+    title="What a long window drop pins is exactly what a hit at the last boundary within the drop reads, "
+    "look-ahead included, and nothing behind the drop: the pins serve that hit without another block of the group.",
+    unknowns={**WINDOW, "alignment": Count(1), "end": Count(1), "boundary": Count(1)},
+    assumes=_is_last_within,
+    claim=_reads_just_that,
+    witnesses={
+        "a draft layer, and a drop behind the boundary": lambda u: (
+            (u.lookahead == 1) & (u.alignment >= 2 * u.block) & (u.end * u.block > u.boundary + u.block)
+        )
+    },
+    mutants=(
+        only(
+            "anchor-without-lookahead",
+            "The blocks before the drop's end are pinned, of which a draft layer needs one behind it.",
+            "kvreference.geometry:Geometry.anchor",
+            lambda its, group, end: group.blocks_needed(
+                end * group.block_size_tokens // its.alignment_tokens * its.alignment_tokens
+            ),
+        ),
+        only(
+            "anchor-at-no-boundary",
+            "The blocks before the drop's end are pinned, whether a hit may end there or not.",
+            "kvreference.geometry:Geometry.anchor",
+            lambda its, group, end: group.blocks_needed(end * group.block_size_tokens - group.lookahead_tokens),
+        ),
+    ),
+    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead", alignment="alignment_tokens"),
+)
+
+ANCHORS = (ANCHOR,)
+OBLIGATIONS = (*TIER, *DEMOTIONS, *ANCHORS)

@@ -1,7 +1,8 @@
 """Chapter 06: what is kept is exactly what a hit at an admitted boundary reads, and a replay finds it.
 
-What a hit reads is asked of the look-up's own formula, ``Group.blocks_needed``. Which boundaries are admitted is said
-anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed.
+What a hit reads is asked of the look-up's own formula, ``Group.blocks_needed``. Which boundaries are admitted is
+written anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed. The
+second half proves what a replay can hit, that it is kept, and what is kept where no window slides.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Any
 from kvreference import retention
 from kvreference.attention import Kind
 from kvreference.geometry import Group
-from kvspec.obligation import Count, Obligation, only
+from kvreference.mamba import StateMode
+from kvspec.obligation import Count, Lemma, Mutant, Obligation, only
+from kvspec.proofs.lemmas import MULTIPLE
 from kvspec.stand_in import any_geometry, group, sizes
 
 WINDOW = {"block": Count(1), "window": Count(2), "lookahead": Count(0, 1)}
@@ -71,11 +74,11 @@ def following(u: Any) -> Any:
 FIRST = Obligation(
     id="retention.first-boundary-reads",
     statements=("KV-OP-15",),
-    sentence="If a hit at any multiple of the interval reads a block of a sliding window, a hit at the first multiple "
+    title="If a hit at any multiple of the interval reads a block of a sliding window, a hit at the first multiple "
     "behind it does: with the alignment as interval, exactly the blocks that no hit could read are left out.",
     unknowns={**WINDOW, "index": Count(0), "interval": Count(1), "boundary": Count(1)},
-    given=lambda u: (u.boundary % u.interval == 0) & reads(window_of(u), u.boundary, u.index),
-    shows=lambda u: (
+    assumes=lambda u: (u.boundary % u.interval == 0) & reads(window_of(u), u.boundary, u.index),
+    claim=lambda u: (
         (following(u) >= 1)
         & (following(u) <= u.boundary)
         & (following(u) % u.interval == 0)
@@ -99,11 +102,11 @@ FIRST = Obligation(
 SOUND = Obligation(
     id="retention.mask-sound",
     statements=("KV-OP-15", "KV-OP-16"),
-    sentence="Whatever a hit at a multiple of the retention interval reads in a sliding window, look-ahead included, "
+    title="Whatever a hit at a multiple of the retention interval reads in a sliding window, look-ahead included, "
     "is cached as soon as that boundary is reached and it is full.",
     unknowns={**WINDOW, **PLACE, "interval": Count(1), "boundary": Count(1)},
-    given=lambda u: (u.boundary % u.interval == 0) & reads(window_of(u), u.boundary, u.index),
-    shows=lambda u: by(due(u, u.interval), u.boundary, full(u)),
+    assumes=lambda u: (u.boundary % u.interval == 0) & reads(window_of(u), u.boundary, u.index),
+    claim=lambda u: by(due(u, u.interval), u.boundary, full(u)),
     witnesses={
         "behind other boundaries": lambda u: (u.boundary >= 2 * u.interval) & (u.block >= 2) & (u.lookahead == 1)
     },
@@ -125,10 +128,10 @@ def _some_boundary_reads(u: Any) -> Any:
 TIGHT = Obligation(
     id="retention.mask-tight",
     statements=("KV-OP-15",),
-    sentence="A block of a sliding window is cached only if a hit at a multiple of the retention interval, or at the "
+    title="A block of a sliding window is cached only if a hit at a multiple of the retention interval, or at the "
     "replay boundary, reads it, and neither before that boundary is reached nor before it is full.",
     unknowns={**WINDOW, **PLACE, "interval": Count(1)},
-    shows=_some_boundary_reads,
+    claim=_some_boundary_reads,
     witnesses={
         "kept": lambda u: due(u, u.interval) is not None and (u.index >= 1) & (u.block >= 2),
         "left out": lambda u: due(u, u.interval) is None and (u.window >= 4) & (u.lookahead == 1),
@@ -148,10 +151,10 @@ TIGHT = Obligation(
 NONE_BUT_REPLAY = Obligation(
     id="retention.interval-zero",
     statements=("KV-OP-15", "KV-OP-16"),
-    sentence="With an interval of 0 exactly the blocks of a sliding window are cached that a hit at the replay "
+    title="With an interval of 0 exactly the blocks of a sliding window are cached that a hit at the replay "
     "boundary reads, once it is reached and they are full.",
     unknowns={**WINDOW, **PLACE},
-    shows=lambda u: (
+    claim=lambda u: (
         due(u, 0) == max(u.replay, full(u)) if reads(window_of(u), u.replay, u.index) else due(u, 0) is None
     ),
     witnesses={"kept": lambda u: reads(window_of(u), u.replay, u.index) & (u.index >= 1) & (u.block >= 2)},
@@ -162,9 +165,9 @@ NONE_BUT_REPLAY = Obligation(
 DENSE = Obligation(
     id="retention.dense-keeps-all",
     statements=("KV-OP-08",),
-    sentence="Without an interval every block of a sliding window is cached as soon as it is full, and not before.",
+    title="Without an interval every block of a sliding window is cached as soon as it is full, and not before.",
     unknowns={**WINDOW, **PLACE, "prompt": Count(1), "computed": Count(0)},
-    shows=lambda u: (
+    claim=lambda u: (
         (retention.Dense(any_geometry()).due_tokens(window_of(u), u.index, u.prompt) <= u.computed)
         == (u.index < u.computed // u.block)
     ),
@@ -181,4 +184,156 @@ DENSE = Obligation(
 )
 
 
-OBLIGATIONS = (FIRST, SOUND, TIGHT, NONE_BUT_REPLAY, DENSE)
+KEPT = (FIRST, SOUND, TIGHT, NONE_BUT_REPLAY, DENSE)
+
+
+PROMPT = {"alignment": Count(1), "lookahead_most": Count(0), "prompt": Count(1)}
+
+
+def geometry_of(u: Any) -> Any:
+    """What retention reads of a geometry."""
+    return any_geometry(alignment_tokens=u.alignment, lookahead_tokens=u.lookahead_most)
+
+
+def replay(u: Any) -> Any:
+    """The replay boundary, by the code that runs."""
+    return retention.replay_boundary(geometry_of(u), u.prompt)
+
+
+def _of_geometry(geometry: Any, _group: Any) -> dict[str, int]:
+    return {"alignment": geometry.alignment_tokens, "lookahead_most": geometry.lookahead_tokens}
+
+
+def _replay_mutant(name: str, story: str, prompt_tokens: Any) -> Mutant:
+    return only(
+        name,
+        story,
+        "kvreference.retention:replay_boundary",
+        lambda geometry, prompt: (
+            max(0, prompt_tokens(geometry, prompt)) // geometry.alignment_tokens * geometry.alignment_tokens
+        ),
+    )
+
+
+LAST_TOKEN = _replay_mutant(
+    "last-token-replayed",
+    "A replay is taken to hit the prompt's last token too.",
+    lambda geometry, prompt: prompt - geometry.lookahead_tokens,
+)
+NO_LOOKAHEAD = _replay_mutant(
+    "replay-without-lookahead",
+    "A replay is taken to match nothing behind its hit.",
+    lambda geometry, prompt: prompt - 1,
+)
+
+REPLAY = Obligation(
+    id="retention.replay-is-the-longest",
+    statements=("KV-OP-16",),
+    title="The replay boundary is the longest hit that a replay can have: a multiple of the alignment, before the "
+    "prompt's last token with all that must match behind it, and the next multiple is not.",
+    unknowns=PROMPT,
+    claim=lambda u: (
+        (replay(u) % u.alignment == 0)
+        & ((replay(u) == 0) | (replay(u) + u.lookahead_most <= u.prompt - 1))
+        & (replay(u) + u.alignment + u.lookahead_most > u.prompt - 1)
+    ),
+    lemmas=lambda u: (
+        Lemma(MULTIPLE, {"factor": replay(u) // u.alignment, "multiple": u.alignment, "unit": u.alignment}),
+    ),
+    witnesses={
+        "a replay hits": lambda u: (replay(u) >= 2 * u.alignment) & (u.alignment >= 2) & (u.lookahead_most >= 1)
+    },
+    mutants=(LAST_TOKEN, NO_LOOKAHEAD),
+    binds=_of_geometry,
+)
+
+
+REPLAY_DUE = Obligation(
+    id="retention.replay-is-kept",
+    statements=("KV-OP-16",),
+    title="Whatever a hit at the replay boundary reads in a sliding window is cached before the prompt's last token "
+    "is computed, whatever the interval.",
+    unknowns={**WINDOW, **PLACE, "interval": Count(0), "prompt": Count(1), "lookahead_most": Count(0)},
+    assumes=lambda u: (
+        (window_of(u).lookahead_tokens <= u.lookahead_most)
+        & (u.replay + u.lookahead_most <= u.prompt - 1)
+        & reads(window_of(u), u.replay, u.index)
+    ),
+    claim=lambda u: by(due(u, u.interval), u.prompt - 1),
+    witnesses={"its last block": lambda u: (u.index >= 2) & (u.block >= 2) & (u.lookahead == 1)},
+    mutants=(
+        only(
+            "replay-forgotten",
+            "The replay boundary is not admitted.",
+            "kvreference.retention:replay_boundary",
+            lambda geometry, prompt_tokens: 0,
+        ),
+    ),
+    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
+)
+
+
+# Groups without a sliding window
+
+OTHERS = {
+    Kind.FULL: ("full", "full attention", {"unit": Count(1), "lookahead": Count(0, 1)}),
+    Kind.CHUNKED_LOCAL: ("chunk", "chunked local attention", {"window": Count(2), "lookahead": Count(0, 1)}),
+    Kind.MAMBA: ("states", "states", {"drafts": Count(0)}),
+}
+
+
+def _other(kind: Kind, u: Any) -> Group:
+    if kind is Kind.FULL:
+        return group(kind, u.block, unit_tokens=u.unit, lookahead=bool(u.lookahead))
+    if kind is Kind.MAMBA:
+        return group(kind, u.block, states=StateMode.ALL, draft_states=u.drafts)
+    return group(kind, u.block, u.window, lookahead=bool(u.lookahead))
+
+
+def kept_elsewhere(kind: Kind) -> Obligation:
+    """Where no window slides, every multiple of the alignment is admitted."""
+    name, words, unknowns = OTHERS[kind]
+    read = {"unit": "unit", "lookahead": "lookahead", "drafts": "draft_states"}
+    return Obligation(
+        id=f"retention.{name}-at-every-boundary",
+        statements=("KV-OP-15", "KV-OP-16"),
+        title=f"With {words}, whatever a hit at any multiple of the alignment reads is cached as soon as it is "
+        "reached and full, whatever the retention interval.",
+        unknowns={
+            "block": Count(1),
+            **unknowns,
+            **PROMPT,
+            "interval": Count(0),
+            "index": Count(0),
+            "boundary": Count(1),
+        },
+        assumes=lambda u: (u.boundary % u.alignment == 0) & reads(_other(kind, u), u.boundary, u.index),
+        claim=lambda u: by(
+            retention.Sparse(geometry_of(u), u.interval).due_tokens(_other(kind, u), u.index, u.prompt),
+            u.boundary,
+            full(u),
+        ),
+        witnesses={
+            "behind other boundaries": lambda u: (u.boundary >= 2 * u.alignment) & (u.block >= 2) & (u.index > 1)
+        },
+        mutants=(
+            only(
+                "interval-for-all",
+                "Only the replay boundary is admitted in such a group.",
+                "kvreference.retention:next_boundary",
+                lambda index, interval, block, lookahead: 0,
+            ),
+        ),
+        binds=sizes(
+            kind,
+            StateMode.ALL,
+            StateMode.ALIGN,
+            alignment="alignment_tokens",
+            lookahead_most="lookahead_tokens",
+            **{u: read[u] for u in unknowns if u in read},
+        ),
+    )
+
+
+REPLAYS = (REPLAY, REPLAY_DUE, *(kept_elsewhere(kind) for kind in OTHERS))
+OBLIGATIONS = (*KEPT, *REPLAYS)

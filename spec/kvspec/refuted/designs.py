@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kvspec.refuted.gate import GATES
-from kvspec.refuted.hangs import HANGS
+from kvspec.refuted.admission import GATES, HANGS
 from kvspec.refuted.masks import MASKS
 from kvspec.refuted.pins import PINS
 from kvspec.refuted.replay import Refuted

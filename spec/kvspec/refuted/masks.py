@@ -76,15 +76,15 @@ MASKS = (
         Obligation(
             id="refuted.mask-without-shift",
             statements=("KV-OP-16",),
-            sentence="Every block that a hit at an admitted boundary reads is cached.",
+            title="Every block that a hit at an admitted boundary reads is cached.",
             unknowns={
                 "block_size_tokens": Count(1),
                 "window_tokens": Count(2),
                 "boundary_tokens": Count(1),
                 "index": Count(0),
             },
-            given=lambda u: u.boundary_tokens % u.block_size_tokens == 0,
-            shows=_is_cached,
+            assumes=lambda u: u.boundary_tokens % u.block_size_tokens == 0,
+            claim=_is_cached,
             witnesses={},
             mutants=(),
         ),

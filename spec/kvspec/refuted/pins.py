@@ -60,7 +60,7 @@ class Call:
     action: int
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What it does, in words."""
         return CALLS[self.action]
 
@@ -134,15 +134,15 @@ def _order(u: Any) -> Any:
     return order
 
 
-def _obligation(name: str, statement: str, sentence: str, wrong: Callable[[Life], Any]) -> Obligation:
+def _obligation(name: str, statement: str, title: str, wrong: Callable[[Life], Any]) -> Obligation:
     actions = {f"action_{step}": Count(0, len(CALLS) - 1) for step in range(STEPS_MAX)}
     return Obligation(
         id=f"refuted.{name}",
         statements=(statement,),
-        sentence=sentence,
+        title=title,
         unknowns={"length": Count(1, STEPS_MAX), **actions},
-        given=lambda u: lived(u)[0],
-        shows=lambda u: negated(wrong(lived(u)[1])),
+        assumes=lambda u: lived(u)[0],
+        claim=lambda u: negated(wrong(lived(u)[1])),
         witnesses={},
         mutants=(),
         size=_order,
@@ -170,7 +170,7 @@ def _run(pool: BlockPool, actions: Sequence[int], tracked: Callable[[], bool]) -
     return life
 
 
-def _told(life: Life) -> str:
+def _describe_life(life: Life) -> str:
     where = "in the free queue" if life.free else "in the pinned queue" if life.tracked else "in no queue"
     pinned = "pinned" if life.pinned else "not pinned"
     return f"held by {life.holders}, a count of {life.count}, {where}, {pinned}"
@@ -192,11 +192,13 @@ def _replay(values: Mapping[str, Any], wrong: Callable[[Life], Any]) -> Replay:
     actions = [values[f"action_{step}"] for step in range(values["length"])]
     design, sound = by_count(actions), by_flag(actions)
     calls = tuple(map(Call, actions))
-    return Replay(SETTINGS, calls, _told(design), _told(sound), bool(wrong(design)), bool(wrong(sound)))
+    return Replay(
+        SETTINGS, calls, _describe_life(design), _describe_life(sound), bool(wrong(design)), bool(wrong(sound))
+    )
 
 
-def _refuted(name: str, statement: str, story: str, sentence: str, wrong: Callable[[Life], Any]) -> Refuted:
-    return Refuted(name, statement, story, _obligation(name, statement, sentence, wrong), partial(_replay, wrong=wrong))
+def _refuted(name: str, statement: str, story: str, title: str, wrong: Callable[[Life], Any]) -> Refuted:
+    return Refuted(name, statement, story, _obligation(name, statement, title, wrong), partial(_replay, wrong=wrong))
 
 
 PINS = (

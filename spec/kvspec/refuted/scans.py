@@ -17,10 +17,9 @@ from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Evict, Finish, LookUp, Operation, Run
 from kvreference.settings import Settings
+from kvspec.hit_scan import MakeRow, Row, RowModel, as_cached, missing, present
 from kvspec.obligation import Count, Obligation
 from kvspec.refuted.replay import Refuted, Replay
-from kvspec.row_models import MakeRow, RowModel, as_cached, missing, present
-from kvspec.rows import Row
 from kvspec.symbolic import Number
 
 
@@ -108,8 +107,8 @@ def _replay(geometry: Geometry, make: MakeRow) -> Callable[[Mapping[str, Any]], 
         assert isinstance(hit, Hit)
         design = as_cached(manager, 1).found(make)
         # What the reference says is what the hit is: chapter 05 proves it to be the longest.
-        told = f"a hit of {design} tokens", f"a hit of {hit.tokens} tokens"
-        return Replay(settings, operations, told[0], told[1], design_fails=design != hit.tokens, sound_fails=False)
+        hits = f"a hit of {design} tokens", f"a hit of {hit.tokens} tokens"
+        return Replay(settings, operations, hits[0], hits[1], design_fails=design != hit.tokens, sound_fails=False)
 
     return run
 
@@ -131,9 +130,9 @@ def _refuted(name: str, make: MakeRow, story: str, *groups: Group) -> Refuted:
     obligation = Obligation(
         id=f"refuted.{name}",
         statements=("KV-OP-01",),
-        sentence="The scan comes to the hit that the reference comes to.",
+        title="The scan comes to the hit that the reference comes to.",
         unknowns={"tokens": Count(1, TOKENS + 1), **gone},
-        shows=_agrees(geometry, make),
+        claim=_agrees(geometry, make),
         size=_size(list(gone)),
         witnesses={},
         mutants=(),

@@ -19,8 +19,7 @@ from kvgate.explore.mechanisms import MECHANISMS, Mechanism
 from kvgate.explore.refinement_run import explore
 from kvgate.explore.scheduler_world import Shop, TinyScheduler
 from kvgate.explore.search import Search
-from kvgate.explore.tiny import SHALLOW
-from kvgate.explore.tiny_models import MODELS
+from kvgate.explore.tiny_models import MODELS, SHALLOW
 from kvgate.explore.world import Explorable
 from kvgate.report.document import from_json
 from kvreference.attention import Kind
@@ -30,9 +29,8 @@ from kvreference.operations import Arrive, Run
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.operations import Submit
 from kvreference.settings import Settings
-from kvspec.pool.holders import Drop, Hold
 from kvspec.pool.state import Operands, State
-from kvspec.pool.transitions import TRANSITIONS
+from kvspec.pool.transitions import TRANSITIONS, Drop, Hold
 
 from .stage import Ended, rows_of
 

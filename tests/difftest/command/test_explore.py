@@ -14,12 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from kvgate.explore.canonical import Prompt
 from kvgate.explore.designs import DESIGNS
-from kvgate.explore.families import Prompt
-from kvgate.explore.menu import Menu
-from kvgate.explore.scope import Scope
-from kvgate.explore.tiny import Tiny
-from kvgate.explore.tiny_models import MODELS
+from kvgate.explore.scope import Menu, Scope
+from kvgate.explore.tiny_models import MODELS, Tiny
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings

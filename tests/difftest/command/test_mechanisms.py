@@ -16,17 +16,15 @@ from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.explore import drive as driving
+from kvgate.explore.canonical import Prompt
 from kvgate.explore.designs import DESIGNS, Design
 from kvgate.explore.drive import Driven, drive
 from kvgate.explore.exploration import INTERRUPTED
-from kvgate.explore.families import Prompt
 from kvgate.explore.manager_world import ManagerWorld
 from kvgate.explore.mechanisms import MECHANISMS, Mechanism
-from kvgate.explore.menu import Menu
-from kvgate.explore.scope import Scope
+from kvgate.explore.scope import Menu, Scope
 from kvgate.explore.search import Search
-from kvgate.explore.tiny import Tiny
-from kvgate.explore.tiny_models import MODELS
+from kvgate.explore.tiny_models import MODELS, Tiny
 from kvgate.report.document import from_json
 from kvreference.answers import Answer
 from kvreference.attention import Kind

@@ -19,7 +19,7 @@ import pytest
 from attrs import evolve
 
 from kvreference import attention
-from kvspec import judgement as judging
+from kvspec import proof_result as judging
 from kvspec.obligation import Count, Obligation, only
 from kvspec.refuted.designs import DESIGNS
 
@@ -38,9 +38,9 @@ SOUND = Obligation(
     (only("longer", "More is given up than there is.", SKIPPED, lambda computed, window: computed + 1),),
     binds=lambda geometry, group: {"window": group.window_tokens} if group.window_tokens else None,
 )
-FALSE = evolve(SOUND, id="eagle.false", shows=lambda u: u.computed < 7)
+FALSE = evolve(SOUND, id="eagle.false", claim=lambda u: u.computed < 7)
 EMPTY = evolve(SOUND, id="eagle.empty", witnesses={"never": lambda u: u.computed < 0})
-UNKNOWN = evolve(SOUND, id="eagle.unknown", shows=lambda u: u.window // u.computed >= 0, mutants=(), witnesses={})
+UNKNOWN = evolve(SOUND, id="eagle.unknown", claim=lambda u: u.window // u.computed >= 0, mutants=(), witnesses={})
 BOUNDED = evolve(SOUND, id="eagle.bounded", bound="up to 3 blocks")
 
 
@@ -53,7 +53,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Obligation]:
         return found
 
     for module in (
-        "kvspec.judgement",
+        "kvspec.proof_result",
         "kvgate.explore.proving.tasks",
         "kvgate.report.proofs",
     ):
@@ -95,7 +95,7 @@ def test_what_is_not_proved_is_told(
     assert told in ended.out
     assert "1 of 2 proved" in ended.out
     assert f"NOT PROVED: 1 {wrong.id.partition('.')[2].replace('false', 'refuted')}" in ended.out
-    assert f"{wrong.id}: {wrong.sentence}" in ended.out
+    assert f"{wrong.id}: {wrong.title}" in ended.out
 
 
 def test_a_refutation_goes_before_what_is_unknown(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
@@ -167,7 +167,7 @@ def test_what_there_is_is_listed(kvgate: Kvgate) -> None:
     ended = kvgate("prove", "--list")
     assert 0 == ended.code
     (line,) = (line.split() for line in ended.out.splitlines() if "retention.skipped" in line)
-    assert ["P", "retention.skipped", "KV-OP-06", *SOUND.sentence.split()] == line
+    assert ["P", "retention.skipped", "KV-OP-06", *SOUND.title.split()] == line
     assert all(f" {name} " in ended.out for name in DESIGNS)
 
 
@@ -238,14 +238,14 @@ def test_an_interrupt_leaves_what_is_there(
     kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was proved is told, and that it was not all."""
-    judge_all = judging.judge_all
+    check_all = judging.check_all
 
     def interrupted(*arguments: Any) -> Iterator[Any]:
-        yield next(judge_all(*arguments))
+        yield next(check_all(*arguments))
         raise KeyboardInterrupt
 
     registered[FALSE.id] = FALSE
-    monkeypatch.setattr(judging, "judge_all", interrupted)
+    monkeypatch.setattr(judging, "check_all", interrupted)
     ended = kvgate("prove", "--jobs", "1")
     assert 130 == ended.code
     assert "1 of 2 proved" in ended.out

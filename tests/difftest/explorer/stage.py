@@ -8,11 +8,10 @@ from typing import Any
 from attrs import field, frozen
 
 from kvgate.adapters.reference import Reference
+from kvgate.explore.canonical import Prompt
 from kvgate.explore.exploration import Exploration, Limits
-from kvgate.explore.families import Prompt
 from kvgate.explore.manager_world import ManagerWorld
-from kvgate.explore.menu import Menu
-from kvgate.explore.scope import Scope
+from kvgate.explore.scope import Menu, Scope
 from kvgate.explore.search import Search
 from kvgate.explore.world import Outcome, World
 from kvreference.attention import Kind
@@ -56,7 +55,7 @@ class Drawn:
         violations = (Violation("KV-MEM-01", edge),) if edge in self.wrong else ()
         return Outcome(move, edge, edge not in self.idle, violations)
 
-    def judge(self, state: str) -> Sequence[Violation]:
+    def violations_in(self, state: str) -> Sequence[Violation]:
         return [Violation("KV-INV-01", state.lower())] if state.lower() in self.wrong else []
 
     def key(self, state: str) -> str:
@@ -66,7 +65,7 @@ class Drawn:
         del state
         return Snapshot({}, [0], [], 0, [None], dict)
 
-    def tell(self, move: str, answer: Any) -> str:
+    def describe_edge(self, move: str, answer: Any) -> str:
         return f"to {move}: {answer}"
 
 

@@ -62,8 +62,8 @@ def test_what_a_move_comes_to_is_compared_too(world: Drawn) -> None:
             outcome = super().step(state, move)
             return evolve(outcome, progress=True, violations=()) if state == "B" else outcome
 
-        def judge(self, state: str) -> Any:
-            return [] if state == "B" else super().judge(state)
+        def violations_in(self, state: str) -> Any:
+            return [] if state == "B" else super().violations_in(state)
 
     assert unlike(world, states_max=10, pairs_max=10) is None
     assert unlike(OnlyTheSmall(world.edges, world.idle, world.wrong), states_max=10, pairs_max=10) is not None

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kvgate.explore.families import Prompt, family_of, token_at, within_family
+from kvgate.explore.canonical import Prompt, family_of, token_at, within_family
 from kvgate.explore.manager_world import ManagerWorld, Moment
-from kvgate.explore.menu import Menu
+from kvgate.explore.scope import Menu
 from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.states import JUNK
 from kvreference.block_pool import NULL

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from attrs import evolve, fields
 
-from kvgate.explore.canonical import LEFT_OUT
-from kvgate.explore.families import Prompt
+from kvgate.explore.canonical import LEFT_OUT, Prompt
 from kvgate.explore.manager_world import Moment
 from kvreference.content import Keys
 from kvreference.geometry import Group

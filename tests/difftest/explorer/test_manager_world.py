@@ -11,10 +11,10 @@ from collections.abc import Iterable
 import pytest
 
 from kvgate.adapters.reference import Reference
+from kvgate.explore.canonical import Prompt
 from kvgate.explore.designs import ReleasesEarly
-from kvgate.explore.families import Prompt
 from kvgate.explore.manager_world import ManagerWorld
-from kvgate.explore.menu import Menu
+from kvgate.explore.scope import Menu
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.block_pool import BlockPool
 from kvreference.geometry import Group

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.explore.families import Prompt, family_of, token_at, track_of, within_family
-from kvgate.explore.menu import Menu
+from kvgate.explore.canonical import Prompt, family_of, token_at, track_of, within_family
+from kvgate.explore.scope import Menu
 from kvreference.geometry import Group
 from kvreference.manager import Manager
 from kvreference.operations import (

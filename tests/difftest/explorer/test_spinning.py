@@ -11,7 +11,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvgate.explore.spinning import Successors, components, idling
+from kvgate.explore.search import Successors, components, idling
 
 NODES = 6
 graphs = st.dictionaries(st.integers(0, NODES - 1), st.lists(st.integers(0, NODES - 1), max_size=3), max_size=NODES)

@@ -18,7 +18,7 @@ from kvgate.explore.exploration import Limits
 from kvgate.explore.explored import Explored
 from kvgate.explore.manager_world import ManagerWorld
 from kvgate.explore.reproducer import command_of, trace_of
-from kvgate.explore.story import tell
+from kvgate.explore.story import render
 from kvgate.explore.tiny_models import MODELS
 from kvgate.gate import trace_codec
 from kvgate.gate.case_runner import Bench, run
@@ -45,7 +45,7 @@ def test_a_story_has_fixed_parts() -> None:
     world = refuted()
     found = explore(world).found
     assert found is not None
-    assert tell(world, found).splitlines() == [
+    assert render(world, found).splitlines() == [
         "KV-MEM-01: Whatever a computed token reads is in its slot: the state of its own request's prefix.",
         "seen: request 0, group 0: expected token 0 in its slot, got the block was given up: null block",
         "the shortest way there, 4 steps:",
@@ -75,7 +75,7 @@ def test_a_move_that_raised_has_no_answer_and_the_state_before_it_is_told() -> N
     world = world_of(FULL, factory=Trips)
     found = explore(world).found
     assert found is not None
-    lines = tell(world, found).splitlines()
+    lines = render(world, found).splitlines()
     assert [r"seen: ZeroDivisionError: no way\nback", "the shortest way there, 3 steps:"] == lines[1:3]
     assert ">    2  Preempt request 0 -> raised" in lines
     assert "  request 0: group 0 [1]" in lines
@@ -86,7 +86,7 @@ def test_a_circle_is_told_behind_the_way_to_it() -> None:
     world = Drawn({"a": "b", "b": "c", "c": "B"}, idle=frozenset({"bc", "cb"}))
     found = explore(world).found
     assert found is not None
-    assert tell(world, found).splitlines()[:7] == [
+    assert render(world, found).splitlines()[:7] == [
         "KV-LIVE-03: Nothing spins: no sequence of steps returns to the same state without progress.",
         "seen: back in the same state after 2 steps",
         "the shortest way there, 1 step:",
@@ -102,10 +102,10 @@ def test_everything_that_is_wrong_is_told() -> None:
     world = Drawn({"a": "b"}, wrong=frozenset({"ab", "b"}))
     found = explore(world).found
     assert found is not None
-    assert "and KV-INV-01: b" == tell(world, found).splitlines()[2]
+    assert "and KV-INV-01: b" == render(world, found).splitlines()[2]
     at_once = explore(Drawn({}, wrong=frozenset({"a"}))).found
     assert at_once is not None
-    assert "the shortest way there, 0 steps:" in tell(world, at_once)
+    assert "the shortest way there, 0 steps:" in render(world, at_once)
 
 
 DRAWN = Drawn({"a": "b", "b": "c"})

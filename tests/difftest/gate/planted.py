@@ -89,7 +89,7 @@ PLANTS = {
         _replaced("kvspec.proofs.attention_kinds:reads", lambda _kind, _unknowns, at, position: position < at),
     ),
     "spec-proves-anything": Plant(
-        "spec/kvspec", "KV-LIVE-02", _replaced("kvspec.judgement:survives", _proved_as_it_is)
+        "spec/kvspec", "KV-LIVE-02", _replaced("kvspec.proof_result:survives", _proved_as_it_is)
     ),
     "plug-in-knows-no-scratch": Plant(
         "impl/swa_retention",

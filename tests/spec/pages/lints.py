@@ -18,7 +18,7 @@ from typing import Any
 from kvgate.gate.case_runner import DETECTORS
 from kvgate.levels.scheduler.detectors import GATE
 from kvreference.statements import STATEMENTS
-from kvspec import said_by
+from kvspec import implemented_by
 from kvspec.chapter_proofs import BEGIN, written
 from kvspec.chapters import (
     BUGS,
@@ -72,10 +72,10 @@ def statements_wrong(chapters: Iterable[Chapter], statements: Mapping[str, str] 
             wrong.append(f"{row.statement} must read: {statements[row.statement]}")
         if row.target != f"statements.md#{row.statement.lower()}":
             wrong.append(f"{row.statement} leads to {row.target}")
-        functions = said_by.links(row.statement)
-        watched = re.fullmatch(r"the gate's monitor `(\w+)`", row.said_by)
-        if row.said_by != functions if functions else watched is None or watched[1] not in (*DETECTORS, *GATE):
-            wrong.append(f"{row.statement} must be said by: {functions or 'a monitor'}")
+        functions = implemented_by.links(row.statement)
+        watched = re.fullmatch(r"the gate's monitor `(\w+)`", row.implemented_by)
+        if row.implemented_by != functions if functions else watched is None or watched[1] not in (*DETECTORS, *GATE):
+            wrong.append(f"{row.statement} must be implemented by: {functions or 'a monitor'}")
     return wrong
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from attrs import evolve
 
-from kvspec.chapter_proofs import ROWS_MAX, proofs_in, told, written
+from kvspec.chapter_proofs import ROWS_MAX, proofs_in, proofs_section, written
 from kvspec.chapters import chapter_of, parse, read_all
 from kvspec.evidence import EXPLORED, LEMMAS, chapter_name, evidence, proofs_of
 from kvspec.obligation import Count, Obligation
@@ -18,9 +18,9 @@ from .lints import SPEC
 PROVED = Obligation(
     id="something.whole",
     statements=("KV-OP-02", "KV-OP-15"),
-    sentence="It holds.",
+    title="It holds.",
     unknowns={"length": Count()},
-    shows=lambda unknowns: unknowns.length >= 0,
+    claim=lambda unknowns: unknowns.length >= 0,
     witnesses={},
     mutants=(),
 )
@@ -56,9 +56,9 @@ def test_a_lemma_proves_no_statement() -> None:
 
 def test_every_family_of_proofs_is_told_in_one_place() -> None:
     """Goal: no proof is left out of the pages. Method: count those of all chapters, and the lemmas."""
-    told = [each.id for chapter in read_all() for each in proofs_in(chapter)]
+    proofs_section = [each.id for chapter in read_all() for each in proofs_in(chapter)]
     lemmas = [name for name, each in obligations().items() if chapter_name(each) in LEMMAS]
-    assert sorted(obligations()) == sorted([*told, *lemmas])
+    assert sorted(obligations()) == sorted([*proofs_section, *lemmas])
     families = {name.rpartition(".")[0] for name in obligations()}
     assert set(LEMMAS) <= families
 
@@ -86,6 +86,6 @@ def test_what_is_explored_in_part_says_which() -> None:
 def test_a_long_table_is_folded(count: int, folds: bool) -> None:
     """Goal: what stands behind many proofs is still found. Method: as many as stay open, and one more."""
     known = {each: evolve(PROVED, id=each) for each in (f"something.{number}" for number in range(count))}
-    text = told(parse("07-something.md", "# 07 Something\n\n## Words\n"), known)
+    text = proofs_section(parse("07-something.md", "# 07 Something\n\n## Words\n"), known)
     assert [folds] * 2 == [f"<summary>{count} proofs</summary>" in text, "\n\n</details>\n" in text]
     assert list(known) == re.findall(r"^\| `(something\.\d+)` \|", text, re.MULTILINE)

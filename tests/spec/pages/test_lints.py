@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kvreference.statements import STATEMENTS
-from kvspec import said_by
+from kvspec import implemented_by
 from kvspec.chapter_proofs import BEGIN, END, written
 from kvspec.chapters import Chapter, chapter_of, parse
 from kvspec.obligation import Count, Obligation
@@ -47,15 +47,15 @@ It is there, see [the list](statements.md#kv-inv-03) and [above](https://example
 
 ### Safety
 
-| id | statement | evidence | said by |
+| id | statement | evidence | implemented by |
 |---|---|---|---|
 | [KV-LEAK-01](statements.md#kv-leak-01) | {KNOWN["KV-LEAK-01"]} | T | the gate's monitor `leak` |
 
 ### Scaffolding
 
-| id | statement | evidence | said by |
+| id | statement | evidence | implemented by |
 |---|---|---|---|
-| [KV-INV-03](statements.md#kv-inv-03) | {KNOWN["KV-INV-03"]} | P in part, B, T | {said_by.links("KV-INV-03")} |
+| [KV-INV-03](statements.md#kv-inv-03) | {KNOWN["KV-INV-03"]} | P in part, B, T | {implemented_by.links("KV-INV-03")} |
 
 ### Proofs
 
@@ -109,9 +109,9 @@ The rest.
 PROOF = Obligation(
     id="something.whole",
     statements=("KV-INV-03",),
-    sentence="It holds.",
+    title="It holds.",
     unknowns={"length": Count()},
-    shows=lambda unknowns: unknowns.length >= 0,
+    claim=lambda unknowns: unknowns.length >= 0,
     witnesses={},
     mutants=(),
 )
@@ -162,8 +162,8 @@ def test_a_sound_chapter_passes() -> None:
         ("[KV-INV-03]", "[KV-LEAK-01]", "KV-LEAK-01 is stated 2 times"),
         ("holds no block twice", "holds any block", "KV-INV-03 must read: The free queue holds no block twice,"),
         ("#kv-leak-01", "#kv-leak-02", "KV-LEAK-01 leads to statements.md#kv-leak-02"),
-        ("_check_free_queue", "_check_pinned", "KV-INV-03 must be said by: [`snapshot._check_free_queue`]"),
-        ("monitor `leak`", "monitor `drip`", "KV-LEAK-01 must be said by: a monitor"),
+        ("_check_free_queue", "_check_pinned", "KV-INV-03 must be implemented by: [`snapshot._check_free_queue`]"),
+        ("monitor `leak`", "monitor `drip`", "KV-LEAK-01 must be implemented by: a monitor"),
         ("| P in part, B, T |", "| P, B, T |", "KV-INV-03: P, B, T"),
         ("| P in part, B, T |", "| B, T |", "KV-INV-03: B, T"),
         ("| P in part, B, T |", "| T, P in part, B |", "KV-INV-03: T, P in part, B"),

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kvspec.chapters import Chapter, parse, read_all
-from kvspec.pictures.drawing import (
+from kvspec.pictures.gallery import PICTURES, drawn, path_of, write
+from kvspec.pictures.svg import (
     DARK_PAPER,
     DARK_TEXT,
     KINDS,
@@ -23,7 +24,6 @@ from kvspec.pictures.drawing import (
     Row,
     svg,
 )
-from kvspec.pictures.gallery import PICTURES, drawn, path_of, write
 
 from .lints import SPEC
 

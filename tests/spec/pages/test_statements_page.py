@@ -15,7 +15,7 @@ from kvgate.cli.app import app
 from kvgate.gate.case_runner import DETECTORS
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import read_all
-from kvspec.said_by import SAID_BY
+from kvspec.implemented_by import IMPLEMENTED_BY
 from kvspec.statements_page import FAMILIES, page
 
 SPEC = Path(__file__).parents[3] / "spec"
@@ -52,10 +52,12 @@ def test_evidence_is_that_of_the_chapters() -> None:
 
 def test_every_guarantee_says_where_the_reference_says_it() -> None:
     """Goal: neither a guarantee without an entry, nor an entry without a guarantee. Method: compare ids, in order."""
-    assert list(STATEMENTS) == list(SAID_BY)
+    assert list(STATEMENTS) == list(IMPLEMENTED_BY)
 
 
-@pytest.mark.parametrize("function", sorted({function for functions in SAID_BY.values() for function in functions}))
+@pytest.mark.parametrize(
+    "function", sorted({function for functions in IMPLEMENTED_BY.values() for function in functions})
+)
 def test_what_says_it_is_there(function: str) -> None:
     """Goal: no link leads nowhere. Method: import the module, and walk to the function."""
     module, _, path = function.partition(":")
@@ -81,7 +83,7 @@ def test_every_link_leads_to_a_file() -> None:
 
 def test_only_monitors_watch_what_the_reference_does_not_say() -> None:
     """Goal: a guarantee without a function is not an oversight. Method: its family is one that a monitor watches."""
-    silent = {statement.rpartition("-")[0] for statement, functions in SAID_BY.items() if not functions}
+    silent = {statement.rpartition("-")[0] for statement, functions in IMPLEMENTED_BY.items() if not functions}
     assert {"KV-MEM", "KV-LEAK", "KV-SYS", "KV-WORK"} == silent
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvspec.conformance.follower import everywhere, wrong
 from kvspec.maps import FiniteMap
 from kvspec.pool.invariants import INVARIANTS, Point
 from kvspec.pool.state import FREE, HELD, MAPS, WAITING, State, initial
+from kvspec.refinement.follower import everywhere, wrong
 from kvspec.registry import obligations
 
 NOTHING = FiniteMap()

@@ -14,9 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from kvspec.maps import FiniteMap
-from kvspec.pool.contents import Reset
 from kvspec.pool.state import MAPS, Operands, State, initial
-from kvspec.pool.transitions import TRANSITIONS
+from kvspec.pool.transitions import TRANSITIONS, Reset
 from kvspec.registry import obligations
 
 BLOCKS = 4
@@ -72,7 +71,7 @@ def test_what_is_proved_is_so_wherever_one_gets() -> None:
     for unknowns in walk(TRIES, "sound"):
         steps += 1
         for name, each in OF_STEPS.items():
-            assert each.shows(unknowns), name
+            assert each.claim(unknowns), name
         unmet -= {(name, witness) for name, witness in unmet if OF_STEPS[name].witnesses[witness](unknowns)}
     assert steps > TRIES / 20
     assert unmet <= SELDOM, steps
@@ -84,4 +83,4 @@ def test_a_mutant_breaks_a_state_that_can_be_reached(name: str, mutant: str) -> 
     obligation = OF_STEPS[name]
     broken = next(each for each in obligation.mutants if each.name == mutant)
     with broken.applied():
-        assert first(lambda unknowns: not obligation.shows(unknowns), TRIES_OF_A_MUTANT, "broken") is not None
+        assert first(lambda unknowns: not obligation.claim(unknowns), TRIES_OF_A_MUTANT, "broken") is not None

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvspec.maps import FiniteMap, UnknownMap, filled
-from kvspec.paths import Path
-from kvspec.symbolic import Term, expression_of, on
+from kvspec.symbolic import Path, Term, expression_of, on
 
 KEYS, VALUES = range(5), range(1, 4)
 AT, PUT, OLD = st.sampled_from(list(KEYS)), st.integers(0, 3), st.sampled_from(list(VALUES))

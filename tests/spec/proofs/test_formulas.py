@@ -18,38 +18,32 @@ from attrs import evolve
 
 from kvgate.kernel.models import load
 from kvreference.geometry import Geometry
-from kvspec import products, symbolic
+from kvspec import symbolic
 from kvspec.obligation import AMap, Count, Lemma, Obligation
 from kvspec.proofs import (
-    admission,
-    aligned_states,
-    alignment,
     attention_kinds,
     compressed,
     eagle,
-    multiples,
+    hit_lookup,
+    lemmas,
     partial_hits,
-    replay_boundary,
     retention,
+    scheduler_room,
 )
-from kvspec.proofs import products as lemmas
 from kvspec.prover import Verdict, holds, prove
 from kvspec.symbolic import Term, Truth, implies
 
-MODULES = (
-    lemmas,
-    multiples,
-    attention_kinds,
-    aligned_states,
-    alignment,
-    retention,
-    replay_boundary,
-    eagle,
-    compressed,
-    partial_hits,
-    admission,
+OBLIGATIONS = (
+    *lemmas.OF_PRODUCTS,
+    *lemmas.OF_MULTIPLES,
+    *attention_kinds.OBLIGATIONS,
+    *hit_lookup.ALIGNMENT,
+    *retention.OBLIGATIONS,
+    *eagle.OBLIGATIONS,
+    *compressed.OBLIGATIONS,
+    *partial_hits.COPIED,
+    *scheduler_room.ADMISSION,
 )
-OBLIGATIONS = tuple(obligation for module in MODULES for obligation in module.OBLIGATIONS)
 each_obligation = pytest.mark.parametrize("obligation", OBLIGATIONS, ids=lambda obligation: obligation.id)
 
 RUN_ON_INTS = tuple(
@@ -92,13 +86,13 @@ def _bindings(binds: Callable[..., Mapping[str, int] | None], geometry: Geometry
 def _held_to(obligation: Obligation, values: Mapping[str, int]) -> Obligation:
     """The same statement about terms of which each has one value."""
 
-    def given(u: Any) -> Any:
+    def assumes(u: Any) -> Any:
         condition: Any = True
         for name, value in values.items():
             condition = (getattr(u, name) == value) & condition
         return condition
 
-    return evolve(obligation, given=given, lemmas=lambda _unknowns: ())
+    return evolve(obligation, assumes=assumes, lemmas=lambda _unknowns: ())
 
 
 def _drawn(obligation: Obligation, random: Random) -> dict[str, int]:
@@ -116,7 +110,7 @@ def test_terms_agree_with_ints(obligation: Obligation) -> None:
     random = Random(obligation.id)
     for _ in range(6):
         values = _drawn(obligation, random)
-        as_ints = holds(evolve(obligation, given=lambda _unknowns: True), values)
+        as_ints = holds(evolve(obligation, assumes=lambda _unknowns: True), values)
         as_terms = prove(_held_to(obligation, values))
         assert (Verdict.PROVED if as_ints else Verdict.REFUTED) is as_terms.verdict, values
 
@@ -154,9 +148,9 @@ def _wrong(expression: Callable[[Any, Any], Any]) -> list[tuple[int, int]]:
         same = Obligation(
             id="same",
             statements=(),
-            sentence="",
+            title="",
             unknowns={"x": Count(0), "y": Count(1)},
-            shows=partial(_is, expression, value),
+            claim=partial(_is, expression, value),
             witnesses={},
             mutants=(),
         )
@@ -190,11 +184,11 @@ def _uses(obligation: Obligation) -> list[Obligation]:
     """The obligations that are lemmas of this one, whatever the values."""
     used: list[Obligation] = []
 
-    def shows(u: Any) -> Any:
+    def claim(u: Any) -> Any:
         used[:] = [lemma.obligation for lemma in obligation.lemmas(u)]
         return True
 
-    prove(evolve(obligation, shows=shows, lemmas=lambda _unknowns: ()))
+    prove(evolve(obligation, claim=claim, lemmas=lambda _unknowns: ()))
     return used
 
 
@@ -207,7 +201,7 @@ def test_lemmas_are_obligations(obligation: Obligation) -> None:
 
 def test_lemmas_are_seen() -> None:
     """Positive control: what rests on a lemma is found to."""
-    assert [multiples.ORDER.id] == [used.id for used in _uses(multiples.MULTIPLE)]
+    assert [lemmas.ORDER.id] == [used.id for used in _uses(lemmas.MULTIPLE)]
 
 
 def test_a_lemma_says_nothing_beyond_its_bounds() -> None:
@@ -215,9 +209,9 @@ def test_a_lemma_says_nothing_beyond_its_bounds() -> None:
     unit_is_positive = Obligation(
         id="unit",
         statements=(),
-        sentence="",
+        title="",
         unknowns={"unit": Count(1)},
-        shows=lambda u: u.unit >= 1,
+        claim=lambda u: u.unit >= 1,
         witnesses={},
         mutants=(),
     )
@@ -235,10 +229,10 @@ def test_what_is_said_of_products_is_said_of_these() -> None:
     random = Random(3)
     for _ in range(200):
         factor, first, second = (random.randint(-6, 6) for _ in range(3))
-        said = products.larger(*map(z3.IntVal, (factor, first, factor * first, second, factor * second)))
+        said = symbolic.larger(*map(z3.IntVal, (factor, first, factor * first, second, factor * second)))
         assert z3.is_true(z3.simplify(z3.And(*said)))
-        if factor >= 0 and abs(first - second) <= products.LARGER_BY:
-            wrong = products.larger(*map(z3.IntVal, (factor, first, factor * first, second, factor * second + 1)))
+        if factor >= 0 and abs(first - second) <= symbolic.LARGER_BY:
+            wrong = symbolic.larger(*map(z3.IntVal, (factor, first, factor * first, second, factor * second + 1)))
             assert z3.is_false(z3.simplify(z3.And(*wrong)))
 
 

@@ -13,20 +13,19 @@ from random import Random
 import pytest
 
 from kvreference.free_queue import ScratchFirstQueue
-from kvspec.linked_queue import HEAD, TAIL, append_n, empty, forward, popleft_n, prepend_n, remove
+from kvspec.linked_queue import HEAD, TAIL, Blocks, append_n, empty, forward, popleft_n, prepend_n, remove, sequence
 from kvspec.maps import FiniteMap
 from kvspec.obligation import Mutant
-from kvspec.positions import NumberedPool, Others, PlainPositions, ScratchFirstPositions
-from kvspec.proofs import free_queue_insertion, free_queue_removal
-from kvspec.queue_scripts import LEGAL, WITH_FRONT, Linked, OfReference, drawn, seen
-from kvspec.sequences import Blocks, sequence
+from kvspec.proofs import linked_free_queue
+from kvspec.proofs.free_queue import NumberedPool, Others, PlainPositions, ScratchFirstPositions
+from kvspec.queue_scripts import LEGAL, WITH_FRONT, Linked, OfReference, observed, random_script
 
 SEEDS = range(40)
 CALLS = 150
 BLOCKS = 9
 MUTANTS = {
     f"{obligation.id}: {mutant.name}": mutant
-    for obligation in (*free_queue_insertion.OBLIGATIONS, *free_queue_removal.OBLIGATIONS)
+    for obligation in (*linked_free_queue.OBLIGATIONS, *linked_free_queue.OBLIGATIONS)
     for mutant in obligation.mutants
 }
 
@@ -35,8 +34,8 @@ def drift(seeds: Sequence[int]) -> str:
     """The first difference between the linked list and the reference; nothing if there is none."""
     for seed in seeds:
         for names, hostile in ((LEGAL, True), (WITH_FRONT, True)):
-            ours = seen(Linked(BLOCKS), drawn(seed, BLOCKS, CALLS, names, hostile))
-            theirs = seen(OfReference(BLOCKS), drawn(seed, BLOCKS, CALLS, names, hostile))
+            ours = observed(Linked(BLOCKS), random_script(seed, BLOCKS, CALLS, names, hostile))
+            theirs = observed(OfReference(BLOCKS), random_script(seed, BLOCKS, CALLS, names, hostile))
             for step, (one, other) in enumerate(zip(ours, theirs, strict=True)):
                 if one != other:
                     return f"seed {seed}, call {step}: {one}, not {other}"
@@ -50,11 +49,11 @@ def test_the_linked_list_is_the_reference_queue() -> None:
 
 def test_scripts_reach_what_matters() -> None:
     """An empty queue, many at once, and refusals of each kind are among them."""
-    calls = [call for seed in SEEDS for call in drawn(seed, BLOCKS, CALLS, WITH_FRONT, hostile=True)]
+    calls = [call for seed in SEEDS for call in random_script(seed, BLOCKS, CALLS, WITH_FRONT, hostile=True)]
     answers = [
         answer
         for seed in SEEDS
-        for answer in seen(OfReference(BLOCKS), drawn(seed, BLOCKS, CALLS, WITH_FRONT, hostile=True))
+        for answer in observed(OfReference(BLOCKS), random_script(seed, BLOCKS, CALLS, WITH_FRONT, hostile=True))
     ]
     assert set(WITH_FRONT) == {name for name, _ in calls}
     assert {"", "ValueError", "LookupError"} == {refused for refused, *_ in answers}

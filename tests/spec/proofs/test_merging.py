@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kvspec.merging import number_of, truth_of
 from kvspec.obligation import Count, Obligation
 from kvspec.prover import Verdict, prove
+from kvspec.symbolic import number_of, truth_of
 
 
 def distance(first: Any, second: Any) -> Any:
@@ -27,10 +27,10 @@ def close(first: Any, second: Any) -> bool:
     return bool(second - first <= 2)
 
 
-def said(shows: Any, most: int | None = None) -> tuple[Verdict, int, Any]:
+def said(claim: Any, most: int | None = None) -> tuple[Verdict, int, Any]:
     """What becomes of a statement about two numbers, how many ways were looked at, and the counterexample."""
     unknowns = {"first": Count(0, most), "second": Count(0, most)}
-    proof = prove(Obligation("merging.test", (), "A statement.", unknowns, shows, {}, ()))
+    proof = prove(Obligation("merging.test", (), "A statement.", unknowns, claim, {}, ()))
     return proof.verdict, proof.ways, proof.counterexample
 
 

@@ -17,13 +17,21 @@ from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.operations import Operation, Reply, Step, Submit
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
-from kvspec.progress.conformance import Beside
-from kvspec.progress.counted import CountedHoldings, counted_scheduler, on_counts
-from kvspec.progress.stand_ins import BUILT_IN, Counted, least, length_of, most
+from kvspec.progress.counted import (
+    BUILT_IN,
+    Counted,
+    CountedHoldings,
+    SideBySide,
+    counted_scheduler,
+    least,
+    length_of,
+    most,
+    on_counts,
+)
 from kvspec.progress.states import is_sound
-from kvspec.progress.steps import OTHER, RUNS
+from kvspec.proofs.scheduler_steps import OTHER, RUNS
 from kvspec.prover import Verdict, prove
-from kvspec.refuted.hangs import HANGS, SIZES_MAX
+from kvspec.refuted.admission import HANGS, SIZES_MAX
 from kvspec.refuted.replay import Refuted
 
 FULL = Group("full", 2)
@@ -38,7 +46,7 @@ GEOMETRIES = (
 """Each with the drafts that it is proposed."""
 
 
-def beside_at_random(chance: random.Random, kind: type[Scheduler] = Scheduler) -> Beside:
+def beside_at_random(chance: random.Random, kind: type[Scheduler] = Scheduler) -> SideBySide:
     """Small pools, so that requests are in each other's way."""
     geometry, drafts_max = chance.choice(GEOMETRIES)
     settings = Settings(
@@ -51,7 +59,7 @@ def beside_at_random(chance: random.Random, kind: type[Scheduler] = Scheduler) -
         caches=False,
         full_sequence_must_fit=chance.random() < 0.5,
     )
-    return Beside(settings, Limits(chance.choice([1, 4, 8, 64]), chance.choice([1, 3, 5])), kind)
+    return SideBySide(settings, Limits(chance.choice([1, 4, 8, 64]), chance.choice([1, 3, 5])), kind)
 
 
 def operation_at_random(chance: random.Random) -> Operation:
@@ -123,7 +131,7 @@ def test_what_cannot_be_counted_is_refused() -> None:
         Settings(Geometry((FULL, Group("mamba", 2, states="align"))), 5, caches=False),
     ):
         with pytest.raises(ValueError, match="nothing is counted"):
-            Beside(settings, Limits())
+            SideBySide(settings, Limits())
 
 
 def test_what_is_assumed_of_every_state_is_so() -> None:
@@ -185,8 +193,8 @@ def test_nothing_smaller_hangs(refuted: Refuted) -> None:
     obligation, names = refuted.obligation, list(values)
     for sizes in product(range(1, SIZES_MAX + 1), repeat=len(names)):
         smaller = SimpleNamespace(**dict(zip(names, sizes, strict=True)))
-        if sum(sizes) < sum(values.values()) and obligation.given(smaller):
-            assert obligation.shows(smaller), smaller
+        if sum(sizes) < sum(values.values()) and obligation.assumes(smaller):
+            assert obligation.claim(smaller), smaller
 
 
 def test_a_hang_needs_its_sizes() -> None:
@@ -207,9 +215,9 @@ def test_a_state_is_judged_as_numbers_too() -> None:
         **{"place0": 4, "place1": 2, "computed0": 2, "computed1": 1},
         **{"blocks": 4, "tokens_max": 4, "chunk": 2, "budget": 2, "running_max": 2, "sent": 0},
     }
-    assert RUNS.given(SimpleNamespace(**values))
-    assert RUNS.shows(SimpleNamespace(**values))
-    assert not RUNS.given(SimpleNamespace(**{**values, "blocks": 3}))
+    assert RUNS.assumes(SimpleNamespace(**values))
+    assert RUNS.claim(SimpleNamespace(**values))
+    assert not RUNS.assumes(SimpleNamespace(**{**values, "blocks": 3}))
     submitted = {"operation": 0, "target": 0, "prompt": 1, "answers": 1, "ends": 0}
-    assert OTHER.given(SimpleNamespace(**values, **submitted))
-    assert OTHER.shows(SimpleNamespace(**values, **submitted))
+    assert OTHER.assumes(SimpleNamespace(**values, **submitted))
+    assert OTHER.claim(SimpleNamespace(**values, **submitted))

@@ -10,8 +10,8 @@ from attrs import frozen
 from kvgate.explore.scheduler_world import describe_move
 from kvgate.kernel.errors import UsageError
 from kvreference.scheduler.operations import Step, Submit
-from kvspec.judgement import in_processes
 from kvspec.maps import FiniteMap
+from kvspec.proof_result import in_processes
 from kvspec.prover import Proof, Verdict, prove
 from kvspec.refuted.designs import DESIGNS
 from kvspec.refuted.replay import Replay

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model
-from kvspec.judgement import Task
+from kvspec.proof_result import Task
 from kvspec.registry import obligations
 
 

@@ -1,0 +1,176 @@
+"""Room: what a request holds, what it is said to need, and that this is enough whichever requests are admitted.
+
+Groups have sizes that are not known, one of each attention kind. Requests are two that are not known and all others
+together: what is proved of any two is so of all, and of the others only the blocks that wait for remote KV count.
+``PinnedPool.make_room`` runs over a free queue that is only counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+
+from kvreference.free_queue import FreeQueue
+from kvreference.geometry import Group
+from kvreference.pinned_tier import PinnedPool
+from kvreference.population import Status
+from kvreference.scheduler import room
+from kvreference.scheduler.queues import Terms
+from kvreference.scheduler.room import blocks_parked
+from kvreference.scheduler.scheduler import Scheduler
+from kvspec.progress.counted import Counted, counted, least, request_of, scheduler_of, settings_of, tables_of
+
+
+class WholeBlocks(Group):
+    """A group in which no hit ends inside a block: no source of a copy is held."""
+
+    copies = False
+
+
+KINDS = ("full", "sliding_window", "chunked_local", "mamba")
+
+
+def group_of(u: Any) -> Group:
+    """The group whose kind is ``u.kind``. States of drafts count only where states are kept."""
+    kind = KINDS[u.kind]
+    window = u.window if kind in ("sliding_window", "chunked_local") else None
+    states = {"states": "all", "draft_states": u.drafts_max} if kind == "mamba" else {}
+    with attrs.validators.disabled():
+        return WholeBlocks(kind, u.block, window, **states)
+
+
+def settings_over(u: Any, *groups: Group) -> Any:
+    """Settings over ``groups``; whether a draft layer is among them is said by ``u.lookahead``."""
+    return SimpleNamespace(
+        geometry=SimpleNamespace(groups=groups),
+        tokens_max=u.tokens_max,
+        chunk_tokens=u.chunk,
+        drafts_max=u.drafts_max,
+        lookahead_tokens=u.drafts_max if u.lookahead else 0,
+        blocks=u.blocks,
+    )
+
+
+def needed(u: Any, tokens: Any) -> Any:
+    """The blocks that a request of up to ``tokens`` computed tokens is said to need."""
+    with counted():
+        blocks: Any = room.blocks_to_run(settings_over(u, group_of(u)), tokens)
+        return blocks
+
+
+def held(u: Any) -> Any:
+    """The blocks that a request holds after an allocation: its table, without what no later token reads."""
+    group = group_of(u)
+    after = u.computed + u.tokens
+    slots = least(after + (u.drafts_max if u.lookahead else 0), u.tokens_max)
+    with counted():
+        return group.entries(after, slots) - group.blocks_dead(u.computed)
+
+
+OTHER, NEW, REST = range(3)
+"""One that was let in, one that asks to be, and all others that have parked blocks."""
+
+
+def finds_its_blocks(u: Any) -> Any:
+    """Whether the first in line finds the blocks that it wants, with everybody behind it preempted.
+
+    It holds some already. Of all others, only what they have parked is left.
+    """
+    is_room = room.is_room(u.blocks, {OTHER: u.needed}, {OTHER: 0, REST: u.parked})
+    return not is_room or u.wanted - u.held <= u.blocks - u.parked - u.held
+
+
+def line_with_another(u: Any) -> Scheduler:
+    """Somebody that runs or waits with its blocks, and somebody that is let in if there is room.
+
+    What a request needs is taken to be as many blocks as it has tokens: whatever else it were, it would be a number
+    that grows with them.
+    """
+    status = Status.RUNNING if u.other_runs else Status.WAITING
+    other, new = request_of(OTHER, 1, status=status), request_of(NEW, u.tokens)
+    terms = {
+        OTHER: Terms(u.other_needed + 1, entered=True),
+        NEW: Terms(u.needed + 1, u.external, bool(u.parks), entered=bool(u.entered)),
+    }
+    made = scheduler_of(settings_of(u.blocks + 1), None, [other, new], terms)
+    made.manager.tables.update(tables_of({OTHER: u.other_held, NEW: u.held, REST: u.rest}))
+    vars(made)["_blocks_to_run"] = lambda tokens: tokens
+    return made
+
+
+def has_room(made: Scheduler, number: int, needed: Any) -> bool:
+    """Whether a request gets to its end beside what the others have parked."""
+    return room.is_room(
+        made.settings.blocks - 1, {number: needed}, blocks_parked(made.manager.tables, made.queues.running)
+    )
+
+
+def had_room(u: Any) -> bool:
+    """Whether whoever was let in before had room."""
+    with counted():
+        made = line_with_another(u)
+        before = not u.entered or has_room(made, NEW, u.needed)
+        return before and has_room(made, OTHER, u.other_needed)
+
+
+def has_room_behind(u: Any) -> Any:
+    """Whether both have room once the one that asks was let in, if it was: to load into what it parks, or to run."""
+    with counted():
+        made = line_with_another(u)
+        if not made._leaves_room(NEW):
+            return True
+        made.manager.tables.update(tables_of({NEW: u.takes}))
+        made.queues.let_in(NEW, runs=not u.parks)
+        return has_room(made, OTHER, u.other_needed) and has_room(made, NEW, u.needed)
+
+
+def leaves_room(u: Any) -> Any:
+    """Whether the request that asks is let in."""
+    with counted():
+        return line_with_another(u)._leaves_room(NEW)
+
+
+class CountedQueue(Counted):
+    """A free queue of which only the length is known, and which gets longer."""
+
+    def put(self, blocks: Sequence[int], scratch: Collection[int]) -> None:
+        """Some blocks more are free."""
+        del scratch
+        object.__setattr__(self, "number", self.number + len(blocks))
+
+
+class AllCached(PinnedPool):
+    """A pinned tier over blocks of which each is cached, as whatever is pinned is."""
+
+    def is_cached(self, block: int) -> bool:
+        del block
+        return True
+
+
+def pool_of(pinned: int, free: Any) -> PinnedPool:
+    """A pool in which blocks 1 to ``pinned`` are pinned, the first the oldest, and ``free`` others are free."""
+    made = object.__new__(AllCached)
+    made.is_pinned = [False, *[True] * pinned]
+    made.pinned = FreeQueue(range(1, pinned + 1))
+    queue: Any = CountedQueue(free)
+    made.free = queue
+    return made
+
+
+class Demotion:
+    """What one request for room did."""
+
+    def __init__(self, u: Any, pinned_most: int) -> None:
+        pinned = next(n for n in range(pinned_most + 1) if u.pinned == n)
+        self.kept = [block for block in range(1, pinned + 1) if getattr(u, f"kept{block}") == 1]
+        with counted():
+            pool = pool_of(pinned, u.free)
+            self.granted = pool.make_room(u.wanted, self.kept)
+        self.before = list(range(1, pinned + 1))
+        self.left = list(pool.pinned)
+        self.demotable = [block for block in self.before if block not in self.kept]
+        free: Any = pool.free
+        self.free = free.number

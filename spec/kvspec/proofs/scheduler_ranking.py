@@ -1,0 +1,372 @@
+"""Chapter 11: the steps that a request still needs are a ranking.
+
+A step that is not held up takes at least one from the first in line, and nothing that happens adds to any other. What a
+request waits for is a sum over those ahead of it, so it is enough to prove this of one request at a time.
+
+``steps_to_end`` of the reference is run as it is. A chunk is computed by the reference's own books
+(``Population._compute``); how many of the drafts are accepted is not known.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kvreference.answers import Granted
+from kvreference.mamba import tokens_to_boundary
+from kvreference.operations import Preempt
+from kvreference.population import Request, Status
+from kvreference.scheduler import progress
+from kvreference.scheduler.progress import steps_to_end
+from kvreference.scheduler.queues import Terms
+from kvreference.scheduler.scheduler import Scheduler
+from kvspec.obligation import Count, Obligation, only
+from kvspec.progress.counted import CountedPopulation, counted, least, length_of, request_of, scheduler_of, settings_of
+
+
+def line_of(u: Any, requests: list[Request], terms: dict[int, Terms], block_tokens: Any = None) -> Scheduler:
+    """A scheduler with ``requests`` in line, and the limits of a step."""
+    settings = settings_of(state_block_tokens=block_tokens, chunk_tokens=u.chunk, tokens_max=u.tokens_max)
+    return scheduler_of(settings, SimpleNamespace(budget_tokens=u.budget), requests, terms)
+
+
+def first_of(u: Any, block_tokens: Any = None) -> Scheduler:
+    """A scheduler whose first request runs, and has something to compute."""
+    first = request_of(0, u.tokens, u.computed, Status.RUNNING, u.drafts)
+    return line_of(u, [first], {0: Terms(u.limit)}, block_tokens)
+
+
+def compute(scheduler: Scheduler, number: int, budget_tokens: Any) -> None:
+    """A request that runs was given its blocks: its next tokens count as computed."""
+    population = scheduler.manager.population
+    population._compute(population[number], budget_tokens, Granted(0, ()))
+
+
+def answer(scheduler: Scheduler, number: int, accepted: Any) -> Any:
+    """Drafts hold and one token more is answered; whether the request is over."""
+    request = scheduler.manager.population[number]
+    answer: Any = SimpleNamespace(accepted=accepted, drafts=0)
+    population: Any = scheduler.manager.population
+    CountedPopulation._answer(population, request, answer)
+    return length_of(request.tokens) == scheduler.queues.terms[number].limit_tokens
+
+
+def token_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
+    """The steps to the next answer of the first in line, before and after a step that gives it blocks; then it is 0."""
+    with counted():
+        scheduler = first_of(u, block_tokens)
+        before = progress.steps_to_answer(scheduler, 0)
+        compute(scheduler, 0, u.budget)
+        answered = scheduler.manager.population[0].answers_next
+        return before, 0 if answered else progress.steps_to_answer(scheduler, 0)
+
+
+def steps_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
+    """The first in line's steps to its end, before and after a step that gives it blocks."""
+    with counted():
+        scheduler = first_of(u, block_tokens)
+        before = steps_to_end(scheduler, 0)
+        compute(scheduler, 0, u.budget)
+        request = scheduler.manager.population[0]
+        if not request.answers_next:
+            return before, steps_to_end(scheduler, 0)
+        # What is beyond the request's limit was never said.
+        accepted = least(u.accepted, request.drafts_in_flight, u.limit - u.tokens - 1)
+        if answer(scheduler, 0, accepted):
+            return before, 0
+        return before, steps_to_end(scheduler, 0)
+
+
+def another_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
+    """The steps of one that runs behind the first, before and after it is answered."""
+    with counted():
+        first = request_of(0, 1, 0, Status.RUNNING)
+        other = request_of(1, u.tokens, u.tokens, Status.RUNNING, u.accepted)
+        scheduler = line_of(u, [first, other], {0: Terms(2), 1: Terms(u.limit)}, block_tokens)
+        other.drafts_in_flight = u.accepted
+        before = progress._steps_alone(scheduler, 1)
+        ends = answer(scheduler, 1, u.accepted)
+        return before, 0 if ends else progress._steps_alone(scheduler, 1)
+
+
+def becoming_first(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
+    """The steps of one that runs behind another, and then before all."""
+    with counted():
+        first = request_of(0, 1, 0, Status.RUNNING)
+        other = request_of(1, u.tokens, u.computed, Status.RUNNING)
+        scheduler = line_of(u, [first, other], {0: Terms(2), 1: Terms(u.limit)}, block_tokens)
+        before = progress._steps_alone(scheduler, 1)
+        scheduler.queues.leave(0)
+        return before, steps_to_end(scheduler, 1)
+
+
+def in_line(u: Any) -> Scheduler:
+    """Three that run and two that wait, the first of which would load."""
+    running = [request_of(n, getattr(u, f"tokens{n}"), getattr(u, f"computed{n}"), Status.RUNNING) for n in range(3)]
+    waiting = [request_of(n, getattr(u, f"tokens{n}")) for n in range(3, 5)]
+    terms = {n: Terms(getattr(u, f"tokens{n}") + 1, parks=n == 3) for n in range(5)}
+    return line_of(u, [*running, *waiting], terms)
+
+
+def preempted(u: Any) -> list[tuple[Any, Any]]:
+    """Everybody's steps to the end, before and after the last that runs is preempted."""
+    with counted():
+        scheduler = in_line(u)
+        before = [steps_to_end(scheduler, number) for number in range(5)]
+        number = scheduler.queues.preempt()
+        scheduler.manager.population.settle(Preempt(number), Granted(0, ()))
+        return [(then, steps_to_end(scheduler, n)) for n, then in enumerate(before)]
+
+
+def let_in(u: Any, number: int, runs: bool) -> list[tuple[Any, Any]]:
+    """The steps of all others that wait for no transfer, before and after a waiting one was given blocks."""
+    with counted():
+        scheduler = in_line(u)
+        others = [n for n in range(5) if n != number and not (number == 4 and n == 3)]
+        before = {n: steps_to_end(scheduler, n) for n in others}
+        scheduler.queues.let_in(number, runs)
+        return [(before[n], steps_to_end(scheduler, n)) for n in others]
+
+
+SERVED = ("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03")
+UNKNOWNS = {
+    "tokens": Count(1),
+    "computed": Count(0),
+    "drafts": Count(0),
+    "accepted": Count(0),
+    "limit": Count(2),
+    "chunk": Count(1),
+    "budget": Count(1),
+    "tokens_max": Count(2),
+}
+BLOCK = {**UNKNOWNS, "block": Count(1)}
+LINE = {
+    **{f"{name}{n}": Count(least) for n in range(5) for name, least in (("tokens", 1), ("computed", 0))},
+    "chunk": Count(1),
+    "budget": Count(1),
+    "tokens_max": Count(2),
+}
+
+
+def _runs(u: Any) -> Any:
+    """It has something to compute, and something to be answered."""
+    return (u.computed < u.tokens) & (u.tokens < u.limit) & (u.limit <= u.tokens_max)
+
+
+def _falls(pair: tuple[Any, Any]) -> Any:
+    before, after = pair
+    return after < before
+
+
+def _never_grows(pairs: list[tuple[Any, Any]]) -> Any:
+    shown: Any = True
+    for before, after in pairs:
+        shown = shown & (after <= before)
+    return shown
+
+
+def _chunks(scheduler: Any, request: Any, keeps: bool) -> Any:
+    """The whole chunks that a request's tokens take, with or without what it ``keeps`` of those computed."""
+    chunk = least(scheduler.settings.chunk_tokens, scheduler.limits.budget_tokens)
+    return -(-(request.tokens.number - (request.tokens_computed if keeps else 0)) // chunk)
+
+
+def _steps_without_answers(scheduler: Any, number: int) -> Any:
+    return progress._steps_to_compute(scheduler, scheduler.manager.population[number])
+
+
+STEP = Obligation(
+    id="scheduler-progress.step-brings-the-first-nearer",
+    statements=("KV-LIVE-02", "KV-LIVE-03"),
+    title="Each step that gives the first in line its next tokens brings it at least one step nearer to its end, "
+    "however many drafts hold.",
+    unknowns=UNKNOWNS,
+    assumes=_runs,
+    claim=lambda u: _falls(steps_before_and_after(u)),
+    witnesses={
+        "several chunks are left": lambda u: (
+            (u.drafts == 0)
+            & (u.budget <= 8)
+            & (steps_before_and_after(u)[1] >= 3)
+            & (u.chunk >= 2)
+            & (u.budget > u.chunk)
+        ),
+        "drafts hold": lambda u: (
+            (u.computed == u.tokens - 1) & (u.accepted >= 2) & (u.drafts >= 2) & (steps_before_and_after(u)[1] >= 2)
+        ),
+    },
+    mutants=(
+        only(
+            "an-answer-is-free",
+            "The steps that answers take are not counted.",
+            "kvreference.scheduler.progress:_steps_alone",
+            _steps_without_answers,
+        ),
+        only(
+            "a-step-computes-nothing",
+            "A step computes none of the last tokens before the answer.",
+            "kvreference.population:Population.tokens_from",
+            lambda *_: 0,
+        ),
+    ),
+)
+
+
+STATES = Obligation(
+    id="scheduler-progress.state-blocks-bring-nearer",
+    statements=("KV-LIVE-02", "KV-LIVE-03"),
+    title="The same where states are kept at block ends only: a chunk that ends early has ended a block.",
+    unknowns=BLOCK,
+    assumes=_runs,
+    claim=lambda u: _falls(steps_before_and_after(u, u.block)),
+    witnesses={
+        "a chunk ends early": lambda u: (
+            (u.computed == 0)
+            & (u.tokens > u.chunk)
+            & (u.budget > u.chunk)
+            & (tokens_to_boundary(0, u.chunk, u.block) < u.chunk)
+        )
+    },
+    mutants=(
+        only(
+            "floors-to-zero",
+            "A chunk smaller than a block is rounded down to nothing (vLLM's split of Mamba prompts).",
+            "kvreference.population:tokens_to_boundary",
+            lambda _computed, tokens, block: tokens // block * block,
+        ),
+        only(
+            "ends-are-not-counted",
+            "The bound takes each chunk to be whole.",
+            "kvreference.scheduler.progress:_steps_to_compute",
+            lambda scheduler, request: _chunks(scheduler, request, scheduler.queues.running[:1] == [request.number]),
+        ),
+    ),
+)
+
+TOKEN = Obligation(
+    id="scheduler-progress.next-token-comes-nearer",
+    statements=("KV-LIVE-02",),
+    title="Each step that gives the first in line its next tokens brings its next answer at least one step nearer, "
+    "also where chunks end early.",
+    unknowns=BLOCK,
+    assumes=_runs,
+    claim=lambda u: _falls(token_before_and_after(u, u.block)),
+    witnesses={
+        "three steps are left": lambda u: (
+            (u.budget <= 8) & (u.block >= 2) & (u.drafts == 0) & (token_before_and_after(u, u.block)[1] == 3)
+        )
+    },
+    mutants=(
+        only(
+            "computed-is-not-counted",
+            "The bound forgets what is computed.",
+            "kvreference.scheduler.progress:_steps_to_compute",
+            lambda scheduler, request: _chunks(scheduler, request, keeps=False),
+        ),
+        only(
+            "floors-to-zero",
+            "A chunk smaller than a block is rounded down to nothing (vLLM's split of Mamba prompts).",
+            "kvreference.population:tokens_to_boundary",
+            lambda _computed, tokens, block: tokens // block * block,
+        ),
+    ),
+)
+
+ANSWER = Obligation(
+    id="scheduler-progress.answer-adds-nothing",
+    statements=SERVED,
+    title="An answer to somebody further back adds nothing to its steps: the tokens to compute again are as many "
+    "as the answers that are not owed any more.",
+    unknowns=BLOCK,
+    assumes=lambda u: (u.tokens + u.accepted < u.limit) & (u.limit <= u.tokens_max),
+    claim=lambda u: _never_grows([another_before_and_after(u, u.block)]),
+    witnesses={
+        "it takes as many steps as before": lambda u: (
+            (u.limit > u.tokens + 1) & (another_before_and_after(u)[0] == another_before_and_after(u)[1])
+        )
+    },
+    mutants=(
+        only(
+            "answers-left-are-not-counted",
+            "Only the tokens to compute count.",
+            "kvreference.scheduler.progress:_steps_alone",
+            _steps_without_answers,
+        ),
+    ),
+)
+
+FIRST = Obligation(
+    id="scheduler-progress.first-keeps-what-it-computed",
+    statements=SERVED,
+    title="Whoever becomes the first that runs needs no more steps than were counted for it before.",
+    unknowns=BLOCK,
+    assumes=_runs,
+    claim=lambda u: _never_grows([becoming_first(u, u.block)]),
+    witnesses={"it needs fewer": lambda u: becoming_first(u, u.block)[1] + 2 <= becoming_first(u, u.block)[0]},
+    mutants=(
+        only(
+            "the-first-computes-again",
+            "The first that runs is taken to have computed nothing, all others to keep what they computed.",
+            "kvreference.scheduler.progress:_steps_to_compute",
+            lambda scheduler, request: _chunks(scheduler, request, scheduler.queues.running[:1] != [request.number]),
+        ),
+    ),
+)
+
+
+IN_LINE = "three that run and two that wait, of any sizes: more in line are more of the same summands"
+
+
+def _in_line(u: Any) -> Any:
+    possible: Any = True
+    for n in range(3):
+        possible = possible & (getattr(u, f"computed{n}") <= getattr(u, f"tokens{n}"))
+    return possible
+
+
+PREEMPTION = Obligation(
+    id="scheduler-progress.preemption-adds-nothing",
+    statements=SERVED,
+    title="To preempt the last that runs adds to nobody's steps: it computes again what was never taken for sure, "
+    "and nobody passes anybody.",
+    unknowns=LINE,
+    assumes=_in_line,
+    claim=lambda u: _never_grows(preempted(u)),
+    witnesses={"it had computed something": lambda u: (u.computed2 >= 2) & (preempted(u)[2][0] > preempted(u)[0][0])},
+    mutants=(
+        only(
+            "the-first-is-preempted",
+            "The first that runs loses its blocks.",
+            "kvreference.scheduler.queues:Queues.preempt",
+            lambda self: (self.waiting.insert(0, self.running[0]), self.running.pop(0))[1],
+        ),
+        only(
+            "preempted-waits-behind-all",
+            "Whoever is preempted waits behind all others.",
+            "kvreference.scheduler.queues:Queues.preempt",
+            lambda self: (self.waiting.append(self.running[-1]), self.running.pop())[1],
+        ),
+    ),
+    bound=IN_LINE,
+)
+
+ADMISSION = Obligation(
+    id="scheduler-progress.admission-adds-nothing",
+    statements=SERVED,
+    title="To let somebody in, to run or to load, adds to nobody's steps; only one that loads is passed.",
+    unknowns=LINE,
+    assumes=_in_line,
+    claim=lambda u: _never_grows([*let_in(u, 3, False), *let_in(u, 3, True), *let_in(u, 4, True)]),
+    witnesses={"a load is begun for one step": lambda u: let_in(u, 3, False)[3][0] == let_in(u, 3, False)[3][1] + 1},
+    mutants=(
+        only(
+            "passes-those-that-run",
+            "Whoever is let in runs before all others.",
+            "kvreference.scheduler.queues:Queues.let_in",
+            lambda self, number, runs: runs and (self.waiting.remove(number), self.running.insert(0, number)),
+        ),
+    ),
+    bound=IN_LINE,
+)
+
+OBLIGATIONS = (STEP, STATES, TOKEN, ANSWER, FIRST, PREEMPTION, ADMISSION)

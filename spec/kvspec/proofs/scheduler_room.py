@@ -1,0 +1,521 @@
+"""Chapters 04 and 11: what admission counts is a bound, what fits the empty pool is admitted, and room stays room.
+
+What a request needs is a sum over groups, and so is what it holds: it is enough to compare them in one group. For the
+gate there are two groups, full attention and a sliding window: more groups add more of the same terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kvreference import admission
+from kvreference.admission import blocks_at_peak, fits_empty_pool
+from kvreference.attention import Kind
+from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
+from kvreference.pinned_tier import PinnedPool
+from kvreference.refuted.scheduling import UnreservedLoad
+from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
+from kvspec.obligation import Count, Lemma, Obligation, only
+from kvspec.progress.counted import counted, least
+from kvspec.progress.room import (
+    KINDS,
+    Demotion,
+    finds_its_blocks,
+    group_of,
+    had_room,
+    has_room_behind,
+    held,
+    leaves_room,
+    needed,
+    settings_over,
+)
+from kvspec.proofs.attention_kinds import DEAD_FOR_GOOD, HELD_AT_ONCE, binds
+from kvspec.proofs.lemmas import MULTIPLE
+from kvspec.stand_in import any_geometry, any_settings, group
+
+PEAK_KINDS: dict[Kind, tuple[str, str, dict[str, Count]]] = {
+    Kind.FULL: ("full", "full attention", {"block": Count(1)}),
+    Kind.SLIDING_WINDOW: ("window", "a sliding window", {"block": Count(1), "window": Count(2)}),
+    Kind.CHUNKED_LOCAL: ("chunk", "chunked local attention", {"block": Count(1), "window": Count(2)}),
+    Kind.MAMBA: ("states", "states", {"block": Count(1), "drafts": Count(0)}),
+}
+LIMITS = {"chunk_most": Count(1), "longest": Count(1)}
+
+
+def group_of_kind(kind: Kind, u: Any) -> Group:
+    """The group that the unknowns describe."""
+    if kind is Kind.MAMBA:
+        return group(kind, u.block, states=StateMode.ALL, draft_states=u.drafts)
+    return group(kind, u.block, u.window if "window" in PEAK_KINDS[kind][2] else None)
+
+
+def settings_of(u: Any, *groups: Group) -> Any:
+    """What admission reads of settings."""
+    blocks = getattr(u, "blocks", 2)
+    return any_settings(any_geometry(*groups), chunk_tokens=u.chunk_most, tokens_max=u.longest, blocks=blocks)
+
+
+SKIPPED_SUBTRACTED = only(
+    "skipped-blocks-subtracted",
+    "What the hit makes unread is taken off the bound on what is held at once, too.",
+    "kvreference.admission:blocks_at_peak",
+    lambda settings, its, tokens, computed: (
+        min(its.entries(tokens, tokens), its.blocks_held_at_most(settings.chunk_tokens, settings.tokens_max))
+        - its.blocks_unread(computed)
+    ),
+)
+MUTANTS = {
+    Kind.FULL: only(
+        "begun-block-not-counted",
+        "A block that is begun and not full is not counted.",
+        "kvreference.admission:blocks_at_peak",
+        lambda settings, its, tokens, computed: tokens // its.block_size_tokens,
+    ),
+    Kind.SLIDING_WINDOW: SKIPPED_SUBTRACTED,
+    Kind.CHUNKED_LOCAL: SKIPPED_SUBTRACTED,
+    Kind.MAMBA: only(
+        "drafts-without-states",
+        "The states of drafts in flight are not counted.",
+        "kvreference.mamba:Mamba.blocks_held_at_most",
+        lambda self, chunk, longest, block: -(-longest // block),
+    ),
+}
+
+
+def _held(its: Group, u: Any) -> Any:
+    """How many blocks stand in the table while a chunk is computed, dead ones and those that were never held apart."""
+    tokens = u.at + u.chunk
+    dead = its.blocks_dead(u.at)
+    # Drafts may be taken back: so fewer states may be dead than were unread at the hit. Elsewhere dead is unread.
+    return its.entries(tokens, tokens) - (max(dead, its.blocks_unread(u.computed)) if its.keeps_states else dead)
+
+
+def _peak(its: Group, u: Any) -> Any:
+    return admission.blocks_at_peak(settings_of(u), its, u.tokens, u.computed)
+
+
+def _of_chunks(u: Any) -> tuple[Lemma, ...]:
+    its = {"block": u.block, "window": u.window}
+    later = {"computed": u.computed, "more": u.at - u.computed}
+    held = {"computed": u.at, "chunk": u.chunk, "chunk_most": u.chunk_most, "longest": u.longest}
+    return (
+        Lemma(DEAD_FOR_GOOD[Kind.CHUNKED_LOCAL], {**its, **later}),
+        Lemma(HELD_AT_ONCE[Kind.CHUNKED_LOCAL], {**its, **held}),
+    )
+
+
+def bound(kind: Kind) -> Obligation:
+    """Whatever chunk is computed, no more is held than was counted at admission."""
+    name, words, unknowns = PEAK_KINDS[kind]
+    return Obligation(
+        id=f"scheduler-progress.{name}-peak",
+        statements=("KV-OP-03", "KV-LIVE-01"),
+        title=f"With {words}, a request that was let in never holds more blocks than the gate counted for the "
+        "tokens that it had, whatever it hit and however they are cut into chunks.",
+        unknowns={
+            **unknowns,
+            **LIMITS,
+            "tokens": Count(1),
+            "computed": Count(0),
+            "at": Count(0),
+            "chunk": Count(1),
+        },
+        assumes=lambda u: (
+            (u.computed <= u.at) & (u.chunk <= u.chunk_most) & (u.at + u.chunk <= u.tokens) & (u.tokens <= u.longest)
+        ),
+        claim=lambda u: _held(group_of_kind(kind, u), u) <= _peak(group_of_kind(kind, u), u),
+        witnesses={
+            "the bound is reached": lambda u: (
+                (_held(group_of_kind(kind, u), u) == _peak(group_of_kind(kind, u), u))
+                & (u.block >= 2)
+                & (u.at > u.computed)
+            )
+        },
+        mutants=(MUTANTS[kind],),
+        lemmas=lambda u: _of_chunks(u) if kind is Kind.CHUNKED_LOCAL else (),
+        binds=binds(kind, StateMode.ALL),
+    )
+
+
+# The gate, over full attention and a sliding window
+
+BOTH = {"full_block": Count(1), "block": Count(1), "window": Count(2), **LIMITS, "blocks": Count(2)}
+
+
+def both(u: Any) -> tuple[Group, Group]:
+    """Full attention and a sliding window, with blocks of their own sizes."""
+    return group(Kind.FULL, u.full_block), group(Kind.SLIDING_WINDOW, u.block, u.window)
+
+
+def fits(u: Any, tokens: Any) -> Any:
+    """Whether so many tokens fit the empty pool, by the code that runs."""
+    return admission.fits_empty_pool(settings_of(u, *both(u)), tokens)
+
+
+COUNTED_WHOLE = only(
+    "first-chunk-alone",
+    "Only the first chunk of a request is counted when it is accepted.",
+    "kvreference.admission:fits_empty_pool",
+    lambda settings, tokens: (
+        admission.blocks_to_come(settings, min(tokens, settings.chunk_tokens), 0, (0,) * len(settings.geometry.groups))
+        <= settings.blocks - 1
+    ),
+)
+
+SHORTER = Obligation(
+    id="scheduler-progress.shorter-fits-too",
+    statements=("KV-LIVE-01", "KV-OP-03"),
+    title="If a request fits the empty pool at the length that it may reach, it fits at every length before.",
+    unknowns={**BOTH, "tokens": Count(1), "more": Count(0)},
+    assumes=lambda u: fits(u, u.tokens + u.more),
+    claim=lambda u: fits(u, u.tokens),
+    witnesses={"just so": lambda u: (u.more > 2) & (u.window > u.block) & (u.block >= 2)},
+    mutants=(
+        only(
+            "window-not-held",
+            "Of a window no more is counted than what the last token reads.",
+            "kvreference.admission:blocks_at_peak",
+            lambda settings, its, tokens, computed: its.entries(tokens, tokens) - its.blocks_unread(tokens),
+        ),
+    ),
+)
+
+
+def _hit_blocks(its: Group, u: Any) -> Any:
+    """How many blocks of the hit are held: those that a token behind the computed ones reads."""
+    return max(0, u.hit // its.block_size_tokens - its.blocks_unread(u.computed))
+
+
+def _taken(u: Any) -> Any:
+    """What the gate asks for where nobody holds a block: what is to come, and the blocks of the hit, which are free."""
+    groups = both(u)
+    live = [_hit_blocks(its, u) for its in groups]
+    return admission.blocks_to_come(settings_of(u, *groups), u.tokens, u.computed, live) + sum(live)
+
+
+LET_IN = Obligation(
+    id="scheduler-progress.empty-pool-lets-in",
+    statements=("KV-LIVE-01", "KV-OP-03"),
+    title="A request that fits the empty pool passes the gate when nobody holds a block, whatever it hits and "
+    "whatever arrives behind the hit.",
+    unknowns={**BOTH, "tokens": Count(1), "hit": Count(0), "computed": Count(0)},
+    assumes=lambda u: (u.hit <= u.computed) & (u.computed < u.tokens) & (u.tokens <= u.longest) & fits(u, u.tokens),
+    claim=lambda u: _taken(u) <= u.blocks - 1,
+    witnesses={"a hit": lambda u: (u.hit > u.full_block) & (u.hit > u.window) & (u.block >= 2) & (u.full_block >= 2)},
+    mutants=(COUNTED_WHOLE,),
+)
+
+ADMISSION = (*(bound(kind) for kind in PEAK_KINDS), SHORTER, LET_IN)
+
+
+SIZES = {
+    "kind": Count(0, len(KINDS) - 1),
+    "block": Count(1),
+    "window": Count(2),
+    "drafts_max": Count(0),
+    "lookahead": Count(0, 1),
+    "tokens_max": Count(2),
+    "chunk": Count(1),
+    "blocks": Count(2),
+}
+
+
+def _binds(_geometry: Geometry, group: Group) -> Mapping[str, int] | None:
+    """The sizes of a group of a user's model. Of states that are kept at block ends only, nothing is said here."""
+    if group.copies or group.attention.stops_at_block_ends:
+        return None
+    kind = {"kind": KINDS.index(group.kind.value), "block": group.block_size_tokens}
+    return {**kind, "window": group.window_tokens} if group.window_tokens is not None else kind
+
+
+def _whole_blocks(u: Any) -> tuple[Lemma, ...]:
+    """Attention chunks of whole blocks begin where a block begins."""
+    if KINDS[u.kind] != "chunked_local":
+        return ()
+    return (Lemma(MULTIPLE, {"factor": u.computed // u.window, "multiple": u.window, "unit": u.block}),)
+
+
+def _counting(claim: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``claim``, of counts."""
+
+    def of_counts(u: Any) -> Any:
+        with counted():
+            return claim(u)
+
+    return of_counts
+
+
+def _enough(settings: Any, tokens: Any, lookahead: bool = True, drafts: bool = True) -> Any:
+    """What is needed, without a part of it."""
+    computed = least(tokens + (settings.drafts_max if drafts else 0), settings.tokens_max)
+    slots = least(computed + (settings.lookahead_tokens if lookahead else 0), settings.tokens_max)
+    span = settings.chunk_tokens + (settings.lookahead_tokens if lookahead else 0)
+    groups = settings.geometry.groups
+    return sum(least(g.entries(computed, slots), g.blocks_held_at_most(span, settings.tokens_max)) for g in groups)
+
+
+ENOUGH = Obligation(
+    id="scheduler-progress.needed-is-enough",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="A request never holds more blocks than it was said to need when it was accepted, its drafts and their "
+    "look-ahead slots included. Of states that are kept at block ends only, nothing is said.",
+    unknowns={**SIZES, "limit": Count(2), "computed": Count(0), "tokens": Count(0)},
+    assumes=lambda u: (
+        (u.tokens <= u.chunk)
+        & (u.computed + u.tokens <= u.limit - 1 + u.drafts_max)
+        & (u.computed + u.tokens <= u.tokens_max - 1)
+        & (u.limit <= u.tokens_max)
+    ),
+    claim=lambda u: held(u) <= needed(u, u.limit - 1),
+    lemmas=_whole_blocks,
+    witnesses={
+        "a window was recycled, and all of it is needed": lambda u: (
+            (u.kind == 1) & (u.computed > u.window) & (u.block >= 2) & (held(u) == needed(u, u.limit - 1))
+        )
+    },
+    mutants=(
+        only(
+            "look-ahead-not-reserved",
+            "Look-ahead slots are not counted (vllm-project/vllm#57104).",
+            "kvreference.scheduler.room:blocks_to_run",
+            lambda settings, tokens: _enough(settings, tokens, lookahead=False),
+        ),
+        only(
+            "drafts-not-reserved",
+            "The slots of drafts are not counted.",
+            "kvreference.scheduler.room:blocks_to_run",
+            lambda settings, tokens: _enough(settings, tokens, drafts=False),
+        ),
+    ),
+    binds=_binds,
+)
+
+
+def _passes_gate(u: Any) -> Any:
+    """Whether the gate of an empty pool lets in who was accepted."""
+    settings = settings_over(u, group_of(u))
+    return not needed(u, u.limit - 1) <= u.blocks - 1 or fits_empty_pool(settings, u.tokens)
+
+
+GATE = Obligation(
+    id="scheduler-progress.accepted-passes-gate",
+    statements=("KV-LIVE-01", "KV-OP-03"),
+    title="Whoever is accepted passes the admission gate of an empty pool, however long it has become.",
+    unknowns={**SIZES, "limit": Count(2), "tokens": Count(1)},
+    assumes=lambda u: (u.tokens <= u.limit - 1) & (u.limit <= u.tokens_max),
+    claim=_counting(_passes_gate),
+    witnesses={
+        "a window that was counted whole would not fit": lambda u: (
+            (u.kind == 1)
+            & (u.block >= 2)
+            & (needed(u, u.limit - 1) == u.blocks - 1)
+            & (-(-u.tokens // u.block) > u.blocks - 1)
+        )
+    },
+    mutants=(
+        only(
+            "window-counted-whole",
+            "The gate counts a window as if nothing were given back (vllm-project/vllm#39734).",
+            "kvreference.admission:blocks_at_peak",
+            lambda _settings, group, tokens, _computed: group.entries(tokens, tokens),
+        ),
+    ),
+    binds=_binds,
+)
+
+
+def _at_peak(u: Any) -> Any:
+    group = group_of(u)
+    return blocks_at_peak(settings_over(u, group), group, u.tokens, u.computed)
+
+
+PEAK = Obligation(
+    id="scheduler-progress.gate-counts-no-more",
+    statements=("KV-LIVE-01", "KV-OP-03"),
+    title="What the admission gate counts for a request, from wherever it begins to compute, is never more than "
+    "it was said to need.",
+    unknowns={**SIZES, "limit": Count(2), "tokens": Count(1), "computed": Count(0)},
+    assumes=lambda u: (u.computed < u.tokens) & (u.tokens <= u.limit - 1) & (u.limit <= u.tokens_max),
+    claim=_counting(lambda u: _at_peak(u) <= needed(u, u.limit - 1)),
+    witnesses={
+        "look-ahead makes the difference": _counting(
+            lambda u: (u.kind == 0) & (u.block >= 2) & (_at_peak(u) < needed(u, u.limit - 1))
+        )
+    },
+    mutants=(
+        only(
+            "said-for-fewer-tokens",
+            "A request is said to need what a shorter one needs.",
+            "kvreference.scheduler.room:blocks_to_run",
+            lambda settings, tokens: blocks_to_run(settings, tokens - 1 - settings.drafts_max),
+        ),
+    ),
+    binds=_binds,
+)
+
+GROWS = Obligation(
+    id="scheduler-progress.needed-grows",
+    statements=("KV-LIVE-01",),
+    title="A longer request never needs fewer blocks, so whoever fits to its end fits on its way there.",
+    unknowns={**SIZES, "less": Count(0), "more": Count(0)},
+    assumes=lambda u: u.less <= u.more,
+    claim=lambda u: needed(u, u.less) <= needed(u, u.more),
+    witnesses={"it needs more": lambda u: (u.block >= 2) & (needed(u, u.less) + 1 < needed(u, u.more))},
+    mutants=(
+        only(
+            "look-ahead-for-short-ones-only",
+            "Look-ahead slots are counted only for those that are shorter than a chunk.",
+            "kvreference.scheduler.room:blocks_to_run",
+            lambda settings, tokens: _enough(settings, tokens, lookahead=bool(tokens < settings.chunk_tokens)),
+        ),
+    ),
+    binds=_binds,
+)
+
+ROOM = Obligation(
+    id="scheduler-progress.room-is-enough",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="While there is room for it, the first in line always finds its blocks once all that run behind it gave "
+    "up theirs.",
+    unknowns={name: Count() for name in ("blocks", "needed", "parked", "wanted", "held")},
+    assumes=lambda u: (u.held <= u.wanted) & (u.wanted <= u.needed) & (u.held + u.parked <= u.blocks),
+    claim=finds_its_blocks,
+    witnesses={
+        "it takes the last block": lambda u: (
+            (u.held >= 1)
+            & (u.parked >= 1)
+            & (u.wanted > u.held)
+            & (u.wanted == u.needed)
+            & (u.blocks == u.parked + u.wanted)
+        )
+    },
+    mutants=(
+        only(
+            "parked-is-not-counted",
+            "Blocks of those that cannot be preempted are taken for free ones.",
+            "kvreference.scheduler.room:is_room",
+            lambda blocks, needed, _parked: all(need <= blocks for need in needed.values()),
+        ),
+    ),
+)
+
+TWO = ("blocks", "tokens", "needed", "takes", "held", "external", "rest", "other_needed", "other_held")
+
+
+def _one_asks(u: Any) -> Any:
+    """Two requests as they may stand: the one that asks is back from a load, or holds nothing."""
+    sizes = (u.tokens <= u.needed) & (u.held <= u.needed) & (u.other_held <= u.other_needed)
+    asks = ((u.entered == 1) & (u.parks == 0)) | ((u.entered == 0) & (u.held == 0))
+    accepted = (u.needed <= u.blocks) & (u.other_needed <= u.blocks)
+    return sizes & asks & accepted & (u.takes <= u.tokens)
+
+
+def _forgets_those_that_run(self: Any, number: int) -> Any:
+    """The rule of the reference, asked with nobody running."""
+    terms, parked = self.queues.terms, blocks_parked(self.manager.tables, self.queues.running)
+    let_in = [other for other in terms if other == number or (terms[other].entered and other in parked)]
+    if terms[number].parks:
+        parked[number] = self._blocks_to_run(self.manager.population[number].tokens.number)
+    needed = {other: self._blocks_to_run(terms[other].limit_tokens - 1) for other in let_in}
+    return is_room(self.settings.blocks - 1, needed, parked)
+
+
+STAYS = Obligation(
+    id="scheduler-progress.admission-keeps-room",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="Whoever is let in finds room, and leaves it to everybody who was let in before: a load is begun only if "
+    "what it parks stands in nobody's way.",
+    unknowns={
+        **{name: Count() for name in TWO},
+        **{name: Count(0, 1) for name in ("entered", "parks", "other_runs")},
+    },
+    assumes=lambda u: had_room(u) if _one_asks(u) else False,
+    claim=has_room_behind,
+    witnesses={
+        "a load is begun beside another": lambda u: (
+            leaves_room(u)
+            and (u.parks == 1)
+            & (u.takes >= 1)
+            & (u.other_runs == 0)
+            & (u.other_held >= 1)
+            & (u.other_needed > u.other_held)
+        ),
+        "one back from a load runs": lambda u: leaves_room(u) and (u.entered == 1) & (u.held >= 1) & (u.rest >= 1),
+    },
+    mutants=(
+        only(
+            "load-unreserved",
+            "A load is begun if it fits by itself (vllm-project/vllm#45388).",
+            "kvreference.scheduler.scheduler:Scheduler._leaves_room",
+            UnreservedLoad._leaves_room,
+        ),
+        only(
+            "those-that-run-forgotten",
+            "A load leaves room for those that wait with their blocks, and for nobody that runs.",
+            "kvreference.scheduler.scheduler:Scheduler._leaves_room",
+            _forgets_those_that_run,
+        ),
+    ),
+)
+"""What is taken is what ``takes`` says, and never more than is needed for the tokens that there are: ENOUGH."""
+
+
+PINNED_MOST = 4
+
+
+def _makes_room(u: Any) -> Any:
+    """The answer, what is free afterwards, and who was demoted: the oldest, as many as are missing."""
+    done = Demotion(u, PINNED_MOST)
+    could = u.wanted <= u.free + len(done.demotable)
+    if not done.granted:
+        return (not could) and done.left == done.before and done.free == u.free
+    demoted = [block for block in done.demotable if block not in done.left]
+    oldest = done.demotable[: len(demoted)] == demoted
+    if not could or not oldest or len(done.left) + len(demoted) != len(done.before):
+        return False
+    return (
+        (done.free == u.free + len(demoted)) & (u.wanted <= done.free) & ((len(demoted) == 0) | (done.free == u.wanted))
+    )
+
+
+_make_room = PinnedPool.make_room
+
+DEMOTION = Obligation(
+    id="scheduler-progress.demotion-is-enough",
+    statements=("KV-OP-23", "KV-OP-04", "KV-LIVE-01"),
+    title="Room is refused exactly if what is free and what can be demoted is too little together; else the oldest "
+    "pinned blocks are demoted, as many as are missing and none more.",
+    unknowns={
+        "pinned": Count(0, PINNED_MOST),
+        "free": Count(),
+        "wanted": Count(),
+        **{f"kept{block}": Count(0, 1) for block in range(1, PINNED_MOST + 1)},
+    },
+    claim=_makes_room,
+    witnesses={
+        "some are demoted, one that is used is passed over": lambda u: (
+            (u.pinned == 4) & (u.kept1 == 1) & (u.free == 2) & (u.wanted == 4)
+        )
+    },
+    mutants=(
+        only(
+            "no-demotion",
+            "Whoever finds too little free is refused.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            lambda self, count, _kept: count <= self.free.number,
+        ),
+        only(
+            "one-too-many",
+            "A block more than is missing is demoted.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            lambda self, count, kept: _make_room(self, count + 1, kept) or _make_room(self, count, kept),
+        ),
+    ),
+    bound=f"up to {PINNED_MOST} pinned blocks, each used or not, and any number of free ones; a longer queue is more "
+    "of the same",
+)
+
+ROOM_STAYS = (ENOUGH, GATE, PEAK, GROWS, ROOM, STAYS, DEMOTION)
+OBLIGATIONS = (*ADMISSION, *ROOM_STAYS)

@@ -1,0 +1,211 @@
+"""A follower: runs the transitions beside a manager, and says where the two part.
+
+After every operation each recorded call must be a transition that can happen in the state so far and that such an
+operation may consist of; the state that they lead to must be the manager's, map by map; what such an operation must
+consist of must have happened; and the invariants must hold at whatever was touched. What was not touched is as it was
+before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from kvreference.answers import Answer, Granted
+from kvreference.cached_map import Content
+from kvreference.manager import Manager
+from kvreference.operations import Dispatch, OfRequest, Operation, Transferred
+from kvreference.population import Request
+from kvspec.maps import entries_of
+from kvspec.pool.invariants import INVARIANTS, About, Point
+from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition
+from kvspec.pool.transitions import Reset
+from kvspec.refinement.picture import picture
+from kvspec.refinement.recording import Call, Did, RecordedPool, record
+from kvspec.refinement.requirements import ALLOWED, Due, Progress, due, missing, progress_behind, retention_of
+from kvspec.refinement.step import Drift, ForeignPrefixError, Labelled, Labels, Step, UnexplainedError, begin
+
+
+class Follower:
+    """Follows one manager from a state in which nobody holds a block."""
+
+    def __init__(self, manager: Manager, tally: Counter[str] | None = None) -> None:
+        assert not manager.tables, "nobody holds a block yet"
+        record(manager.pool)
+        self.now = picture(manager)
+        self.tally: Counter[str] = Counter() if tally is None else tally
+        """How often each transition was seen."""
+        self._retention = retention_of(manager.settings)
+        self._requests: Mapping[int, Request] = {
+            number: request.copy() for number, request in manager.population.alive.items()
+        }
+        """Where each request stands by now."""
+        self._progress: Mapping[int, Progress] = {}
+        """Per request that holds blocks, how far its content was made known."""
+        self._undispatched: frozenset[Content] = frozenset()
+        """What the worker has yet to compute, where that cannot serve every hit."""
+
+    def copy(self) -> Follower:
+        """A follower of a copy of the manager; they count together."""
+        other = type(self).__new__(type(self))
+        other.now, other.tally = self.now, self.tally
+        other._retention, other._requests, other._progress = self._retention, self._requests, self._progress
+        other._undispatched = self._undispatched
+        return other
+
+    def observe(self, manager: Manager, operation: Operation, answer: Answer) -> Drift | None:
+        """The first difference after ``manager`` performed ``operation``, or None. Follow no further behind one."""
+        pool = manager.pool
+        assert isinstance(pool, RecordedPool), "the manager's pool is recorded"
+        calls = list(pool.calls)
+        pool.calls.clear()
+        after = picture(manager, self.now)
+        run = Run(operation, self.now.state)
+        drift = run.through(Labels(operation, answer, manager, self.now, after), calls)
+        drift = drift or _first(_differences(operation, run.state, after.state))
+        if drift is None:
+            was = self._requests.get(operation.request) if isinstance(operation, OfRequest) else None
+            step = Step(operation, answer, manager, was, self.now, after, run.happened, self._undispatched)
+            drift = self._required(step)
+            self._follow(step)
+        drift = drift or _first(wrong(operation, after.state, run.touched))
+        self.now = after
+        self.tally.update(transition.__name__.lower() for transition, _ in run.happened)
+        return drift
+
+    def _required(self, step: Step) -> Drift | None:
+        """The first thing that must be so behind ``step``, and is not."""
+        try:
+            return _first(missing(step, self._made_known(step)))
+        except ForeignPrefixError as error:
+            return Drift(step.operation, "content", f"request {step.number}", "a prefix of that length", str(error))
+
+    def _made_known(self, step: Step) -> Due | None:
+        """What must become known to the cache in ``step``, which is taken as done; None if nothing must."""
+        if self._retention is None or step.was is None or step.names is None:
+            return None
+        number, answer = step.number, step.answer
+        if isinstance(answer, Granted):
+            tokens = step.manager.population[number].tokens_computed
+            if step.named is None:
+                self._goes_on(number, progress_behind(step.manager.geometry, answer.hit_tokens))
+            if answer.loads:
+                return None
+        elif isinstance(step.operation, Transferred) and number in step.manager.population.alive:
+            tokens = step.was.tokens_computed
+        else:
+            return None
+        found = due(step.manager, self._retention, number, step.names, self._progress[number], tokens)
+        self._goes_on(number, found.progress)
+        if isinstance(answer, Granted):
+            groups = step.manager.geometry.groups
+            contents = (content for content, _ in found.full | found.begun)
+            self._undispatched |= {content for content in contents if groups[content[0]].fences}
+        return found
+
+    def _goes_on(self, number: int, progress: Progress) -> None:
+        self._progress = {**self._progress, number: progress}
+
+    def _follow(self, step: Step) -> None:
+        """Remember where the request stands now, and what was dispatched."""
+        if isinstance(step.operation, Dispatch):
+            self._undispatched = frozenset()
+        if not isinstance(step.operation, OfRequest):
+            return
+        number, alive = step.number, step.manager.population.alive
+        others = {other: request for other, request in self._requests.items() if other != number}
+        self._requests = {**others, number: alive[number].copy()} if number in alive else others
+        if step.names is None:
+            self._progress = {other: progress for other, progress in self._progress.items() if other != number}
+
+
+class Run:
+    """The transitions of one operation."""
+
+    def __init__(self, operation: Operation, state: State) -> None:
+        self.operation = operation
+        self.state = state
+        self.happened: list[Labelled] = []
+        self.touched: list[Point] = []
+        self._allowed = ALLOWED.get(type(operation), frozenset())
+
+    def through(self, labels: Labels, calls: Sequence[Call]) -> Drift | None:
+        """Run what the calls stand for; the first that cannot be, or None."""
+        try:
+            for each in labels.of(calls):
+                drift = self._other(each) if isinstance(each, Call) else self._happens(*each)
+                if drift is not None:
+                    return drift
+        except UnexplainedError as error:
+            return Drift(self.operation, "calls", "the pool", "a holder for whom it is called", str(error))
+        return None
+
+    def _happens(self, transition: type[Transition], at: Operands) -> Drift | None:
+        name = transition.__name__.lower()
+        if transition not in self._allowed:
+            return Drift(self.operation, name, at, "no such transition in this operation", "it happens")
+        if not transition.guard(self.state, at):
+            return Drift(self.operation, name, at, "it cannot happen", "it happens")
+        self.touched.append(at if at.content else Operands(at.block, content=self.state.content[at.block]))
+        self.state = transition.effect(self.state, at)
+        self.happened.append((transition, at))
+        return None
+
+    def _other(self, call: Call) -> Drift | None:
+        """A call that is no transition, or not always."""
+        if call.did is Did.BEGIN:
+            # To offer a boundary again changes nothing.
+            known = self.state.begins[call.content, call.block] != 0
+            return None if known else self._happens(*begin(call))
+        if call.did is Did.ROOM:
+            room = _has_room(self.state, call)
+            if room != call.answer:
+                return Drift(self.operation, "room", f"{call.count} blocks", room, call.answer)
+        if call.did is Did.RESET and Reset.guard(self.state, Operands()):
+            return Drift(self.operation, "reset", "all blocks", "it happens", "it does not happen")
+        return None
+
+
+def _has_room(state: State, call: Call) -> bool:
+    """Whether blocks are free or can be demoted for whoever asks."""
+    kept = sum(state.where[block] == WAITING for block in call.kept)
+    room: bool = call.count <= state.where.count(FREE) + state.where.count(WAITING) - kept
+    return room
+
+
+def _differences(operation: Operation, expected: State, got: State) -> Iterator[Drift]:
+    """Where two states differ, map by map."""
+    for name in MAPS:
+        wanted, seen = getattr(expected, name), getattr(got, name)
+        if wanted != seen:
+            keys = {**entries_of(wanted), **entries_of(seen)}
+            key = next(key for key in keys if wanted[key] != seen[key])
+            yield Drift(operation, name, key, wanted[key], seen[key])
+
+
+def wrong(operation: Operation | None, state: State, touched: Collection[Point]) -> Iterator[Drift]:
+    """Where an invariant does not hold: at what was ``touched``, and at every pending copy."""
+    if not touched:
+        return
+    points = {
+        About.POOL: [Point()],
+        About.BLOCK: list({point.block: point for point in touched}.values()),
+        About.CONTENT: list({(point.block, point.content): point for point in touched}.values()),
+        About.COPY: [Point(copy=copy) for copy in entries_of(state.reads)],
+    }
+    for invariant, law in INVARIANTS.items():
+        for point in points[law.about]:
+            if not invariant(state, point):
+                yield Drift(operation, f"{law.statement} ({invariant.__name__})", point, "it holds", "it does not")
+
+
+def everywhere(state: State) -> list[Point]:
+    """Every block, with whatever it holds and is listed for."""
+    listed = [
+        Point(block, content=content) for each in (state.listed, state.begins) for content, block in entries_of(each)
+    ]
+    return [Point(block, content=state.content[block]) for block in range(state.blocks)] + listed
+
+
+def _first(drifts: Iterable[Drift]) -> Drift | None:
+    return next(iter(drifts), None)

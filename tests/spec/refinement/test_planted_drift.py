@@ -1,0 +1,301 @@
+"""Planted drift: the model or the reference is changed, and the other does not follow.
+
+Goal: no transition and no part of the pool can change without being noticed. Method: break one thing at a time, follow
+random operations where it acts, and look at what is told first. The control: the same operations, nothing broken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from kvgate.explore.refinement_run import Driven, Followed, Tally, drive
+from kvgate.kernel.models import load
+from kvreference.answers import Copy, Hit
+from kvreference.block_pool import BlockPool
+from kvreference.cached_map import CachedMap, Content
+from kvreference.holdings import Allocation, Holdings, Span
+from kvreference.partial_map import PartialMap
+from kvreference.pinned_tier import PinnedPool
+from kvreference.refuted.unheld_copy import UnheldSources
+from kvreference.settings import Settings
+from kvspec.pool.state import Operands, State, Transition
+from kvspec.pool.transitions import TRANSITIONS, Aim, Begin, Demote, Move, Pin, Read, ReadDone, Reset
+from kvspec.refinement.follower import Follower
+
+OPERATIONS = 1_000
+
+SHARING, PARTIAL, PINNED, STATES = (
+    "mixed-blocks",
+    "compressed+partial",
+    "gemma-hybrid+pinned=2",
+    "mamba-align+eagle+transfers",
+)
+WHERE = {
+    Begin: PARTIAL,
+    Read: PARTIAL,
+    Aim: PARTIAL,
+    ReadDone: PARTIAL,
+    Pin: PINNED,
+    Demote: PINNED,
+    Move: STATES,
+}
+"""On which model a transition happens; where nothing is said, on all of them."""
+
+
+def driven(model: str, pool: type[BlockPool] | None = None, holdings: type[Holdings] | None = None) -> Driven:
+    """Follow the reference on ``model``, with another pool or other holdings in it."""
+
+    class Planted(Followed):
+        def __init__(self, settings: Settings, tally: Tally) -> None:
+            super().__init__(settings)
+            if holdings is not None:
+                self.holdings = holdings(settings)
+            if pool is not None:
+                self.pool.__class__ = pool
+            self.follower = Follower(self, tally)
+
+    return drive([load(model)], OPERATIONS, Counter(), factory=Planted)
+
+
+@pytest.mark.parametrize("model", [SHARING, PARTIAL, PINNED, STATES])
+def test_without_a_change_there_is_no_drift(model: str) -> None:
+    """The control of all tests below: what they drive, with nothing broken."""
+    found = driven(model)
+    assert () == found.wrong
+    assert found.operations >= OPERATIONS
+
+
+# The model is changed
+
+
+@pytest.mark.parametrize("transition", TRANSITIONS)
+def test_a_transition_that_does_nothing_is_noticed(transition: type[Transition]) -> None:
+    """The state that the transitions lead to is not the reference's any more."""
+
+    def nothing(state: State, _at: Operands) -> State:
+        return state
+
+    with patch.object(transition, "effect", staticmethod(nothing)):
+        found = driven(WHERE.get(transition, SHARING))
+    assert 1 == len(found.wrong)
+
+
+@pytest.mark.parametrize("transition", TRANSITIONS)
+def test_a_transition_that_cannot_happen_is_noticed(transition: type[Transition]) -> None:
+    """The reference does it, and its name is told."""
+
+    def never(_state: State, _at: Operands) -> bool:
+        return False
+
+    with patch.object(transition, "guard", staticmethod(never)):
+        (told,) = driven(WHERE.get(transition, SHARING)).wrong
+    assert f"{transition.__name__.lower()} at Operands(" in told
+    assert "expected it cannot happen, got it happens" in told
+
+
+def test_a_transition_that_an_operation_has_no_right_to_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it would do: an operation that only asks changes no block."""
+    monkeypatch.setattr("kvspec.refinement.follower.ALLOWED", {})
+    (told,) = driven(SHARING).wrong
+    assert "take at Operands(" in told
+    assert "expected no such transition in this operation, got it happens" in told
+
+
+def test_a_reset_that_the_reference_refuses_is_noticed() -> None:
+    """Whether a reset happens is compared both ways."""
+
+    def always(_state: State, _at: Operands) -> bool:
+        return True
+
+    with patch.object(Reset, "guard", staticmethod(always)):
+        (told,) = driven(SHARING).wrong
+    assert "reset at all blocks: expected it happens, got it does not happen" in told
+
+
+# The reference is changed
+
+
+class LeavesQueued(BlockPool):
+    """A block that is hit stays in the free queue."""
+
+    def _unqueue(self, block: int) -> None:
+        pass
+
+
+class CountsOnce(BlockPool):
+    """A block that is hit does not count the new holder."""
+
+    def touch(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            if self.references[block] == 0:
+                super().touch([block])
+
+
+class TakesTwo(BlockPool):
+    """A release of a shared block takes two references."""
+
+    def release(self, blocks: Iterable[int]) -> None:
+        blocks = list(blocks)
+        super().release(blocks)
+        for block in blocks:
+            if self.references[block] > 0:
+                self.references[block] -= 1
+
+
+class NeverFrees(BlockPool):
+    """A block without a holder is lost."""
+
+    def _queue(self, blocks: Any) -> None:
+        pass
+
+
+class RemembersTaken(BlockPool):
+    """What is handed out keeps its content in the map."""
+
+    def _forget(self, block: int) -> Content | None:
+        return self.cached.content_of(block)
+
+
+class KeepsBeginnings(BlockPool):
+    """What is handed out keeps its entries."""
+
+    def _forget(self, block: int) -> Content | None:
+        return self.cached.forget(block)
+
+
+class ResetsUnderHolders(BlockPool):
+    """A reset happens whoever holds what."""
+
+    def reset(self) -> bool:
+        self.cached = CachedMap(len(self.references))
+        self.partial = PartialMap()
+        return True
+
+
+class ForgetsSilently(BlockPool):
+    """Releasing forgets what the block holds."""
+
+    def release(self, blocks: Iterable[int]) -> None:
+        blocks = list(blocks)
+        super().release(blocks)
+        for block in blocks:
+            self._forget(block)
+
+
+class HasNoRoom(BlockPool):
+    """The gate wants twice what is needed."""
+
+    def make_room(self, count: int, kept: Collection[int]) -> bool:
+        return super().make_room(2 * count, kept)
+
+
+class KeepsPins(PinnedPool):
+    """What is forgotten stays pinned."""
+
+    def _forget(self, block: int) -> Content | None:
+        was = self.is_pinned[block]
+        content = super()._forget(block)
+        self.is_pinned[block] = was
+        return content
+
+
+class PinsScratch(PinnedPool):
+    """Whatever is given up is pinned, cached or not."""
+
+    def _pin(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            self.is_pinned[block] = True
+
+
+class DemotesInName(PinnedPool):
+    """A demoted block keeps its pin."""
+
+    def _unpin(self, block: int) -> None:
+        super()._unpin(block)
+        self.is_pinned[block] = True
+
+
+class KnowsNoTier(PinnedPool):
+    """The gate asks what is free alone."""
+
+    def make_room(self, count: int, kept: Collection[int]) -> bool:
+        return BlockPool.make_room(self, count, kept)
+
+
+class ReleasesNothing(Holdings):
+    """A request that ends leaves its table, and its blocks are held for good."""
+
+    def release_all(self, request: int) -> None:
+        self.tables.pop(request, None)
+
+
+class TakesInVain(Holdings):
+    """An allocation takes a block more than its tables get."""
+
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        allocation = super().allocate(request, span, hit)
+        if len(self.pool.free):
+            self.pool.take(1)
+        return allocation
+
+
+class HoldsTwice(Holdings):
+    """A hit holds its blocks twice."""
+
+    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
+        allocation = super().allocate(request, span, hit)
+        self.pool.touch(block for blocks in hit.blocks for block in blocks if self.pool.references[block])
+        return allocation
+
+
+class KeepsSources(Holdings):
+    """A dispatch does not release the sources."""
+
+    def dispatch(self) -> tuple[Copy, ...]:
+        copies, self.copies = self.copies, []
+        return tuple(copies)
+
+
+@pytest.mark.parametrize(
+    ("model", "pool", "told"),
+    [
+        (SHARING, LeavesQueued, "where at"),
+        (SHARING, CountsOnce, "refs at"),
+        (SHARING, TakesTwo, "refs at"),
+        (SHARING, NeverFrees, "where at"),
+        (SHARING, RemembersTaken, "content at"),
+        (SHARING, ResetsUnderHolders, "reset at"),
+        (SHARING, ForgetsSilently, "content at"),
+        (SHARING, HasNoRoom, "room at"),
+        (PARTIAL, KeepsBeginnings, "begun at"),
+        (PINNED, KeepsPins, "pinned at"),
+        (PINNED, PinsScratch, "where at"),
+        (PINNED, DemotesInName, "LookupError"),
+        (PINNED, KnowsNoTier, "room at"),
+    ],
+)
+def test_a_pool_that_changed_is_noticed(model: str, pool: type[BlockPool], told: str) -> None:
+    """By the first map, or question, in which it shows; or the reference itself finds that it cannot go on."""
+    (wrong,) = driven(model, pool).wrong
+    assert told in wrong
+
+
+@pytest.mark.parametrize(
+    ("model", "holdings", "told"),
+    [
+        (SHARING, ReleasesNothing, "named at"),
+        (PARTIAL, KeepsSources, "reads at"),
+        (SHARING, TakesInVain, "no table of the request names it then"),
+        (SHARING, HoldsTwice, "no copy that is pending reads it"),
+        (PARTIAL, UnheldSources, "is released, and no table of the request names it"),
+    ],
+)
+def test_holdings_that_changed_are_noticed(model: str, holdings: type[Holdings], told: str) -> None:
+    """What the pool is not asked for is seen in the tables and copies, and a call for nobody is told as one."""
+    (wrong,) = driven(model, holdings=holdings).wrong
+    assert told in wrong
