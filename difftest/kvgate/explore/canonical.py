@@ -18,8 +18,7 @@ from typing import TypeAlias
 
 from kvgate.explore.shapes import Shapes
 from kvgate.explore.walk import Walk
-from kvgate.monitors.ghost import GhostMemory
-from kvgate.monitors.states import States
+from kvgate.monitors.slot_memory import GhostMemory, States
 from kvreference.cached_map import Content
 from kvreference.manager import Manager
 from kvreference.partial_map import PartialMap

@@ -10,8 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeAlias
 
 from kvgate.explore.families import family_of, within_family
-from kvgate.monitors.slots import Slots
-from kvgate.monitors.states import JUNK, States
+from kvgate.monitors.slot_memory import JUNK, Slots, States
 from kvreference.content import Prefix
 
 Shape: TypeAlias = tuple[int, tuple[int, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 
 from kvgate.explore.shapes import Shapes, named
-from kvgate.monitors.ghost import GhostMemory
+from kvgate.monitors.slot_memory import GhostMemory
 from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
 

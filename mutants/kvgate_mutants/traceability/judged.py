@@ -18,7 +18,7 @@ from kvgate.explore.scheduler_world import SchedulerWorld
 from kvgate.explore.tiny_models import MODELS
 from kvgate.kernel import comparison, lockstep
 from kvgate.levels.scheduler import batch, chunks, clients, engine, finish_check, progress, queue_order_monitor
-from kvgate.monitors import ghost, leak, slots, work
+from kvgate.monitors import leak, slot_memory, work
 from kvreference import snapshot
 from kvreference.settings import Settings
 
@@ -27,7 +27,7 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = MappingProxyType(
     {
         "lockstep": (lockstep, comparison),
         "check": (snapshot,),
-        "ghost": (ghost, slots),
+        "ghost": (slot_memory,),
         "leak": (leak,),
         "work": (work,),
         "scheduler": (engine, finish_check),
@@ -70,7 +70,7 @@ def explored() -> Mapping[str, frozenset[str]]:
     for name, model in MODELS.items():
         world = model.world()
         if isinstance(world, ManagerWorld):
-            judged = named_in(snapshot, ghost, slots, step_invariants, search)
+            judged = named_in(snapshot, slot_memory, step_invariants, search)
             settings = world.scope.settings
             lossless = not world.scope.menu.evicts
             # Where content is forgotten by order, nobody judges whether a replay hits.
