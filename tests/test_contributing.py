@@ -180,7 +180,7 @@ def test_a_stale_name_would_be_found(old: str, new: str, said: str) -> None:
 def test_a_stale_path_would_be_found() -> None:
     """Goal: the check can fail. Method: a file that was renamed."""
     assert ["difftest/kvgate/monitors/places.py"] == missing_paths(
-        PAGE.replace("monitors/slots.py", "monitors/places.py")
+        PAGE.replace("monitors/slot_memory.py", "monitors/places.py")
     )
 
 

@@ -34,7 +34,7 @@ from kvgate.findings.register import folder_of
 from kvgate.kernel import comparison, lockstep
 from kvgate.kernel.text import counted
 from kvgate.levels.scheduler import batch, chunks, clients, engine, finish_check, progress, queue_order_monitor
-from kvgate.monitors import ghost, leak, slots, work
+from kvgate.monitors import leak, slot_memory, work
 from kvgate_mutants.corpus.bug import Bug, Sort
 from kvgate_mutants.corpus.register import BUGS as CORPUS
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
@@ -207,7 +207,7 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = MappingProxyType(
     {
         "lockstep": (lockstep, comparison),
         "check": (snapshot,),
-        "ghost": (ghost, slots),
+        "ghost": (slot_memory,),
         "leak": (leak,),
         "work": (work,),
         "scheduler": (engine, finish_check),
@@ -248,7 +248,7 @@ def explored() -> Mapping[str, frozenset[str]]:
     for name, model in MODELS.items():
         world = model.world()
         if isinstance(world, ManagerWorld):
-            checked = named_in(snapshot, ghost, slots, invariants, search)
+            checked = named_in(snapshot, slot_memory, invariants, search)
             settings = world.scope.settings
             # Where content is forgotten by order, no check asks whether a replay hits.
             checked -= {"KV-OP-16"} if world.scope.menu.evicts else frozenset()

@@ -11,9 +11,9 @@ import pytest
 from kvgate.adapters.reference import Reference
 from kvgate.gate.case_runner import DETECTORS, GATE, MONITORS, Bench, run
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
-from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
+from kvgate.monitors.slot_memory import GhostMemory
 from kvgate.monitors.work import Work, WorkMonitor
 from kvreference.answers import Answer
 from kvreference.attention import Kind

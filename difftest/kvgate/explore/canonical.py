@@ -23,9 +23,7 @@ from typing import Any, TypeAlias
 from attrs import field, frozen
 from attrs.validators import ge
 
-from kvgate.monitors.ghost import GhostMemory
-from kvgate.monitors.slots import Slots
-from kvgate.monitors.states import JUNK, States
+from kvgate.monitors.slot_memory import JUNK, GhostMemory, Slots, States
 from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
 from kvreference.content import Prefix

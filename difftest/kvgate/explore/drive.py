@@ -21,9 +21,9 @@ from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.models import Model
 from kvgate.kernel.monitor import Monitor, Step
 from kvgate.kernel.protocol import Factory, System
-from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
+from kvgate.monitors.slot_memory import GhostMemory
 from kvreference.answers import Copies, Granted, Success
 from kvreference.block_pool import NULL
 from kvreference.operations import Admit, Evict, Finish, OfRequest, Sample, Schedule, Transferred

@@ -22,7 +22,7 @@ from kvgate.explore.world import Outcome
 from kvgate.gate.story import describe, describe_answer
 from kvgate.kernel.difference import Difference
 from kvgate.kernel.monitor import Step
-from kvgate.monitors.ghost import GhostMemory
+from kvgate.monitors.slot_memory import GhostMemory
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.manager import Manager
 from kvreference.operations import CommonPrefix, LookUp, Operation, ReleaseSkipped, TakeEvents, TakeStatistics

@@ -16,7 +16,7 @@ from kvgate.explore.canonical import Canonical
 from kvgate.explore.designs import Design
 from kvgate.explore.world import Outcome
 from kvgate.gate.story import describe, describe_answer
-from kvgate.monitors.ghost import GhostMemory
+from kvgate.monitors.slot_memory import GhostMemory
 from kvreference.operations import Abort, Preempt, Sample, Transferred
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.observation import Observation

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
-from kvgate.monitors.worker_memory import WorkerMemory
+from kvgate.monitors.slot_memory import WorkerMemory
 from kvreference.answers import Hit
 from kvreference.block_pool import BlockPool
 from kvreference.content import Prefix

@@ -13,9 +13,9 @@ from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.monitor import Monitor
 from kvgate.kernel.protocol import Factory, System
-from kvgate.monitors.ghost import GhostMemory
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
+from kvgate.monitors.slot_memory import GhostMemory
 from kvgate.monitors.work import Counts, WorkMonitor
 from kvreference.operations import Operation
 from kvreference.settings import Settings

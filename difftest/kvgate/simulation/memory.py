@@ -1,7 +1,7 @@
 """Ghost memory for long simulations: what every block holds, written down as *whose tokens from where to where*.
 
-The gate's ghost memory (``kvgate.monitors.ghost``) keeps a state per slot, and its steps cost as much as attention
-does. Here the whole text of every request is known before it is sent, so a block is described by three numbers: who
+The gate's ghost memory (``kvgate.monitors.slot_memory``) keeps a state per slot, and its steps cost what attention
+costs. Here the whole text of every request is known before it is sent, so a block is described by three numbers: who
 wrote it, and the half-open range of that request's tokens in it. What is read is right exactly if the reader's own
 text agrees with the writer's up to the last token read. No hash and no block manager is asked: only which blocks the
 worker was told, what it computed, and what the prompts say.
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from attrs import define, field, frozen
 
 from kvgate.kernel.errors import UsageError
-from kvgate.monitors.slots import first_read
+from kvgate.monitors.slot_memory import first_read
 from kvgate.simulation.result import Soundness
 from kvgate.simulation.workload import common_tokens
 from kvreference.answers import Copy

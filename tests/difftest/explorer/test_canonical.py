@@ -15,8 +15,7 @@ import pytest
 from kvgate.explore.canonical import Prompt, family_of, token_at, within_family
 from kvgate.explore.manager_world import ManagerWorld, Moment
 from kvgate.explore.scope import Menu
-from kvgate.monitors.ghost import GhostMemory
-from kvgate.monitors.states import JUNK
+from kvgate.monitors.slot_memory import JUNK, GhostMemory
 from kvreference.block_pool import NULL
 from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue

@@ -102,7 +102,7 @@ PLANTS = {
         "impl/swa_retention", "KV-OP-15", _of_the_zoo(retention.all_blocks_are_read), SPARSE, "retention"
     ),
     "gate-ghost-looks-away": Plant(
-        "difftest/kvgate", "KV-MEM-01", _replaced("kvgate.monitors.ghost:GhostMemory.observe", _nothing_seen)
+        "difftest/kvgate", "KV-MEM-01", _replaced("kvgate.monitors.slot_memory:GhostMemory.observe", _nothing_seen)
     ),
     "gate-states-are-not-compared": Plant(
         "difftest/kvgate", "KV-OP-07", _replaced("kvgate.kernel.comparison:Comparison.of_states", _nothing_seen)

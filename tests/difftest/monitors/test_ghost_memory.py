@@ -13,7 +13,7 @@ from attrs import evolve
 from kvgate.adapters.reference import Reference
 from kvgate.kernel.difference import Difference
 from kvgate.kernel.monitor import Step
-from kvgate.monitors.ghost import GhostMemory
+from kvgate.monitors.slot_memory import GhostMemory
 from kvreference.answers import Answer, Granted, Hit
 from kvreference.content import Keys, Media
 from kvreference.holdings import Allocation, Holdings, Span

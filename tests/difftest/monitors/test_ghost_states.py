@@ -12,8 +12,7 @@ from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.kernel.difference import Difference
-from kvgate.monitors.ghost import GhostMemory
-from kvgate.monitors.slots import first_read
+from kvgate.monitors.slot_memory import GhostMemory, first_read
 from kvreference.answers import Hit, Statistics
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group

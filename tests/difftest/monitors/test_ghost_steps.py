@@ -12,7 +12,7 @@ from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.kernel.difference import Difference
-from kvgate.monitors.ghost import GhostMemory
+from kvgate.monitors.slot_memory import GhostMemory
 from kvreference.answers import Answer, Copies, Copy
 from kvreference.attention import Kind
 from kvreference.geometry import Group

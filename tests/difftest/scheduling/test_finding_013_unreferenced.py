@@ -13,7 +13,7 @@ import pytest
 
 from kvgate.findings import explain_engine, register
 from kvgate.kernel.difference import Difference, Divergence
-from kvgate.monitors.states import JUNK, States
+from kvgate.monitors.slot_memory import JUNK, States
 from kvreference.geometry import Geometry, Group
 
 FINDING = "013-compressed-block-known-by-its-slots"

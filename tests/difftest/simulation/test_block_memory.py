@@ -14,7 +14,7 @@ import pytest
 
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.monitor import Step
-from kvgate.monitors.ghost import GhostMemory
+from kvgate.monitors.slot_memory import GhostMemory
 from kvgate.simulation.arm import arm_of
 from kvgate.simulation.memory import BlockMemory, Work
 from kvgate.simulation.reference import ReferenceRun

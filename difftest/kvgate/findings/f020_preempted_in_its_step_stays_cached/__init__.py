@@ -2,7 +2,7 @@
 
 from kvgate.findings.engine_state import reads_marked
 from kvgate.findings.finding import Finding
-from kvgate.monitors.worker_memory import PREEMPTED
+from kvgate.monitors.slot_memory import PREEMPTED
 
 FINDING = Finding(
     id="020-preempted-in-its-step-stays-cached",

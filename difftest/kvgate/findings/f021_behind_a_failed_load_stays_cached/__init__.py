@@ -2,7 +2,7 @@
 
 from kvgate.findings.engine_state import reads_marked
 from kvgate.findings.finding import Finding
-from kvgate.monitors.worker_memory import FAILED
+from kvgate.monitors.slot_memory import FAILED
 
 FINDING = Finding(
     id="021-behind-a-failed-load-stays-cached",

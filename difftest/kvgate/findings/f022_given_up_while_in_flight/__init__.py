@@ -2,7 +2,7 @@
 
 from kvgate.findings.engine_state import reads_marked
 from kvgate.findings.finding import Finding
-from kvgate.monitors.worker_memory import LATE
+from kvgate.monitors.slot_memory import LATE
 
 FINDING = Finding(
     id="022-given-up-while-in-flight",

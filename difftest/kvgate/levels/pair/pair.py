@@ -17,7 +17,6 @@ from kvgate.kernel.errors import UsageError
 from kvgate.levels.pair.across import ProgressAcross, is_held, remains
 from kvgate.levels.pair.case import PairStage
 from kvgate.levels.pair.handover import Handover, Handovers, Stand
-from kvgate.levels.pair.memory import LinkedMemory, Source
 from kvgate.levels.pair.node import NodeEngine
 from kvgate.levels.pair.operations import (
     Abort,
@@ -31,7 +30,7 @@ from kvgate.levels.pair.operations import (
     Transferred,
 )
 from kvgate.levels.scheduler import operations as engines
-from kvgate.monitors.states import States
+from kvgate.monitors.slot_memory import LinkedMemory, Source, States
 from kvreference.scheduler.operations import Step, Submit
 from kvreference.settings import Settings
 

@@ -45,8 +45,8 @@ from kvgate.levels.scheduler.operations import Operation as SchedulerOperation
 from kvgate.levels.scheduler.progress import ProgressMonitor
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvgate.monitors.leak import LeakMonitor
+from kvgate.monitors.slot_memory import WorkerMemory
 from kvgate.monitors.work import WorkMonitor
-from kvgate.monitors.worker_memory import WorkerMemory
 from kvreference.answers import Answer, Done, Granted
 from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Transferred
 from kvreference.population import Status

@@ -1,0 +1,696 @@
+"""Slot memory: what every physical slot would hold, if a worker did what the block tables say.
+
+Every token that is computed writes its state into its slot, and reads the states that its attention covers. The memory
+keeps for each slot which state was written there last, and so sees a stale or foreign hit, a block that two requests
+write, a window that was released too early, or a copy from a recycled block, whatever the manager believes.
+
+``States`` gives states numbers, and ``PhysicalSlots`` keeps them by block. ``GhostMemory`` computes a step when it is
+dispatched; ``WorkerMemory`` when an engine's worker does, with steps in flight; ``LinkedMemory`` reads the slots of
+another node, too. The time per step grows with the tokens that the step's attention reads: long simulations use
+``kvgate.simulation.memory``, which keeps ranges of tokens instead.
+
+Where blocks are copied or hold states, the worker's order within a step matters, so nothing is done before the step is
+dispatched: first what another node provides, then the copies, then the states that are read, then whatever is written,
+then what attention reads. Elsewhere each operation is a step of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from attrs import define, evolve, field, frozen
+
+from kvgate.kernel.difference import Difference
+from kvgate.kernel.monitor import Step
+from kvgate.kernel.protocol import System
+from kvreference.answers import Copies, Copy, Granted
+from kvreference.attention import Kind
+from kvreference.block_pool import NULL
+from kvreference.geometry import Group
+from kvreference.mamba import StateMode
+from kvreference.operations import Abort, Admit, Dispatch, Finish, OfRequest, Preempt, Sample, Schedule, Transferred
+from kvreference.population import Request, Status
+from kvreference.settings import Settings
+
+# States
+
+Origin: TypeAlias = tuple[object, ...]
+"""How a state came about: the state before it, the token, and the multimodal item there with the offset in it. The
+first state of all has salt and adapter for a token."""
+
+JUNK = -1
+"""What a draft layer leaves in a look-ahead slot: nothing that anyone may read."""
+
+
+class States:
+    """Numbers for states: equal numbers exactly for equal origins."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Origin, int] = {}
+        self._origins: list[Origin] = []
+
+    def number(self, *origin: object) -> int:
+        """The number of the state with this origin."""
+        number = self._numbers.get(origin)
+        if number is None:
+            number = self._numbers[origin] = len(self._origins)
+            self._origins.append(origin)
+        return number
+
+    def extend(self, chain: list[int], request: Request, tokens: Sequence[int]) -> None:
+        """Append to ``chain`` the states of the ``tokens`` of ``request`` that it does not hold yet."""
+        keys = request.keys
+        state = chain[-1] if chain else self.number(None, (keys.salt, keys.lora), None)
+        for position in range(len(chain), len(tokens)):
+            media = keys.media_within(position, position + 1) if keys.media else ()
+            state = self.number(state, tokens[position], media)
+            chain.append(state)
+
+    def history(self, number: int) -> list[Origin]:
+        """Everything that went into a state: salt and adapter first, then token by token."""
+        origins: list[Origin] = []
+        state: object = number
+        while isinstance(state, int):
+            origins.append(self._origins[state])
+            state = self._origins[state][0]
+        return origins[::-1]
+
+    def describe(self, number: int | None) -> str:
+        """A state in words: which token of which prefix."""
+        if number is None:
+            return "nothing was ever written there"
+        if number == JUNK:
+            return "what a draft layer left in a look-ahead slot"
+        root, *tokens = self.history(number)
+        where = f"token {self._origins[number][1]} at position {len(tokens) - 1}"
+        return f"state {number}: {where}, salt and adapter {root[1]}"
+
+
+# Slots
+
+Slots: TypeAlias = tuple[int, tuple[int | None, ...]]
+"""The group that wrote a block last, and the states in its slots; None where nothing was written."""
+
+
+def first_read(group: Group, token: int) -> int:
+    """The first token that the attention of ``token`` covers."""
+    window = group.window_tokens or 0
+    if group.kind is Kind.SLIDING_WINDOW:
+        return max(0, token - window + 1)
+    return token - token % window if group.kind is Kind.CHUNKED_LOCAL else 0
+
+
+class PhysicalSlots:
+    """What every block holds."""
+
+    def __init__(self, states: States) -> None:
+        self.states = states
+        self._slots: dict[int, Slots] = {}
+
+    def copy(self) -> PhysicalSlots:
+        """Independent slots that hold the same. The numbers of states are shared: they are never given anew."""
+        other = PhysicalSlots(self.states)
+        other._slots = dict(self._slots)
+        return other
+
+    def of(self, block: int) -> Slots | None:
+        """What a block holds; None if nothing is known to be there."""
+        return self._slots.get(block)
+
+    def forget(self, blocks: Iterable[int]) -> None:
+        """From now on nothing in ``blocks`` may be relied on, until it is written again."""
+        for block in blocks:
+            self._slots.pop(block, None)
+
+    def held(self, block: int, index: int) -> tuple[int | None, ...]:
+        """The slots of ``block``, if group ``index`` wrote them."""
+        writer, slots = self._slots.get(block, (None, ()))
+        return slots if writer == index and block != NULL else ()
+
+    def perform(self, copy: Copy, size: int) -> None:
+        """Copy the beginning of one block of ``size`` tokens to another."""
+        held = [*self.held(copy.source, copy.group), *(None,) * size]
+        kept = [*self.held(copy.destination, copy.group), *(None,) * size]
+        self._slots[copy.destination] = copy.group, (*held[: copy.tokens], *kept[copy.tokens : size])
+
+    # Attention: a slot per token
+
+    def write(
+        self,
+        index: int,
+        group: Group,
+        table: Sequence[int],
+        chain: Sequence[int],
+        span: tuple[int, int, int],
+        where: str,
+    ) -> Difference | None:
+        """Write the states of the tokens from ``start`` to ``end``, and junk from there to ``drafted``.
+
+        Where slots are written when they are complete, the tokens that began the first one are written with it.
+        """
+        start, end, drafted = span
+        size, start = group.block_size_tokens, group.tokens_stored(start)
+        for position in range(start // size, group.blocks_occupied(drafted)):
+            if position >= len(table) or table[position] == NULL:
+                return _no_slot(where, max(start, position * size))
+            self.put(index, size, table[position], position * size, [*chain[:end], *(JUNK,) * (drafted - end)], start)
+        return None
+
+    def deliver(self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int) -> None:
+        """Another node writes the states of ``chain`` from ``start`` on, wherever the table has a block for them."""
+        size, start = group.block_size_tokens, group.tokens_stored(start)
+        for position in range(start // size, min(group.blocks_occupied(len(chain)), len(table))):
+            if table[position] == NULL:
+                continue
+            if group.kind is Kind.MAMBA:
+                self._slots[table[position]] = index, (chain[min((position + 1) * size, len(chain)) - 1],)
+            else:
+                self.put(index, size, table[position], position * size, chain, start)
+
+    def put(self, index: int, size: int, block: int, first: int, chain: Sequence[int | None], start: int) -> None:
+        """Write the states of ``chain`` from ``start`` on into a block whose first token is ``first``."""
+        slots = [*self.held(block, index), *(None,) * size][:size]
+        for token in range(max(start, first), min(len(chain), first + size)):
+            slots[token - first] = chain[token]
+        self._slots[block] = index, tuple(slots)
+
+    def read(
+        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], span: tuple[int, int], where: str
+    ) -> Difference | None:
+        """Read what the attention of the tokens from ``start`` to ``end`` covers."""
+        start, end = span
+        # What is in no slot yet is read from the compressor's state, which is another group.
+        size, end = group.block_size_tokens, group.tokens_stored(end)
+        begin = first_read(group, start)
+        for position in range(begin // size, group.blocks_occupied(end)):
+            first = position * size
+            low, high = max(begin, first), min(end, first + size)
+            if position >= len(table):
+                return _no_slot(where, low)
+            held = list(self.held(table[position], index)[low - first : high - first])
+            if held != chain[low:high]:
+                return self._misread(low, list(chain[low:high]), held, table[position], where)
+        return None
+
+    # State-space layers: a slot per block
+
+    def write_states(
+        self,
+        index: int,
+        group: Group,
+        table: Sequence[int],
+        chain: Sequence[int],
+        span: tuple[int, int],
+        where: str,
+        passing: bool,
+    ) -> Difference | None:
+        """Write the state behind ``end``; if ``passing``, also those behind every block's end on the way."""
+        start, end = span
+        size = group.block_size_tokens
+        running = (end - 1) // size
+        if running >= len(table) or table[running] == NULL:
+            return _no_slot(where, end - 1)
+        for position in range(start // size if passing else running, running + 1):
+            if table[position] != NULL:
+                self._slots[table[position]] = index, (chain[min((position + 1) * size, end) - 1],)
+        return None
+
+    def read_state(
+        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int, where: str
+    ) -> Difference | None:
+        """Read the state behind the token before ``start``."""
+        position = (start - 1) // group.block_size_tokens
+        if position >= len(table):
+            return _no_slot(where, start - 1)
+        held = self.held(table[position], index)
+        if held == (chain[start - 1],):
+            return None
+        return self._misread(start - 1, [chain[start - 1]], held, table[position], where)
+
+    def _misread(self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: str) -> Difference:
+        """The first slot that does not hold what is read from it."""
+        if block == NULL:
+            return Difference("KV-MEM-01", where, f"token {low} in its slot", "the block was given up: null block")
+        padded = [*held, *[None] * (len(expected) - len(held))]
+        wrong = next(i for i, state in enumerate(expected) if padded[i] != state)
+        return Difference(
+            "KV-MEM-01",
+            where,
+            f"token {low + wrong} in block {block}: {self.states.describe(expected[wrong])}",
+            self.states.describe(padded[wrong]),
+        )
+
+
+def _no_slot(where: str, token: int) -> Difference:
+    return Difference("KV-MEM-02", where, f"a slot for token {token}", "the table has none")
+
+
+# Steps that are computed when they are dispatched
+
+
+@frozen
+class Work:
+    """What the worker computes for one request in one step. Positions are in tokens."""
+
+    request: int
+    tables: tuple[tuple[int, ...], ...]
+    chain: tuple[int, ...]
+    provided: int
+    """From here to ``start`` another node provides the states."""
+    start: int
+    end: int
+    verified: int
+    """To here the tokens are no drafts."""
+    drafted: int
+    """To here draft layers write."""
+
+
+@define
+class Kept:
+    """The state behind the last draft that holds, which the worker keeps when it knows how many do."""
+
+    index: int
+    group: Group
+    table: Sequence[int]
+    chain: Sequence[int]
+    span: tuple[int, int]
+    where: str
+
+
+class GhostMemory:
+    """The physical slots of one system, and what they hold."""
+
+    name = "ghost"
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.groups = settings.geometry.groups
+        self.states = States()
+        self._physical = PhysicalSlots(self.states)
+        self._chains: dict[int, list[int]] = {}
+        """Per request, the states of its tokens."""
+        self._computed: dict[int, int] = {}
+        self._pending: list[Work] = []
+        """What was scheduled and not dispatched."""
+        self._transfers: dict[int, Work] = {}
+        """Per request, what another node writes, or reads (then ``provided`` is ``end``)."""
+
+    def copy(self) -> GhostMemory:
+        """An independent memory that holds the same."""
+        other = GhostMemory.__new__(GhostMemory)
+        other.settings = self.settings
+        other.groups = self.groups
+        other.states = self.states
+        other._physical = self._physical.copy()
+        other._chains = {number: list(chain) for number, chain in self._chains.items()}
+        other._computed = dict(self._computed)
+        other._pending = list(self._pending)
+        other._transfers = dict(self._transfers)
+        return other
+
+    def slots(self, block: int) -> Slots | None:
+        """What a block holds; None if nothing is known to be there."""
+        return self._physical.of(block)
+
+    def forget(self, blocks: Iterable[int]) -> None:
+        """From now on nothing in ``blocks`` may be relied on, until it is written again."""
+        self._physical.forget(blocks)
+
+    def under_way(self) -> tuple[Work, ...]:
+        """What was ordered and is not done: steps that were not dispatched, and transfers that are not over."""
+        return (*self._pending, *self._transfers.values())
+
+    def observe(self, step: Step) -> Difference | None:
+        """Do what the step orders, and check whatever its attention reads."""
+        operation = step.operation
+        if isinstance(operation, Dispatch):
+            return self._dispatch(step.answer.copies if isinstance(step.answer, Copies) else ())
+        if not isinstance(operation, OfRequest):
+            return None
+        number = operation.request
+        request = step.population.alive.get(number)
+        if isinstance(operation, Transferred):
+            found = self._transferred(number, operation.succeeded)
+        elif isinstance(operation, (Admit, Schedule)) and isinstance(step.answer, Granted):
+            assert request is not None, "a request that was granted blocks is alive"
+            found = self._granted(operation, step.answer, request, step.snapshot.tables.get(number, ()))
+        elif isinstance(operation, Sample):
+            found = self._verify(step.population[number], step.snapshot.tables.get(number, ()))
+        elif isinstance(operation, Finish) and operation.sends and request is not None:
+            found = self._send(request, step.snapshot.tables.get(number, ()))
+        else:
+            found = None
+        self._settle(operation, request)
+        return found
+
+    def _settle(self, operation: OfRequest, request: Request | None) -> None:
+        if request is None or request.status is Status.ENDING:
+            self._chains.pop(operation.request, None)
+            self._computed.pop(operation.request, None)
+        else:
+            self._computed[request.number] = 0 if isinstance(operation, Preempt) else request.tokens_computed
+
+    def at_rest(self, system: System) -> Iterable[Difference]:
+        """Nothing: what no request reads cannot be wrong."""
+        del system
+        return ()
+
+    def _chain(self, request: Request) -> list[int]:
+        """The states of the request's tokens, drafts included."""
+        chain = self._chains.setdefault(request.number, [])
+        self.states.extend(chain, request, request.tokens)
+        if not request.drafts:
+            return chain
+        with_drafts = list(chain)
+        self.states.extend(with_drafts, request, [*request.tokens, *request.drafts])
+        return with_drafts
+
+    # Steps
+
+    def _granted(
+        self, operation: Admit | Schedule, granted: Granted, request: Request, tables: Sequence[Sequence[int]]
+    ) -> Difference | None:
+        if len(tables) != len(self.groups):
+            return Difference("KV-MEM-02", "tables", "a table in every group", f"{len(tables)} tables")
+        before = self._computed.get(request.number, 0)
+        hit = before + granted.hit_tokens
+        start = hit + granted.external_tokens
+        # A request without computed tokens drafts nothing in its first step.
+        drafts = 0 if isinstance(operation, Admit) and before == 0 else self.settings.lookahead_tokens
+        work = self._work(request, tables, provided=hit, start=start, lookahead=drafts)
+        if granted.loads:
+            self._transfers[request.number] = work
+            return None
+        self._pending.append(work)
+        return None if self.settings.geometry.fences else self._dispatch(())
+
+    def _work(
+        self,
+        request: Request,
+        tables: Sequence[Sequence[int]],
+        provided: int = 0,
+        start: int = 0,
+        lookahead: int = 0,
+        sends: bool = False,
+    ) -> Work:
+        # Nobody asks another node for drafts.
+        end = request.tokens_computed - (request.drafts_in_flight if sends else 0)
+        return Work(
+            request.number,
+            tuple(map(tuple, tables)),
+            tuple(self._chain(request)[: max(end, start)]),
+            end if sends else provided,
+            end if sends else start,
+            end,
+            min(end, len(request.tokens)),
+            min(end + lookahead, self.settings.tokens_max),
+        )
+
+    def _dispatch(self, copies: Iterable[Copy]) -> Difference | None:
+        """The worker does one step."""
+        pending, self._pending = self._pending, []
+        for work in pending:
+            self._deliver(work)
+        for copy in copies:
+            self._physical.perform(copy, self.groups[copy.group].block_size_tokens)
+        for phase in (self._read_states, self._write, self._read):
+            for work in pending:
+                for found in phase(work):
+                    if found is not None:
+                        return found
+        return None
+
+    def _in_groups(self, work: Work) -> Iterator[tuple[int, Group, tuple[int, ...], str]]:
+        for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
+            yield index, group, table, f"request {work.request}, group {index}"
+
+    def _deliver(self, work: Work) -> None:
+        """Another node writes what it provides."""
+        if work.provided == work.start:
+            return
+        for index, group, table, _ in self._in_groups(work):
+            self._physical.deliver(index, group, table, work.chain[: work.start], work.provided)
+
+    def _read_states(self, work: Work) -> Iterator[Difference | None]:
+        for index, group, table, where in self._in_groups(work):
+            if group.keeps_states and work.start > 0:
+                yield self._physical.read_state(index, group, table, work.chain, work.start, where)
+
+    def _write(self, work: Work) -> Iterator[Difference | None]:
+        for index, group, table, where in self._in_groups(work):
+            if group.keeps_states:
+                spare = len(table) - group.blocks_occupied(work.verified)
+                if spare < work.end - work.verified:
+                    expected = f"a state for each of {work.end - work.verified} drafts"
+                    yield Difference("KV-MEM-02", where, expected, f"the table has {spare} behind the running one")
+                # A kernel hands out what it passes where states are kept everywhere; drafts have states of their own.
+                passing = group.states is StateMode.ALL or work.end > work.verified
+                computed = work.start, work.end
+                yield self._physical.write_states(index, group, table, work.chain, computed, where, passing)
+            else:
+                span = work.start, work.end, work.drafted if group.lookahead else work.end
+                yield self._physical.write(index, group, table, work.chain, span, where)
+
+    def _read(self, work: Work) -> Iterator[Difference | None]:
+        for index, group, table, where in self._in_groups(work):
+            if not group.keeps_states:
+                yield self._physical.read(index, group, table, list(work.chain), (work.start, work.end), where)
+
+    # Drafts and transfers
+
+    def _verify(self, request: Request, tables: Sequence[Sequence[int]]) -> Difference | None:
+        return self._keep(self._kept(request, tables))
+
+    def _kept(self, request: Request, tables: Sequence[Sequence[int]]) -> list[Kept]:
+        """Where states are kept, the worker keeps the one behind the last accepted draft; a send accepts none."""
+        before, end = self._computed.get(request.number, 0), request.tokens_computed - request.drafts_in_flight
+        if before == end or len(tables) != len(self.groups):
+            return []
+        span, chain = (max(0, end - 1), end), self._chain(request)
+        return [
+            Kept(index, group, tuple(table), chain, span, f"request {request.number}, group {index}")
+            for index, (group, table) in enumerate(zip(self.groups, tables, strict=True))
+            if group.keeps_states
+        ]
+
+    def _keep(self, kept: Iterable[Kept]) -> Difference | None:
+        for each in kept:
+            found = self._physical.write_states(
+                each.index, each.group, each.table, each.chain, each.span, each.where, passing=True
+            )
+            if found is not None:
+                return found
+        return None
+
+    def _send(self, request: Request, tables: Sequence[Sequence[int]]) -> Difference | None:
+        """Another node begins to read."""
+        if len(tables) != len(self.groups):
+            got = f"{len(tables)} tables"
+            return Difference("KV-OP-25", f"request {request.number}", "a table in every group until it is read", got)
+        found = self._verify(request, tables)
+        self._transfers[request.number] = self._work(request, tables, sends=True)
+        return found
+
+    def _transferred(self, number: int, succeeded: bool) -> Difference | None:
+        """What was loaded arrives, wherever its blocks are by now; or another node has read what was sent."""
+        work = self._transfers.pop(number, None)
+        if work is None:
+            return None
+        if work.provided < work.start:
+            if succeeded:
+                self._deliver(work)
+            return None
+        for index, group, table, where in self._in_groups(work):
+            if work.end == 0:
+                continue
+            if group.keeps_states:
+                found = self._physical.read_state(index, group, table, work.chain, work.end, where)
+            else:
+                found = self._physical.read(index, group, table, list(work.chain), (work.end, work.end), where)
+            if found is not None:
+                return found
+        return None
+
+
+# Steps in flight
+
+PREEMPTED = "whoever was to write it was preempted in the same step"
+LATE = "a step in flight wrote it after it was given up"
+FAILED = "a load that it follows from has failed"
+
+
+@define
+class StepInFlight:
+    """What the worker was sent."""
+
+    works: list[Work]
+    copies: tuple[Copy, ...]
+    kept: list[Kept] = field(factory=list)
+    given_up: set[int] = field(factory=set)
+    """The requests whose blocks were given up since it went."""
+
+
+class WorkerMemory(GhostMemory):
+    """The physical slots of one engine, and what they hold."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._copies: tuple[Copy, ...] = ()
+        self._unread: frozenset[int] = frozenset()
+        """The requests of the step that is computed of which nobody wants the answer."""
+        self.in_flight: deque[StepInFlight] = deque()
+        self.marks: dict[int, str] = {}
+        """Blocks that do not hold what was to be written there, and why; until somebody writes them anew."""
+
+    def observe(self, step: Step) -> Difference | None:
+        """Note what is ordered, and check what is read without a step."""
+        if isinstance(step.operation, (Preempt, Finish, Abort)):
+            for sent in self.in_flight:
+                sent.given_up.add(step.operation.request)
+        if isinstance(step.operation, Preempt):
+            number = step.operation.request
+            for work in self._pending:
+                if work.request == number:
+                    self._mark(work, work.start, PREEMPTED)
+            self._pending = [work for work in self._pending if work.request != number]
+        return super().observe(step)
+
+    def _dispatch(self, copies: Iterable[Copy]) -> Difference | None:
+        self._copies += tuple(copies)
+        return None
+
+    def dispatched(self) -> None:
+        """All that was scheduled since the last time goes to the worker, as one step."""
+        self.in_flight.append(StepInFlight(self._pending, self._copies))
+        self._pending, self._copies = [], ()
+
+    def compute(self, spoilt: Mapping[int, int], ended: Iterable[int] = ()) -> Difference | None:
+        """The worker computes the oldest step in flight.
+
+        Per request of which a load within the step failed, or that shares its blocks, ``spoilt`` has how many of its
+        tokens are as they should be. What is computed behind them is worth nothing. Whoever has ``ended`` since is
+        computed as well: whatever is read for it does not matter, and where it writes does.
+        """
+        step = self.in_flight.popleft()
+        self._unread = frozenset(ended)
+        for work in step.works:
+            if work.request in spoilt:
+                self._spoil(work, spoilt[work.request])
+        waiting, self._pending = self._pending, [work for work in step.works if work.request not in spoilt]
+        found = super()._dispatch(step.copies)
+        self._pending = waiting
+        for work in step.works:
+            if work.request in step.given_up:
+                self._mark(work, work.start, LATE)
+        return found or self._keep(step.kept)
+
+    def _read_states(self, work: Work) -> Iterator[Difference | None]:
+        return iter(()) if work.request in self._unread else super()._read_states(work)
+
+    def _read(self, work: Work) -> Iterator[Difference | None]:
+        return iter(()) if work.request in self._unread else super()._read(work)
+
+    def _spoil(self, work: Work, valid: int) -> None:
+        valid = min(max(valid, work.provided), work.start)
+        self._deliver(evolve(work, start=valid))
+        for group, table in zip(self.groups, work.tables, strict=True):
+            self._physical.forget(table[valid // group.block_size_tokens :])
+        self._mark(work, valid, FAILED)
+
+    def _mark(self, work: Work, start: int, why: str) -> None:
+        """The blocks that a step writes from ``start`` on do not hold what they should."""
+        for group, table in zip(self.groups, work.tables, strict=True):
+            blocks = table[start // group.block_size_tokens : group.blocks_occupied(work.end)]
+            self.marks.update(dict.fromkeys(blocks, why))
+
+    def _deliver(self, work: Work) -> None:
+        self._unmark(work, work.provided)
+        super()._deliver(work)
+
+    def _write(self, work: Work) -> Iterator[Difference | None]:
+        self._unmark(work, work.start)
+        return super()._write(work)
+
+    def _unmark(self, work: Work, start: int) -> None:
+        """Whatever is written from its first slot on holds what it should."""
+        for group, table in zip(self.groups, work.tables, strict=True) if self.marks else ():
+            for block in table[-(-start // group.block_size_tokens) : group.blocks_occupied(work.end)]:
+                self.marks.pop(block, None)
+
+    def _verify(self, request: Request, tables: Sequence[Sequence[int]]) -> Difference | None:
+        if not self.settings.geometry.keeps_states:
+            return None
+        kept = self._kept(request, tables)
+        if not self.in_flight:
+            return self._keep(kept)
+        self.in_flight[-1].kept += kept
+        return None
+
+    def rewind(self, number: int, tokens: int) -> None:
+        """Of what a request computed, only the first ``tokens`` tokens count."""
+        self._computed[number] = tokens
+
+    # Transfers
+
+    def arrive(self, number: int, valid: int | None) -> Difference | None:
+        """A transfer is over: other nodes have written up to ``valid`` tokens, or read (None)."""
+        work = self._transfers.get(number)
+        if work is None:
+            return None
+        if valid is None:
+            return super()._transferred(number, True)
+        del self._transfers[number]
+        if valid > work.provided:
+            self._deliver(evolve(work, start=min(valid, work.start)))
+        return None
+
+    def _transferred(self, number: int, succeeded: bool) -> Difference | None:
+        """The scheduler was told that it is over: what there was to write is written."""
+        del number, succeeded
+        return None
+
+
+# The slots of one node, filled with what is really in the slots of another
+
+
+@frozen
+class Source:
+    """Where a request's blocks are read from, and where they are written."""
+
+    slots: PhysicalSlots
+    """Those of the other node."""
+    there: Sequence[Sequence[int]]
+    """The blocks of the request on the other node, by group."""
+    here: Sequence[Sequence[int]]
+    """Its blocks on this one."""
+
+
+class LinkedMemory(WorkerMemory):
+    """The physical slots of one node, and what they hold."""
+
+    source_of: Callable[[int], Source] | None = None
+    """Where the blocks of a request are read from; None for a node that reads from nobody."""
+
+    def link(self, states: States) -> PhysicalSlots:
+        """Let equal states have equal numbers on both nodes. Returns the slots, for the other to read."""
+        self.states = states
+        self._physical = PhysicalSlots(states)
+        return self._physical
+
+    def _deliver(self, work: Work) -> None:
+        if self.source_of is None or work.provided == work.start:
+            super()._deliver(work)
+            return
+        self._unmark(work, work.provided)
+        source = self.source_of(work.request)
+        for index, group, _, _ in self._in_groups(work):
+            size, start = group.block_size_tokens, group.tokens_stored(work.provided)
+            table, read = source.here[index], source.there[index]
+            for position in range(start // size, min(group.blocks_occupied(work.start), len(table))):
+                if table[position] == NULL:
+                    continue
+                there = source.slots.held(read[position], index) if position < len(read) else ()
+                states = [*(None,) * (position * size), *there, *(None,) * size]
+                self._physical.put(index, size, table[position], position * size, states[: work.start], start)
