@@ -14,8 +14,7 @@ from kvgate.explore.designs import DESIGNS, Design
 from kvgate_mutants.corpus.bug import Bug, Sort
 from kvgate_mutants.corpus.register import BUGS
 from kvgate_mutants.mutants.mutant import Mutant
-from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
-from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS as SCHEDULER_MUTANTS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
 from kvgate_mutants.traceability.exemptions import EXEMPTIONS, Exemption
 from kvgate_mutants.traceability.judged import STATEMENT, explored, watched
 from kvreference.statements import STATEMENTS
