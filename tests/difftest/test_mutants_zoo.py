@@ -16,8 +16,7 @@ import pytest
 from kvgate.explore.designs import DESIGNS
 from kvgate.kernel.models import MODELS
 from kvgate_mutants.mutants.mutant import Mutant, breaks, locate
-from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
-from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS as SCHEDULER_MUTANTS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
 from kvreference.statements import STATEMENTS
 
 KILLABLE = [mutant for mutant in BLOCK_MANAGER_MUTANTS if mutant.equivalent is None]

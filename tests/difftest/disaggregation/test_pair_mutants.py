@@ -24,9 +24,7 @@ from kvgate.levels.registry import engine_bench, pair_bench, prepare
 from kvgate.levels.scheduler.case_runner import EngineTrials
 from kvgate_mutants.cli.mutants import SCHEDULED
 from kvgate_mutants.mutants.mutant import Mutant, locate
-from kvgate_mutants.mutants.registry import PAIR_MUTANTS
-from kvgate_mutants.mutants.registry import PAIR_MUTANTS as BLOCK_MANAGER_MUTANTS
-from kvgate_mutants.mutants.registry import PAIR_MUTANTS as SCHEDULER_MUTANTS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, PAIR_MUTANTS, SCHEDULER_MUTANTS
 from kvgate_mutants.mutation_run import run_mutant, run_until_killed
 
 OPERATIONS, BASELINE_OPERATIONS = 20_000, 4_000
