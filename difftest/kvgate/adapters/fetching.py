@@ -18,7 +18,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
+from importlib.metadata import distributions
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -116,7 +116,8 @@ def download(what: str, options: Sequence[str], scratch: Path, say: Callable[[st
     Raises:
         SystemUnavailableError: there is no pip.
     """
-    if find_spec("pip") is None:
+    # Not find_spec: for pip it makes setuptools leave distutils to the standard library, and vLLM's import then fails.
+    if next(iter(distributions(name="pip")), None) is None:
         raise SystemUnavailableError(
             f"{what} is not fetched yet, and there is no pip here to fetch it with: python -m ensurepip, or uv pip "
             "install pip"

@@ -93,8 +93,7 @@ class Release:
     scheduler: SchedulerRules | None = None
     """Its scheduler; None where the gate cannot follow it yet."""
     findings: frozenset[str] = frozenset()
-    """The ids of the findings that were reproduced on this release, as the register ``kvgate/findings/README.md`` lists
-    them."""
+    """The ids of the findings that were reproduced on this release; see the register, ``findings/README.md``."""
 
     @property
     def name(self) -> str:
