@@ -63,7 +63,6 @@ LOOKS = (
     "after_make_prefix_cache_stats",
     "after_remove_skipped_blocks",
     "after_reset_prefix_cache",
-    "before_allocate_slots",
 )
 """What an observer does when the engine calls; none calls another."""
 WAIT_SECONDS = 120.0

@@ -63,8 +63,6 @@ class Observer:
         self._say: Callable[[Raw], None] = self._say_at_once if sink.is_immediate else self._records.append
         self._calls = 0
         self._registered: list[Registered] = []
-        self._is_first, self._computed = False, 0
-        """Of the request that asks for slots now: whether it did not run, and how many tokens were computed."""
         specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
         self._has_states = any(type(spec).__name__ == "MambaSpec" for spec in specs)
         managers = self.manager.coordinator.single_type_managers
@@ -147,6 +145,7 @@ class Observer:
         self._records.clear()
         self._say(calls.Restart(self.sink.lost, because))
         self.sink.lost = 0
+        self._registered = []
         self.book.clear()
         for request in self.scheduler.requests.values():
             self._say(self.book.arrival_of(request))
@@ -256,11 +255,6 @@ class Observer:
         computed, external = request.num_computed_tokens, num_external_computed_tokens
         self._say(calls.Gated(number, computed, num_new_computed_tokens, external, bool(fits)))
 
-    def before_allocate_slots(self, request: Any, *_arguments: Any, **_named: Any) -> None:
-        self._is_first = request.status is not self._running
-        self._computed = request.num_computed_tokens
-        self._registered = []
-
     def after_allocate_slots(
         self,
         answer: Any,
@@ -275,7 +269,9 @@ class Observer:
     ) -> None:
         del new_computed_blocks, num_encoder_tokens
         followed = self._followed(request)
-        is_whole = self._is_first or self._has_states
+        # The scheduler counts what this lets run after the call, so these are as they were before it.
+        is_first, computed = request.status is not self._running, request.num_computed_tokens
+        is_whole = is_first or self._has_states
         given: Blocks | None = None
         nulls: tuple[int, ...] = ()
         if answer is not None:
@@ -289,13 +285,13 @@ class Observer:
         self._say(
             calls.Allocated(
                 followed.number,
-                self._computed,
+                computed,
                 num_new_tokens,
                 num_new_computed_tokens,
                 num_lookahead_tokens,
                 num_external_computed_tokens,
                 delay_cache_blocks,
-                self._is_first,
+                is_first,
                 given,
                 is_whole,
                 nulls,
