@@ -85,6 +85,7 @@ def test_checks_see_nothing_in_the_plug_in_as_it_is(check: Callable[[], str | No
     assert before == (dict(vars(checks.Pool)), checks.count)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", PLUGIN_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""

@@ -16,6 +16,8 @@ from kvgate.campaigns.digests import MODELS
 
 from ..fork_server import ForkServer
 
+pytestmark = pytest.mark.ci
+
 OPERATIONS = 150
 SWITCHES = (
     "VLLM_PREFIX_CACHE_RETENTION_INTERVAL",

@@ -24,6 +24,8 @@ from kvgate.kernel.models import MODELS
 
 from ...fork_server import ForkServer
 
+pytestmark = pytest.mark.ci
+
 CONFIGS = Path(__file__).parent / "configs"
 NAMES = sorted(path.name for path in CONFIGS.iterdir())
 SECONDS_MAX = 900

@@ -15,6 +15,8 @@ import pytest
 from ...fork_server import ForkServer
 from .test_page import Document
 
+pytestmark = pytest.mark.ci
+
 DRAW = Path(__file__).parents[3] / "difftest" / "examples" / "pages" / "draw.py"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SEEN = {

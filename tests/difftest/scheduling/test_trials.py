@@ -37,6 +37,8 @@ from kvreference.settings import Settings
 
 from ...fork_server import ForkServer
 
+pytestmark = pytest.mark.ci
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 PATCH = """

@@ -13,6 +13,8 @@ import pytest
 
 from .lints import SPEC
 
+pytestmark = pytest.mark.ci
+
 ROOT = SPEC.parent
 SECONDS_MAX = 120
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
