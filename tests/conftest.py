@@ -1,7 +1,7 @@
 """What every test run begins with: its tier, the number of its processes, the mutants that it tries, and vLLM.
 
 Three tiers: tests without a marker are the first, and run before every commit; ``ci`` is what ``.ci/run`` runs besides;
-``deep`` is the rest.
+``deep`` is the rest. Of a test with many cases the first tier runs a ``few``, others with each commit.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +27,7 @@ sys.path.append(str(ROOT))
 NEED = "KVGATE_TESTS_NEED"
 """Names modules, with commas in between. Tests that lack one are skipped, and a run without vLLM would be green."""
 SEED = "KVGATE_TESTS_SEED"
-"""Chooses the mutants that are tried; the commit does if it is not set."""
+"""Chooses the mutants and the cases that are tried; the commit does if it is not set."""
 MUTANTS_IN_CI, MUTANTS_FIRST = 20, 4
 """How many mutants a run of all but ``deep`` tries, and how many of these the first tier does."""
 GATE_FIRST = ("test_no_divergence[gemma-hybrid]", "test_no_divergence_under_a_scheduler[gpt-oss-hybrid]")
@@ -58,8 +59,8 @@ def seed_of_the_commit() -> str:
 
 
 def pytest_report_header() -> str:
-    """How to try the same mutants again."""
-    return f"mutants: {MUTANTS_IN_CI} chosen by {SEED}={os.environ[SEED]}; all of them with -m deep"
+    """How to try the same again."""
+    return f"mutants and cases are chosen by {SEED}={os.environ[SEED]}; -m deep runs all mutants, .ci/run all cases"
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
@@ -70,19 +71,29 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give mutants their tier, by lot, and the gate's own tests theirs."""
-    mutants = [item for item in items if item.get_closest_marker("mutant")]
-    # By a digest of each name: the order in which they are collected does not matter.
-    mutants.sort(key=lambda item: hashlib.sha256(f"{os.environ[SEED]} {item.name}".encode()).digest())
-    chosen = 0 if config.option.markexpr == "deep" else MUTANTS_IN_CI
-    for index, item in enumerate(mutants):
-        if index >= chosen:
-            item.add_marker(pytest.mark.deep)
-        elif index >= MUTANTS_FIRST:
+    """Choose the mutants and the cases that are run before the last tier, and give the gate's own tests their tier."""
+    mutants = shuffled(item for item in items if item.get_closest_marker("mutant"))
+    for item in mutants[0 if config.option.markexpr == "deep" else MUTANTS_IN_CI :]:
+        item.add_marker(pytest.mark.deep)
+    for item in mutants[MUTANTS_FIRST:MUTANTS_IN_CI]:
+        item.add_marker(pytest.mark.ci)
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for several in cases.values():
+        few = several[0].get_closest_marker("few")
+        assert few is not None
+        for item in shuffled(several)[few.args[0] :]:
             item.add_marker(pytest.mark.ci)
     for item in items:
         if ROOT / "difftest" in item.path.parents and not item.name.startswith(GATE_FIRST):
             item.add_marker(pytest.mark.ci)
+
+
+def shuffled(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """In an order that the seed gives: by a digest of each name, wherever and by whichever process it is collected."""
+    return sorted(items, key=lambda item: hashlib.sha256(f"{os.environ[SEED]} {item.nodeid}".encode()).digest())
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,7 @@ def test_vllm_is_told_of_it() -> None:
     } == {entry.name: entry.value for entry in entries}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("switches", "states"),
     [

@@ -165,6 +165,7 @@ BREAKS: dict[str, tuple[object, str, Callable[..., object]]] = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", BREAKS)
 def test_what_is_broken_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: the comparison fails where it should. Method: one part of the simulation in ranges broken at a time."""
@@ -223,6 +224,7 @@ def test_a_million_tokens_are_a_few_objects() -> None:
     assert pieces == 1 + 4 * 31
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_the_real_scheduler_serves_alike(seed: int) -> None:
     """Goal: ranges tell what vLLM does. Method: small workloads that vLLM's own scheduler serves as well."""

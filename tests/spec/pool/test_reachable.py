@@ -65,6 +65,7 @@ def first(seen: Callable[[SimpleNamespace], bool], tries: int, seed: str) -> Sim
     return next((unknowns for unknowns in walk(tries, seed) if seen(unknowns)), None)
 
 
+@pytest.mark.ci
 def test_what_is_proved_is_so_wherever_one_gets() -> None:
     """Every obligation, in every step; and nearly every witness is met on the way."""
     unmet = {(name, witness) for name, each in OF_STEPS.items() for witness in each.witnesses}
