@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kvgate.campaigns.digests import MODELS
 
-from ..fork_server import ForkServer
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
 
 pytestmark = pytest.mark.ci
 

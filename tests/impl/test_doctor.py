@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import evolve
@@ -18,7 +18,9 @@ from swa_retention import doctor, features
 from swa_retention.doctor import examine
 from swa_retention.register import State, look, remove
 
-from ..fork_server import ForkServer
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
 
 INTERVAL = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 PARTIAL = "VLLM_PREFIX_CACHE_PARTIAL_HITS"

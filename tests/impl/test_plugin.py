@@ -10,12 +10,15 @@ import os
 import subprocess
 import sys
 from importlib.metadata import distribution
+from typing import TYPE_CHECKING
 
 import pytest
 
 from swa_retention.config import VARIABLES
 
-from ..fork_server import ForkServer
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
 
 SWITCHES = VARIABLES
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,7 +22,9 @@ from kvgate.explain.load import load, of_document
 from kvgate.explain.serving import Serving, Speculation
 from kvgate.kernel.models import MODELS
 
-from ...fork_server import ForkServer
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
 
 pytestmark = pytest.mark.ci
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ...fork_server import ForkServer
 from .test_page import Document
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
 
 pytestmark = pytest.mark.ci
 

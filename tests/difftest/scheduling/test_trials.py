@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -35,7 +36,9 @@ from kvgate_mutants.mutants.scheduler.scheduling import last_come_first_served
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
-from ...fork_server import ForkServer
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
 
 pytestmark = pytest.mark.ci
 

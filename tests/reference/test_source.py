@@ -1,6 +1,4 @@
-"""The reference's own rules: it stands on the standard library and attrs, is small enough to be read, and asks each
-question once.
-"""
+"""The reference's source: it imports the standard library and attrs only, and asks each question once."""
 
 from __future__ import annotations
 
