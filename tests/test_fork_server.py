@@ -50,7 +50,7 @@ def test_an_exception_is_exit_code_1(fork_server: ForkServer) -> None:
 
 def test_a_module_is_run_as_main(fork_server: ForkServer) -> None:
     """With the working directory first on its path, as ``python -m`` does."""
-    ended = fork_server.run("-m", "kvgate.cli.app", "check", "--sut", "nowhere_at_all:build")
+    ended = fork_server.run("-m", "kvgate.cli", "check", "--sut", "nowhere_at_all:build")
     assert 3 == ended.returncode
     assert "nowhere_at_all" in ended.stderr
 

@@ -25,6 +25,7 @@ def listed(needed: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=" ".join)
 def test_a_run_ends_without_what_it_needs(options: tuple[str, ...]) -> None:
     """Goal: exit code 3, and the reason. Method: a module that is there, and one that nobody has."""

@@ -221,6 +221,7 @@ def asked(variables: dict[str, str], *arguments: str) -> str:
     return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=60).stdout
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_can_complete(shell: str) -> None:
     """The script for a shell is printed, and what it asks then is answered: subcommands, and their options."""

@@ -59,6 +59,7 @@ def test_every_request_is_served_alike(rng: Random) -> None:
     assert agree(draw(rng)) is None
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_the_free_queue_is_the_same_after_every_step(seed: int) -> None:
     """Goal: the order in which blocks will be taken agrees, by content. Method: both side by side, step by step."""

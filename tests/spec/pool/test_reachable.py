@@ -79,6 +79,7 @@ def test_what_is_proved_is_so_wherever_one_gets() -> None:
     assert unmet <= SELDOM, steps
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("name", "mutant"), MUTANTS)
 def test_a_mutant_breaks_a_state_that_can_be_reached(name: str, mutant: str) -> None:
     """Not only one that z3 makes up."""
