@@ -34,6 +34,7 @@ PRELOADED = (
     "kvgate.levels.registry",
     "kvgate.levels.scheduler.adapter.stage",
     "vllm.plugins",
+    "vllm.triton_utils",
     "vllm.v1.core.kv_cache_manager",
 )
 """What the server imports. None of it may change vLLM: a child must find the released code."""
@@ -186,6 +187,7 @@ def listening(folder: Path) -> Iterator[str]:
             process = subprocess.Popen(
                 [sys.executable, __file__, str(listener.fileno())],
                 stdin=subprocess.PIPE,
+                stdout=log,
                 stderr=log,
                 env={**os.environ, **OWN},
                 pass_fds=[listener.fileno()],

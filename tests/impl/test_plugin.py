@@ -58,12 +58,9 @@ def test_with_nothing_switched_on_nothing_happens() -> None:
 
 
 def test_vllm_is_told_of_it() -> None:
-    """By the entry point that vLLM reads. The other one is the shadow's, which is no part of the plug-in."""
-    entries = [entry for entry in distribution("kvgate").entry_points if entry.group == "vllm.general_plugins"]
-    assert {
-        "swa_retention": "swa_retention.plugin:register",
-        "kvgate_shadow": "kvgate.shadow.adapter.plugin:register",
-    } == {entry.name: entry.value for entry in entries}
+    """By the entry point that vLLM reads, and the only one that the plug-in brings."""
+    entries = [(entry.group, entry.name, entry.value) for entry in distribution("swa-retention").entry_points]
+    assert [("vllm.general_plugins", "swa_retention", "swa_retention.plugin:register")] == entries
 
 
 @pytest.mark.few(2)

@@ -168,7 +168,7 @@ def test_a_trace_is_printed_as_a_test(command: Command, tmp_path: Path) -> None:
         test()
 
 
-def test_a_trace_of_code_of_ones_own_is_not_trusted(tmp_path: Path) -> None:
+def test_a_trace_of_code_of_ones_own_is_not_trusted(command: Command, tmp_path: Path) -> None:
     """It is run only if it is named."""
     engine = found().engine
     assert isinstance(engine, EngineCase)
