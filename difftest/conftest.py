@@ -57,6 +57,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     live.addoption("--npu", action="store_true", help="run the device tests on this machine's NPU")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """The gate by itself runs in one process: in order, and with one system under test."""
+    named = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    return 0 if all(path.resolve().is_relative_to(Path(__file__).parent) for path in named) else None
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per model, so that a failure names it."""
     if "model" in metafunc.fixturenames:

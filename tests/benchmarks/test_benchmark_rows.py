@@ -276,6 +276,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("arguments", "code", "told"), MISTAKES.values(), ids=MISTAKES)
 def test_a_benchmark_alone_ends_in_words(arguments: tuple[str, ...], code: int, told: str) -> None:
     """Goal: a mistake is told, and never a traceback. Method: one each, in a process of its own."""
@@ -286,6 +287,7 @@ def test_a_benchmark_alone_ends_in_words(arguments: tuple[str, ...], code: int, 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["headlines", "agreement", "lockstep"])
 def test_a_benchmark_says_how_it_is_called(name: str) -> None:
     """Goal: what the usage shows can be typed. Method: the first words of its help."""
@@ -295,6 +297,7 @@ def test_a_benchmark_says_how_it_is_called(name: str) -> None:
     assert done.stdout.startswith(f"usage: python -m benchmarks.{name} ")
 
 
+@pytest.mark.ci
 def test_a_real_one_from_the_outside(tmp_path: Path) -> None:
     """Goal: the command works as typed. Method: the explorer's benchmark, quick, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks", "--quick", "--only", "explore", "--json", "--out", str(tmp_path)]
@@ -315,6 +318,7 @@ sys.exit(program.main(["--quick", "--only", "explore", "--out", sys.argv[1]]))
 """
 
 
+@pytest.mark.ci
 def test_a_real_interruption(tmp_path: Path) -> None:
     """Goal: an interrupted command ends with 130 and keeps its rows. Method: SIGINT as soon as the first row is told,
     from the benchmark that has most of them.

@@ -23,6 +23,8 @@ from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.kernel.models import load
 from kvreference.settings import Settings
 
+pytestmark = pytest.mark.ci
+
 pytest.importorskip("vllm")
 
 AGREED = (

@@ -247,6 +247,7 @@ def missing(found: Counter[str], least: dict[str, int]) -> dict[str, int]:
     return {name: found[name] for name, minimum in least.items() if found[name] < minimum}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("preset", CASES)
 @pytest.mark.parametrize("model", EVERY_MODEL)
 def test_every_lane_does_everything(model: str, preset: str) -> None:
@@ -262,6 +263,7 @@ def test_every_lane_does_everything(model: str, preset: str) -> None:
     assert 0 == found["refused for good"]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_other_model_does_everything(name: str) -> None:
     """The same over all presets; and what its mechanisms do: transfers, copies, waits for a dispatch."""
@@ -275,6 +277,7 @@ def test_every_other_model_does_everything(name: str) -> None:
     assert 0 == found["refused for good"]
 
 
+@pytest.mark.ci
 def test_what_happens_seldom_happens_on_some_model() -> None:
     """Resets that succeed, and hits that must wait for a dispatch; no condition of the test above leaves all out."""
     assert {} == missing(sum(map(counts_of_other, OTHERS), Counter[str]()), SELDOM)
@@ -286,6 +289,7 @@ def test_what_happens_seldom_happens_on_some_model() -> None:
     }
 
 
+@pytest.mark.ci
 def test_large_models_hit() -> None:
     """Where a prompt must be thousands of tokens long to be hit at all, some are."""
     found = Counter[str]()
@@ -295,6 +299,7 @@ def test_large_models_hit() -> None:
     assert {} == missing(found, {"hit": 2, "Stored": 3, "Removed": 1, "Finish": 5, "Preempt": 5})
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("preset", CASES)
 def test_every_preset_meets_every_situation(preset: str) -> None:
     """Over all models: refusals of both kinds, drafts, keys, resets, preempted requests that come back."""
@@ -341,6 +346,7 @@ for model in MODELS.values():
 """
 
 
+@pytest.mark.ci
 def test_a_seed_stands_for_one_case(capsys: pytest.CaptureFixture[str]) -> None:
     """Twice here, and in a process that hashes strings to something else; every lane has cases of its own."""
     outputs = []

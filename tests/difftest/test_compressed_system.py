@@ -41,6 +41,7 @@ def differences(system: str, model: str, operations: int = OPERATIONS) -> Counte
     return found
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("model", MODELS)
 def test_it_agrees(model: str) -> None:
     """Nothing that is not declared of vLLM itself."""
@@ -82,6 +83,7 @@ def keyed(built: Any, tokens: int) -> Any:
     return built._new_request(Arrive(9, (Run(0, tokens),))).block_hashes
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("size", [32, 64, 128])
 @pytest.mark.parametrize("suffix", ["", "+mtp"])
 def test_the_published_geometries_agree(size: int, suffix: str) -> None:

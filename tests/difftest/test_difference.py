@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kvgate.kernel.difference import Difference, Divergence
 from kvreference.operations import Reset
-from kvreference.statements import STATEMENTS
-
-
-@pytest.mark.parametrize("statement", STATEMENTS)
-def test_a_divergence_quotes_the_guarantee(statement: str) -> None:
-    """Whatever the step, in the guarantee's own words."""
-    divergence = Divergence(7, Reset(), "lockstep", Difference(statement, "free queue", "1", "2"))
-    assert STATEMENTS[statement] == divergence.sentence
 
 
 def test_a_kind_is_detector_statement_and_subject() -> None:

@@ -137,6 +137,7 @@ def driven(model: str, operations: int, seed: int = 0, factory: Factory = Refere
 
 
 # The large geometries take their time; the tests of cases draw from them.
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "compressed groups"])
 def test_of_the_reference_nothing_is_found(name: str) -> None:
     """The control; and whatever a mechanism must do has happened, so that it was not driven for nothing."""

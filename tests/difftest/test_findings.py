@@ -143,6 +143,7 @@ def test_vllm_shows_its_finding(path: Path) -> None:
     assert [(trace.header.violates, [id_of(path.parent.name)])] == diverges(load_system("stock").factory, trace)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "path",
     [path for path in TRACES if id_of(path.parent.name) in FAULTY and path.stem != "trace-ascend"],

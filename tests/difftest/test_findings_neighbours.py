@@ -155,6 +155,7 @@ def bare(geometry: Geometry) -> Geometry:
     return Geometry(tuple(evolve(group, lookahead=False) for group in geometry.groups))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("neighbour", "model"),
     [

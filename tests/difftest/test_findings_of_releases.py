@@ -45,6 +45,8 @@ TRACES = {
     for trace in [read(path)]
     if trace.header.system != "stock"
 }
+SMOKE = ("native@0.33.0", "ascend")
+"""The newest release, and vLLM-Ascend; the others are run with ``-m deep``."""
 ELSEWHERE_SECONDS_MAX = 600
 
 
@@ -69,7 +71,13 @@ print(json.dumps(told))
 """
 
 
-@pytest.mark.parametrize("system", sorted({trace.header.system for trace in TRACES.values()}))
+@pytest.mark.parametrize(
+    "system",
+    [
+        pytest.param(system, marks=pytest.mark.ci if system in SMOKE else pytest.mark.deep)
+        for system in sorted({trace.header.system for trace in TRACES.values()})
+    ],
+)
 def test_another_release_shows_its_findings(system: str) -> None:
     """Goal: each finding is true of the release that it names. Method: replay its traces in a process of its own; one
     divergence each, the one that the header names, and that finding alone explains it."""

@@ -1,10 +1,8 @@
-"""The zoo of mutants: what is said of each, and that a break is always undone.
-
-That the gate notices them is not tested here: that takes a campaign.
-"""
+"""The mutants of vLLM's block manager: what is said of each, that the gate notices it, and that a break is undone."""
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -13,12 +11,17 @@ from typing import Any
 
 import pytest
 
+from kvgate.adapters.registry import load_system
 from kvgate.explore.designs import DESIGNS
+from kvgate.gate.case_runner import Bench
+from kvgate.gate.profiles import models_named
 from kvgate.kernel.models import MODELS
 from kvgate_mutants.mutants.mutant import Mutant, breaks, locate
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
+from kvgate_mutants.mutation_run import run_mutant
 from kvreference.statements import STATEMENTS
 
+OPERATIONS = 200_000
 KILLABLE = [mutant for mutant in BLOCK_MANAGER_MUTANTS if mutant.equivalent is None]
 OF_DESIGNS = {
     *("KV-INV-07", "KV-INV-08", "KV-INV-09"),
@@ -150,6 +153,7 @@ def test_a_missing_target_breaks_nothing(missing: str) -> None:
     assert before is vars(Whole)["plain"]
 
 
+@pytest.mark.ci
 def test_every_mutant_breaks_vllm_and_restores_it() -> None:
     """Goal: each fits vLLM 0.20.2, and none leaves anything behind. Method: compare all targets before and after."""
     pytest.importorskip("vllm")
@@ -158,6 +162,17 @@ def test_every_mutant_breaks_vllm_and_restores_it() -> None:
         with mutant.applied():
             assert not [target for target in mutant.targets if _now(target) is before[target]], mutant.name
         assert before == {target: _now(target) for target in before}, mutant.name
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("mutant", KILLABLE, ids=lambda mutant: mutant.name)
+def test_every_mutant_is_killed(mutant: Mutant) -> None:
+    """Goal: whatever of these goes wrong in vLLM is found. Method: inject the fault, and run cases until it shows."""
+    pytest.importorskip("vllm")
+    models = models_named(()) + models_named(("two-windows+eagle",))
+    bench = Bench(load_system("stock").factory)
+    found = run_mutant(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=math.inf).kills["gate"]
+    assert found is not None, mutant.sentence
 
 
 def _now(target: str) -> object:

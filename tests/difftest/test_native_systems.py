@@ -25,6 +25,8 @@ from kvreference.settings import Settings
 
 RUN = ("0.23.0", "0.33.0")
 """Which are run: a wheel is some hundred megabytes, so not all of them."""
+NEWEST = RUN[-1]
+TIER = {True: pytest.mark.ci, False: pytest.mark.deep}
 SECONDS_MAX = 500
 
 
@@ -108,7 +110,7 @@ def kvgate_apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
 
 
-@pytest.mark.parametrize("version", RUN)
+@pytest.mark.parametrize("version", [pytest.param(each, marks=TIER[each == NEWEST]) for each in RUN])
 def test_a_release_agrees_but_for_what_is_declared(version: str) -> None:
     """Some operations of its own models, alone and under its own scheduler."""
     pytest.importorskip("vllm")
@@ -137,6 +139,7 @@ BlockPool.free_blocks = lambda self, blocks: plain(self, reversed(list(blocks)))
 """What breaks the order of the free queue."""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("version", RUN)
 def test_a_release_with_a_fault_does_not(version: str, tmp_path: Path) -> None:
     """Its own free queue in another order."""

@@ -65,6 +65,7 @@ def statements(outcome: Outcome) -> set[str]:
     return {found.divergence.difference.statement for found in outcome.found}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("model", AGREED)
 def test_it_agrees(model: str) -> None:
     """Nothing that is not declared of vLLM itself."""

@@ -74,6 +74,7 @@ def test_the_zoo_is_read_without_vllm() -> None:
     assert "" == finished.stdout.strip()
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_checks_see_nothing_in_the_plug_in_as_it_is(check: Callable[[], str | None]) -> None:
     """And leave everything as it was."""
@@ -85,6 +86,7 @@ def test_checks_see_nothing_in_the_plug_in_as_it_is(check: Callable[[], str | No
     assert before == (dict(vars(checks.Pool)), checks.count)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", PLUGIN_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""

@@ -146,6 +146,7 @@ def test_nothing_in_a_trace_becomes_code() -> None:
     assert all(line.isprintable() for line in source.splitlines())
 
 
+@pytest.mark.ci
 def test_the_file_is_run_by_pytest(tmp_path: Path) -> None:
     """It passes on a system in order and fails on the one that the case was found on."""
     (tmp_path / "faulty.py").write_text(FAULTY, encoding="utf-8")

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kvgate.campaigns.digests import MODELS
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
+
+pytestmark = pytest.mark.ci
 
 OPERATIONS = 150
 SWITCHES = (
@@ -36,40 +41,38 @@ with scratch_first_uninvited.applied():
 """
 
 
-def said_by(*command: str) -> list[str]:
-    """What a fresh interpreter prints, with no switch set, and with a hash seed that all of them share."""
+def printed_by(fork_server: ForkServer, *command: str) -> list[str]:
+    """What a clean process prints with no switch set; all of them hash alike."""
     environment = {name: value for name, value in os.environ.items() if name not in SWITCHES}
-    environment |= {"PYTHONHASHSEED": "0", "VLLM_PLUGINS": "swa_retention", "VLLM_LOGGING_LEVEL": "ERROR"}
-    finished = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, check=False, timeout=600, env=environment
-    )
+    environment |= {"VLLM_PLUGINS": "swa_retention", "VLLM_LOGGING_LEVEL": "ERROR"}
+    finished = fork_server.run(*command, timeout=600, env=environment)
     assert 0 == finished.returncode, finished.stderr
     return finished.stdout.splitlines()
 
 
-def digests_of(arm: str) -> dict[str, list[str]]:
+def digests_of(arm: str, fork_server: ForkServer) -> dict[str, list[str]]:
     """Per model, a digest of every operation."""
-    return dict(map(json.loads, said_by("-m", "kvgate.campaigns.digests", arm, "--operations", str(OPERATIONS))))
+    command = ("-m", "kvgate.campaigns.digests", arm, "--operations", str(OPERATIONS))
+    return dict(map(json.loads, printed_by(fork_server, *command)))
 
 
 @pytest.fixture(scope="module")
-def stock() -> dict[str, list[str]]:
+def stock(fork_server: ForkServer) -> dict[str, list[str]]:
     """What vLLM does without the plug-in."""
-    pytest.importorskip("vllm")
-    return digests_of("stock")
+    return digests_of("stock", fork_server)
 
 
 @pytest.mark.parametrize("arm", ["unset", "inert"])
-def test_it_is_stock_vllm(arm: str, stock: dict[str, list[str]]) -> None:
+def test_it_is_stock_vllm(arm: str, stock: dict[str, list[str]], fork_server: ForkServer) -> None:
     """Every answer, every block id, every hash, and the order of the free queue."""
     assert list(MODELS) == list(stock)
     assert all(len(lines) == OPERATIONS for lines in stock.values())
-    assert stock == digests_of(arm)
+    assert stock == digests_of(arm, fork_server)
 
 
-def test_what_is_planted_is_seen(stock: dict[str, list[str]]) -> None:
+def test_what_is_planted_is_seen(stock: dict[str, list[str]], fork_server: ForkServer) -> None:
     """Every patch that fits is in place. With scratch that goes first uninvited, all is the same up to a release."""
-    states, lines = map(json.loads, said_by("-c", PLANTED))
+    states, lines = map(json.loads, printed_by(fork_server, "-c", PLANTED))
     assert "patched" in states
     assert not {"fits", "differs", "missing"} & set(states)
     assert stock["full"][0] == lines[0]

@@ -15,6 +15,8 @@ import pytest
 
 from swa_retention.ascend_first import let_ascend_go_first
 
+pytestmark = pytest.mark.ci
+
 PROGRAM = """
 import sys
 from swa_retention.config import Configuration

@@ -23,7 +23,10 @@ from .upstream.stand_ins import write
 
 # To look for pip's module would be enough for setuptools to leave distutils alone, which vLLM does not survive.
 INSTALLED = {distribution.name for distribution in distributions()}
-pytestmark = pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM or pip is not installed")
+pytestmark = [
+    pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM or pip is not installed"),
+    pytest.mark.ci,
+]
 
 HERE = Path(__file__).parent
 INTERVAL, PIN = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS"

@@ -24,6 +24,8 @@ from kvgate.adapters.cpu_engine.checkpoint import model_in
 from kvgate.adapters.cpu_engine.engine import ENVIRONMENT, IN_PROCESS, groups_of, runner_of, start
 from kvgate.adapters.cpu_engine.hybrids import VOCABULARY
 
+pytestmark = pytest.mark.deep
+
 TOKENS_MAX = 24
 SETTINGS = {**ENVIRONMENT, **IN_PROCESS, "VLLM_PLUGINS": "swa_retention"}
 BREAKS = ("nothing is copied", "another block is copied", "slots by the shape")

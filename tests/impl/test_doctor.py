@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import evolve
@@ -17,6 +17,10 @@ from attrs import evolve
 from swa_retention import doctor, features
 from swa_retention.doctor import examine
 from swa_retention.register import State, look, remove
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
 
 INTERVAL = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 PARTIAL = "VLLM_PREFIX_CACHE_PARTIAL_HITS"
@@ -126,11 +130,9 @@ def test_without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "vLLM is not installed: nothing can be patched" == lines[-1]
 
 
-def test_the_command() -> None:
+def test_the_command(fork_server: ForkServer) -> None:
     """``python -m swa_retention doctor``, and help without a command."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "swa_retention", "doctor"], capture_output=True, text=True, check=False, timeout=300
-    )
+    ended = fork_server.run("-m", "swa_retention", "doctor")
     assert 0 == ended.returncode
     assert ended.stdout.startswith("vLLM ")
     bare = subprocess.run(

@@ -53,6 +53,7 @@ def test_how_an_f_string_is_cut_is_not_seen() -> None:
     assert digest('f"a{b}cd"') == digest('f"a{b}" "c" "d" f""')
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12"])
 def test_other_interpreters_say_the_same(version: str) -> None:
     """Those that are installed. The file needs nothing but Python."""

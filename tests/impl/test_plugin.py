@@ -10,10 +10,15 @@ import os
 import subprocess
 import sys
 from importlib.metadata import distribution
+from typing import TYPE_CHECKING
 
 import pytest
 
 from swa_retention.config import VARIABLES
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
 
 SWITCHES = VARIABLES
 
@@ -33,13 +38,10 @@ for feature in FEATURES:
 """
 
 
-def run(program: str, **switches: str) -> subprocess.CompletedProcess[str]:
-    """``program`` in an interpreter with these switches, and no others."""
-    environment = {name: value for name, value in os.environ.items() if name not in SWITCHES}
-    environment |= {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_PLUGINS": "swa_retention", **switches}
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300, env=environment
-    )
+def environment(**switches: str) -> dict[str, str]:
+    """These switches, and no others."""
+    others = {name: value for name, value in os.environ.items() if name not in SWITCHES}
+    return {**others, "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_PLUGINS": "swa_retention", **switches}
 
 
 def test_with_nothing_switched_on_nothing_happens() -> None:
@@ -49,19 +51,19 @@ def test_with_nothing_switched_on_nothing_happens() -> None:
         "print(sorted(name for name in sys.modules if name.partition('.')[0] in ('vllm', 'torch') or "
         "name.startswith('swa_retention.patches')))"
     )
-    finished = run(program)
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60, env=environment()
+    )
     assert ("[]\n", 0) == (finished.stdout, finished.returncode), finished.stderr
 
 
 def test_vllm_is_told_of_it() -> None:
-    """By the entry point that vLLM reads. The other one is the shadow's, which is no part of the plug-in."""
-    entries = [entry for entry in distribution("kvgate").entry_points if entry.group == "vllm.general_plugins"]
-    assert {
-        "swa_retention": "swa_retention.plugin:register",
-        "kvgate_shadow": "kvgate.shadow.adapter.plugin:register",
-    } == {entry.name: entry.value for entry in entries}
+    """By the entry point that vLLM reads, and the only one that the plug-in brings."""
+    entries = [(entry.group, entry.name, entry.value) for entry in distribution("swa-retention").entry_points]
+    assert [("vllm.general_plugins", "swa_retention", "swa_retention.plugin:register")] == entries
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("switches", "states"),
     [
@@ -73,18 +75,18 @@ def test_vllm_is_told_of_it() -> None:
     ],
     ids=["nothing", "retention", "pins", "both", "partial hits"],
 )
-def test_vllm_loads_what_is_switched_on(switches: dict[str, str], states: tuple[str, ...]) -> None:
+def test_vllm_loads_what_is_switched_on(
+    switches: dict[str, str], states: tuple[str, ...], fork_server: ForkServer
+) -> None:
     """Once, however often it is called; what two features share is put in place for either."""
-    pytest.importorskip("vllm")
-    finished = run(PATCHED, **switches)
+    finished = fork_server.run("-c", PATCHED, env=environment(**switches))
     assert 0 == finished.returncode, finished.stderr
     found = dict(line.split("|", 1) for line in finished.stdout.splitlines()[-4:])
     assert states == (found["retention"], found["the pinned tier"], found["partial hits"])
 
 
-def test_a_broken_switch_stops_the_start() -> None:
+def test_a_broken_switch_stops_the_start(fork_server: ForkServer) -> None:
     """With the variable, its value, and what is allowed."""
-    pytest.importorskip("vllm")
-    finished = run(PATCHED, **{SWITCHES[0]: "often"})
+    finished = fork_server.run("-c", PATCHED, env=environment(**{SWITCHES[0]: "often"}))
     assert 0 != finished.returncode
     assert "VLLM_PREFIX_CACHE_RETENTION_INTERVAL='often' is not possible" in finished.stderr.splitlines()[-1]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -233,6 +234,7 @@ WITNESSES = (
 )
 
 
+@pytest.mark.ci
 def test_what_holds_after_every_operation() -> None:
     """Goal: the invariants hold, a step leaves its state alone; a hit is what a scan finds, and is served as it says; a
     token has its slots; cached, pinned and refused is what should be, and nothing else.

@@ -27,6 +27,7 @@ def checked() -> Mapping[str, ProofResult]:
     return {each.task.obligation: each for each in check_all([Task(name) for name in obligations()])}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", obligations())
 def test_it_is_proved_and_says_something(checked: Mapping[str, ProofResult], name: str) -> None:
     """Proved on every way, each witness found, each mutant refuted; and where it runs on numbers, its witnesses do."""
@@ -59,6 +60,7 @@ def test_there_are_enough() -> None:
     assert tiers[Tier.ALL] >= FEWEST_FOR_ALL_SIZES
 
 
+@pytest.mark.ci
 def test_every_obligation_can_be_run_on_numbers_or_says_why_not(checked: Mapping[str, ProofResult]) -> None:
     """A witness of a statement without maps is one as numbers."""
     for name, result in checked.items():

@@ -54,6 +54,7 @@ def refuted(name: str) -> tuple[Proof, Replay]:
     return proof, DESIGNS[name].replay(proof.counterexample)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_z3_and_the_run_agree(name: str) -> None:
     """The design is refuted, as numbers too, and its trace tells it from the reference."""

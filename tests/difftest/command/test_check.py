@@ -79,6 +79,7 @@ def test_every_format_can_be_read(name: str, parse: Callable[[str], str], kvgate
     assert parse(faulty.out).startswith("1 divergence in ")
 
 
+@pytest.mark.ci
 def test_a_divergence_is_exit_code_1_and_can_be_run_again(here: Path) -> None:
     """As processes of their own: the command that the story ends with finds it again; the reference does not."""
     found = run_kvgate(here, *FAULTY, "--time-budget", "1s")
@@ -127,6 +128,7 @@ def test_models_are_run_as_asked_for(here: Path, kvgate: Kvgate) -> None:
     assert ["swa+eagle", "mine"] == list(dict.fromkeys(lane["model"] for lane in rows_of(ended.out)))
 
 
+@pytest.mark.ci
 def test_a_patch_is_tested_as_it_is(here: Path) -> None:
     """A preload that breaks the system; one that does nothing is the control. The story's command names the patch."""
     (here / "harmless.py").write_text("import kvgate.adapters.reference", encoding="utf-8")

@@ -116,6 +116,7 @@ def test_processes_that_do_not_end_well_are_told() -> None:
     assert any("hangs" in each for each in told)
 
 
+@pytest.mark.ci
 def test_whoever_is_interrupted_leaves_no_process_behind(tmp_path: Path) -> None:
     """Nor those that it started."""
     child = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
@@ -178,6 +179,7 @@ def checks_in(out: str) -> list[dict[str, Any]]:
     return rows_of(out, "Works")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("line", "seconds", "why"),
     [
@@ -207,6 +209,7 @@ def test_nothing_of_the_working_directory_is_taken_for_vllm(tmp_path: Path) -> N
     assert SYSTEM.startswith(Z3.partition("tell =")[0])
 
 
+@pytest.mark.ci
 def test_here_the_gate_works(tmp_path: Path) -> None:
     """The command itself, on the environment of these tests: exit code 0, and a document with its version."""
     # Whatever else this machine does meanwhile.

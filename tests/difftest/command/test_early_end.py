@@ -157,6 +157,7 @@ def test_on_a_machine_without_the_right_vllm_it_is_exit_code_3(
     assert ended.message.startswith(told)
 
 
+@pytest.mark.ci
 def test_processes_end_in_the_same_way(furnished: Path) -> None:
     """Three of these as processes of their own, one of them where no vLLM is installed."""
     (furnished / "sitecustomize.py").write_text(

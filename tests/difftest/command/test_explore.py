@@ -109,6 +109,7 @@ def test_bad_usage_is_exit_code_2(kvgate: Kvgate, arguments: tuple[str, ...], me
     assert ended.message.startswith(message)
 
 
+@pytest.mark.ci
 def test_an_interrupt_ends_with_what_was_seen(tmp_path: Path) -> None:
     """Exit code 130, in the format asked for; the models that were left are not in it."""
     process = subprocess.Popen(

@@ -137,6 +137,7 @@ def test_standard_output_is_for_the_verdict(kvgate: Kvgate, here: Path, monkeypa
     assert here.exists()
 
 
+@pytest.mark.ci
 def test_an_interrupt_leaves_what_was_done(kvgate: Kvgate, here: Path) -> None:
     """Goal: exit 130, and nothing that was done is done again. Method: a real signal after the first shard; resume."""
     command = [sys.executable, "-m", "kvgate.cli", "fuzz", "--sut", "reference", "--shards", "8", *SMALL]

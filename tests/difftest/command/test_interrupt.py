@@ -66,6 +66,7 @@ def interrupt(directory: Path, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+@pytest.mark.ci
 def test_a_check_that_is_interrupted_reports_what_was_run(tmp_path: Path) -> None:
     """In the format asked for; it says that it ended early, and is no agreement."""
     (tmp_path / "signals.py").write_text(SIGNALS_WHEN_BUSY.format(operations=2000), encoding="utf-8")
@@ -121,6 +122,7 @@ def test_out_of_memory_is_no_divergence(monkeypatch: pytest.MonkeyPatch, capsys:
     assert (4, True) == (ended.value.code, capsys.readouterr().err.startswith("kvgate: not enough memory"))
 
 
+@pytest.mark.ci
 def test_before_there_is_anything_to_report_nothing_is(tmp_path: Path) -> None:
     """While the system is loaded, by either subcommand."""
     (tmp_path / "hangs.py").write_text(HANGS, encoding="utf-8")

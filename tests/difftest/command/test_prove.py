@@ -218,6 +218,7 @@ def test_bad_usage(kvgate: Kvgate, arguments: tuple[str, ...], message: str) -> 
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("arguments", [("--obligation", "hit-lookup"), ("--design", "all"), ("--jobs", "1")], ids=str)
 def test_an_interrupt_ends_it(arguments: tuple[str, ...]) -> None:
     """For real: z3 works in processes of its own, because it loses interrupts; nothing is left running."""

@@ -174,6 +174,7 @@ def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
     assert "kvgate: engine e-1: 5 calls judged, 1 difference; the first: KV-OP-05 at step 1\n" == ended.err
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_who_ends_it_means_the_command(here: Path, number: signal.Signals) -> None:
     """Goal: a server behind it ends in its own way. Method: a command that tells its signal, and exits with 5."""

@@ -120,6 +120,7 @@ def test_bad_usage(arguments: tuple[str, ...], message: str) -> None:
     assert message in str(error)
 
 
+@pytest.mark.ci
 def test_processes_and_plots(tmp_path: Path) -> None:
     """Goal: side by side is as one after the other, and plots are written. Method: a real process, both ways."""
     pytest.importorskip("matplotlib")

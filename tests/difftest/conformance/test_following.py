@@ -149,6 +149,7 @@ class _ListsWhatIsHeld(_OfAnyOrder):
         return evolve(seen, free=[*list(seen.free)[1:], held[0]]) if held and seen.free else seen
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("broken", "statement"),
     [

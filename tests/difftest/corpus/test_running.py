@@ -56,6 +56,7 @@ def test_the_page_tells_every_defect() -> None:
     assert not [bug.id for bug in BUGS.values() if bug.not_caught not in text]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("bug", "index"), places())
 def test_a_defect_is_caught(bug: str, index: int) -> None:
     """Goal: each is caught here and now. Method: run it, and its control."""
@@ -64,6 +65,7 @@ def test_a_defect_is_caught(bug: str, index: int) -> None:
     assert (State.CAUGHT, "nothing found") == (result.state, result.control.rpartition(": ")[2]), result.says
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("bug", "index"), [place for place in places() if BUGS[place[0]].trials[place[1]].mutants], ids=str
 )

@@ -17,6 +17,8 @@ from kvgate.adapters.cpu_engine.job import Ask, Job
 from kvgate.equality.feature import FEATURE, FEATURES, with_feature
 from kvgate.equality.table import PLANTED, State, fill, judged, plain_job
 
+pytestmark = pytest.mark.deep
+
 PROMPT_TOKENS = 300
 PLACES = (0, 1, 5, 37, 150)
 """Places in a prompt, of which all but the last are many windows before its end."""

@@ -14,6 +14,8 @@ import pytest
 
 from kvgate.adapters.cpu_engine import serving
 
+pytestmark = pytest.mark.ci
+
 STARTED = """
 import sys, typer
 from kvgate.adapters.cpu_engine import __main__ as command, serving

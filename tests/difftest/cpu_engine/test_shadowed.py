@@ -56,6 +56,7 @@ def test_the_faults_are_known() -> None:
     assert set(FAULTS) <= {mutant.name for mutant in BLOCK_MANAGER_MUTANTS}
 
 
+@pytest.mark.deep
 def test_a_shadow_is_silent_and_a_fault_is_in_time(started: Engines, tmp_path: Path) -> None:
     """One model, few requests, one fault."""
     seen = watched(started, "gpt-oss", 36, tmp_path / "check")

@@ -46,6 +46,7 @@ def test_there_are_enough_and_each_says_what_it_violates() -> None:
     assert not [mutant.name for mutant in PAIR_MUTANTS if mutant.statement is None]
 
 
+@pytest.mark.ci
 def test_without_a_mutant_nothing_is_found() -> None:
     """The control of all that follows; without the reference, where nothing that only it explains is drawn."""
     assert run_until_killed(trials(), MODELS, 0, BASELINE_OPERATIONS, math.inf) is None
@@ -61,6 +62,7 @@ def test_a_case_is_cut_short_where_the_time_is_up() -> None:
     assert run_case(trials().bench, case).performed > 1
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", PAIR_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""
@@ -87,6 +89,7 @@ def test_the_level_is_one_of_the_gate() -> None:
     assert any("no product's is run" in sentence for sentence in not_tested(Level.PAIR))
 
 
+@pytest.mark.ci
 def test_a_kill_is_made_small() -> None:
     """What is left shows the same, in a handful of operations on both nodes."""
     mutant = next(each for each in PAIR_MUTANTS if each.name == "told-to-write-in-another-order")

@@ -8,12 +8,9 @@ attention, whose layers are asked one by one because no CPU builds the model.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,20 +22,22 @@ from kvgate.explain.load import load, of_document
 from kvgate.explain.serving import Serving, Speculation
 from kvgate.kernel.models import MODELS
 
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
+
+pytestmark = pytest.mark.ci
+
 CONFIGS = Path(__file__).parent / "configs"
 NAMES = sorted(path.name for path in CONFIGS.iterdir())
-ROOT = Path(__file__).parents[3]
 SECONDS_MAX = 900
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict[str, dict[str, Any]]:
+def answers(fork_server: ForkServer) -> dict[str, dict[str, Any]]:
     """By configuration, what vLLM says."""
-    paths = os.pathsep.join(str(ROOT / room) for room in ("difftest", "reference", "impl"))
-    command = [sys.executable, "-m", "kvgate.adapters.kv_cache_groups", *(str(CONFIGS / name) for name in NAMES)]
-    ran = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=SECONDS_MAX
-    )
+    command = ("-m", "kvgate.adapters.kv_cache_groups", *(str(CONFIGS / name) for name in NAMES))
+    ran = fork_server.run(*command, timeout=SECONDS_MAX)
     lines = [line.removeprefix("kvgate ") for line in ran.stdout.splitlines() if line.startswith("kvgate ")]
     assert len(NAMES) == len(lines), ran.stderr[-3000:]
     return {answer["folder"]: answer for answer in map(json.loads, lines)}

@@ -52,6 +52,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", GROUPS)
 @pytest.mark.parametrize("batched_tokens", [33, 4096])
 def test_the_estimate_is_vllms(name: str, batched_tokens: int) -> None:

@@ -20,6 +20,7 @@ from .stage import AMPLE, explore
 FIRST_STATES = Limits(states_max=200, seconds_max=60)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_is_wrong_near_the_initial_state_of_a_tiny_model(name: str, deep: bool) -> None:
@@ -31,6 +32,7 @@ def test_nothing_is_wrong_near_the_initial_state_of_a_tiny_model(name: str, deep
     )
 
 
+@pytest.mark.ci
 def test_the_smallest_tiny_model_is_in_order() -> None:
     """All of it. Its size is what it was when this was written: a change of it is to be understood."""
     seen = explore(MODELS["tiny-full"].world(), AMPLE)
@@ -45,6 +47,7 @@ def test_a_deep_scope_is_not_the_shallow_one(name: str) -> None:
     assert shallow != deep
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_every_design_is_refuted(name: str) -> None:
     """In the model that shows it, by the statement that it violates; the reference in the same scope is the control."""

@@ -60,6 +60,7 @@ def _on_ray(plan: str) -> Workers:
     return RayWorkers(plan, 2, "local")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("workers", [_on_this_machine, pytest.param(_on_ray, marks=pytest.mark.ray)])
 def test_a_killed_worker_costs_nothing(
     workers: Callable[[str], Workers], expected: list[ShardResult], tmp_path: Path

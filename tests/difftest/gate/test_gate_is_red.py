@@ -22,6 +22,8 @@ sys.path.insert(0, str(HERE))
 # The same file is a plug-in of the runs below: by its own name, for pytest finds it on the path; mypy does not.
 from planted import HYBRID, PLANTS, VARIABLE, Plant  # type: ignore[import-not-found]  # noqa: E402
 
+pytestmark = pytest.mark.ci
+
 ROOT = HERE.parents[2]
 SECONDS = 900
 

@@ -106,6 +106,7 @@ def live(pretended: Pretended) -> tuple[int, str]:
 ENDED = {("old", "check"): {"calls": 60, "judged": 40, "differences": 3, "lost": 5}}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("pretended", "code", "message"),
     [

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from .test_page import Document
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
+pytestmark = pytest.mark.ci
 
 DRAW = Path(__file__).parents[3] / "difftest" / "examples" / "pages" / "draw.py"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -44,12 +47,10 @@ SEEN = {
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def drawn(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Path:
     """The folder of pages, written as the example's docstring says; in a process of its own, for it plants a fault."""
     folder = tmp_path_factory.mktemp("pages")
-    finished = subprocess.run(
-        [sys.executable, str(DRAW), str(folder)], capture_output=True, text=True, timeout=300, check=False
-    )
+    finished = fork_server.run(str(DRAW), str(folder), timeout=300)
     assert 0 == finished.returncode, finished.stderr
     return folder
 

@@ -68,6 +68,7 @@ def drawn(model: str) -> list[EngineCase]:
     return [draw_engine_case(load(model), preset, str(seed)) for preset in presets for seed in range(CASES)]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("model", AGREED)
 def test_the_reference_follows(model: str) -> None:
     """Nothing that is not declared of vLLM itself, and something was followed."""
@@ -76,6 +77,7 @@ def test_the_reference_follows(model: str) -> None:
     assert followed > 300
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("model", PLUGGED_IN)
 def test_the_reference_follows_the_plug_in(model: str) -> None:
     """The same on the plug-in's block manager, with retention, a pinned tier, and hits that end inside blocks."""
@@ -164,6 +166,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any], str]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_it_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thing at a time, each named by what it violates."""

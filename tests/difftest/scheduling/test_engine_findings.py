@@ -93,6 +93,7 @@ FOR_THE_STORY = {"020-trace-with-another": [1], "025-trace": [4], "027-trace": [
 and somebody who waits behind, who would fit."""
 
 
+@pytest.mark.few(2)
 @of_every_trace
 def test_no_operation_can_go(path: Path) -> None:
     """Without any one of them the run does not show it, or not yet."""
@@ -172,6 +173,7 @@ NEIGHBOURS: dict[str, tuple[str, Any, Settings, tuple[Operation, ...], str]] = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_a_neighbouring_fault_is_not_excused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It violates the same guarantee, where the findings are declared, and nothing explains it."""

@@ -106,6 +106,7 @@ HANGS: dict[str, Hang] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", HANGS)
 @pytest.mark.parametrize("with_reference", [True, False])
 def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> None:
@@ -121,6 +122,7 @@ def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> No
     assert DECLARED.get(name) == explain_engine(found, engine)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", HANGS)
 def test_without_what_hangs_it_goes_on(name: str) -> None:
     """The monitor cries at nothing but the hang: whoever comes first is aborted, and the others are served."""

@@ -63,11 +63,13 @@ def trials() -> EngineTrials:
     return EngineTrials(engine_bench(load_system("stock").name, GATE))
 
 
+@pytest.mark.ci
 def test_without_a_mutant_nothing_is_found() -> None:
     """The control of all that follows."""
     assert run_until_killed(trials(), [load(name) for name in SCHEDULED], 0, BASELINE_OPERATIONS, SECONDS) is None
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", SCHEDULER_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""
@@ -79,6 +81,7 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
 
 
+@pytest.mark.ci
 def test_a_kill_is_made_small() -> None:
     """What is left shows the same, in a handful of operations of the engine."""
     mutant = next(each for each in SCHEDULER_MUTANTS if each.name == "first-is-preempted")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -34,6 +35,14 @@ from kvgate.report.campaign import report_of
 from kvgate_mutants.mutants.scheduler.scheduling import last_come_first_served
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
+
+pytestmark = pytest.mark.ci
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 PATCH = """
 from vllm.v1.core.sched.request_queue import FCFSRequestQueue
@@ -114,32 +123,26 @@ def test_both_levels_are_one_verdict(loaded: Loaded) -> None:
     assert any("without the scheduler" in sentence for sentence in not_tested(Level.BLOCKS))
 
 
-def command(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "kvgate.cli", *arguments],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+@pytest.fixture
+def command(fork_server: ForkServer, tmp_path: Path) -> Command:
+    """Runs the command as a user does."""
+    return lambda *arguments: fork_server.run("-m", "kvgate.cli", *arguments, cwd=tmp_path, timeout=300)
 
 
-def test_the_command_finds_stores_and_replays(tmp_path: Path) -> None:
+def test_the_command_finds_stores_and_replays(command: Command, tmp_path: Path) -> None:
     """A patch that breaks the scheduler: exit code 1, a story that says what was done to it, and a trace of it."""
     (tmp_path / "patch.py").write_text(PATCH)
     run = ("--preload", "patch.py", "--format", "json", "--report", "out")
-    ended = command(tmp_path, "check", "--level", "scheduler", "--model", "full", "--time-budget", "90s", *run)
+    ended = command("check", "--level", "scheduler", "--model", "full", "--time-budget", "90s", *run)
     assert 1 == ended.returncode, ended.stderr
     verdict = json.loads(ended.stdout)
     assert "KV-LIVE-01" in {each["statement"] for each in verdict["found"]}
     traces = [path for path in sorted((tmp_path / "out").glob("divergence-*.jsonl")) if shows(path, "KV-LIVE-01")]
-    ended = command(tmp_path, "replay", str(traces[0]), "--preload", "patch.py")
+    ended = command("replay", str(traces[0]), "--preload", "patch.py")
     assert 1 == ended.returncode, ended.stderr
     assert "KV-LIVE-01" in ended.stdout
     assert "what was done to it:" in ended.stdout
-    assert 0 == command(tmp_path, "replay", str(traces[0])).returncode
+    assert 0 == command("replay", str(traces[0])).returncode
 
 
 def shows(path: Path, statement: str) -> bool:
@@ -148,13 +151,13 @@ def shows(path: Path, statement: str) -> bool:
     return violated is not None and statement == violated.statement
 
 
-def test_a_trace_is_printed_as_a_test(tmp_path: Path) -> None:
+def test_a_trace_is_printed_as_a_test(command: Command, tmp_path: Path) -> None:
     """That passes on the scheduler as it is, and fails on the broken one."""
     engine = found().engine
     assert isinstance(engine, EngineCase)
     path = tmp_path / "trace.jsonl"
     write_engine(engine_trace_of(engine, found().divergence, "stock", "0.20.2", GATE), path)
-    printed = command(tmp_path, "replay", str(path), "--as-pytest")
+    printed = command("replay", str(path), "--as-pytest")
     assert 0 == printed.returncode, printed.stderr
     names: dict[str, object] = {}
     exec(compile(printed.stdout, "printed", "exec"), names)
@@ -165,13 +168,13 @@ def test_a_trace_is_printed_as_a_test(tmp_path: Path) -> None:
         test()
 
 
-def test_a_trace_of_code_of_ones_own_is_not_trusted(tmp_path: Path) -> None:
+def test_a_trace_of_code_of_ones_own_is_not_trusted(command: Command, tmp_path: Path) -> None:
     """It is run only if it is named."""
     engine = found().engine
     assert isinstance(engine, EngineCase)
     path = tmp_path / "trace.jsonl"
     write_engine(engine_trace_of(engine, None, "mine:build", "1", GATE), path)
-    ended = command(tmp_path, "replay", str(path))
+    ended = command("replay", str(path))
     assert 2 == ended.returncode
     assert "to run that code, say so with --sut mine:build" in ended.stderr
 

@@ -201,6 +201,7 @@ while True:
 """
 
 
+@pytest.mark.ci
 def test_the_engine_is_killed(tmp_path: Path) -> None:
     """Goal: what it did until then can be judged. Method: SIGKILL for an engine that records; judge what is there."""
     root = Path(__file__).parents[3]

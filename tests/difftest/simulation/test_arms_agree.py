@@ -32,12 +32,14 @@ def agree(setting: Setting, real: str) -> Result:
     return ours
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_reference_and_vllm_as_published(name: str) -> None:
     """Goal: dense caching on a hybrid model. Method: a pool in which something is evicted."""
     assert agree(small(WORKLOADS[name], "gemma-hybrid", "dense"), "stock").evictions > 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("policy", PLUG_IN)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_reference_and_the_plug_in(name: str, policy: str) -> None:

@@ -284,6 +284,7 @@ def test_the_committed_table() -> None:
     ]
 
 
+@pytest.mark.ci
 def test_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Goal: one command makes the table, and exits with 1 if a figure is missed. Method: one that is met, or not."""
     arguments = ["headlines", "--arm", "reference", "--processes", "1", "--store", str(tmp_path / "s"), "--json"]

@@ -28,12 +28,14 @@ def is_beaten(setting: Setting) -> bool:
     return any(one.hit_tokens < other.hit_tokens for one, other in zip(best.served, told.served, strict=True))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(20))
 def test_nobody_hits_more(seed: int) -> None:
     """Goal: it is an upper bound. Method: drawn workloads, one request at a time, request by request."""
     assert not is_beaten(draw(Random(seed)))
 
 
+@pytest.mark.ci
 def test_a_small_pool_would_be_beaten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: the comparison above can fail. Method: the endless pool is as small as a pool can be."""
     monkeypatch.setattr(

@@ -59,6 +59,7 @@ def test_every_request_is_served_alike(rng: Random) -> None:
     assert agree(draw(rng)) is None
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_the_free_queue_is_the_same_after_every_step(seed: int) -> None:
     """Goal: the order in which blocks will be taken agrees, by content. Method: both side by side, step by step."""
@@ -165,6 +166,7 @@ BREAKS: dict[str, tuple[object, str, Callable[..., object]]] = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", BREAKS)
 def test_what_is_broken_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: the comparison fails where it should. Method: one part of the simulation in ranges broken at a time."""
@@ -223,6 +225,7 @@ def test_a_million_tokens_are_a_few_objects() -> None:
     assert pieces == 1 + 4 * 31
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_the_real_scheduler_serves_alike(seed: int) -> None:
     """Goal: ranges tell what vLLM does. Method: small workloads that vLLM's own scheduler serves as well."""

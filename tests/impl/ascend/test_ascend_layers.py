@@ -13,6 +13,8 @@ import pytest
 
 from .process import told_by
 
+pytestmark = pytest.mark.ci
+
 PROGRAM = """
 enter(folder)
 install(Configuration(compressed_block_size_slots=32))

@@ -12,6 +12,8 @@ import pytest
 
 from .process import told_by
 
+pytestmark = pytest.mark.ci
+
 SERVE = """
 def manager(**more):
     import torch

@@ -16,7 +16,10 @@ from .tables import FOLDER, NEWEST
 
 # To look for pip's module would be enough for setuptools to leave distutils alone, which vLLM does not survive.
 INSTALLED = {distribution.name for distribution in distributions()}
-pytestmark = pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM or pip is not installed")
+pytestmark = [
+    pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM or pip is not installed"),
+    pytest.mark.deep,
+]
 
 FILES = (f"{FOLDER}/test_prefix_caching.py", f"{FOLDER}/test_kv_cache_utils.py")
 FIRST = "retention or prepend or tail_window or swa_free or pure_swa or clamped"

@@ -19,7 +19,10 @@ from .tables import ALL_FREE, BLAST, DENSE, FOLDER, NOT_RUN, RUN
 
 # To look for pip's module would be enough for setuptools to leave distutils alone, which vLLM does not survive.
 INSTALLED = {distribution.name for distribution in distributions()}
-pytestmark = pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM or pip is not installed")
+pytestmark = [
+    pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM or pip is not installed"),
+    pytest.mark.deep,
+]
 
 VERSION, TESTS = "0.20.2", 278
 FILES = tuple(f"{FOLDER}/{name}.py" for name in RUN)

@@ -114,6 +114,7 @@ LIMITS = Limits(budget_tokens=4, running_max=2)
 SMALL: dict[str, Any] = {"limits": LIMITS, "caches": False, "chunk_tokens": 4}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("scheduler", "menu", "replies", "aborts"),
     [

@@ -25,14 +25,10 @@ from kvspec.chapters import (
     COLUMNS,
     DIFFERENCES,
     EXAMPLE,
-    HEADINGS,
     OPERATIONS,
     PROOFS,
-    SYSTEMS,
     Chapter,
     Link,
-    anchors,
-    items,
     links,
     prose,
     subsections,
@@ -41,22 +37,11 @@ from kvspec.chapters import (
 from kvspec.chapters import STATEMENTS as STATED
 from kvspec.evidence import LEFT, evidence, proofs_of
 from kvspec.obligation import Obligation
-from kvspec.pictures.gallery import path_of
 
 SPEC = Path(__file__).parents[3] / "spec"
 REFERENCE = "../reference/kvreference/"
 UPSTREAM = (DIFFERENCES, BUGS)
 """Where numbers are other people's."""
-
-
-def headings_wrong(chapter: Chapter) -> list[str]:
-    """Headings are the same in all chapters; one without content says so; the number is in title and name."""
-    wrong = [f"{heading} says nothing" for heading, text in chapter.sections.items() if not text]
-    if chapter.headings != HEADINGS:
-        wrong.append(f"headings are {', '.join(chapter.headings)}")
-    if not chapter.title.startswith(f"{chapter.number} "):
-        wrong.append(f"{chapter.title} is not number {chapter.number}")
-    return wrong
 
 
 def statements_wrong(chapters: Iterable[Chapter], statements: Mapping[str, str] = STATEMENTS) -> list[str]:
@@ -123,22 +108,6 @@ def _source(link: Link) -> str:
     return "" if found is None else inspect.getsource(found)
 
 
-def differences_wrong(chapter: Chapter) -> list[str]:
-    """Whose difference it is, is told apart; where nothing is known, that is said."""
-    told = subsections(chapter.sections.get(DIFFERENCES, ""))
-    wrong = [f"{system} says nothing" for system, text in told.items() if not items(text)]
-    return wrong if tuple(told) == SYSTEMS else [*wrong, f"differences are of {', '.join(told)}"]
-
-
-def picture_wrong(chapter: Chapter) -> list[str]:
-    """The example has its picture, with words for those who do not see it, and there is no other."""
-    found = re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", prose("\n".join(chapter.sections.values())))
-    expected = path_of(chapter)
-    if [target for _, target in found] != [expected] or f"]({expected})" not in chapter.sections.get(EXAMPLE, ""):
-        return [f"the picture of the example must be {expected}"]
-    return [] if found[0][0] else ["the picture says nothing"]
-
-
 def functions_missing(text: str) -> list[str]:
     """Code that a page names by a link is in the file that the link leads to."""
     return [link.text for link in links(text) if link.target.startswith(REFERENCE) and not _is_there(link)]
@@ -157,23 +126,6 @@ def _found(link: Link) -> Any:
         return reduce(getattr, name.removeprefix(f"{module}.").split("."), import_module(f"kvreference.{module}"))
     except (ImportError, AttributeError):
         return None
-
-
-def links_dead(text: str) -> list[str]:
-    """Every relative link leads to a file, and to a place in it if it names one."""
-    dead = []
-    for link in links(text):
-        file, _, anchor = link.target.partition("#")
-        if "://" in file:
-            continue
-        page = text if not file else _read(SPEC / file)
-        if page is None or (anchor and anchor not in anchors(page)):
-            dead.append(link.target)
-    return dead
-
-
-def _read(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def example_wrong(chapter: Chapter) -> list[str]:
@@ -225,26 +177,3 @@ def numbers(text: str) -> set[int]:
     )
     told = re.findall(r"(?<![\w#.,-])(?:\d{1,3}(?:,\d{3})+|\d+)(?!\w)", words)
     return {int(number.replace(",", "")) for number in told}
-
-
-def bugs_wrong(chapter: Chapter) -> list[str]:
-    """Every known bug begins with its public thread, under its own number, and names the statements it is about."""
-    found = items(chapter.sections.get(BUGS, ""))
-    thread = re.compile(r"\[([\w.-]+/[\w.-]+)#(\d+)\]\(https://github\.com/\1/(?:issues|pull)/\2\)[:,](?: .*)?")
-    wrong = [item for item in found if not thread.match(item)]
-    for item in found:
-        named = re.findall(r"KV-[A-Z]+-\d\d", item)
-        if not named or not set(named) <= set(STATEMENTS):
-            wrong.append(f"names no statement, or one that there is not: {item[:40]}")
-    return wrong if found else ["no bugs"]
-
-
-def reading_order_wrong(readme: str, chapters: Iterable[Chapter]) -> list[str]:
-    """The list of chapters is all of them, by title, in their order."""
-    listed = [f"{number}. [{title}]({target})" for number, title, target in _listed(readme)]
-    expected = [f"{int(each.number)}. [{each.title.partition(' ')[2]}]({each.file})" for each in chapters]
-    return [] if listed == expected else [f"must list: {', '.join(expected)}"]
-
-
-def _listed(readme: str) -> list[tuple[str, str, str]]:
-    return re.findall(r"^(\d+)\. \[([^\]]+)\]\(([^)]+)\)", readme, re.MULTILINE)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from attrs import evolve
 
-from kvspec.chapter_proofs import ROWS_MAX, proofs_in, proofs_section, written
+from kvspec.chapter_proofs import proofs_in, written
 from kvspec.chapters import chapter_of, parse, read_all
-from kvspec.evidence import EXPLORED, LEMMAS, chapter_name, evidence, proofs_of
+from kvspec.evidence import LEMMAS, chapter_name, evidence, proofs_of
 from kvspec.obligation import Count, Obligation
 from kvspec.registry import obligations
 
@@ -71,21 +69,3 @@ def test_stale_evidence_is_written_anew() -> None:
     changed = text.replace(row, row.replace(" T |", " P, B, T |"))
     assert changed != text
     assert text == written(parse(chapter.file, changed), changed)
-
-
-def test_what_is_explored_in_part_says_which() -> None:
-    """Goal: a part is named. Method: the chapter of each tells it."""
-    homes = chapter_of(read_all())
-    for statement, part in EXPLORED.items():
-        if part:
-            text = " ".join((SPEC / homes[statement].file).read_text(encoding="utf-8").split())
-            assert f"B: explored in every state of tiny models: {part}." in text
-
-
-@pytest.mark.parametrize(("count", "folds"), [(0, False), (ROWS_MAX, False), (ROWS_MAX + 1, True)])
-def test_a_long_table_is_folded(count: int, folds: bool) -> None:
-    """Goal: what stands behind many proofs is still found. Method: as many as stay open, and one more."""
-    known = {each: evolve(PROVED, id=each) for each in (f"something.{number}" for number in range(count))}
-    text = proofs_section(parse("07-something.md", "# 07 Something\n\n## Words\n"), known)
-    assert [folds] * 2 == [f"<summary>{count} proofs</summary>" in text, "\n\n</details>\n" in text]
-    assert list(known) == re.findall(r"^\| `(something\.\d+)` \|", text, re.MULTILINE)

@@ -64,6 +64,7 @@ def first(seen: Callable[[SimpleNamespace], bool], tries: int, seed: str) -> Sim
     return next((unknowns for unknowns in walk(tries, seed) if seen(unknowns)), None)
 
 
+@pytest.mark.ci
 def test_what_is_proved_is_so_wherever_one_gets() -> None:
     """Every obligation, in every step; and nearly every witness is met on the way."""
     unmet = {(name, witness) for name, each in OF_STEPS.items() for witness in each.witnesses}
@@ -77,6 +78,7 @@ def test_what_is_proved_is_so_wherever_one_gets() -> None:
     assert unmet <= SELDOM, steps
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("name", "mutant"), MUTANTS)
 def test_a_mutant_breaks_a_state_that_can_be_reached(name: str, mutant: str) -> None:
     """Not only one that z3 makes up."""

@@ -56,6 +56,7 @@ def driven(model: str, holdings: type[Holdings] = Holdings) -> Driven:
     return drive([load(model)], OPERATIONS, Counter(), factory=Planted)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("model", MODELS)
 def test_without_a_change_there_is_no_drift(model: str) -> None:
     """The control of all tests below: what they drive, with nothing broken."""

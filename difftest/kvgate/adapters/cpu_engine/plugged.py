@@ -90,4 +90,4 @@ def mutants_named(names: Sequence[str]) -> Sequence[Any]:
     found = tuple(entry_points(group="kvgate.mutants", name="named"))
     if not found:
         raise UsageError(f"mutants come with kvgate-mutants, which is not installed: {from_a_clone('', 'mutants')}")
-    return found[0].load()(names)  # type: ignore[no-any-return]
+    return found[0].load()(names)  # type: ignore[no-any-return]  # an entry point

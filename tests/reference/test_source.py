@@ -1,13 +1,10 @@
-"""The reference's own rules: it stands on the standard library and attrs, is small enough to be read, and asks each
-question once.
-"""
+"""The reference's source: it imports the standard library and attrs only, and asks each question once."""
 
 from __future__ import annotations
 
 import ast
 import sys
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -28,10 +25,6 @@ SOURCES = {
 BELIEVED = {module: source for module, source in SOURCES.items() if not module.startswith("refuted.")}
 
 ALLOWED = {*sys.stdlib_module_names, "attrs", "kvreference"}
-
-LINES_MAX = 4000
-FILE_LINES_MAX = 300
-FILE_LINES_MEDIAN_MAX = 150
 
 
 def imported(source: str) -> set[str]:
@@ -61,44 +54,6 @@ def test_nothing_stands_on_what_was_refuted() -> None:
     """Goal: a reader may leave the refuted designs out. Method: search whatever is not one of them for their name."""
     assert len(SOURCES) > len(BELIEVED)
     assert set() == {module for module, source in BELIEVED.items() if "kvreference.refuted" in source}
-
-
-def too_large(sources: dict[str, str]) -> set[str]:
-    """What is too large about a package: the whole, its files by and large, or one of them."""
-    lines = {module: len(source.splitlines()) for module, source in sources.items()}
-    found = {module for module, count in lines.items() if count > FILE_LINES_MAX}
-    return (
-        found
-        | ({"all together"} if sum(lines.values()) > LINES_MAX else set())
-        | ({"by and large"} if median(lines.values()) > FILE_LINES_MEDIAN_MAX else set())
-    )
-
-
-def test_it_stays_small() -> None:
-    """Goal: one reader can read all of it in a day, one mechanism at a time.
-
-    The budget: a reviewer who means to find mistakes reads some 300 to 500 lines in an hour, and for no more than eight
-    hours: at best 4,000 lines, blank lines and docstrings included. Whoever adds a mechanism beyond that must find a
-    simpler way to say another. Each mechanism is a file, which is understood at one sitting: half of the files have at
-    most 150 lines, none has more than 300. Method: count lines, all of them, of whatever must be believed.
-    """
-    assert len(BELIEVED) > 20
-    assert set() == too_large(BELIEVED)
-
-
-@pytest.mark.parametrize(
-    ("counts", "expected"),
-    [
-        ([300, 150, 150, 10], set()),
-        ([301, 10, 10], {"0"}),
-        ([10, 151, 151], {"by and large"}),
-        ([100] * 40, set()),
-        ([100] * 40 + [1], {"all together"}),
-    ],
-)
-def test_what_is_too_large_would_be_found(counts: list[int], expected: set[str]) -> None:
-    """Goal: each limit can be exceeded, by one line. Method: packages of empty lines."""
-    assert expected == too_large({str(index): "\n" * count for index, count in enumerate(counts)})
 
 
 FLAGS = flags_of(Settings, Group, Geometry, Arrive, Admit, Finish)
