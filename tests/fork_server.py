@@ -213,8 +213,8 @@ def serve(listener: socket.socket) -> dict[str, Any]:
     signal.set_wakeup_fd(waker.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
     selector = selectors.DefaultSelector()
-    for each in (listener, woken, sys.stdin):
-        selector.register(each, selectors.EVENT_READ)
+    for source in (listener, woken, sys.stdin):
+        selector.register(source, selectors.EVENT_READ)
     is_ready = False
     while True:
         ready = {key.fileobj for key, _ in selector.select()}
@@ -244,8 +244,8 @@ def serve(listener: socket.socket) -> dict[str, Any]:
             if not pid:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                inherited: tuple[Any, ...] = (selector, listener, woken, waker, connection, *children.values())
-                for each in inherited:
+                selector.close()
+                for each in (listener, woken, waker, connection, *children.values()):
                     each.close()
                 return {**asked, "streams": streams}
             for stream in streams:
