@@ -14,9 +14,10 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.registry import Loaded, load_system
-from kvgate.gate.trace_codec import read, write
+from kvgate.gate.trace_codec import write
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
+from kvgate.levels.registry import read
 
 from .stage import Ended, rows_of, stored
 
