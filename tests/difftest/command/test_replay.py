@@ -94,7 +94,7 @@ def test_a_declared_difference_is_told_as_such(here: Path, kvgate: Kvgate, monke
     def explain(_divergence: Divergence, _lockstep: Lockstep) -> str:
         return "000-known"
 
-    monkeypatch.setattr("kvgate.findings.explain", explain)
+    monkeypatch.setattr("kvgate.levels.manager.explain", explain)
     ended = kvgate("replay", str(stored(here, "reference")), "--sut", "faulty:HeadFirst", "--format", "json")
     verdict = json.loads(ended.out)
     assert (1, ["000-known"], []) == (ended.code, [each["finding"] for each in verdict["found"]], verdict["known"])
