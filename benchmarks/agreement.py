@@ -86,14 +86,15 @@ def _smallest(model: Model) -> Settings:
 def run_cell(sut: str, name: str, operations: int, seed: int) -> Cell:
     """One cell, until so many operations are performed."""
     from kvgate.adapters.registry import load_system
-    from kvgate.gate.campaign import Campaign, Lane, Plan
-    from kvgate.gate.case_runner import Bench
+    from kvgate.gate.campaign import Campaign, Plan
+    from kvgate.gate.case_runner import Lane, Trials
     from kvgate.gate.generator import PRESETS
+    from kvgate.levels.manager import Bench
 
     started = time.monotonic()
     lanes = tuple(Lane(load(name), preset) for preset in PRESETS)
-    plan = Plan(lanes, operations, seed=seed, kinds_max=1000, minimises=False)
-    outcome = Campaign(Bench(load_system(sut).factory), plan).run()
+    plan = Plan(lanes, operations, seed=seed, kinds_max=1000, shrinks=False)
+    outcome = Campaign(Trials(Bench(load_system(sut).factory)), plan).run()
     return Cell(
         name,
         sum(tally.cases for tally in outcome.tallies),

@@ -17,11 +17,11 @@ from attrs import evolve
 from benchmarks.harness import Row, against_base, at_least_one, end_with, options_of, print_rows, turns
 
 from kvgate.adapters.registry import load_system
-from kvgate.gate.case_runner import Bench
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.models import load
 from kvgate.kernel.protocol import System
 from kvgate.kernel.random_source import Seeded
+from kvgate.levels.manager import Bench
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Finish, Operation, Run, Sample, Schedule
 from kvreference.settings import Settings

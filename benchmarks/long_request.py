@@ -15,9 +15,9 @@ from functools import partial
 from benchmarks.harness import Row, against_base, at_least_one, end_with, options_of, print_rows, turns
 
 from kvgate.adapters.registry import load_system
-from kvgate.gate.case_runner import Bench
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.models import load
+from kvgate.levels.manager import Bench
 from kvreference.operations import Admit, Arrive, Operation, Run, Sample, Schedule
 from kvreference.settings import Settings
 

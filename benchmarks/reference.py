@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from benchmarks.harness import Row, at_least_one, end_with, options_of, print_rows, row_of
 
 from kvgate.explore.mechanisms import MECHANISMS
-from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.models import load
+from kvgate.levels.manager import draw_case
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, LookUp, Operation, Run, Sample, Schedule
 from kvreference.settings import Settings

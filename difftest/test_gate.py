@@ -10,16 +10,17 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from kvgate.adapters.registry import Loaded
 from kvgate.cli.check import publish, verdict_of
-from kvgate.gate.campaign import Campaign, Lane
-from kvgate.gate.case_runner import GATE, MONITORS, Bench
+from kvgate.gate.campaign import Campaign
+from kvgate.gate.case_runner import Lane, Trials
 from kvgate.gate.generator import PRESETS
-from kvgate.gate.level import Level, not_tested
+from kvgate.gate.level import LevelChoice
 from kvgate.gate.machine import machine_for
 from kvgate.gate.profiles import PROFILES, models_named, plan
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model
 from kvgate.kernel.output import Format
-from kvgate.levels.registry import prepare
+from kvgate.levels.manager import GATE, MONITORS, Bench
+from kvgate.levels.registry import not_tested, prepare
 from kvgate.report.page.recording import once_more
 
 
@@ -41,12 +42,12 @@ def test_no_divergence(
     profile = pytestconfig.getoption("--profile")
     planned = plan(profile, [model], seed=pytestconfig.getoption("--seed"), seconds=seconds)
     models = len(models_named(pytestconfig.getoption("--model")))
-    outcome = Campaign(bench, evolve(planned, operations=PROFILES[profile].operations // models)).run()
+    outcome = Campaign(Trials(bench), evolve(planned, operations=PROFILES[profile].operations // models)).run()
     preloads = pytestconfig.getoption("--preload")
     verdict = verdict_of(system, profile, planned.seed, bench.judges, outcome, preloads)
     if verdict.found:
         report: Path | None = pytestconfig.getoption("--report")
-        publish(verdict, report, Format.TEXT, record=once_more(system, bench.detectors))
+        publish(verdict, report, Format.TEXT, not_tested(LevelChoice.BLOCKS), once_more(system, bench.detectors))
         pytest.fail(capsys.readouterr().out, pytrace=False)
     assert verdict.operations > 0
 
@@ -61,7 +62,7 @@ def test_no_divergence_under_a_scheduler(
     """Goal: nor when vLLM's own scheduler decides. Method: seeded cases, a worker without a model, the same judges."""
     try:
         (prepared,) = prepare(
-            Level.SCHEDULER,
+            LevelChoice.SCHEDULER,
             system,
             [model],
             pytestconfig.getoption("--profile"),
@@ -76,9 +77,9 @@ def test_no_divergence_under_a_scheduler(
     outcome = Campaign(prepared.trials, planned).run()
     preloads = pytestconfig.getoption("--preload")
     profile = pytestconfig.getoption("--profile")
-    verdict = verdict_of(system, profile, planned.seed, prepared.judges, outcome, preloads)
+    verdict = verdict_of(system, profile, planned.seed, prepared.trials.bench.judges, outcome, preloads)
     if verdict.found:
-        publish(verdict, pytestconfig.getoption("--report"), Format.TEXT, not_tested(Level.SCHEDULER))
+        publish(verdict, pytestconfig.getoption("--report"), Format.TEXT, not_tested(LevelChoice.SCHEDULER))
         pytest.fail(capsys.readouterr().out, pytrace=False)
     assert verdict.operations > 0
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from kvgate.adapters.registry import Loaded
-from kvgate.gate.case_runner import DETECTORS, Bench
+from kvgate.gate.case_runner import Trials
 from kvgate.gate.profiles import models_named
+from kvgate.levels.manager import DETECTORS, Bench
 from kvgate_mutants.mutants import block_pool, release, work
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutation_run import run_until_killed
@@ -37,9 +38,9 @@ def test_a_planted_fault_is_found(detector: str, mutant: Mutant, system: Loaded,
     """Goal: the silence of a detector means something. Method: it judges vLLM with one fault, and nobody else does."""
     if system.name not in ("stock", "retention"):
         pytest.skip(f"the faults are vLLM's, and {system.name} is another system")
-    bench = Bench(system.factory, (detector,))
+    trials = Trials(Bench(system.factory, (detector,)))
     with mutant.applied():
-        kill = run_until_killed(bench, models_named(MODELS), pytestconfig.getoption("--seed"), OPERATIONS, SECONDS)
+        kill = run_until_killed(trials, models_named(MODELS), pytestconfig.getoption("--seed"), OPERATIONS, SECONDS)
     sentence = STATEMENTS[mutant.statement or ""]
     assert kill is not None, f"{detector} does not see {mutant.name}: {mutant.statement}: {sentence}"
     # By something else it would be found too, later: whoever judges states sees what answers only come to.

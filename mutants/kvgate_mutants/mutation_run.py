@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from kvgate.gate.campaign import BlockTrials, Campaign, Lane, Plan, Trials
-from kvgate.gate.case_runner import DETECTORS, Bench
+from kvgate.adapters.registry import Loaded
+from kvgate.gate.campaign import Campaign, Plan
+from kvgate.gate.case_runner import Lane, Trials
 from kvgate.gate.generator import PRESETS
 from kvgate.gate.verdict import Found
 from kvgate.kernel.models import Model
+from kvgate.levels.manager import DETECTORS, Bench
 from kvgate_mutants.mutants.mutant import Mutant
 
 MINIMISE_SECONDS = 10.0
 """The longest that the case which kills a mutant is shrunk."""
-
-
-@runtime_checkable
-class Directed(Protocol):
-    """Trials that can be narrowed to runs in which a mutant can show; for a block manager, a mutant names models."""
-
-    def towards(self, needs: tuple[str, ...]) -> Trials:
-        """The same, but where a mutant with these needs (``kvgate_mutants.mutants.mutant.NEEDS``) can show."""
-        ...
 
 
 @frozen
@@ -52,7 +44,7 @@ class Kill:
         """The operations of the smallest case: those of the engine, or of the block manager."""
         if self.smallest is None:
             return None
-        return len((self.smallest.engine or self.smallest.case).operations)
+        return len(self.smallest.replayable.operations)
 
     @property
     def by(self) -> str:
@@ -80,40 +72,39 @@ class MutantResult:
 
 
 def run_until_killed(
-    bench: Bench | Trials, models: Sequence[Model], seed: int, operations: int, seconds: float, minimises: bool = False
+    trials: Trials, models: Sequence[Model], seed: int, operations: int, seconds: float, shrinks: bool = False
 ) -> Kill | None:
     """Run until a divergence is found that no known finding explains; None if there is none within the limits.
 
     Shrinking it may take ``MINIMISE_SECONDS`` more.
     """
     lanes = tuple(Lane(model, preset) for model in models for preset in sorted(PRESETS, reverse=True))
-    plan = Plan(lanes, operations, seed=seed, seconds=seconds, kinds_max=1, minimises=False)
-    trials = BlockTrials(bench) if isinstance(bench, Bench) else bench
+    plan = Plan(lanes, operations, seed=seed, seconds=seconds, kinds_max=1, shrinks=False)
     outcome = Campaign(trials, plan).run()
     if outcome.ended == "interrupted":
         raise KeyboardInterrupt
     if not outcome.found:
         return None
     found = outcome.found[0]
-    smallest = trials.smallest(found, time.monotonic() + MINIMISE_SECONDS) if minimises else None
+    smallest = trials.smallest(found, time.monotonic() + MINIMISE_SECONDS) if shrinks else None
     return Kill(found, sum(tally.operations for tally in outcome.tallies), outcome.seconds, smallest)
 
 
-def each_alone(bench: Bench) -> dict[str, Bench | Trials]:
-    """The bench with one detector at a time."""
-    return {detector: evolve(bench, detectors=(detector,)) for detector in DETECTORS}
+def each_alone(system: Loaded) -> dict[str, Trials]:
+    """Cases of a block manager with one detector at a time."""
+    return {detector: Trials(Bench(system.factory, (detector,))) for detector in DETECTORS}
 
 
 def run_mutant(
-    bench: Bench | Trials,
+    trials: Trials,
     mutant: Mutant,
     models: Sequence[Model],
     *,
     seed: int,
     operations: int,
     seconds: float,
-    alone: Mapping[str, Bench | Trials] | None = None,
-    minimises: bool = False,
+    alone: Mapping[str, Trials] | None = None,
+    shrinks: bool = False,
 ) -> MutantResult:
     """Inject ``mutant`` and run the gate, then each bench with fewer detectors, ``alone``, for a tenth as long.
 
@@ -130,10 +121,10 @@ def run_mutant(
     ]
     if not fitting:
         raise ValueError(f"{mutant.name} shows on {', '.join(mutant.models or ())}, and none of the models is one")
-    trials = bench.towards(mutant.needs) if isinstance(bench, Directed) else bench
+    trials = trials.towards(mutant.needs)
     kills: dict[str, Kill | None] = {}
     with mutant.applied():
-        kills["gate"] = run_until_killed(trials, fitting, seed, operations, seconds, minimises)
+        kills["gate"] = run_until_killed(trials, fitting, seed, operations, seconds, shrinks)
         for name, other in alone.items():
             kills[name] = run_until_killed(other, fitting, seed, operations // 10, seconds)
     return MutantResult(mutant, kills)

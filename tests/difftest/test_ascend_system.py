@@ -37,23 +37,20 @@ WITH_STATES = FOLDER / "f007_events_span_null_blocks" / "trace.jsonl"
 PROGRAM = """
 import json, sys
 from collections import Counter
-from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Lane, Trials, run_case
 from kvgate.findings import explain
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.levels.registry import engine_bench
 from kvgate.kernel.models import load
-from kvgate.gate.case_runner import Bench, run
-from kvgate.levels.scheduler.case import EngineCase, Stage
-from kvgate.levels.scheduler.detectors import GATE
-from kvgate.levels.scheduler.operations import Serve
-from kvgate.levels.scheduler.case_runner import EngineTrials, found_in, run_case
+from kvgate.levels.manager import Bench, draw_case, run
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import Serve, Stage
 from kvgate.adapters.registry import load_system
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Reply, Step
 from kvreference.settings import Settings
 from pathlib import Path
-from kvgate.gate.trace_codec import read
+from kvgate.levels.registry import read
 import swa_retention.patches.attach as attach
 
 def differences(system, model, operations):
@@ -68,7 +65,7 @@ def differences(system, model, operations):
     return found
 
 def under_a_scheduler(system, model, cases):
-    trials, found = EngineTrials(engine_bench(load_system(system).name, GATE)), Counter()
+    trials, found = Trials(SCHEDULER.bench_named(load_system(system).name, SCHEDULER.gate)), Counter()
     for index in range(cases):
         trial = trials.trial(Lane(load(model), ("tiny", "hostile")[index % 2]), f"ascend/{index}", 0)
         found["operations"] += trial.operations
@@ -79,10 +76,10 @@ def behind_a_load(system, model):
     settings = Settings(load(model).geometry, blocks=200, tokens_max=256, chunk_tokens=256, tells_events=False)
     loads = Serve(Arrive(1, (Run(0, 16), Run(1000, 49))), 4, external_tokens=16, loads=True)
     operations = (Serve(Arrive(0, (Run(0, 128),)), 4), Step((Reply(token=5000),)), loads, Step())
-    case = EngineCase(settings, Stage(connector=True), operations, model, "by hand", "")
-    run = run_case(engine_bench(load_system(system).name, GATE), case)
-    state = run.engine.followed.snapshot()
-    known = [(each.finding, each.divergence.difference.statement) for each in found_in(run, case, 0)]
+    case = SCHEDULER.case(settings, operations, Stage(connector=True), model=model, preset="by hand")
+    run = run_case(SCHEDULER.bench_named(load_system(system).name, SCHEDULER.gate), case)
+    state = run.world.followed.snapshot()
+    known = [(each.finding, each.divergence.difference.statement) for each in run.found(0)]
     return [known, state.blocks_free - len(state.free)]
 
 def stored(system, file):

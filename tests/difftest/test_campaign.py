@@ -15,13 +15,14 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.campaign import Campaign, Lane, Outcome, Plan, Progress, Trial
-from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.campaign import Campaign, Outcome, Plan, Progress
+from kvgate.gate.case_runner import Lane, Trial, Trials
 from kvgate.gate.verdict import Found
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.models import MODELS
 from kvgate.kernel.protocol import Factory
+from kvgate.levels.manager import Bench, run
 from kvreference.answers import Answer
 from kvreference.operations import Admit, Arrive, Evict, Finish, Operation
 from kvreference.settings import Settings
@@ -58,8 +59,8 @@ def campaign(
     seed: int = 0,
     seconds: float | None = None,
     kinds_max: int = 5,
-    minimises: bool = True,
-    minimise_seconds: float | None = None,
+    shrinks: bool = True,
+    shrink_seconds: float | None = None,
     report: Callable[[Progress], None] = lambda _progress: None,
 ) -> Outcome:
     """A campaign over small lanes."""
@@ -69,10 +70,10 @@ def campaign(
         seed=seed,
         seconds=seconds,
         kinds_max=kinds_max,
-        minimises=minimises,
-        minimise_seconds=minimise_seconds,
+        shrinks=shrinks,
+        shrink_seconds=shrink_seconds,
     )
-    return Campaign(Bench(system), plan).run(report)
+    return Campaign(Trials(Bench(system)), plan).run(report)
 
 
 @cache
@@ -151,22 +152,22 @@ def test_one_fault_is_reported_once_and_counted() -> None:
 
 def test_another_statement_is_another_fault() -> None:
     """Although the same thing differs: here the free queue, after two different operations."""
-    outcome = campaign(MovesEvicted, 4000, minimises=False)
+    outcome = campaign(MovesEvicted, 4000, shrinks=False)
     assert ["KV-OP-07", "KV-OP-10"] == sorted(found.divergence.difference.statement for found in outcome.found)
     assert 1 == len({found.divergence.difference.subject.rstrip("0123456789") for found in outcome.found})
 
 
 def test_a_case_need_not_be_shortened() -> None:
     """For whoever only wants to know that there is something: it ends where it diverges all the same."""
-    (found,) = campaign(HeadFirst, minimises=False).found
+    (found,) = campaign(HeadFirst, shrinks=False).found
     assert len(found.case.operations) - 1 == found.divergence.step > 10
 
 
 def test_to_make_cases_smaller_may_be_bounded() -> None:
     """Without time the case is as it was drawn, and that is said; with time enough it is as without a bound."""
-    (bare,) = campaign(HeadFirst, minimises=False).found
-    (none,) = campaign(HeadFirst, minimise_seconds=0.0).found
-    (ample,) = campaign(HeadFirst, minimise_seconds=600.0).found
+    (bare,) = campaign(HeadFirst, shrinks=False).found
+    (none,) = campaign(HeadFirst, shrink_seconds=0.0).found
+    (ample,) = campaign(HeadFirst, shrink_seconds=600.0).found
     assert (bare.case, True) == (none.case, none.out_of_time)
     assert (found_head_first().found, False) == ((ample,), ample.out_of_time)
 
@@ -179,7 +180,7 @@ def test_each_defect_leaves_time_for_the_next() -> None:
         """Finds something new in every case, and takes all the time that it is given."""
 
         def trial(self, *_case: object) -> Trial:
-            (found,) = campaign(HeadFirst, minimises=False).found
+            (found,) = campaign(HeadFirst, shrinks=False).found
             difference = evolve(found.divergence.difference, subject="x" * len(asked))
             return Trial(10, (evolve(found, divergence=evolve(found.divergence, difference=difference)),))
 
@@ -188,14 +189,14 @@ def test_each_defect_leaves_time_for_the_next() -> None:
             time.sleep(max(0.0, until - time.monotonic()))
             return found
 
-    outcome = Campaign(Asks(), Plan(LANES, 30, minimise_seconds=0.4)).run()
+    outcome = Campaign(Asks(), Plan(LANES, 30, shrink_seconds=0.4)).run()
     assert [True] * 3 == [found.out_of_time for found in outcome.found]
     assert asked[0] > asked[1] > asked[2] > 0
 
 
 def test_enough_is_enough() -> None:
     """One kind of fault is found, and the campaign says why it ended; with room for more it goes on."""
-    early, late, whole = (campaign(MovesEvicted, 4000, kinds_max=kinds, minimises=False) for kinds in (1, 2, 3))
+    early, late, whole = (campaign(MovesEvicted, 4000, kinds_max=kinds, shrinks=False) for kinds in (1, 2, 3))
     assert (1, "enough found") == (len(early.found), early.ended)
     assert (2, "enough found") == (len(late.found), late.ended)
     assert (2, "completed") == (len(whole.found), whole.ended)
@@ -244,7 +245,7 @@ def test_an_interrupt_before_the_first_case_ends_it() -> None:
 def test_an_interrupt_while_a_case_is_shortened_loses_nothing() -> None:
     """The case is shown as it was."""
     cases: list[int] = []
-    whole = campaign(HeadFirst, minimises=False, kinds_max=1, report=lambda progress: cases.append(progress.cases))
+    whole = campaign(HeadFirst, shrinks=False, kinds_max=1, report=lambda progress: cases.append(progress.cases))
     outcome = campaign(Interrupting(cases[-1]))
     assert "interrupted" == outcome.ended
     assert whole.found == outcome.found
@@ -277,7 +278,7 @@ def test_declared_differences_are_counted_apart(monkeypatch: pytest.MonkeyPatch)
     def explain(divergence: Divergence, _lockstep: Lockstep) -> str | None:
         return "000-known" if divergence.difference.statement == "KV-OP-07" else None
 
-    monkeypatch.setattr("kvgate.gate.campaign.explain", explain)
+    monkeypatch.setattr("kvgate.levels.manager.explain", explain)
     outcome = campaign(MovesEvicted, 4000)
     (declared,), (found,) = outcome.declared, outcome.found
     assert ("000-known", "KV-OP-07") == (declared.finding, declared.divergence.difference.statement)

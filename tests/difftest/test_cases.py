@@ -19,10 +19,11 @@ import pytest
 from attrs import evolve
 
 from kvgate.explore.mechanisms import MECHANISMS
-from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.kernel.case import Case
+from kvgate.gate.level import Case
 from kvgate.kernel.models import MODELS, Model, load
+from kvgate.levels.manager import draw_case
 from kvreference.answers import Answer, Copies, Granted, Happened, Hit, Refused, Shared, Statistics, Success
 from kvreference.events import Event
 from kvreference.hit_lookup import longest_hit
@@ -333,7 +334,8 @@ def test_every_case_is_of_its_lane() -> None:
 
 
 PROGRAM = """
-from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Lane
+from kvgate.levels.manager import draw_case
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.models import MODELS
 from hashlib import sha256

@@ -13,11 +13,11 @@ import pytest
 
 from kvgate.adapters.registry import load_system
 from kvgate.findings import explain
-from kvgate.gate.campaign import Lane, draw_case
-from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.models import load
+from kvgate.levels.manager import Bench, draw_case, run
 from kvreference.operations import Admit, Arrive, Evict, Finish, LookUp, Operation, Run, Schedule, TakeEvents
 from kvreference.settings import Settings
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.kernel.correspondence import Correspondence
+from kvgate.kernel.comparison import Correspondence
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections import Counter
 from hypothesis import HealthCheck, Phase, find, given, settings
 
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.gate.hypothesis_source import operations_of, settings_of
+from kvgate.gate.machine import operations_of, settings_of
 from kvgate.kernel.models import MODELS
 from kvgate.kernel.random_source import Seeded
 from kvreference.operations import Evict, Operation

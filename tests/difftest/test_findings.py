@@ -21,17 +21,18 @@ from kvgate.findings.__main__ import PAGE, page
 from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
 from kvgate.findings.finding import Finding
 from kvgate.findings.register import FOLDER, all_findings, id_of
-from kvgate.gate.case_runner import Bench, run
-from kvgate.gate.trace_codec import Trace, Violated, read
+from kvgate.gate.trace_codec import Trace, Violated, format_of
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.protocol import Factory
-from kvgate.levels.scheduler.trace_codec import is_engine_trace
+from kvgate.levels.manager import Bench, run
+from kvgate.levels.registry import read
+from kvgate.levels.scheduler.level import SCHEDULER
 from kvreference.population import Request
 from kvreference.statements import STATEMENTS
 
 ROOT = Path(__file__).parents[2]
-TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if not is_engine_trace(path)]
+TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if format_of(path) != SCHEDULER.trace_format]
 """Those of the scheduler have tests of their own."""
 
 

@@ -15,12 +15,12 @@ from kvgate.findings.f013_compressed_block_known_by_its_slots import KnownBySlot
 from kvgate.findings.f014_second_full_group_not_cut import SecondGroupUncut
 from kvgate.findings.register import FOLDER, all_findings, folder_of
 from kvgate.findings.shared_faults import HitsPastLoad
-from kvgate.gate.campaign import Lane, draw_case
-from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.gate.trace_codec import read
 from kvgate.kernel.models import load
 from kvgate.kernel.protocol import Factory
+from kvgate.levels.manager import Bench, draw_case, run
+from kvgate.levels.registry import read
 from kvreference.operations import Admit
 from kvreference.snapshot import Snapshot
 

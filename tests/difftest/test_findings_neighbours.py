@@ -13,13 +13,13 @@ from attrs import evolve
 from kvgate.adapters.reference import Reference
 from kvgate.findings import explaining
 from kvgate.findings.register import all_findings
-from kvgate.gate.campaign import Lane, draw_case
-from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.models import load
 from kvgate.kernel.protocol import Factory
+from kvgate.levels.manager import Bench, draw_case, run
 from kvreference.answers import Hit
 from kvreference.content import Keys, Prefix, Prefixes
 from kvreference.events import Stored

@@ -20,14 +20,15 @@ from kvgate.findings import explaining
 from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
 from kvgate.findings.f013_compressed_block_known_by_its_slots import KnownBySlots
 from kvgate.findings.register import FOLDER, all_findings, id_of
-from kvgate.gate.campaign import Lane, draw_case
-from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.gate.trace_codec import read
+from kvgate.gate.trace_codec import format_of
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.kernel.models import load
 from kvgate.kernel.protocol import Factory
-from kvgate.levels.scheduler.trace_codec import is_engine_trace
+from kvgate.levels.manager import Bench, draw_case, run
+from kvgate.levels.registry import read
+from kvgate.levels.scheduler.level import SCHEDULER
 from kvreference.answers import Hit
 from kvreference.attention import Kind
 from kvreference.cached_map import Content
@@ -41,7 +42,7 @@ from kvreference.settings import Settings
 TRACES = {
     path: trace
     for path in sorted(FOLDER.glob("*/*.jsonl"))
-    if not is_engine_trace(path)
+    if format_of(path) != SCHEDULER.trace_format
     for trace in [read(path)]
     if trace.header.system != "stock"
 }
@@ -56,8 +57,8 @@ from pathlib import Path
 from kvgate.adapters.registry import load_system
 from kvgate.findings import explaining
 from kvgate.findings.register import all_findings
-from kvgate.gate.case_runner import Bench, run
-from kvgate.gate.trace_codec import read
+from kvgate.levels.manager import Bench, run
+from kvgate.levels.registry import read
 factory, told = load_system(sys.argv[1]).factory, {}
 for name in sys.argv[2:]:
     trace = read(Path(name))

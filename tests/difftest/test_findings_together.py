@@ -14,8 +14,8 @@ from kvgate.findings import explaining
 from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
 from kvgate.findings.f010_lookahead_spreads_to_equal_groups import LookAheadSpreads
 from kvgate.findings.register import all_findings
-from kvgate.gate.case_runner import Bench, run
 from kvgate.kernel.protocol import Factory
+from kvgate.levels.manager import Bench, run
 from kvreference.answers import Hit
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.case_runner import DETECTORS, Bench
+from kvgate.adapters.registry import Loaded
+from kvgate.gate.case_runner import Trials
 from kvgate.kernel.models import MODELS
+from kvgate.levels.manager import DETECTORS, Bench
 from kvgate_mutants.mutants.mutant import Mutant, breaks
 from kvgate_mutants.mutation_run import MutantResult, Shown, each_alone, run_mutant, run_until_killed
 from kvreference.answers import Answer
@@ -29,7 +31,8 @@ class Sound(Reference):
         return super().apply(operation)
 
 
-BENCH = Bench(Sound)
+LOADED = Loaded("sound", "1", Sound)
+TRIALS = Trials(Bench(Sound))
 TARGET = f"{__name__}:Sound.apply"
 SETTINGS = Settings(FULL.geometry, blocks=8, tokens_max=64)
 
@@ -52,8 +55,8 @@ def mutant(broken: Any, **hints: Any) -> Mutant:
 
 
 def hunted(mutant: Mutant, *, each_detector: bool = False) -> MutantResult:
-    alone = each_alone(BENCH) if each_detector else {}
-    return run_mutant(BENCH, mutant, [FULL, SWA], seed=0, operations=2000, seconds=30.0, alone=alone)
+    alone = each_alone(LOADED) if each_detector else {}
+    return run_mutant(TRIALS, mutant, [FULL, SWA], seed=0, operations=2000, seconds=30.0, alone=alone)
 
 
 def test_a_mutant_is_killed() -> None:
@@ -64,7 +67,7 @@ def test_a_mutant_is_killed() -> None:
     assert ("lockstep", "KV-OP-07") == (kill.by, kill.statement)
     assert (True, True) == (0 < kill.operations < 2000, kill.seconds > 0)
     assert not result.survived
-    assert run_until_killed(BENCH, [FULL], 0, 1000, 30.0) is None
+    assert run_until_killed(TRIALS, [FULL], 0, 1000, 30.0) is None
 
 
 def test_a_mutant_that_breaks_nothing_survives() -> None:
@@ -125,7 +128,7 @@ def test_a_hunt_goes_where_a_mutant_can_show(
     )
     models_at_hand = [FULL, SWA, SWA.with_lookahead()]
     with_drafts = {"swa+eagle"} if "swa" in expected else set()
-    run_mutant(BENCH, mutant(unchanged, models=models), models_at_hand, seed=0, operations=1, seconds=1.0)
+    run_mutant(TRIALS, mutant(unchanged, models=models), models_at_hand, seed=0, operations=1, seconds=1.0)
     assert [expected | with_drafts] == chased
 
 
@@ -142,4 +145,4 @@ def test_an_interrupt_ends_the_hunt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_until_killed(Bench(factory), [FULL], 0, 1000, 30.0)
+        run_until_killed(Trials(Bench(factory)), [FULL], 0, 1000, 30.0)

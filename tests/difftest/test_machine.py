@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.campaign import Lane
-from kvgate.gate.case_runner import Bench
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.machine import DivergenceError, machine_for
 from kvgate.kernel.models import MODELS, load
 from kvgate.kernel.protocol import Factory
+from kvgate.levels.manager import Bench
 from kvreference.answers import Answer
 from kvreference.operations import Abort, Arrive, Operation
 from kvreference.settings import Settings
@@ -121,7 +121,7 @@ def test_what_remains_at_the_end_is_found() -> None:
 @pytest.mark.parametrize("system", [Miscounts, KeepsALog])
 def test_declared_differences_are_no_failure(system: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run in which one shows ends there."""
-    monkeypatch.setattr("kvgate.gate.machine.explain", lambda *_: "000-known")
+    monkeypatch.setattr("kvgate.levels.manager.explain", lambda *_: "000-known")
     search(system)
 
 

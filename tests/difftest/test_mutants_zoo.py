@@ -13,9 +13,10 @@ import pytest
 
 from kvgate.adapters.registry import load_system
 from kvgate.explore.designs import DESIGNS
-from kvgate.gate.case_runner import Bench
+from kvgate.gate.case_runner import Trials
 from kvgate.gate.profiles import models_named
 from kvgate.kernel.models import MODELS
+from kvgate.levels.manager import Bench
 from kvgate_mutants.mutants.mutant import Mutant, breaks, locate
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
 from kvgate_mutants.mutation_run import run_mutant
@@ -171,7 +172,7 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
     pytest.importorskip("vllm")
     models = models_named(()) + models_named(("two-windows+eagle",))
     bench = Bench(load_system("stock").factory)
-    found = run_mutant(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=math.inf).kills["gate"]
+    found = run_mutant(Trials(bench), mutant, models, seed=0, operations=OPERATIONS, seconds=math.inf).kills["gate"]
     assert found is not None, mutant.sentence
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from kvgate.adapters.registry import load_system
-from kvgate.gate.campaign import Campaign, Lane, Outcome, Plan
-from kvgate.gate.case_runner import Bench
+from kvgate.gate.campaign import Campaign, Outcome, Plan
+from kvgate.gate.case_runner import Lane, Trials
 from kvgate.kernel.models import load
 from kvgate.kernel.protocol import System
+from kvgate.levels.manager import Bench
 from kvreference.answers import Copies, Hit
 from kvreference.content import Keys
 from kvreference.operations import Admit, Arrive, Dispatch, LookUp, Run
@@ -56,8 +57,8 @@ OPERATIONS = 1500
 def campaign(model: str, operations: int = OPERATIONS, kinds: int = 5) -> Outcome:
     """What drawn cases show, until so many kinds of divergences are found."""
     lanes = tuple(Lane(load(model), preset) for preset in ("tiny", "hostile", "long"))
-    plan = Plan(lanes, operations, kinds_max=kinds, minimises=False)
-    return Campaign(Bench(load_system("retention").factory), plan).run()
+    plan = Plan(lanes, operations, kinds_max=kinds, shrinks=False)
+    return Campaign(Trials(Bench(load_system("retention").factory)), plan).run()
 
 
 def statements(outcome: Outcome) -> set[str]:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from kvgate.adapters.registry import load_system
-from kvgate.gate.case_runner import Bench
+from kvgate.gate.case_runner import Trials
 from kvgate.kernel.models import load
+from kvgate.levels.manager import Bench
 from kvgate_mutants.mutants.mutant import Mutant, locate
 from kvgate_mutants.mutants.plugin import checks
 from kvgate_mutants.mutants.registry import PLUGIN_MUTANTS
@@ -91,9 +92,9 @@ def test_checks_see_nothing_in_the_plug_in_as_it_is(check: Callable[[], str | No
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""
     pytest.importorskip("vllm")
-    bench = Bench(load_system("retention").factory)
+    trials = Trials(Bench(load_system("retention").factory))
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
     models = [load(name) for name in mutant.models or ()]
-    prey = run_mutant(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS)
+    prey = run_mutant(trials, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS)
     assert prey.kills["gate"] is not None, mutant.sentence
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kvgate.cli.check import parse_duration
-from kvgate.gate.campaign import Lane
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS
 from kvgate.gate.profiles import PROFILES, models_named, plan
 from kvgate.kernel.errors import UsageError
@@ -52,7 +52,7 @@ def test_a_plan_is_every_model_with_every_preset(profile: str) -> None:
         found.seed,
         found.seconds,
         found.kinds_max,
-        found.minimises,
+        found.shrinks,
     )
 
 

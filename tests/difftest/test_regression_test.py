@@ -14,25 +14,26 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvgate.gate.campaign import Lane, draw_case
-from kvgate.gate.case_runner import DETECTORS
+from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import CaseRun, Lane
 from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.level import Case
 from kvgate.gate.regression_test import regression_test
 from kvgate.gate.trace_codec import Trace, trace_of
-from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.models import load
+from kvgate.levels.manager import DETECTORS, MANAGER, draw_case
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, Finish, Run
 from kvreference.settings import Settings
 
-CASE = Case(
+CASE = MANAGER.case(
     Settings(Geometry((Group(Kind.FULL, 4),)), blocks=16),
     (Arrive(0, (Run(0, 9),)), Admit(0, 64), Finish(0)),
-    "m",
-    "p",
-    0,
+    model="m",
+    preset="p",
+    seed=0,
 )
 DIVERGENCE = Divergence(2, Finish(0), "lockstep", Difference("KV-OP-07", "free queue", "1", "2"))
 
@@ -51,9 +52,9 @@ class HeadFirst(Reference):
 WHOLE = '''\
 """reference 1 on m: KV-OP-07 holds."""
 
-from kvgate.findings import explain
-from kvgate.gate.case_runner import Bench, run
 from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import run_case
+from kvgate.levels.registry import LEVELS
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, Finish, Run
@@ -62,15 +63,16 @@ from kvreference.settings import Settings
 
 def test_replay() -> None:
     """Goal: KV-OP-07 holds. Method: the operations that once showed otherwise."""
+    level = LEVELS['blocks']
     settings = Settings(geometry=Geometry(groups=(Group(kind=Kind.FULL, block_size_tokens=4),)), blocks=16)
     operations = [
         Arrive(request=0, prompt=(Run(first=0, length=9),)),
         Admit(request=0, tokens=64),
         Finish(request=0),
     ]
-    bench = Bench(load_system('reference').factory, ('lockstep', 'check', 'ghost', 'leak', 'work'))
-    lockstep, divergences = run(bench, settings, operations)
-    assert [found for found in divergences if explain(found, lockstep) is None] == []
+    bench = level.bench(load_system('reference'), ('lockstep', 'check', 'ghost', 'leak', 'work'))
+    run = run_case(bench, level.case(settings, operations))
+    assert [each for each in run.found() if each.finding is None] == []
 '''
 
 
@@ -107,23 +109,23 @@ EVERYTHING = ("compressed+mtp+partial+masked+scratch+pinned=2+transfers", "mamba
 )
 def test_nothing_is_lost_on_the_way(name: str, preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings and operations of a whole case come out as they went in: keys, media, drafts, transfers and all."""
-    ran: list[tuple[object, ...]] = []
+    ran: list[Case] = []
     model = load(name)
     case = draw_case(Generator(PRESETS[preset], model.geometry, model.features), Lane(model, preset), "0", 0)
     stored = trace(case=case)
 
-    def note(*arguments: object) -> tuple[None, list[object]]:
-        ran.append(arguments)
-        return None, []
+    def note(_bench: object, case: Case) -> CaseRun:
+        ran.append(case)
+        return CaseRun(case, MANAGER.bench(load_system("reference"), DETECTORS).build(case), (), 0)
 
-    monkeypatch.setattr("kvgate.gate.case_runner.run", note)
+    monkeypatch.setattr("kvgate.gate.case_runner.run_case", note)
     names: dict[str, object] = {}
     exec(compile(regression_test(stored, stored.header.system), "test", "exec"), names)
     test_replay = names["test_replay"]
     assert callable(test_replay)
     test_replay()
-    ((_, settings, operations),) = ran
-    assert (case.settings, list(stored.operations)) == (settings, operations)
+    (again,) = ran
+    assert (case.settings, stored.operations) == (again.settings, again.operations)
 
 
 HOSTILE = 'x"""\nimport os\nos.abort()\n"""\\" \ud800 \x1b[2J {boom} \\'

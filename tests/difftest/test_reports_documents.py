@@ -15,10 +15,10 @@ import pytest
 from attrs import evolve
 
 from kvgate.gate.verdict import Found, Tally, Verdict
-from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format
+from kvgate.levels.manager import MANAGER
 from kvgate.report.campaign import report_of
 from kvgate.report.document import Column, Report, Section, Story, columns, from_json, to_json
 from kvgate.report.formats import render
@@ -34,7 +34,7 @@ SETTINGS = Settings(Geometry((Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4,
 ARRIVAL = Arrive(0, (Run(0, 8),), Keys("salt", media=(Media("picture", 2, 3),)))
 FOUND = Found(
     Divergence(2, Finish(0), "lockstep", Difference("KV-OP-07", "free queue at position 9", "3", "1")),
-    Case(SETTINGS, (ARRIVAL, Admit(0, 64), Finish(0)), "flash", "tiny", 7),
+    MANAGER.case(SETTINGS, (ARRIVAL, Admit(0, 64), Finish(0)), model="flash", preset="tiny", seed=7),
 )
 DECLARED = evolve(FOUND, finding="F-3", times=12)
 VERDICT = Verdict(
@@ -49,7 +49,9 @@ VERDICT = Verdict(
     seconds=1.25,
 )
 MANY = evolve(VERDICT, found=(FOUND,) * 25, declared=(DECLARED,) * 25)
-HOSTILE_CASE = Case(SETTINGS, (evolve(ARRIVAL, keys=Keys(HOSTILE)), Admit(0, 64), Finish(0)), HOSTILE, HOSTILE, 7)
+HOSTILE_CASE = MANAGER.case(
+    SETTINGS, (evolve(ARRIVAL, keys=Keys(HOSTILE)), Admit(0, 64), Finish(0)), model=HOSTILE, preset=HOSTILE, seed=7
+)
 HOSTILE_VERDICT = evolve(
     VERDICT,
     system=HOSTILE,

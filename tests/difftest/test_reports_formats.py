@@ -16,9 +16,9 @@ from attrs import evolve
 from rich.console import Console
 
 from kvgate.gate.verdict import Found, Tally, Verdict
-from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.output import Format
+from kvgate.levels.manager import MANAGER
 from kvgate.report.campaign import report_of
 from kvgate.report.formats import render, write
 from kvgate.report.text import show
@@ -36,7 +36,10 @@ OPERATIONS: tuple[Operation, ...] = (
     Finish(0),
 )
 DIFFERENCE = Difference("KV-OP-07", "free queue at position 9", "3", "1")
-FOUND = Found(Divergence(2, Finish(0), "lockstep", DIFFERENCE), Case(SETTINGS, OPERATIONS, "flash", "tiny", 7))
+FOUND = Found(
+    Divergence(2, Finish(0), "lockstep", DIFFERENCE),
+    MANAGER.case(SETTINGS, OPERATIONS, model="flash", preset="tiny", seed=7),
+)
 DECLARED = evolve(FOUND, finding="F-3", times=12)
 AGREEING = Verdict(
     system="stock",
@@ -57,7 +60,13 @@ HOSTILE_VERDICT = evolve(
     found=(
         evolve(
             FOUND,
-            case=Case(SETTINGS, (Arrive(0, (Run(0, 8),), Keys(HOSTILE)), *OPERATIONS[1:]), HOSTILE, HOSTILE, 7),
+            case=MANAGER.case(
+                SETTINGS,
+                (Arrive(0, (Run(0, 8),), Keys(HOSTILE)), *OPERATIONS[1:]),
+                model=HOSTILE,
+                preset=HOSTILE,
+                seed=7,
+            ),
             divergence=evolve(FOUND.divergence, difference=Difference("KV-SYS-01", HOSTILE, HOSTILE, HOSTILE)),
         ),
     ),

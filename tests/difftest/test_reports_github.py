@@ -12,9 +12,9 @@ import pytest
 from attrs import evolve
 
 from kvgate.gate.verdict import Found, Tally, Verdict
-from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.output import Format
+from kvgate.levels.manager import MANAGER
 from kvgate.report.campaign import report_of
 from kvgate.report.formats import render
 from kvgate.report.github import command, github_report, summary
@@ -26,7 +26,7 @@ from kvreference.settings import Settings
 SETTINGS = Settings(Geometry((Group(Kind.FULL, 4),)), blocks=16)
 FOUND = Found(
     Divergence(2, Finish(0), "lockstep", Difference("KV-OP-07", "free queue", "100%\n```", "1")),
-    Case(SETTINGS, (Arrive(0, (Run(0, 8),)), Admit(0, 64), Finish(0)), "flash", "tiny", 7),
+    MANAGER.case(SETTINGS, (Arrive(0, (Run(0, 8),)), Admit(0, 64), Finish(0)), model="flash", preset="tiny", seed=7),
 )
 DECLARED = evolve(FOUND, finding="F-3", times=12)
 VERDICT = Verdict(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.case_runner import DETECTORS, GATE, MONITORS, Bench, run
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.levels.manager import DETECTORS, GATE, MONITORS, Bench, run
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import GhostMemory

@@ -17,12 +17,12 @@ from attrs import evolve
 from kvgate.adapters.groups import group_specs, unsupported
 from kvgate.adapters.registry import load_system
 from kvgate.findings import explain
-from kvgate.gate.campaign import Lane, draw_case
-from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
+from kvgate.levels.manager import Bench, draw_case, run
 from kvreference.answers import Answer, Granted
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group

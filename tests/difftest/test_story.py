@@ -14,11 +14,11 @@ from attrs import evolve
 
 from kvgate.gate.story import describe, describe_answer, headline, tell
 from kvgate.gate.verdict import Found
-from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.lockstep import Lockstep
-from kvgate.levels.scheduler.case import EngineCase, Stage
-from kvgate.levels.scheduler.operations import Step, Submit
+from kvgate.levels.manager import MANAGER
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import (
     Answer,
     Copies,
@@ -58,6 +58,7 @@ from kvreference.operations import (
     TakeStatistics,
     Transferred,
 )
+from kvreference.scheduler.operations import Step, Submit
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
 
@@ -85,7 +86,7 @@ def find(operations: tuple[Operation, ...]) -> Found:
     """What the lockstep finds in ``HeadFirst``."""
     lockstep = Lockstep(HeadFirst(SETTINGS), Manager(SETTINGS), ())
     found = next(filter(None, map(lockstep.perform, operations)))
-    return Found(found, Case(SETTINGS, tuple(lockstep.performed), "two groups", "tiny", 7))
+    return Found(found, MANAGER.case(SETTINGS, tuple(lockstep.performed), model="two groups", preset="tiny", seed=7))
 
 
 FOUND = find((Arrive(0, PROMPT), Admit(0, 64), Finish(0)))
@@ -254,8 +255,8 @@ def test_what_is_found_at_rest_is_told_after_the_last_operation() -> None:
 def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, judged: str) -> None:
     """It is told what was judged, with what was done to the scheduler before what it asked of its block manager."""
     divergence = Divergence(3, None, detector, Difference("KV-LIVE-03", "progress", "somebody gets on", "nobody"))
-    engine = EngineCase(FOUND.case.settings, Stage(running_max=2), (Submit(Arrive(0, PROMPT)), Step()))
-    found = evolve(FOUND, divergence=divergence, engine=engine)
+    engine = SCHEDULER.case(FOUND.case.settings, (Submit(Arrive(0, PROMPT)), Step()), Stage(running_max=2))
+    found = evolve(FOUND, divergence=divergence, driver=engine)
     lines = tell(found, system="stock", version="0.20.2").splitlines()
     assert f"step 3: {judged}" == lines[1]
     assert f">    3  {judged}" in lines
@@ -279,8 +280,8 @@ def test_a_scheduler_that_raises_is_told_as_such() -> None:
 
 def test_where_the_reference_does_not_follow_a_scheduler_nothing_is_made_up() -> None:
     """It is said instead of an answer."""
-    engine = EngineCase(FOUND.case.settings, Stage(), (Step(),))
-    found = evolve(FOUND, case=evolve(FOUND.case, operations=(Finish(0),)), engine=engine)
+    engine = SCHEDULER.case(FOUND.case.settings, (Step(),), Stage())
+    found = evolve(FOUND, case=evolve(FOUND.case, operations=(Finish(0),)), driver=engine)
     assert ">    0  Finish request 0 -> the reference does not follow" in tell(found, system="s", version="v")
 
 

@@ -16,25 +16,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvgate.cli.replay import where_the_reference_changed
-from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.gate.trace_codec import (
-    FORMAT,
-    VERSION,
-    VERSIONS_READ,
     Digests,
     Header,
     Line,
     Trace,
     Violated,
     annotated,
-    read,
+    render,
     trace_of,
     write,
 )
-from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.models import MODELS
+from kvgate.levels.manager import MANAGER, draw_case
+from kvgate.levels.registry import read
 from kvreference.attention import Kind
 from kvreference.block_pool import Pinned
 from kvreference.content import Keys, Media
@@ -47,7 +45,7 @@ from kvreference.snapshot import Snapshot
 
 SETTINGS = Settings(Geometry((Group(Kind.FULL, 4),)), blocks=16)
 OPERATIONS: tuple[Operation, ...] = (Arrive(0, (Run(0, 9),)), Admit(0, 64), Finish(0))
-CASE = Case(SETTINGS, OPERATIONS, "flash", "tiny", 7)
+CASE = MANAGER.case(SETTINGS, OPERATIONS, model="flash", preset="tiny", seed=7)
 DIVERGENCE = Divergence(2, Finish(0), "lockstep", Difference("KV-OP-07", "free queue", "1", "2"))
 
 numbers = st.integers(0, 10**30)
@@ -137,8 +135,6 @@ def settings_of_systems(draw: st.DrawFn) -> Settings:
 
 headers = st.builds(
     Header,
-    format=st.just(FORMAT),
-    version=st.sampled_from(VERSIONS_READ),
     settings=settings_of_systems(),
     model=st.text(),
     preset=st.text(),
@@ -162,7 +158,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_operation_goes_through_a_file(kind: type[Operation], path: Path, data: st.DataObject) -> None:
     """With the header, the answer in words and the digest."""
     lines = data.draw(st.lists(st.builds(Line, operations_of(kind), st.text(), st.text()), max_size=3).map(tuple))
-    trace = Trace(data.draw(headers), lines)
+    trace = Trace(MANAGER, data.draw(headers), lines)
     write(trace, path)
     assert trace == read(path)
 
@@ -184,7 +180,8 @@ def test_every_setting_and_every_field_of_an_operation_goes_through_a_file() -> 
     every = {each.name for each in (*fields(Settings), *fields(Group))} - {"geometry"}
     assert every == drawn
     assert {each.name for kind in get_args(Operation) for each in fields(kind)} == set(FIELDS)
-    assert VERSION == max(VERSIONS_READ) == trace_of(CASE, None, "s", "v", ("lockstep",)).header.version
+    written = json.loads(render(trace_of(CASE, None, "s", "v", ("lockstep",))).partition("\n")[0])
+    assert ("kvgate-trace", max(MANAGER.trace_versions)) == (written["format"], written["version"])
 
 
 VERSION_1 = """\
@@ -206,7 +203,7 @@ def test_a_trace_of_the_first_version_means_what_it_meant(tmp_path: Path) -> Non
     path = tmp_path / "trace.jsonl"
     path.write_text(VERSION_1, encoding="utf-8")
     trace = read(path)
-    assert (1, SETTINGS, OPERATIONS) == (trace.header.version, trace.header.settings, trace.operations)
+    assert (SETTINGS, OPERATIONS) == (trace.header.settings, trace.operations)
     assert where_the_reference_changed(trace) is None
     write(trace, path)
     assert trace == read(path)
@@ -224,7 +221,7 @@ def test_a_trace_is_of_lines_that_a_person_can_read(tmp_path: Path) -> None:
 
 def test_a_trace_replaces_what_was_there(path: Path) -> None:
     """The second of two is all that remains."""
-    write(Trace(trace_of(CASE, None, "s", "v", ("lockstep",)).header, ()), path)
+    write(Trace(MANAGER, trace_of(CASE, None, "s", "v", ("lockstep",)).header, ()), path)
     trace = trace_of(CASE, None, "s", "v", ("lockstep",))
     write(trace, path)
     assert trace == read(path)

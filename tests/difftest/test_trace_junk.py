@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from kvgate.adapters.reference import Reference
 from kvgate.cli.replay import where_the_reference_changed
-from kvgate.gate.case_runner import DETECTORS, Bench, run
 from kvgate.gate.regression_test import regression_test
-from kvgate.gate.trace_codec import Trace, read, trace_of, write
-from kvgate.kernel.case import Case
+from kvgate.gate.trace_codec import Trace, trace_of, write
 from kvgate.kernel.errors import UsageError
+from kvgate.levels.manager import DETECTORS, MANAGER, Bench, run
+from kvgate.levels.registry import read
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
@@ -29,7 +29,7 @@ from kvreference.mamba import StateMode
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, Run, Sample, Schedule, TakeEvents, Transferred
 from kvreference.settings import Settings
 
-CASE = Case(
+CASE = MANAGER.case(
     Settings(
         Geometry(
             (
@@ -58,9 +58,9 @@ CASE = Case(
         Transferred(1, succeeded=True),
         TakeEvents(),
     ),
-    "four groups",
-    "tiny",
-    7,
+    model="four groups",
+    preset="tiny",
+    seed=7,
 )
 
 

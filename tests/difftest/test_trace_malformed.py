@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from kvgate.gate.case_runner import DETECTORS
-from kvgate.gate.trace_codec import read, trace_of, write
+from kvgate.gate.trace_codec import trace_of, write
 from kvgate.kernel import trace_lines
-from kvgate.kernel.case import Case
 from kvgate.kernel.errors import UsageError
+from kvgate.levels.manager import DETECTORS, MANAGER
+from kvgate.levels.registry import read
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
@@ -69,7 +69,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Transferred(1, succeeded=False),
     TakeEvents(),
 )
-CASE = Case(SETTINGS, OPERATIONS, "four groups", "tiny", 7)
+CASE = MANAGER.case(SETTINGS, OPERATIONS, model="four groups", preset="tiny", seed=7)
 LAST = len(OPERATIONS) + 1
 """The last line of the file."""
 

@@ -14,9 +14,8 @@ import pytest
 
 from kvgate.adapters.registry import load_system
 from kvgate.kernel.models import load
-from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.operations import Operation, Serve
+from kvgate.levels.scheduler.operations import Operation, Serve, Stage
 from kvgate.monitors.work import Work
 from kvgate_mutants.mutants import work as mutants
 from kvgate_mutants.mutants.mutant import Mutant

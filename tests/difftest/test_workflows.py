@@ -19,7 +19,7 @@ import typer
 from kvgate.adapters.registry import BUILT_IN
 from kvgate.cli.app import app
 from kvgate.cli.options import ProfileName
-from kvgate.gate.level import Level
+from kvgate.gate.level import LevelChoice
 from kvgate.kernel.output import Format
 
 yaml = pytest.importorskip("yaml")
@@ -29,7 +29,7 @@ WORKFLOWS = ("difftest/ci/github-actions.yml", ".github/workflows/kvgate.yml")
 HOOKS = ".pre-commit-hooks.yaml"
 CHOICES: dict[str, set[str]] = {
     "--sut": set(BUILT_IN),
-    "--level": {each.value for each in Level},
+    "--level": {each.value for each in LevelChoice},
     "--profile": {each.value for each in ProfileName},
     "--format": {each.value for each in Format},
 }

@@ -17,10 +17,10 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.registry import load_system
-from kvgate.gate.case_runner import Bench
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.models import load
+from kvgate.levels.manager import Bench
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, CommonPrefix, Dispatch, Finish, LookUp, Operation, Run, Transferred
 from kvreference.settings import Settings

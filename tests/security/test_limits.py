@@ -13,7 +13,7 @@ from kvgate.campaigns import plan, results
 from kvgate.explain import config_file, dump
 from kvgate.explain import reports as explained
 from kvgate.kernel import models, text, trace_lines
-from kvgate.levels.scheduler import trace_codec
+from kvgate.levels.scheduler import level
 from kvgate.live import server
 from kvgate.report import document
 from kvgate.shadow import recording, status
@@ -36,8 +36,8 @@ LIMITS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
             ("pieces of content", trace_lines.GRAINS_MAX),
             ("drafts", trace_lines.DRAFTS_MAX),
             ("blocks by operations", trace_lines.WORK_MAX),
-            ("requests and steps at once, of a scheduler", trace_codec.PLACES_MAX),
-            ("replies of a step", trace_codec.REPLIES_MAX),
+            ("requests and steps at once, of a scheduler", level.PLACES_MAX),
+            ("replies of a step", level.REPLIES_MAX),
         ),
     ),
     (

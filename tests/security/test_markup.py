@@ -18,10 +18,9 @@ from attrs import evolve, field, mutable
 
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import Loaded
-from kvgate.gate.case_runner import Bench
 from kvgate.gate.verdict import Found, Tally, Verdict
-from kvgate.kernel.case import Case
 from kvgate.kernel.output import Format
+from kvgate.levels.manager import MANAGER, Bench
 from kvgate.report.campaign import report_of
 from kvgate.report.formats import render
 from kvgate.report.page.chrome import trace_events
@@ -97,7 +96,9 @@ def verdict_of(words: str) -> Verdict:
     """A verdict in which everything that can be called something is called ``words``."""
     kind = type("Words", (Raises,), {"words": words})
     arrival = Arrive(0, (Run(0, 12),), Keys(salt=words, lora=words, media=(Media(words, 1, 2),)))
-    case = Case(Settings(Geometry((Group(Kind.FULL, 4),)), blocks=12), (arrival, LookUp(0)), words, words, 7)
+    case = MANAGER.case(
+        Settings(Geometry((Group(Kind.FULL, 4),)), blocks=12), (arrival, LookUp(0)), model=words, preset=words, seed=7
+    )
     divergence = record(Bench(kind, ("lockstep",)), case).divergences[0]
     found = Found(divergence, case)
     declared = evolve(found, finding=words)

@@ -11,22 +11,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from attrs import evolve
+
 from kvgate.adapters.registry import load_system
 from kvgate.adapters.stock import Stock
-from kvgate.gate import trace_codec as traces
-from kvgate.gate.campaign import Campaign, Lane, Plan
-from kvgate.gate.case_runner import Bench, run
+from kvgate.gate.campaign import Campaign, Plan
+from kvgate.gate.case_runner import Lane, Trials, run_case
 from kvgate.gate.verdict import Found, Verdict
-from kvgate.kernel.case import Case
 from kvgate.kernel.models import load
-from kvgate.levels.scheduler.case import EngineCase, Stage
-from kvgate.levels.scheduler.case_runner import EngineBench, found_in, run_case
-from kvgate.levels.scheduler.operations import Step, Submit
+from kvgate.levels.manager import Bench
+from kvgate.levels.registry import read
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import Stage
 from kvgate.report.page.pages import write_pages
 from kvgate.report.page.recording import once_more
 from kvgate_mutants.mutants.release import first_group_alone_released
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run
+from kvreference.scheduler.operations import Step, Submit
 from kvreference.settings import Settings
 
 FINDINGS = Path(__file__).parents[2] / "kvgate" / "findings"
@@ -44,27 +46,28 @@ def no_hit() -> tuple[Found, tuple[str, ...]]:
 
 def replayed(path: Path) -> tuple[Found, tuple[str, ...]]:
     """What a stored trace shows, and who judged it."""
-    trace = traces.read(path)
-    header = trace.header
-    lockstep, (divergence, *_) = run(Bench(Stock, header.detectors), header.settings, trace.operations)
-    performed = tuple(lockstep.performed[: divergence.step + 1])
-    return Found(divergence, Case(header.settings, performed, header.model, header.preset, 0)), header.detectors
+    trace = read(path)
+    detectors = trace.header.detectors
+    run = run_case(Bench(Stock, detectors), trace.case)
+    return evolve(run.found()[0], finding=None), detectors
 
 
 def hang() -> tuple[Found, tuple[str, ...]]:
     """A request that can never fit is accepted, and everybody behind it waits: vllm-project/vllm#35541."""
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
     oversize, other = Submit(Arrive(0, (Run(0, 150),)), 5), Submit(Arrive(1, (Run(1000, 10),)), 5)
-    case = EngineCase(settings, Stage(), (oversize, other, Step(), Step(), Step()), "full", "by hand", "0")
-    bench = EngineBench()
-    return found_in(run_case(bench, case), case, 0)[0], bench.detectors
+    case = SCHEDULER.case(
+        settings, (oversize, other, Step(), Step(), Step()), Stage(), model="full", preset="by hand", seed="0"
+    )
+    bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
+    return run_case(bench, case).found()[0], bench.detectors
 
 
 def leak() -> tuple[Found, tuple[str, ...]]:
     """Planted: a request that ends gives back the blocks of its first group alone. Seen without the reference."""
     detectors = ("leak",)
     plan = Plan((Lane(load("gemma-hybrid"), "tiny"),), 2000, kinds_max=1)
-    outcome = Campaign(Bench(Stock, detectors), plan).run()
+    outcome = Campaign(Trials(Bench(Stock, detectors)), plan).run()
     return outcome.found[0], detectors
 
 

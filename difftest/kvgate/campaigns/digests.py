@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 from kvgate.adapters.registry import load_system
-from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.models import load
 from kvgate.kernel.protocol import Factory, System
+from kvgate.levels.manager import draw_case
 from kvreference.operations import Operation
 
 MODELS = (

@@ -17,12 +17,11 @@ from attrs import evolve
 from kvgate.campaigns.plan import FuzzPlan
 from kvgate.campaigns.results import Record, ShardResult
 from kvgate.campaigns.shard import Known
-from kvgate.gate import trace_codec
 from kvgate.gate.verdict import Found, Tally, Verdict
-from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.text import counted
+from kvgate.levels.registry import read
 
 MADE_SMALL_BY = 3
 """How many shards make the same defect small, that is, how often it costs time."""
@@ -138,20 +137,14 @@ def _found(record: Record, corpus: Path) -> Found:
     path = corpus / trace_name(record.statement, record.kind if record.finding is None else [record.finding])
     corpus.mkdir(exist_ok=True)
     path.write_text(record.trace, encoding="utf-8")
-    engine = None
-    if record.asked is None:
-        stored = trace_codec.read(path)
-    else:
-        from kvgate.levels.scheduler.trace_codec import read_engine
-
-        engine = read_engine(path).case
+    case, driver = read(path).case, None
+    if record.asked is not None:
+        driver = case
         with TemporaryDirectory() as folder:
             asked = Path(folder) / "asked.jsonl"
             asked.write_text(record.asked, encoding="utf-8")
-            stored = trace_codec.read(asked)
-    header = stored.header
-    case = Case(header.settings, stored.operations, header.model, header.preset, header.seed)
+            case = read(asked).case
     operation = None if record.at_rest or not case.operations else case.operations[-1]
     difference = Difference(record.statement, record.subject, record.expected, record.got)
     divergence = Divergence(record.step, operation, record.detector, difference)
-    return Found(divergence, case, record.times, record.finding, engine=engine)
+    return Found(divergence, case, record.times, record.finding, driver=driver)

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import asdict, field, frozen
 from attrs.validators import deep_iterable, ge, in_, instance_of, le, optional
 
-from kvgate.gate.level import Level
+from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, read_bytes, strict_converter
 
@@ -32,7 +32,7 @@ class FuzzPlan:
     sut: str
     models: tuple[str, ...] = field(default=(), validator=_names)
     """Those that the system is checked with unless told otherwise, if there are none."""
-    level: str = field(default=Level.BLOCKS.value, validator=in_([each.value for each in Level]))
+    level: str = field(default=LevelChoice.BLOCKS.value, validator=in_([each.value for each in LevelChoice]))
     preloads: tuple[str, ...] = field(default=(), validator=_names)
     seed: int = field(default=0, validator=_number)
     shards: int | None = field(default=None, validator=optional([*_count, le(SHARDS_MAX)]))

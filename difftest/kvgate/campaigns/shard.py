@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from attrs import define, evolve, field, frozen
 
@@ -15,15 +14,14 @@ from kvgate.campaigns.plan import FuzzPlan
 from kvgate.campaigns.results import TEXT_CHARACTERS_MAX, Record, ShardResult
 from kvgate.campaigns.twice import TWICE, again
 from kvgate.gate import trace_codec
-from kvgate.gate.campaign import BlockTrials, Campaign, Lane, Plan, Trial, Trials, draw_case, kind_of
-from kvgate.gate.case_runner import DETECTORS
-from kvgate.gate.generator import PRESETS, Generator
-from kvgate.gate.level import Level
+from kvgate.gate.campaign import Campaign, Plan
+from kvgate.gate.case_runner import Lane, Trial, Trials, kind_of
+from kvgate.gate.level import Case, LevelChoice
 from kvgate.gate.profiles import models_named
 from kvgate.gate.verdict import Found
+from kvgate.kernel.difference import Divergence
 from kvgate.kernel.random_source import Seeded
 from kvgate.levels.registry import Preparation, prepare, together
-from kvgate.levels.scheduler.case import EngineCase
 
 KINDS_MAX = 50
 """How many different defects end a shard."""
@@ -51,7 +49,7 @@ class Shards:
     def __attrs_post_init__(self) -> None:
         self.system = load_system(self.plan.sut, [Path(path) for path in self.plan.preloads])
         models = models_named(self.plan.models or self.system.models)
-        level, monitors_only = Level(self.plan.level), self.plan.monitors_only
+        level, monitors_only = LevelChoice(self.plan.level), self.plan.monitors_only
         self.campaigns = prepare(level, self.system, models, "quick", monitors_only=monitors_only)
 
     def run(self, shard: int, known: Known) -> ShardResult:
@@ -97,41 +95,19 @@ class Shards:
             difference.got[:TEXT_CHARACTERS_MAX],
             divergence.step,
             divergence.operation is None,
-            len(found.case.operations if found.engine is None else found.engine.operations),
+            len(found.replayable.operations),
             found.times,
             found.finding,
-            None if stored else self._trace(found),
-            None if stored or found.engine is None else self._asked(found),
+            None if stored else self._text_of(found.replayable, divergence),
+            None if stored or found.driver is None else self._text_of(found.case, divergence),
         )
 
-    def _trace(self, found: Found) -> str:
-        """What replays what was found."""
-        if found.engine is None:
-            return self._asked(found)
-        from kvgate.levels.scheduler.detectors import GATE
-        from kvgate.levels.scheduler.trace_codec import engine_trace_of, write_engine
-
-        assert isinstance(found.engine, EngineCase), "two nodes are run by no shard"
-        judges, system = self._judges(GATE), self.system
-        stored = engine_trace_of(found.engine, found.divergence, system.name, system.version, judges)
-        return _written(lambda path: write_engine(stored, path))
-
-    def _asked(self, found: Found) -> str:
-        """What was asked of the block manager."""
-        judges, system = self._judges(DETECTORS), self.system
-        stored = trace_codec.trace_of(found.case, found.divergence, system.name, system.version, judges)
-        return _written(lambda path: trace_codec.write(stored, path))
-
-    def _judges(self, among: Collection[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for each in self.campaigns for name in each.judges if name in among))
-
-
-def _written(write: Callable[[Path], None]) -> str:
-    """What ``write`` writes to a file."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.jsonl"
-        write(path)
-        return path.read_text(encoding="utf-8")
+    def _text_of(self, case: Case, divergence: Divergence) -> str:
+        """The trace of a case, and of what it shows."""
+        detectors = tuple(dict.fromkeys(name for each in self.campaigns for name in each.trials.bench.judges))
+        return trace_codec.render(
+            trace_codec.trace_of(case, divergence, self.system.name, self.system.version, detectors)
+        )
 
 
 class TwiceTrials:
@@ -150,19 +126,8 @@ class TwiceTrials:
         if not Seeded(f"twice/{seed}/{lane.model.name}/{lane.preset}").chance(self.plan.twice_percent):
             return trial
         self.twice += 1
-        found = self._again(lane, seed, campaign_seed)
+        found = again(self.inner.bench, self.inner.generate(lane, seed, campaign_seed), campaign_seed)
         return trial if found is None else evolve(trial, found=(*trial.found, found))
-
-    def _again(self, lane: Lane, seed: str, campaign_seed: int) -> Found | None:
-        if isinstance(self.inner, BlockTrials):
-            generator = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
-            return again(self.inner.bench, draw_case(generator, lane, seed, campaign_seed))
-        from kvgate.campaigns.engine_twice import engine_again
-        from kvgate.levels.scheduler.case_runner import EngineTrials
-        from kvgate.levels.scheduler.generator import draw_engine_case
-
-        assert isinstance(self.inner, EngineTrials), "there are two levels"
-        return engine_again(self.inner.bench, draw_engine_case(lane.model, lane.preset, seed), campaign_seed)
 
     def smallest(self, found: Found, until: float) -> Found:
         """The smallest case that shows the same; as it is, if others have shown it or it is not the same twice."""

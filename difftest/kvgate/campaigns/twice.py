@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from hashlib import blake2b
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-from kvgate.gate.case_runner import Bench
+from kvgate.gate.level import Bench, Case, World
 from kvgate.gate.verdict import Found
-from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.monitor import Step
 from kvgate.kernel.protocol import System
@@ -52,6 +51,8 @@ class Recorder:
     def __init__(self) -> None:
         self.steps: list[tuple[str, ...]] = []
         self.operations: list[Operation] = []
+        self.ends: list[int] = []
+        """How many steps were seen after each operation of the case."""
         self._numbers: dict[Hashable, int] = {None: 0}
 
     def observe(self, step: Step) -> Difference | None:
@@ -98,14 +99,23 @@ class Recorder:
         return event
 
 
-def again(bench: Bench, case: Case) -> Found | None:
-    """Run a case twice; the first step at which the two runs differ."""
-    first, second = _recorded(bench, case), _recorded(bench, case)
-    longer = max(first.operations, second.operations, key=len)
-    divergence = differing(first.steps, second.steps, longer)
-    if divergence is None:
-        return None
-    return Found(divergence, evolve(case, operations=tuple(longer[: divergence.step + 1])))
+def again(bench: Bench, case: Case, campaign_seed: int) -> Found | None:
+    """Run a case twice; the first operation of a block manager at which the two runs differ."""
+    level, first, second = case.level, _recorded(bench, case), _recorded(bench, case)
+    for part, mine, others in zip(level.parts(first.world, case), first.recorders, second.recorders, strict=True):
+        longer = max(mine.operations, others.operations, key=len)
+        divergence = differing(mine.steps, others.steps, longer)
+        if divergence is None:
+            continue
+        asked = longer[: divergence.step + 1]
+        where_from = {"model": case.model, "preset": case.preset, "seed": campaign_seed}
+        driver = None
+        if level.stage_type is not None:
+            ends = mine.ends
+            performed = next((number for number, end in enumerate(ends, start=1) if end > divergence.step), len(ends))
+            driver = evolve(case, operations=case.operations[:performed])
+        return Found(divergence, level.below.case(part.settings, asked, **where_from), driver=driver)
+    return None
 
 
 def in_one_of(run: Callable[[], Found | None]) -> list[Found]:
@@ -138,11 +148,26 @@ def _digest(text: str) -> str:
     return f"digest {blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
-def _recorded(bench: Bench, case: Case) -> Recorder:
-    lockstep, recorder = bench.set_up(case.settings), Recorder()
-    # Asked first: a monitor that finds something is the last that is asked.
-    lockstep.monitors = [recorder, *lockstep.monitors]
+@frozen
+class _Recorded:
+    """A run that was recorded."""
+
+    world: World
+    recorders: tuple[Recorder, ...]
+    """One for each block manager."""
+
+
+def _recorded(bench: Bench, case: Case) -> _Recorded:
+    world = bench.build(case)
+    recorders = []
+    for part in case.level.parts(world, case):
+        recorders.append(Recorder())
+        # Asked first: a monitor that finds something is the last that is asked.
+        part.lockstep.monitors = [recorders[-1], *part.lockstep.monitors]
     for operation in case.operations:
-        if lockstep.perform(operation) is not None:
+        divergence = world.perform(operation)
+        for recorder in recorders:
+            recorder.ends.append(len(recorder.steps))
+        if divergence is not None:
             break
-    return recorder
+    return _Recorded(world, tuple(recorders))

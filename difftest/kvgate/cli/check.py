@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvgate.cli.options import Models, MonitorsOnly, OutputFormat, Preloads, ProfileName, ReportDirectory, Seed, Sut
-from kvgate.gate.level import Level, not_tested
+from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kvgate.levels.registry import Preparation
     from kvgate.report.page.recording import Record
 
-NOT_TESTED = not_tested(Level.BLOCKS)
 REPORT_DEFAULT = Path("kvgate-report")
 
 
@@ -30,7 +29,7 @@ def check(
     preload: Preloads = None,
     model: Models = None,
     level: Annotated[
-        Level | None,
+        LevelChoice | None,
         typer.Option(
             "--level",
             help="What is run: the block manager alone, a scheduler that drives it, or one after the other; or a pair, "
@@ -72,7 +71,7 @@ def check(
     from kvgate.cli.writable import make_writable
     from kvgate.gate.profiles import models_named
     from kvgate.kernel.progress import progress_line
-    from kvgate.levels.registry import default_level, prepare, together
+    from kvgate.levels.registry import default_level, not_tested, prepare, together
     from kvgate.report.page.recording import once_more
 
     seconds = None if time_budget is None else parse_duration(time_budget)
@@ -140,7 +139,7 @@ def publish(
     verdict: Verdict,
     directory: Path | None,
     format_name: Format,
-    left_out: Sequence[str] = NOT_TESTED,
+    left_out: Sequence[str],
     record: Record | None = None,
     command: str = "check",
 ) -> int:
@@ -191,26 +190,10 @@ def _complain(message: str) -> None:
 
 
 def store(found: Found, verdict: Verdict, path: Path) -> None:
-    """Write the trace of what was found, of the block manager, of the engine, or of two of them."""
-    from kvgate.gate import trace_codec as of_blocks
-    from kvgate.gate.case_runner import DETECTORS
-    from kvgate.levels.pair import detectors as of_pairs
-    from kvgate.levels.pair.case import PairCase
-    from kvgate.levels.pair.trace_codec import pair_trace_of, write_pair
-    from kvgate.levels.scheduler import detectors, trace_codec
+    """Write the trace of what was found."""
+    from kvgate.gate.trace_codec import trace_of, write
 
-    if found.engine is None:
-        judges = tuple(each for each in verdict.detectors if each in DETECTORS)
-        of_blocks.write(of_blocks.trace_of(found.case, found.divergence, verdict.system, verdict.version, judges), path)
-        return
-    if isinstance(found.engine, PairCase):
-        judges = tuple(each for each in verdict.detectors if each in of_pairs.GATE)
-        write_pair(pair_trace_of(found.engine, found.divergence, verdict.system, verdict.version, judges), path)
-        return
-    judges = tuple(each for each in verdict.detectors if each in detectors.GATE)
-    trace_codec.write_engine(
-        trace_codec.engine_trace_of(found.engine, found.divergence, verdict.system, verdict.version, judges), path
-    )
+    write(trace_of(found.replayable, found.divergence, verdict.system, verdict.version, verdict.detectors), path)
 
 
 def parse_duration(text: str, option: str = "--time-budget") -> float:

@@ -13,7 +13,7 @@ import typer
 
 from kvgate.cli.check import parse_duration
 from kvgate.cli.options import Jobs, Models, MonitorsOnly, OutputFormat, Preloads, Seed, Sut
-from kvgate.gate.level import Level
+from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.output import Format
 
@@ -40,7 +40,7 @@ OnRay: TypeAlias = Annotated[
     ),
 ]
 AtLevel: TypeAlias = Annotated[
-    Level,
+    LevelChoice,
     typer.Option(
         "--level",
         # Two nodes are run in one process.
@@ -72,7 +72,7 @@ def fuzz(
     sut: Sut = "stock",
     preload: Preloads = None,
     model: Models = None,
-    level: AtLevel = Level.BLOCKS,
+    level: AtLevel = LevelChoice.BLOCKS,
     seed: Seed = 0,
     out: Out = OUT_DEFAULT,
     resume: Resume = None,
@@ -111,7 +111,7 @@ def fuzz(
     seconds = None if time_budget is None else parse_duration(time_budget)
     shard_seconds_max = parse_duration(shard_timeout, "--shard-timeout")
     folder = RunFolder(resume or out)
-    if level is Level.PAIR:
+    if level is LevelChoice.PAIR:
         raise UsageError("two nodes are run in one process: kvgate check --level pair --time-budget 8h")
     if resume is None:
         plan = FuzzPlan(
@@ -221,14 +221,15 @@ def _publish(verdict: Verdict, folder: RunFolder, output: Format) -> int:
     """Print the verdict, and write all reports beside the shards; what was found gets a page, as far as it can."""
     from kvgate.adapters.registry import load_system
     from kvgate.cli.check import publish
-    from kvgate.gate.level import Level, not_tested
+    from kvgate.gate.level import LevelChoice
+    from kvgate.levels.registry import not_tested
     from kvgate.report.page.recording import once_more
 
     plan = folder.plan()
     record = None
     if verdict.found:
         record = once_more(load_system(plan.sut, [Path(path) for path in plan.preloads]), verdict.detectors)
-    return publish(verdict, folder.path / "report", output, not_tested(Level(plan.level)), record, "fuzz")
+    return publish(verdict, folder.path / "report", output, not_tested(LevelChoice(plan.level)), record, "fuzz")
 
 
 def _say_what_is_left(verdict: Verdict, folder: RunFolder, given_up: Mapping[int, str]) -> None:

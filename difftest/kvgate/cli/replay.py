@@ -98,18 +98,6 @@ def _see_what_is_asked(as_pytest: bool, html: Path | None, chrome: Path | None, 
             see_writable(path, option)
 
 
-def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
-    """Run a stored case of any kind; or print it as a test, then there is no verdict."""
-    from kvgate.levels.pair.trace_codec import is_pair_trace
-    from kvgate.levels.scheduler.trace_codec import is_engine_trace
-
-    if is_pair_trace(file):
-        return _replay_pair(file, sut, preloads, as_pytest)
-    if is_engine_trace(file):
-        return _replay_engine(file, sut, preloads, as_pytest)
-    return _replay_blocks(file, sut, preloads, as_pytest)
-
-
 def _judge_recording(file: Path, output: Format, has_options: bool) -> NoReturn:
     """Let the reference follow what a live engine did, and say whether it agrees."""
     from kvgate.kernel.progress import progress_line
@@ -136,127 +124,47 @@ def _named(file: Path, sut: str | None, system: str) -> str:
     return sut or system
 
 
-def _replay_blocks(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
-    """Run the stored case of a block manager; or print it as a test, then there is no verdict."""
-    from attrs import evolve
-
+def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+    """Run a stored case of any level; or print it as a test, then there is no verdict."""
     from kvgate.adapters.registry import load_system
     from kvgate.campaigns.twice import TWICE, again, in_one_of
-    from kvgate.findings import explain
-    from kvgate.gate import trace_codec as traces
-    from kvgate.gate.case_runner import Bench, run
-    from kvgate.gate.verdict import Found, Tally, Verdict
-    from kvgate.kernel.case import Case
+    from kvgate.gate.case_runner import run_case
+    from kvgate.gate.verdict import Tally, Verdict
     from kvgate.kernel.progress import progress_line
     from kvgate.kernel.text import printable
+    from kvgate.levels.registry import read
 
-    trace = traces.read(file)
-    header = trace.header
+    trace = read(file)
+    level, header, case = trace.level, trace.header, trace.case
     name = _named(file, sut, header.system)
     if as_pytest:
         from kvgate.gate.regression_test import regression_test
 
         typer.echo(regression_test(trace, name, preloads), nl=False)
         return None
-    changed = where_the_reference_changed(trace)
+    changed = where_the_reference_changed(trace) if level.trace_annotated else None
     if changed is not None:
         message = f"the reference has changed since this trace was written: {changed}"
         typer.echo(f"kvgate: {printable(message, 2000)}", err=True)
+    # The seed of a case is not that of a campaign.
+    seed = header.seed if isinstance(header.seed, int) else 0
     with progress_line() as line:
         line.say(f"loading {name} …")
         system = load_system(name, preloads, line.say)
-        lockstep, divergences = run(Bench(system.factory, header.detectors), header.settings, trace.operations)
-    case = Case(header.settings, trace.operations, header.model, header.preset, header.seed)
-    found = [
-        Found(divergence, evolve(case, operations=tuple(lockstep.performed[: divergence.step + 1])), 1, known)
-        for divergence in divergences
-        for known in [explain(divergence, lockstep)]
-    ]
-    if header.violates is not None and header.violates.detector == TWICE:
-        found += in_one_of(lambda: again(Bench(system.factory, header.detectors), case))
-    return Verdict(
-        system=name,
-        version=system.version,
-        profile="replay",
-        seed=header.seed,
-        detectors=header.detectors,
-        tallies=(Tally(header.model, header.preset, 1, len(lockstep.performed)),),
-        # Whoever replays wants the story, declared or not; it says which finding it belongs to.
-        found=tuple(found),
-        preloads=tuple(map(str, preloads)),
-        instead=name != header.system,
-    )
-
-
-def _replay_engine(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
-    """Run the stored case of an engine; or print it as a test, then there is no verdict."""
-    from kvgate.adapters.registry import load_system
-    from kvgate.campaigns.engine_twice import engine_again
-    from kvgate.campaigns.twice import TWICE, in_one_of
-    from kvgate.gate.verdict import Tally, Verdict
-    from kvgate.kernel.progress import progress_line
-    from kvgate.levels.registry import engine_bench
-    from kvgate.levels.scheduler.case_runner import found_in, run_case
-    from kvgate.levels.scheduler.trace_codec import read_engine
-
-    trace = read_engine(file)
-    header = trace.header
-    name = _named(file, sut, header.system)
-    if as_pytest:
-        from kvgate.gate.regression_test import engine_regression_test
-
-        typer.echo(engine_regression_test(trace, name, preloads), nl=False)
-        return None
-    with progress_line() as line:
-        line.say(f"loading {name} …")
-        system = load_system(name, preloads, line.say)
-        bench = engine_bench(name, header.detectors)
-        run = run_case(bench, trace.case)
-        found = found_in(run, trace.case, 0)
+        bench = level.bench(system, header.detectors)
+        run = run_case(bench, case)
+        found = run.found(seed)
         if header.violates is not None and header.violates.detector == TWICE:
-            found += in_one_of(lambda: engine_again(bench, trace.case, 0))
+            found += in_one_of(lambda: again(bench, case, seed))
     return Verdict(
         system=name,
         version=system.version,
         profile="replay",
-        seed=0,
+        seed=seed,
         detectors=header.detectors,
-        tallies=(Tally(header.model, f"scheduler/{header.preset}", 1, len(run.engine.lockstep.performed)),),
+        tallies=(Tally(header.model, level.label(header.preset), 1, run.operations),),
+        # A replay shows the story, declared or not, with the finding that it belongs to.
         found=tuple(found),
-        preloads=tuple(map(str, preloads)),
-        instead=name != header.system,
-    )
-
-
-def _replay_pair(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
-    """Run the stored case of two nodes; or print it as a test, then there is no verdict."""
-    from kvgate.adapters.registry import load_system
-    from kvgate.gate.verdict import Tally, Verdict
-    from kvgate.kernel.progress import progress_line
-    from kvgate.levels.pair.case_runner import found_in, run_case
-    from kvgate.levels.pair.trace_codec import read_pair
-    from kvgate.levels.registry import pair_bench
-
-    trace = read_pair(file)
-    header = trace.header
-    name = _named(file, sut, header.system)
-    if as_pytest:
-        from kvgate.gate.regression_test import pair_regression_test
-
-        typer.echo(pair_regression_test(trace, name, preloads), nl=False)
-        return None
-    with progress_line() as line:
-        line.say(f"loading {name} …")
-        system = load_system(name, preloads, line.say)
-        run = run_case(pair_bench(name, header.detectors), trace.case)
-    return Verdict(
-        system=name,
-        version=system.version,
-        profile="replay",
-        seed=0,
-        detectors=header.detectors,
-        tallies=(Tally(header.model, f"pair/{header.preset}", 1, run.operations),),
-        found=tuple(found_in(run, trace.case, 0)),
         preloads=tuple(map(str, preloads)),
         instead=name != header.system,
     )

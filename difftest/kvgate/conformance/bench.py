@@ -9,12 +9,12 @@ from attrs import evolve, field, frozen
 from kvgate.conformance.capabilities import Capabilities
 from kvgate.conformance.replica import FollowingManager, GoesFirst
 from kvgate.conformance.unordered import UnorderedComparison
-from kvgate.gate.case_runner import Bench
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.monitor import Monitor
 from kvgate.kernel.protocol import System
+from kvgate.levels.manager import Bench
 from kvreference.manager import Manager
 from kvreference.operations import Operation
 from kvreference.settings import Settings

@@ -13,13 +13,12 @@ from kvgate.conformance.capabilities import Capabilities
 from kvgate.conformance.report import Report
 from kvgate.gate import trace_codec
 from kvgate.gate.campaign import Campaign, Progress
-from kvgate.gate.case_runner import GATE, MONITORS
-from kvgate.gate.case_runner import run as run_case
+from kvgate.gate.case_runner import Trials, run_case
 from kvgate.gate.profiles import PROFILES, models_named, plan
-from kvgate.gate.verdict import Found, Tally, Verdict
-from kvgate.kernel.case import Case
+from kvgate.gate.verdict import Tally, Verdict
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.protocol import Factory
+from kvgate.levels.manager import GATE, MANAGER, MONITORS
 
 
 def run(
@@ -59,7 +58,7 @@ def run(
         names = [models] if isinstance(models, str) else models
         planned = plan(profile, models_named(names), seed=seed, seconds=seconds)
         planned = evolve(planned, operations=operations or planned.operations)
-        outcome = Campaign(bench_for(system.factory, has), planned).run(progress)
+        outcome = Campaign(Trials(bench_for(system.factory, has)), planned).run(progress)
         return Verdict(
             system=called,
             version=system.version,
@@ -82,21 +81,18 @@ def replay(adapter: Factory | str, file: Path | str, *, capabilities: Capabiliti
     called = _name_of(adapter)
 
     def drive(system: Loaded) -> Verdict:
-        stored = trace_codec.read(Path(file))
+        stored = trace_codec.read(Path(file), MANAGER)
         header = stored.header
-        lockstep, divergences = run_case(bench_for(system.factory, has), header.settings, stored.operations)
-        case = Case(header.settings, stored.operations, header.model, header.preset, header.seed)
+        bench = bench_for(system.factory, has)
+        run = run_case(bench, stored.case)
         return Verdict(
             system=called,
             version=system.version,
             profile="replay",
             seed=header.seed,
-            detectors=detectors_of(bench_for(system.factory, has)),
-            tallies=(Tally(header.model, header.preset, 1, len(lockstep.performed)),),
-            found=tuple(
-                Found(divergence, evolve(case, operations=tuple(lockstep.performed[: divergence.step + 1])))
-                for divergence in divergences
-            ),
+            detectors=detectors_of(bench),
+            tallies=(Tally(header.model, header.preset, 1, run.operations),),
+            found=tuple(evolve(each, finding=None) for each in run.found(header.seed)),
         )
 
     return _reported(adapter, has, Verdict(called, "unknown", "replay", 0, ()), drive)

@@ -9,12 +9,12 @@ from attrs import asdict, evolve, field, frozen
 
 from kvgate.conformance.capabilities import Capabilities
 from kvgate.gate import trace_codec
-from kvgate.gate.case_runner import MONITORS, Bench
 from kvgate.gate.story import describe_answer
 from kvgate.gate.trace_codec import Header, Line, Trace, Violated
 from kvgate.gate.verdict import Found, Verdict
 from kvgate.kernel.output import UNAVAILABLE, Format
 from kvgate.kernel.text import printable
+from kvgate.levels.manager import MANAGER, MONITORS, Bench
 from kvgate.report import formats
 from kvgate.report.campaign import report_of
 from kvgate.report.document import Report as Document
@@ -126,16 +126,6 @@ def _trace_of(found: Found, verdict: Verdict, capabilities: Capabilities) -> Tra
     if capabilities.order == "vllm":
         fitted = evolve(case, settings=settings)
         return trace_codec.trace_of(fitted, divergence, verdict.system, verdict.version, verdict.detectors)
-    header = Header(
-        trace_codec.FORMAT,
-        trace_codec.VERSION,
-        settings,
-        case.model,
-        case.preset,
-        case.seed,
-        verdict.system,
-        verdict.version,
-        MONITORS,
-        Violated.by(divergence),
-    )
-    return Trace(header, tuple(map(Line, case.operations)))
+    where_from = (case.model, case.preset, case.seed, verdict.system, verdict.version)
+    header = Header(settings, *where_from, MONITORS, Violated.by(divergence))
+    return Trace(MANAGER, header, tuple(map(Line, case.operations)))

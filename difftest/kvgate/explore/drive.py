@@ -13,14 +13,15 @@ from itertools import cycle
 from attrs import frozen
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.kernel.case import Case
+from kvgate.gate.level import Case
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.models import Model
 from kvgate.kernel.monitor import Monitor, Step
 from kvgate.kernel.protocol import Factory, System
+from kvgate.levels.manager import draw_case
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import GhostMemory

@@ -21,9 +21,10 @@ from kvgate.explore.scheduler_world import SchedulerWorld, TinyScheduler
 from kvgate.explore.search import Search
 from kvgate.explore.tiny_models import Tiny
 from kvgate.explore.world import Explorable, World
-from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.models import Model
+from kvgate.levels.manager import draw_case
 from kvreference.answers import Answer
 from kvreference.manager import Manager
 from kvreference.operations import Operation

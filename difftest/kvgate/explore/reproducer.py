@@ -14,7 +14,8 @@ from kvgate.adapters.registry import load_system
 from kvgate.explore.exploration import Found
 from kvgate.explore.manager_world import ManagerWorld
 from kvgate.gate.story import describe_answer
-from kvgate.gate.trace_codec import FORMAT, VERSION, Digests, Header, Line, Trace, Violated
+from kvgate.gate.trace_codec import Digests, Header, Line, Trace, Violated
+from kvgate.levels.manager import MANAGER
 from kvreference.operations import Operation
 
 DETECTORS = ("check", "ghost")
@@ -24,8 +25,6 @@ def trace_of(world: ManagerWorld, found: Found[Operation]) -> Trace:
     """The trace of what was found."""
     first = found.violations[0]
     header = Header(
-        format=FORMAT,
-        version=VERSION,
         settings=world.scope.settings,
         model=world.name,
         preset="explorer",
@@ -35,7 +34,7 @@ def trace_of(world: ManagerWorld, found: Found[Operation]) -> Trace:
         detectors=DETECTORS,
         violates=Violated("explorer", first.statement, first.detail),
     )
-    return Trace(header, tuple(_lines(world, found)))
+    return Trace(MANAGER, header, tuple(_lines(world, found)))
 
 
 def _lines(world: ManagerWorld, found: Found[Operation]) -> list[Line]:

@@ -12,8 +12,7 @@ from typing import Any
 from kvgate.adapters.release_variants import reference_for_release
 from kvgate.findings.finding import Finding, LiveReference
 from kvgate.findings.register import with_ids
-from kvgate.kernel.comparison import Comparison
-from kvgate.kernel.correspondence import Correspondence
+from kvgate.kernel.comparison import Comparison, Correspondence
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvreference.answers import Answer, Hit

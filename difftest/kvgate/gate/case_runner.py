@@ -1,94 +1,157 @@
-"""Runs of single cases: fresh ones drawn from a seed, and stored ones again."""
+"""Runs of single cases at any level: fresh ones generated from a seed, and stored ones again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import cast
+import math
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from kvgate.adapters.release_variants import reference_for_release
+from kvgate.gate.level import Bench, Case
+from kvgate.gate.shrink import shrink_case
+from kvgate.gate.verdict import Found
 from kvgate.kernel.difference import Divergence
-from kvgate.kernel.errors import SystemUnavailableError, UsageError
-from kvgate.kernel.lockstep import Lockstep
-from kvgate.kernel.monitor import Monitor
-from kvgate.kernel.protocol import Factory, System
-from kvgate.monitors.invariants import Invariants
-from kvgate.monitors.leak import LeakMonitor
-from kvgate.monitors.slot_memory import GhostMemory
-from kvgate.monitors.work import Counts, WorkMonitor
-from kvreference.operations import Operation
-from kvreference.settings import Settings
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import Model
 
-MONITORS = ("check", "ghost", "leak", "work")
-"""What judges a system without the reference."""
-
-DETECTORS = ("lockstep", *MONITORS)
-"""Everything that can find a defect: the comparison with the reference, and the monitors."""
-
-GATE = ("lockstep", "ghost", "leak", "work")
-"""What the gate uses: in lockstep a state equals one that satisfies the invariants, so ``check`` would add nothing."""
-
-
-_PROTOCOL = ("population", "apply", "snapshot", "roots", "name_of")
-"""What every system has; see ``kvgate.kernel.protocol``."""
+T = TypeVar("T")
 
 
 @frozen
-class Bench:
-    """A system under test, and what judges it."""
+class Lane:
+    """One model with one generator preset."""
 
-    factory: Factory
-    detectors: tuple[str, ...] = GATE
-    """Among ``DETECTORS``."""
+    model: Model
+    preset: str
+
+
+@frozen
+class Trial:
+    """What came of one case."""
+
+    operations: int
+    """How many were performed."""
+    found: tuple[Found, ...] = ()
+    """Each with the case up to where it diverged; with a finding if that explains it."""
+    alone: int = 0
+    """How many operations the reference did not follow, though it was to."""
+
+
+@frozen
+class CaseRun:
+    """A case that was run."""
+
+    case: Case
+    world: Any
+    divergences: tuple[Divergence, ...]
+    performed: int
+    """How many operations of the case were performed."""
+
+    def found(self, seed: int = 0) -> list[Found]:
+        """Each divergence with the case up to where it shows, and what that asked of the block manager there.
+
+        ``seed`` is that of the campaign.
+        """
+        level = self.case.level
+        parts = level.parts(self.world, self.case)
+        driver = None
+        if level.stage_type is not None:
+            driver = evolve(self.case, operations=self.case.operations[: self.performed])
+        found = []
+        for divergence in self.divergences:
+            part = parts[level.part_of(self.world, divergence)]
+            asked = level.below.case(
+                part.settings,
+                part.lockstep.performed[: divergence.step + 1],
+                model=self.case.model,
+                # As the tallies of this level are called.
+                preset=level.label(self.case.preset),
+                seed=seed,
+            )
+            found.append(Found(divergence, asked, finding=level.explain(divergence, self.world), driver=driver))
+        return found
 
     @property
-    def judges(self) -> tuple[str, ...]:
-        """The detectors that can judge this system: its work only if its class says that it counts it."""
-        counts = hasattr(self.factory, "count_work")
-        return tuple(detector for detector in self.detectors if detector != "work" or counts)
+    def operations(self) -> int:
+        """How many operations were asked of all block managers."""
+        return sum(len(part.lockstep.performed) for part in self.case.level.parts(self.world, self.case))
 
-    def set_up(self, settings: Settings) -> Lockstep:
-        """A fresh system with fresh judges.
-
-        Raises:
-            UsageError: the system does not support ``settings``.
-            SystemUnavailableError: it cannot be built.
-        """
-        monitors: list[Monitor] = []
-        if "check" in self.detectors:
-            monitors.append(Invariants())
-        if "ghost" in self.detectors:
-            monitors.append(GhostMemory(settings))
-        if "leak" in self.detectors:
-            monitors.append(LeakMonitor(settings))
-        system = self._build(settings)
-        reference = reference_for_release(system)(settings) if "lockstep" in self.detectors else None
-        if "work" in self.judges:
-            # Who says that it can count is asked to; the protocol of a system has no more than everybody has.
-            monitors.append(WorkMonitor(settings, cast("Counts", system).count_work()))
-        return Lockstep(system, reference, monitors)
-
-    def _build(self, settings: Settings) -> System:
-        try:
-            system = self.factory(settings)
-        except (UsageError, SystemUnavailableError):
-            raise
-        except ValueError as error:
-            raise UsageError(f"the system does not support the settings it was given: {error}") from error
-        except (Exception, SystemExit) as error:
-            raise SystemUnavailableError(f"the system cannot be built: {type(error).__name__}: {error}") from error
-        missing = [name for name in _PROTOCOL if not hasattr(system, name)]
-        if missing:
-            raise SystemUnavailableError(f"the system is not one: a {type(system).__name__} has no {missing[0]!r}")
-        return system
+    @property
+    def alone(self) -> int:
+        """How many of these the reference did not follow."""
+        return sum(part.lockstep.alone for part in self.case.level.parts(self.world, self.case))
 
 
-def run(bench: Bench, settings: Settings, operations: Iterable[Operation]) -> tuple[Lockstep, Sequence[Divergence]]:
-    """Perform ``operations`` until one diverges, and judge what remains. Returns the run and what it found."""
-    lockstep = bench.set_up(settings)
-    for operation in operations:
-        divergence = lockstep.perform(operation)
+def run_case(bench: Bench, case: Case, until: float = math.inf) -> CaseRun:
+    """Perform the operations of a case until one diverges, or the time is up, and check what remains."""
+    world = bench.build(case)
+    performed = 0
+    for performed, operation in enumerate(in_time(case.operations, until), start=1):
+        divergence = world.perform(operation)
         if divergence is not None:
-            return lockstep, [divergence]
-    return lockstep, lockstep.close()
+            return CaseRun(case, world, (divergence,), performed)
+    return CaseRun(case, world, tuple(world.close()), performed)
+
+
+def in_time(operations: Sequence[T], until: float) -> Iterator[T]:
+    """The ``operations`` that begin by ``until``, and the first in any case.
+
+    A case that the time cuts short is a case; of a large model a whole one takes many minutes.
+    """
+    for number, operation in enumerate(operations):
+        if number and time.monotonic() > until:
+            return
+        yield operation
+
+
+@frozen
+class Trials:
+    """Cases of one level, generated, run and shrunk."""
+
+    bench: Bench
+    needs: tuple[str, ...] = ()
+    """What a mutant needs in order to show: cases are generated with it."""
+
+    def towards(self, needs: tuple[str, ...]) -> Trials:
+        """The same, on cases on which a mutant with these needs can show."""
+        return evolve(self, needs=needs)
+
+    def generate(self, lane: Lane, seed: str, campaign_seed: int) -> Case:
+        """The case that a seed stands for."""
+        level = self.bench.level
+        return level.allowed(self.bench, level.draw(lane.model, lane.preset, seed, campaign_seed, self.needs))
+
+    def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
+        """Run the case that a seed stands for, no longer than ``until``."""
+        run = run_case(self.bench, self.generate(lane, seed, campaign_seed), until)
+        alone = run.alone if "lockstep" in self.bench.detectors else 0
+        return Trial(run.operations, tuple(run.found(campaign_seed)), alone)
+
+    def smallest(self, found: Found, until: float = math.inf) -> Found:
+        """The smallest case found by ``until`` that shows the same defect, and that no finding explains.
+
+        If it does not happen again, the case as it was is all there is to show.
+        """
+        wanted, seed = kind_of(found.divergence), found.case.seed
+        assert isinstance(seed, int), "a campaign's"
+
+        def again(case: Case) -> Found | None:
+            if case.level.allowed(self.bench, case) != case:
+                return None
+            try:
+                seen = run_case(self.bench, case).found(seed)
+            except UsageError:
+                return None
+            return next((each for each in seen if kind_of(each.divergence) == wanted and each.finding is None), None)
+
+        least = again(shrink_case(found.replayable, lambda case: again(case) is not None, until))
+        return found if least is None else evolve(least, times=found.times)
+
+
+def kind_of(divergence: Divergence) -> tuple[str, ...]:
+    """What makes two divergences the same defect: who saw it, what it violates, and where, numbers aside."""
+    detector, statement, subject = divergence.kind
+    return detector, statement, re.sub(r"\d+", "#", subject)

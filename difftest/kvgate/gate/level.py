@@ -1,48 +1,230 @@
-"""The levels at which a system is run: its block manager alone, and a scheduler that drives it."""
+"""A level: what is driven, how it is driven, and what checks it.
+
+A block manager alone, a scheduler on its block manager, and a scheduler on each of two nodes differ in their alphabet,
+their world and their checkers, and in nothing else. ``Level`` is what they have to say for themselves; everything that
+is the same for all of them (running and shrinking cases, campaigns, trace files, stories, exported tests) asks it.
+``kvgate.levels.registry`` lists them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from typing import Any, Protocol, TypeAlias
+
+from attrs import field, frozen
+
+from kvgate.adapters.registry import Loaded
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.models import Model
+from kvgate.monitors.wait_graph import WaitFor
+from kvreference.settings import Settings
+
+Operation: TypeAlias = Any
+"""An operation of a level's alphabet: an attrs value."""
 
 
-class Level(str, Enum):
-    """What is run."""
+class LevelChoice(str, Enum):
+    """What ``--level`` takes: the name of a level, or two of them one after the other."""
 
     BLOCKS = "blocks"
     SCHEDULER = "scheduler"
     BOTH = "both"
     PAIR = "pair"
-    """A scheduler on each of two nodes, of which one computes prompts and the other answers."""
 
 
-NOT_TESTED: Mapping[Level, tuple[str, ...]] = {
-    Level.BLOCKS: (
-        "Scheduling: requests are driven as a scheduler would, without the scheduler itself (--level scheduler).",
-    ),
-    Level.SCHEDULER: (
-        "Requests with adapters and multimodal items, pipeline and context parallelism: no scheduler was given any.",
-        "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
-        "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
-        "block: both are switched off.",
-        "Where steps are asynchronous, the work that a step costs; and of how much it computes, drafts, and who comes "
-        "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
-    ),
-    Level.PAIR: (
-        "Requests with adapters and multimodal items, pipeline and context parallelism; models that keep states.",
-        "Messages that never come: they leave blocks held on both nodes for good (finding 025).",
-        "The router and the connector are the gate's own: they do what a connector that reads from the decode node has "
-        "to do, and no product's is run.",
-        "Where steps are asynchronous, the work that a step costs.",
-    ),
-}
-"""What a level leaves out, beside what all leave out."""
-_ALWAYS = (
-    "Mechanisms that no model of this run has (--model and its suffixes), and context parallelism.",
-    "The worker: what it would read and write is modelled, no tensor is touched.",
-)
+@frozen
+class Case:
+    """Enough to run one run again."""
+
+    level: Level = field(repr=False)
+    settings: Settings
+    operations: tuple[Operation, ...]
+    stage: Any = None
+    """What schedulers are configured with, of the level's ``stage_type``; None for a block manager alone."""
+    model: str = ""
+    """The name of the preset or file that the geometry came from."""
+    preset: str = ""
+    """The name of the generator preset."""
+    seed: int | str = 0
+    """What the operations were generated from."""
+
+    @property
+    def name(self) -> str:
+        """The preset, with the level where it is not the lowest: as tallies and reports name it."""
+        return self.level.label(self.preset)
 
 
-def not_tested(level: Level) -> tuple[str, ...]:
-    """What a run at this level leaves out: where both are run, what the scheduler's leaves out."""
-    return (*NOT_TESTED.get(level, NOT_TESTED[Level.SCHEDULER]), *_ALWAYS)
+class World(Protocol):
+    """One run. After the first divergence nothing more can be performed: the states mean nothing from there on."""
+
+    def perform(self, operation: Operation) -> Divergence | None:
+        """Perform one operation, if it is legal now, and check what follows."""
+        ...
+
+    def close(self) -> Sequence[Divergence]:
+        """End everything, and check what remains."""
+        ...
+
+
+class Part(Protocol):
+    """One block manager of a world."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def lockstep(self) -> Lockstep: ...
+
+    @property
+    def waiting(self) -> WaitFor | None:
+        """Which request waited for which when a hang was found."""
+        ...
+
+
+class Bench(Protocol):
+    """A system under test at one level, and the detectors that check it."""
+
+    @property
+    def level(self) -> Level: ...
+
+    @property
+    def detectors(self) -> tuple[str, ...]: ...
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The detectors that apply to this system."""
+        ...
+
+    def build(self, case: Case) -> World:
+        """A fresh world for a case.
+
+        Raises:
+            UsageError: the system does not support what the case asks for.
+            SystemUnavailableError: it cannot be built.
+        """
+        ...
+
+
+class Level(ABC):
+    """One level."""
+
+    name: str
+    subject: str
+    """What is driven, for a sentence: "a scheduler"."""
+    subject_again: str = "it"
+    """The pronoun for it."""
+    asked_by_that: str = "what it asked of its block manager by that"
+    """The heading of the block manager's operations."""
+    monitors: tuple[str, ...]
+    """The detectors that need no reference."""
+    gate: tuple[str, ...]
+    """The detectors that the gate uses."""
+    detectors: tuple[str, ...]
+    """All detectors."""
+    is_divided: bool = False
+    """Whether a world has several block managers."""
+    alphabet: tuple[type, ...]
+    """Every kind of operation."""
+    stage_type: type | None = None
+    """What a case is configured with beyond its settings."""
+    simpler: Mapping[type, Mapping[str, int]]
+    """How operations and stages get simpler: rules of ``kvgate.gate.shrink``."""
+    limits: Mapping[type, Mapping[str, int]] = {}
+    """The largest numbers, and the longest tuples, in operations and stages that come from outside."""
+    not_tested: tuple[str, ...]
+    """What a run at this level leaves out."""
+
+    trace_format: str
+    """The ``format`` of its trace files; they are written in the last of ``trace_versions``."""
+    trace_called: str
+    """The file in words: "a trace"."""
+    trace_versions: tuple[int, ...] = (1,)
+    trace_annotated: bool = False
+    """Whether a line says what the reference answered, and the digest of its state."""
+    seed_type: type = str
+    """What the header calls the seed: of the case, or of its campaign."""
+
+    def case(self, settings: Settings, operations: Iterable[Operation], stage: Any = None, **where_from: Any) -> Case:
+        """A case of this level."""
+        return Case(self, settings, tuple(operations), stage, **where_from)
+
+    def label(self, preset: str) -> str:
+        """What a preset is called in tallies and reports."""
+        return f"{self.name}/{preset}"
+
+    @property
+    def below(self) -> Level:
+        """The level of the block managers that are driven."""
+        return self
+
+    @abstractmethod
+    def operations_of(self, profile: str) -> int:
+        """How many operations of the block manager a profile runs, over all lanes."""
+
+    def lanes_apart(self, profile: str, lanes: int) -> int:
+        """Every how many lanes one is run, where a profile has less than a case for each."""
+        del profile, lanes
+        return 1
+
+    # World
+
+    @abstractmethod
+    def bench(self, system: Loaded, detectors: tuple[str, ...]) -> Bench:
+        """A bench for a loaded system.
+
+        Raises:
+            UsageError: there is nothing at this level that the system could run under.
+        """
+
+    @abstractmethod
+    def parts(self, world: Any, case: Case) -> Sequence[Part]:
+        """The block managers of a world."""
+
+    def part_of(self, world: Any, divergence: Divergence | None) -> int:
+        """On which of the parts a divergence shows; without one, which of them to look at."""
+        del world, divergence
+        return 0
+
+    @abstractmethod
+    def explain(self, divergence: Divergence, world: Any) -> str | None:
+        """The id of the finding that explains a divergence, or None. The world is as it was when it diverged."""
+
+    # Cases
+
+    @abstractmethod
+    def draw(self, model: Model, preset: str, seed: str, campaign_seed: int, needs: Sequence[str] = ()) -> Case:
+        """The case that a seed generates; ``needs`` are what a mutant needs in order to show."""
+
+    def allowed(self, bench: Any, case: Case) -> Case:
+        """The case without what would show a known defect of the system instead of the one that is looked for."""
+        del bench
+        return case
+
+    # Text
+
+    @abstractmethod
+    def describe(self, operation: Operation) -> str:
+        """An operation, on one line."""
+
+    def describe_stage(self, stage: Any) -> str:
+        """What a case is configured with beyond its settings, on one line."""
+        del stage
+        return ""
+
+    # Traces from outside
+
+    def prompt_tokens(self, operation: Operation) -> int:
+        """How many prompt tokens an operation brings."""
+        del operation
+        return 0
+
+    def check_stage(self, settings: Settings, stage: Any) -> None:
+        """Reject a stage that does not go with the settings.
+
+        Raises:
+            ValueError: it does not; says why.
+        """
+        del settings, stage

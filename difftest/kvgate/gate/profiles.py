@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from kvgate.gate.campaign import Lane, Plan
+from kvgate.gate.campaign import Plan
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS
 from kvgate.kernel.models import GATED, MODELS, Model, load
 
@@ -16,13 +17,13 @@ class Profile:
     """How many operations, over all lanes."""
 
     operations: int
-    minimise_seconds: float | None = None
+    shrink_seconds: float | None = None
     """How long the cases that show something are made smaller, all together; None for as long as it takes."""
 
 
 PROFILES: Mapping[str, Profile] = {
     # Before a commit: half a minute, of both levels.
-    "precommit": Profile(15_000, minimise_seconds=12),
+    "precommit": Profile(15_000, shrink_seconds=12),
     # The gate as a test run: under a minute.
     "quick": Profile(40_000),
     # In front of a merge: some minutes.
@@ -51,5 +52,5 @@ def plan(
         seed=seed,
         seconds=seconds,
         kinds_max=kinds_max,
-        minimise_seconds=chosen.minimise_seconds,
+        shrink_seconds=chosen.shrink_seconds,
     )

@@ -1,4 +1,4 @@
-"""Minimising what the seeded driver found: the shortest case that still shows the same defect.
+"""Shrinking what the seeded driver found: the shortest case that still shows the same defect.
 
 Hypothesis shrinks what it drew itself, and cannot start from a given case; so a case of the seeded driver is reduced
 here, by deleting operations and then by making numbers smaller. Every part of a case is legal, which is what makes
@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, TypeVar
 
-from attrs import evolve
+from attrs import evolve, fields_dict
 
+from kvgate.gate.level import Case, Operation
 from kvreference.content import Keys
-from kvreference.operations import Admit, Arrive, Operation, Run, Sample, Schedule
+from kvreference.operations import Admit, Arrive, Run, Sample, Schedule
+from kvreference.settings import Settings
 
 T = TypeVar("T")
 StillFails = Callable[[Sequence[T]], bool]
 Simpler = Callable[[T], Iterable[T]]
 """Simpler forms of an operation, the boldest first."""
 ATTEMPTS_MAX = 3000
+ROUNDS_MAX = 4
+"""How often operations and settings are tried in turn."""
 
 
 class _Attempts(Generic[T]):
@@ -41,20 +47,52 @@ class _Attempts(Generic[T]):
         return self._still_fails(candidate)
 
 
-def minimise(
-    operations: Sequence[Operation], still_fails: StillFails[Operation], until: float = math.inf
-) -> tuple[Operation, ...]:
-    """A short list of operations for which ``still_fails`` holds, given that it holds for ``operations``.
+def shrink_case(case: Case, still_fails: Callable[[Case], bool], until: float = math.inf) -> Case:
+    """A small case for which ``still_fails`` holds, given that it holds for ``case``.
 
-    ``until`` is a time of ``time.monotonic``: what is shortest by then is returned.
+    Where there is a stage, it and the settings get smaller too: what fails in a pool of four blocks needs fewer steps.
+    ``until`` is a time of ``time.monotonic``: what is smallest by then is returned.
     """
-    return minimise_with(operations, still_fails, simpler_operation, until)
+    level = case.level
+    for _ in range(1 if level.stage_type is None else ROUNDS_MAX):
+        before = case
+
+        def fails_with(operations: Sequence[Operation], among: Case = case) -> bool:
+            return still_fails(evolve(among, operations=tuple(operations)))
+
+        operations = shrink(case.operations, fails_with, partial(simpler, rules=level.simpler), until)
+        # The settings one by one: each is tried on what the ones before have left.
+        (case,) = shrink(
+            (evolve(case, operations=operations),),
+            lambda candidate: len(candidate) == 1 and still_fails(candidate[0]),
+            _simpler_around,
+            until,
+        )
+        if case == before:
+            break
+    return case
 
 
-def minimise_with(
+def _simpler_around(case: Case) -> Iterator[Case]:
+    if case.level.stage_type is None:
+        return
+    for stage in simpler(case.stage, case.level.simpler):
+        yield evolve(case, stage=stage)
+    for settings in simpler(case.settings, _SETTINGS):
+        yield evolve(case, settings=settings)
+    if case.settings.chunk_tokens < case.settings.tokens_max:
+        # A request is computed in one step.
+        with suppress(ValueError):
+            yield evolve(case, settings=evolve(case.settings, chunk_tokens=case.settings.tokens_max))
+
+
+def shrink(
     operations: Sequence[T], still_fails: StillFails[T], simpler: Simpler[T], until: float = math.inf
 ) -> tuple[T, ...]:
-    """The same for operations of any kind, of which ``simpler`` knows what is simpler."""
+    """A short list of operations for which ``still_fails`` holds, given that it holds for ``operations``.
+
+    ``simpler`` knows what is simpler. ``until`` is a time of ``time.monotonic``: what is shortest by then is returned.
+    """
     attempts = _Attempts(still_fails, until)
     current = tuple(operations)
     while attempts.left > 0:
@@ -97,30 +135,56 @@ def _with_smaller_numbers(operations: tuple[T, ...], attempts: _Attempts[T], sim
     return operations
 
 
-def simpler_operation(operation: Operation) -> Iterator[Operation]:
-    """Simpler forms of an operation of a block manager, the boldest first."""
-    if isinstance(operation, Arrive):
-        if operation.keys != Keys():
-            yield evolve(operation, keys=Keys())
-            if operation.keys.media:
-                yield evolve(operation, keys=evolve(operation.keys, media=operation.keys.media[:-1]))
-        if not operation.reads_cache:
-            yield evolve(operation, reads_cache=True)
-        if len(operation.prompt) > 1:
-            yield evolve(operation, prompt=operation.prompt[:1])
-            yield evolve(operation, prompt=operation.prompt[1:])
-        for index, run in enumerate(operation.prompt):
-            for length in smaller(run.length, 1):
-                prompt = (*operation.prompt[:index], Run(run.first, length), *operation.prompt[index + 1 :])
-                yield evolve(operation, prompt=prompt)
-    elif isinstance(operation, (Admit, Schedule)):
-        for tokens in smaller(operation.tokens, 1):
-            yield evolve(operation, tokens=tokens)
-    elif isinstance(operation, Sample):
-        for drafts in smaller(operation.drafts, 0):
-            yield evolve(operation, drafts=drafts)
-        for accepted in smaller(operation.accepted, 0):
-            yield evolve(operation, accepted=accepted)
+# Simpler values
+
+DEFAULT = -1
+"""In a rule: the attribute goes to its default, or gets simpler by a rule of its own."""
+INSIDE = -2
+"""In a rule: the attribute is a value with a rule of its own, or a tuple of such values, which also gets shorter."""
+Rules = Mapping[type, Mapping[str, int]]
+"""How values of each type get simpler: per attribute, in the order in which they are tried, ``DEFAULT``, ``INSIDE``, or
+the least number that it may be."""
+OF_BLOCK_MANAGERS: Rules = {
+    Arrive: {"keys": DEFAULT, "reads_cache": DEFAULT, "prompt": INSIDE},
+    Keys: {"media": INSIDE},
+    Run: {"length": 1},
+    Admit: {"tokens": 1},
+    Schedule: {"tokens": 1},
+    Sample: {"drafts": 0, "accepted": 0},
+}
+_SETTINGS: Rules = {Settings: {"blocks": 2, "drafts_max": 0, "tokens_max": 2, "requests_max": 1}}
+
+
+def simpler(value: Any, rules: Rules) -> Iterator[Any]:
+    """Simpler forms of an operation, or of another value, the boldest first."""
+    for name, rule in rules.get(type(value), {}).items():
+        for changed in _simpler_attribute(value, name, rule, rules):
+            with suppress(ValueError):
+                yield evolve(value, **{name: changed})
+
+
+def _simpler_attribute(value: Any, name: str, rule: int, rules: Rules) -> Iterator[Any]:
+    item = getattr(value, name)
+    if rule == DEFAULT:
+        default: Any = fields_dict(type(value))[name].default
+        if getattr(default, "factory", None) is not None:
+            default = default.factory()
+        if item != default:
+            yield default
+            yield from simpler(item, rules)
+    elif rule != INSIDE:
+        yield from smaller(item, rule)
+    elif not isinstance(item, tuple):
+        yield from simpler(item, rules)
+    else:
+        if len(item) > 1:
+            yield item[:1]
+        if item:
+            # Of one that is none, where there may be none.
+            yield item[1:]
+        for index, each in enumerate(item):
+            for form in simpler(each, rules):
+                yield (*item[:index], form, *item[index + 1 :])
 
 
 def smaller(number: int, least: int) -> Iterator[int]:

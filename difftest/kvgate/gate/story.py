@@ -12,13 +12,10 @@ from pathlib import Path
 
 from kvgate.adapters.registry import is_built_in
 from kvgate.adapters.release_variants import NewReference, reference_named
+from kvgate.gate.level import Case
 from kvgate.gate.verdict import Found
-from kvgate.kernel.case import Case
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.text import consecutive, contrast, counted, printable, quoted, spans
-from kvgate.levels.pair.case import PairCase
-from kvgate.levels.pair.describe import done_to, whose, whose_block_manager
-from kvgate.levels.scheduler.describe import describe_from_outside
 from kvreference.answers import (
     Answer,
     BlockTable,
@@ -133,7 +130,7 @@ def _led_there(found: Found, operations_max: int, reference: NewReference) -> It
     if operations_max == 0:
         yield f"{counted(left_out, 'operation')} led there"
         return
-    yield from _done_to_engine(found, operations_max)
+    yield from _done_to_driver(found, operations_max)
     yield "operations, each with the reference's answer:"
     if left_out:
         yield f"  ... {counted(left_out, 'operation')} before these left out"
@@ -141,26 +138,27 @@ def _led_there(found: Found, operations_max: int, reference: NewReference) -> It
     for index, (operation, answer) in enumerate(_answered(found.case, reference)):
         if index >= left_out:
             mark = ">" if index == len(operations) - 1 and not at_rest else " "
-            told = _NOT_FOLLOWED[found.engine is not None] if answer is None else describe_answer(answer)
+            told = _NOT_FOLLOWED[found.driver is not None] if answer is None else describe_answer(answer)
             told = found.answers[index] if found.answers else told
             yield f"{mark} {index:4}  {_line(operation)} -> {printable(told, LINE_CHARACTERS_MAX)}"
     if at_rest:
         yield f"> {len(operations):4}  {judged(found.divergence)}"
 
 
-def _done_to_engine(found: Found, operations_max: int) -> Iterator[str]:
+def _done_to_driver(found: Found, operations_max: int) -> Iterator[str]:
     """What was done to the scheduler, where there is one; what follows is what it asked of its block manager."""
-    engine = found.engine
-    if engine is None:
+    driver = found.driver
+    if driver is None:
         return
-    yield whose(engine)
-    yield f"what was done to {'them' if isinstance(engine, PairCase) else 'it'}:"
-    left_out = max(0, len(engine.operations) - operations_max)
+    level = driver.level
+    yield f"{level.subject}: {level.describe_stage(driver.stage)}"
+    yield f"what was done to {level.subject_again}:"
+    left_out = max(0, len(driver.operations) - operations_max)
     if left_out:
         yield f"  ... {counted(left_out, 'operation')} before these left out"
-    for index, told in enumerate(done_to(engine)[left_out:], start=left_out):
-        yield f"  {index:4}  {printable(told, LINE_CHARACTERS_MAX)}"
-    yield whose_block_manager(engine)
+    for index, operation in enumerate(driver.operations[left_out:], start=left_out):
+        yield f"  {index:4}  {printable(level.describe(operation), LINE_CHARACTERS_MAX)}"
+    yield f"{level.asked_by_that}:"
 
 
 def _answered(case: Case, reference: NewReference) -> Iterator[tuple[Operation, Answer | None]]:
@@ -223,8 +221,10 @@ def describe(operation: Operation) -> str:
             return f"Preempt request {request}"
         case Finish(request=request, sends=sends):
             return f"Finish request {request}{', while another node still reads it' if sends else ''}"
-        case Abort() | Transferred():
-            return describe_from_outside(operation)
+        case Abort(request=request):
+            return f"Abort request {request}"
+        case Transferred(request=request, succeeded=succeeded):
+            return f"The transfer of request {request} {'is over' if succeeded else 'fails'}"
         case ReleaseSkipped(request=request):
             return f"Release the skipped blocks of request {request}"
         case CommonPrefix(request=request):

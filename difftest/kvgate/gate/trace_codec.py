@@ -1,34 +1,33 @@
-"""Trace files: a case that can be stored, sent, read and run again.
+"""Trace files of every level: a case that can be stored, sent, read and run again.
 
-JSON lines. The first line is the header: format and version, the settings, where the case came from, and what it
-violates. Every further line is one operation, with the reference's answer in words and a digest of its state, so that
-a reader sees whether the reference of today still walks the same way. ``kvgate.kernel.trace_lines`` reads the lines.
+JSON lines. The first line is the header: format and version, the settings, the stage if there is one, where the case
+came from, and what it violates. Every further line is one operation; of a block manager also the reference's answer in
+words and a digest of its state, which show whether today's reference still does the same. Which operations there are,
+and how large they may be, the level says; ``kvgate.kernel.trace_lines`` reads the lines.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from kvgate.adapters.release_variants import NewReference, reference_named
-from kvgate.gate.case_runner import DETECTORS
+from kvgate.gate.level import Case, Level, Operation
 from kvgate.gate.story import describe_answer
-from kvgate.kernel.case import Case
+from kvgate.kernel import trace_lines
 from kvgate.kernel.difference import Divergence
-from kvgate.kernel.trace_lines import TraceFormat, check_prompts, read_lines
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, strict_converter
+from kvgate.kernel.trace_lines import check_prompts, check_size, read_document, read_lines
 from kvreference.manager import Manager
-from kvreference.operations import Arrive, Operation
 from kvreference.settings import Settings
 
-FORMAT = "kvgate-trace"
-VERSION = 3
-VERSIONS_READ = (1, 2, 3)
-"""Versions 2 and 3 added settings and operations, each with a default: what an older one says, a newer one means."""
+_CONVERTER = strict_converter()
 
 
 @frozen
@@ -47,18 +46,18 @@ class Violated:
 
 @frozen
 class Header:
-    """The first line of a trace."""
+    """The first line of a trace, less its format and version."""
 
-    format: str
-    version: int
     settings: Settings
     model: str
     preset: str
-    seed: int
+    seed: Any
+    """That of the campaign for a block manager, else that of the case."""
     system: str
     system_version: str
     detectors: tuple[str, ...]
     violates: Violated | None = None
+    stage: Any = None
 
 
 @frozen
@@ -74,6 +73,7 @@ class Line:
 class Trace:
     """A whole trace."""
 
+    level: Level
     header: Header
     lines: tuple[Line, ...] = field(repr=False)
 
@@ -82,16 +82,12 @@ class Trace:
         """The operations alone."""
         return tuple(line.operation for line in self.lines)
 
-
-_FILES = TraceFormat[Header, Operation](
-    FORMAT,
-    "a trace",
-    VERSIONS_READ,
-    DETECTORS,
-    Header,
-    {kind.__name__: kind for kind in get_args(Operation)},
-    texts=("answer", "digest"),
-)
+    @property
+    def case(self) -> Case:
+        """The case that it stores."""
+        header = self.header
+        where_from = {"model": header.model, "preset": header.preset, "seed": header.seed}
+        return self.level.case(header.settings, self.operations, header.stage, **where_from)
 
 
 class Digests:
@@ -125,34 +121,129 @@ def annotated(
 
 
 def trace_of(case: Case, divergence: Divergence | None, system: str, version: str, detectors: tuple[str, ...]) -> Trace:
-    """The trace of a case, and of what it shows."""
-    violates = None if divergence is None else Violated.by(divergence)
+    """The trace of a case, and of what it shows; of the ``detectors`` those of its level."""
     header = Header(
-        FORMAT, VERSION, case.settings, case.model, case.preset, case.seed, system, version, detectors, violates
+        case.settings,
+        case.model,
+        case.preset,
+        case.seed,
+        system,
+        version,
+        tuple(each for each in detectors if each in case.level.detectors),
+        None if divergence is None else Violated.by(divergence),
+        case.stage,
     )
-    return Trace(header, tuple(annotated(case.settings, case.operations, reference_named(system))))
+    if not case.level.trace_annotated:
+        return Trace(case.level, header, tuple(map(Line, case.operations)))
+    return Trace(case.level, header, tuple(annotated(case.settings, case.operations, reference_named(system))))
 
 
 def write(trace: Trace, path: Path) -> None:
     """Write ``trace`` to ``path``, replacing what was there."""
-    told = ((line.operation, {"answer": line.answer, "digest": line.digest}) for line in trace.lines)
-    _FILES.write(path, trace.header, told)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(trace), encoding="utf-8")
 
 
-def read(path: Path) -> Trace:
-    """Read a trace.
+def render(trace: Trace) -> str:
+    """The text of a trace file."""
+    level = trace.level
+    header = _CONVERTER.unstructure(trace.header)
+    stage = {} if level.stage_type is None else {"stage": header["stage"]}
+    del header["stage"]
+    head = {"format": level.trace_format, "version": level.trace_versions[-1], "settings": header["settings"], **stage}
+    documents = [head | header]
+    for line in trace.lines:
+        document = {"operation": type(line.operation).__name__, **_CONVERTER.unstructure(line.operation)}
+        notes = {"answer": line.answer, "digest": line.digest} if level.trace_annotated else {}
+        documents.append(document | notes)
+    return "".join(f"{json.dumps(document)}\n" for document in documents)
+
+
+def format_of(path: Path) -> object:
+    """What a file says that it is; whether it is that, is seen when it is read.
+
+    Raises:
+        UsageError: no such file, or nothing that any trace begins with.
+    """
+    return read_document(path, 1, read_lines(path)[0]).get("format")
+
+
+def read(path: Path, level: Level) -> Trace:
+    """Read a trace of a level.
 
     Raises:
         UsageError: no such file, too large, or not a trace of a version that is understood; says which line and why.
     """
     lines = read_lines(path)
-    header = _FILES.read_header(path, lines)
+    header = _header(path, read_document(path, 1, lines[0]), level, len(lines))
     found: list[Line] = []
     tokens = 0
+    kinds = {kind.__name__: kind for kind in level.alphabet}
     for number, text in enumerate(lines[1:], start=2):
-        operation, texts = _FILES.read_line(path, number, text)
-        if isinstance(operation, Arrive):
-            tokens += sum(run.length for run in operation.prompt)
+        where = f"{path}: line {number}"
+        line = _line(where, read_document(path, number, text), kinds, level.trace_annotated)
+        brought = level.prompt_tokens(line.operation)
+        if brought:
+            tokens += brought
             check_prompts(path, number, tokens, header.settings)
-        found.append(Line(operation, *texts))
-    return Trace(header, tuple(found))
+        _check_limits(where, line.operation, level.limits)
+        found.append(line)
+    return Trace(level, header, tuple(found))
+
+
+def _header(path: Path, document: dict[str, Any], level: Level, lines: int) -> Header:
+    where = f"{path}: line 1"
+    if document.pop("format", None) != level.trace_format:
+        raise UsageError(f'{where}: not {level.trace_called}: "format" is not "{level.trace_format}"')
+    version = document.pop("version", None)
+    if type(version) is not int or version not in level.trace_versions:
+        readable = ", ".join(map(str, level.trace_versions))
+        raise UsageError(f"{where}: version {version!r:.40}; this kvgate reads {readable}")
+    header: Header = _structured(where, document, Header)
+    stage = _structured(where, header.stage, level.stage_type, " @ $.stage") if level.stage_type else None
+    if stage is None and header.stage is not None:
+        raise UsageError(f"{where}: extra fields found (stage)")
+    header = evolve(header, seed=_structured(where, header.seed, level.seed_type, " @ $.seed"), stage=stage)
+    if not header.detectors or not set(header.detectors) <= set(level.detectors):
+        raise UsageError(f'{where}: "detectors" are one or more of {", ".join(level.detectors)}')
+    check_size(where, header.settings)
+    if header.settings.blocks * lines > trace_lines.WORK_MAX:
+        raise UsageError(
+            f"{path}: {lines - 1} operations on {header.settings.blocks} blocks: all blocks are compared "
+            f"after each, and at most {trace_lines.WORK_MAX} are in all; replay a part of it"
+        )
+    _check_limits(where, header.stage, level.limits)
+    try:
+        level.check_stage(header.settings, header.stage)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from error
+    return header
+
+
+def _line(where: str, document: dict[str, Any], kinds: Mapping[str, type], is_annotated: bool) -> Line:
+    kind = document.pop("operation", None)
+    if not isinstance(kind, str) or kind not in kinds:
+        raise UsageError(f"{where}: unknown operation {kind!r:.80}")
+    names = ("answer", "digest") if is_annotated else ()
+    notes = {name: _structured(where, document.pop(name, ""), str) for name in names}
+    return Line(_structured(where, document, kinds[kind]), **notes)
+
+
+def _structured(where: str, document: object, kind: type, part: str = "") -> Any:
+    try:
+        return _CONVERTER.structure(document, kind)
+    except DOCUMENT_ERRORS as error:
+        raise UsageError(f"{where}: {explain(error)}{part}") from error
+
+
+def _check_limits(where: str, value: Any, limits: Mapping[type, Mapping[str, int]]) -> None:
+    """Reject what is too large to perform; the values inside are checked too."""
+    for name, most in limits.get(type(value), {}).items():
+        item = getattr(value, name)
+        size = len(item) if isinstance(item, tuple) else item
+        if size is not None and size > most:
+            raise UsageError(f"{where}: {type(value).__name__}.{name}: {size}, at most {most}")
+    for inner in getattr(type(value), "__attrs_attrs__", ()):
+        item = getattr(value, inner.name)
+        for each in item if isinstance(item, tuple) else (item,):
+            _check_limits(where, each, limits)

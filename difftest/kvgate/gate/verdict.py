@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
-from kvgate.kernel.case import Case
+from kvgate.gate.level import Case
 from kvgate.kernel.difference import Divergence
-from kvgate.levels.pair.case import PairCase
-from kvgate.levels.scheduler.case import EngineCase
 
 
 @frozen
@@ -26,9 +24,14 @@ class Found:
     """How to see it again, where ``kvgate replay`` is not how."""
     out_of_time: bool = False
     """Whether there was no more time to make the case smaller."""
-    engine: EngineCase | PairCase | None = None
-    """At the scheduler's level, what was done to the engine, and at that of two nodes, what was done to both; ``case``
-    is then what it asked of its block manager, or the node on which it was found."""
+    driver: Case | None = None
+    """Above the level of the block manager, what was done there; ``case`` is then what that asked of the block manager
+    on which the divergence shows."""
+
+    @property
+    def replayable(self) -> Case:
+        """The case that shows it again."""
+        return self.driver or self.case
 
 
 @frozen

@@ -7,11 +7,10 @@ would look: the answer, the tables, what is copied, who holds what, what is pinn
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from attrs import evolve
 
-from kvgate.kernel.correspondence import Correspondence
 from kvgate.kernel.difference import Difference
 from kvreference.answers import Answer, Copies, Granted, Happened, Hit, Refused, Shared, Statistics, Success
 from kvreference.block_pool import Pinned
@@ -22,6 +21,44 @@ from kvreference.snapshot import Snapshot
 
 MAP_READ_EVERY = 16
 """How often, in operations that change no block's content, the cached map is compared all the same."""
+
+
+class Correspondence:
+    """A growing one-to-one relation between the content identities of two systems. ``None`` corresponds to ``None``.
+
+    The reference identifies content by what it is, a system under test by hashes. Any hash may stand for a content as
+    long as the relation is one to one: two contents under one hash are a foreign hit to come, one content under two
+    hashes is a hit that will be missed.
+    """
+
+    def __init__(self) -> None:
+        self._theirs: dict[Hashable, Hashable] = {None: None}
+        self._ours: dict[Hashable, Hashable] = {None: None}
+
+    def copy(self) -> Correspondence:
+        """An independent relation that knows the same."""
+        other = Correspondence()
+        other._theirs, other._ours = dict(self._theirs), dict(self._ours)
+        return other
+
+    def relate(self, ours: Hashable, theirs: Hashable) -> bool:
+        """Whether the two stand for the same content; two that are both new are related from now on."""
+        known = self._theirs.get(ours, self)
+        if known is not self:
+            return known == theirs
+        if theirs in self._ours:
+            return False
+        self._theirs[ours] = theirs
+        self._ours[theirs] = ours
+        return True
+
+    def theirs(self, ours: Iterable[Hashable]) -> list[Hashable]:
+        """What stands for each of ``ours`` on the other side; None for what never appeared."""
+        return list(map(self._theirs.get, ours))
+
+    def ours(self, theirs: Hashable) -> Hashable:
+        """What ``theirs`` stands for; raises ``KeyError`` if it never appeared."""
+        return self._ours[theirs]
 
 
 class Comparison:

@@ -1,53 +1,75 @@
-"""Campaigns at each level: either has its own trials, judges and amounts, and both are told in one verdict."""
+"""The levels by name, and what is run at which of them."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from attrs import evolve, frozen
 
 from kvgate.adapters.registry import Loaded
-from kvgate.gate import case_runner
-from kvgate.gate.campaign import BlockTrials, Outcome, Plan, Trials
-from kvgate.gate.case_runner import Bench
-from kvgate.gate.level import Level
+from kvgate.gate import trace_codec
+from kvgate.gate.campaign import Outcome, Plan
+from kvgate.gate.case_runner import Trials
+from kvgate.gate.level import Level, LevelChoice
 from kvgate.gate.profiles import plan
-from kvgate.kernel.errors import UsageError
+from kvgate.gate.trace_codec import Trace
 from kvgate.kernel.models import Model
+from kvgate.levels.manager import MANAGER
+from kvgate.levels.pair.level import PAIR
+from kvgate.levels.scheduler.level import SCHEDULER
 
-if TYPE_CHECKING:
-    from kvgate.levels.pair.case_runner import PairBench
-    from kvgate.levels.scheduler.case_runner import EngineBench
+LEVELS: Mapping[str, Level] = {level.name: level for level in (MANAGER, SCHEDULER, PAIR)}
 
-ENGINE_OPERATIONS: Mapping[str, int] = {"precommit": 6_000, "quick": 20_000, "ci": 150_000, "deep": 2_000_000}
-"""How many operations of the block manager a scheduler is followed for, over all lanes, by profile."""
+_ALWAYS = (
+    "Mechanisms that no model of this run has (--model and its suffixes), and context parallelism.",
+    "The worker: what it would read and write is modelled, no tensor is touched.",
+)
 
 
-def default_level(profile: str, system: Loaded) -> Level:
-    """What is run unless somebody asks for something else: what is to be quick looks at a bit of everything."""
+def not_tested(choice: LevelChoice) -> tuple[str, ...]:
+    """What a run leaves out: where several levels are run, what the last of them leaves out."""
+    return (*levels_of(choice)[-1].not_tested, *_ALWAYS)
+
+
+def levels_of(choice: LevelChoice) -> tuple[Level, ...]:
+    """The levels that are run, one after the other."""
+    return (MANAGER, SCHEDULER) if choice is LevelChoice.BOTH else (LEVELS[choice.value],)
+
+
+def default_level(profile: str, system: Loaded) -> LevelChoice:
+    """The level that is run if none is asked for: a quick run covers a bit of everything."""
     from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 
-    return Level.BOTH if profile == "precommit" and system.name in SUBJECTS else Level.BLOCKS
+    return LevelChoice.BOTH if profile == "precommit" and system.name in SUBJECTS else LevelChoice.BLOCKS
 
 
-_LANES_APART = 3
-"""No divisor of the number of presets, so that these take turns."""
+def read(path: Path) -> Trace:
+    """Read a trace of any level.
+
+    Raises:
+        UsageError: no such file, too large, or not a trace of a version that is understood; says which line and why.
+    """
+    format_name = trace_codec.format_of(path)
+    level = next((level for level in LEVELS.values() if level.trace_format == format_name), MANAGER)
+    return trace_codec.read(path, level)
 
 
 @frozen
 class Preparation:
     """One campaign to be run."""
 
-    level: Level
     trials: Trials
     plan: Plan
-    judges: tuple[str, ...]
+
+    @property
+    def level(self) -> Level:
+        """The level at which it is run."""
+        return self.trials.bench.level
 
 
 def prepare(
-    level: Level,
+    choice: LevelChoice,
     system: Loaded,
     models: Sequence[Model],
     profile: str,
@@ -56,94 +78,36 @@ def prepare(
     seconds: float | None = None,
     monitors_only: bool = False,
 ) -> tuple[Preparation, ...]:
-    """The campaigns of a level, which share the time.
+    """The campaigns at the chosen levels, which share the time.
 
     Raises:
         UsageError: no scheduler comes with this system.
     """
-    chosen = (Level.BLOCKS, Level.SCHEDULER) if level is Level.BOTH else (level,)
-    share = None if seconds is None else seconds / len(chosen)
-    planned = plan(profile, models, seed=seed, seconds=share)
-    if planned.minimise_seconds is not None:
-        planned = evolve(planned, minimise_seconds=planned.minimise_seconds / len(chosen))
-    return tuple(_prepared(each, system, planned, profile, monitors_only) for each in chosen)
-
-
-def _prepared(level: Level, system: Loaded, planned: Plan, profile: str, monitors_only: bool) -> Preparation:
-    if level is Level.BLOCKS:
-        return _on_blocks(system, planned, monitors_only)
-    on_engines = _on_pair if level is Level.PAIR else _on_scheduler
-    return on_engines(system, _of_engines(planned, profile), monitors_only)
-
-
-def _of_engines(planned: Plan, profile: str) -> Plan:
-    """As much as the profile says; where that is less than a case a lane, models and presets are seen by turns."""
-    step = _LANES_APART if profile == "precommit" and len(planned.lanes) > 4 * _LANES_APART else 1
-    return evolve(planned, operations=ENGINE_OPERATIONS[profile], lanes=planned.lanes[::step])
-
-
-def _on_blocks(system: Loaded, planned: Plan, monitors_only: bool) -> Preparation:
-    bench = Bench(system.factory, case_runner.MONITORS if monitors_only else case_runner.GATE)
-    return Preparation(Level.BLOCKS, BlockTrials(bench), planned, bench.judges)
-
-
-def _on_scheduler(system: Loaded, planned: Plan, monitors_only: bool) -> Preparation:
-    from kvgate.levels.scheduler.case_runner import EngineTrials
-    from kvgate.levels.scheduler.detectors import GATE, MONITORS
-
-    bench = engine_bench(system.name, MONITORS if monitors_only else GATE)
-    return Preparation(Level.SCHEDULER, EngineTrials(bench), planned, bench.detectors)
-
-
-def _on_pair(system: Loaded, planned: Plan, monitors_only: bool) -> Preparation:
-    from kvgate.levels.pair.case_runner import PairTrials
-    from kvgate.levels.pair.detectors import GATE, MONITORS
-
-    bench = pair_bench(system.name, MONITORS if monitors_only else GATE)
-    return Preparation(Level.PAIR, PairTrials(bench), planned, bench.detectors)
-
-
-def pair_bench(system: str, detectors: tuple[str, ...]) -> PairBench:
-    """A bench for two nodes with a system that is loaded.
-
-    Raises:
-        UsageError: no scheduler comes with it.
-    """
-    from kvgate.levels.pair.case_runner import PairBench
-
-    return PairBench(engine_bench(system, detectors, Level.PAIR).subject, detectors)
-
-
-def engine_bench(system: str, detectors: tuple[str, ...], level: Level = Level.SCHEDULER) -> EngineBench:
-    """A bench for the scheduler on a system that is loaded.
-
-    Raises:
-        UsageError: no scheduler comes with it.
-    """
-    from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
-    from kvgate.levels.scheduler.case_runner import EngineBench
-
-    if system not in SUBJECTS:
-        raise UsageError(
-            f"no scheduler comes with the system {system!r}: --level {level.value} is for {', '.join(SUBJECTS)}"
-        )
-    # The gate provokes failed loads, which vLLM's scheduler tells as errors.
-    logging.getLogger("vllm.v1.core.sched.scheduler").setLevel(logging.CRITICAL)
-    return EngineBench(system, detectors)
+    levels = levels_of(choice)
+    whole = plan(profile, models, seed=seed, seconds=None if seconds is None else seconds / len(levels))
+    if whole.shrink_seconds is not None:
+        whole = evolve(whole, shrink_seconds=whole.shrink_seconds / len(levels))
+    prepared = []
+    for level in levels:
+        # Where there is less than a case for each lane, models and presets take turns.
+        lanes = whole.lanes[:: level.lanes_apart(profile, len(whole.lanes))]
+        bench = level.bench(system, level.monitors if monitors_only else level.gate)
+        prepared.append(Preparation(Trials(bench), evolve(whole, lanes=lanes, operations=level.operations_of(profile))))
+    return tuple(prepared)
 
 
 def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -> tuple[Outcome, tuple[str, ...]]:
-    """One outcome of several campaigns, and everybody who judged."""
-    tallies = []
-    for each, outcome in zip(preparations, outcomes, strict=False):
-        mark = "" if each.level is Level.BLOCKS else f"{each.level.value}/"
-        tallies += [evolve(tally, preset=f"{mark}{tally.preset}") for tally in outcome.tallies]
-    ended = next((outcome.ended for outcome in reversed(outcomes) if outcome.ended != "completed"), "completed")
+    """One outcome of several campaigns, and all detectors."""
+    tallies = [
+        evolve(tally, preset=each.level.label(tally.preset))
+        for each, outcome in zip(preparations, outcomes, strict=False)
+        for tally in outcome.tallies
+    ]
     whole = Outcome(
         tuple(tallies),
         tuple(found for outcome in outcomes for found in outcome.found),
         tuple(found for outcome in outcomes for found in outcome.declared),
-        ended,
+        next((outcome.ended for outcome in reversed(outcomes) if outcome.ended != "completed"), "completed"),
         sum(outcome.seconds for outcome in outcomes),
     )
-    return whole, tuple(dict.fromkeys(judge for each in preparations for judge in each.judges))
+    return whole, tuple(dict.fromkeys(judge for each in preparations for judge in each.trials.bench.judges))

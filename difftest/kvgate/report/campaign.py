@@ -9,12 +9,12 @@ from typing import Any
 
 import cattrs
 
-from kvgate.gate.case_runner import MONITORS
+from kvgate.gate.level import Case
 from kvgate.gate.story import command_to_replay, headline, tell
 from kvgate.gate.verdict import Found, Verdict
-from kvgate.kernel.case import Case
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.kernel.text import counted, printable
+from kvgate.levels.manager import MONITORS
 from kvgate.report.document import Column, Report, Section, Story
 from kvreference.operations import Operation
 

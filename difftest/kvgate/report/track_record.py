@@ -13,36 +13,46 @@ from pathlib import Path
 
 from attrs import evolve
 
-from kvgate.adapters.registry import load_system
-from kvgate.findings import explain
+from kvgate.adapters.registry import Loaded, load_system
 from kvgate.findings.register import id_of
-from kvgate.gate.case_runner import Bench, run
-from kvgate.gate.trace_codec import Trace, Violated, read
+from kvgate.gate.case_runner import run_case
+from kvgate.gate.trace_codec import Trace, Violated
 from kvgate.gate.verdict import Found
 from kvgate.kernel.child_process import run as run_process
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
-from kvgate.kernel.protocol import Factory
-from kvgate.levels.scheduler.trace_codec import EngineTrace, is_engine_trace, read_engine
+from kvgate.levels.manager import MANAGER
+from kvgate.levels.registry import read
 from kvreference.settings import Settings
 
 SHOWN, NOT_SHOWN, REFUSED = "shown", "not shown", "cannot be run"
 _APART = "--apart"
 
 
-def outcome(factory: Factory, trace: Trace, finding: str) -> str:
+def outcome(system: Loaded, trace: Trace, finding: str) -> str:
     """What a system does with a trace: ``SHOWN``, ``NOT_SHOWN``, ``REFUSED``, or what else it violates."""
+    try:
+        bench = trace.level.bench(system, trace.header.detectors)
+    except UsageError as error:
+        return f"{REFUSED}: {error}"
     refused = ""
     for settings in _variants(trace.header.settings):
         try:
-            lockstep, divergences = run(Bench(factory, trace.header.detectors), settings, trace.operations)
+            run = run_case(bench, evolve(trace.case, settings=settings))
         except UsageError as error:
             refused = refused or str(error)
             continue
-        if not divergences:
-            return NOT_SHOWN
-        known = explain(divergences[0], lockstep)
-        return SHOWN if known == finding else known or f"violates {divergences[0].difference.statement}"
+        found = next(iter(run.found()), None)
+        return NOT_SHOWN if found is None else _named(found, trace, finding)
     return f"{REFUSED}: {refused.partition(': ')[2]}"
+
+
+def _named(found: Found, trace: Trace, finding: str) -> str:
+    """What was found, against what a trace is said to show. Some of a scheduler are declared by nothing."""
+    if trace.level is MANAGER:
+        shown = found.finding == finding
+    else:
+        shown = found.finding in (None, finding) and trace.header.violates == Violated.by(found.divergence)
+    return SHOWN if shown else found.finding or f"violates {found.divergence.difference.statement}"
 
 
 def _variants(settings: Settings) -> Iterator[Settings]:
@@ -61,55 +71,15 @@ def _variants(settings: Settings) -> Iterator[Settings]:
                 )
 
 
-def _label(path: Path) -> str:
-    return f"{id_of(path.parent.name)[:3]} {path.stem}"
-
-
-def _all(folder: Path, system: str) -> dict[str, str]:
-    factory = load_system(system).factory
+def _all(folder: Path, name: str) -> dict[str, str]:
+    """What a system does with every trace: first those of a block manager, then those of a scheduler."""
+    system = load_system(name)
+    traces = [(path, read(path)) for path in sorted(folder.glob("*/*.jsonl"))]
+    traces.sort(key=lambda each: each[1].level is not MANAGER)
     return {
-        _label(path): outcome(factory, read(path), id_of(path.parent.name))
-        for path in sorted(folder.glob("*/*.jsonl"))
-        if not is_engine_trace(path)
-    } | _of_engines(folder, system)
-
-
-def _of_engines(folder: Path, system: str) -> dict[str, str]:
-    """The same of traces of a scheduler, where one comes with the system."""
-    return {
-        _label(path): _of_engine(system, read_engine(path), id_of(path.parent.name))
-        for path in sorted(folder.glob("*/*.jsonl"))
-        if is_engine_trace(path)
+        f"{id_of(path.parent.name)[:3]} {path.stem}": outcome(system, trace, id_of(path.parent.name))
+        for path, trace in traces
     }
-
-
-def _of_engine(system: str, trace: EngineTrace, finding: str) -> str:
-    """What a scheduler does with a trace, as ``outcome``."""
-    from kvgate.levels.registry import engine_bench
-    from kvgate.levels.scheduler.case_runner import found_in, run_case
-
-    try:
-        bench = engine_bench(system, trace.header.detectors)
-    except UsageError as error:
-        return f"{REFUSED}: {error}"
-    refused = ""
-    for settings in _variants(trace.header.settings):
-        case = evolve(trace.case, settings=settings)
-        try:
-            run = run_case(bench, case)
-        except UsageError as error:
-            refused = refused or str(error)
-            continue
-        found = next(iter(found_in(run, case, 0)), None)
-        return NOT_SHOWN if found is None else _named(found, trace.header.violates, finding)
-    return f"{REFUSED}: {refused.partition(': ')[2]}"
-
-
-def _named(found: Found, violated: Violated | None, finding: str) -> str:
-    """What was found, against what a trace of a scheduler is said to show. Some are declared by nothing."""
-    seen = Violated.by(found.divergence)
-    same = violated == seen
-    return SHOWN if found.finding in (None, finding) and same else found.finding or f"violates {seen.statement}"
 
 
 def main(folder: Path, systems: list[str]) -> None:

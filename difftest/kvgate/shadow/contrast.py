@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from attrs import evolve, fields, frozen
 
-from kvgate.kernel.correspondence import Correspondence
+from kvgate.kernel.comparison import Correspondence
 from kvgate.shadow.calls import Arrived, Checkpoint, End, Grew, Restart, Step, Stored
 from kvgate.shadow.recording import Recording, open_recording
 from kvgate.shadow.story import describe

@@ -14,8 +14,7 @@ from typing import Any
 from attrs import asdict, define, evolve, field, frozen
 
 from kvgate.findings import Miscounted, explain_gate, explain_hit
-from kvgate.kernel.comparison import Comparison
-from kvgate.kernel.correspondence import Correspondence
+from kvgate.kernel.comparison import Comparison, Correspondence
 from kvgate.kernel.difference import Difference
 from kvgate.shadow import calls
 from kvgate.shadow.calls import After, Blocks, Checkpoint, Registered, Stored

@@ -11,13 +11,12 @@ import typer
 from attrs import frozen
 
 from kvgate.cli.options import Seed, TableOutput
-from kvgate.gate.level import Level
+from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
-    from kvgate.gate.campaign import Trials
-    from kvgate.gate.case_runner import Bench
+    from kvgate.gate.case_runner import Trials
     from kvgate.kernel.models import Model
     from kvgate_mutants.kill_table import Killed
     from kvgate_mutants.mutants.mutant import Mutant
@@ -41,7 +40,7 @@ class MutantSet:
     """The mutants of one system, and how they are run."""
 
     code: Code
-    level: Level
+    level: LevelChoice
     title: str
     """The unmutated system, in the tables."""
 
@@ -49,7 +48,7 @@ class MutantSet:
     def option(self) -> str:
         """The options that select this set."""
         sut = "" if self.code is Code.STOCK else f" --sut {self.code.value}"
-        return sut + ("" if self.level is Level.BLOCKS else f" --level {self.level.value}")
+        return sut + ("" if self.level is LevelChoice.BLOCKS else f" --level {self.level.value}")
 
     @property
     def mutants(self) -> Sequence[Mutant]:
@@ -58,9 +57,9 @@ class MutantSet:
 
         if self.code is Code.RETENTION:
             return registry.PLUGIN_MUTANTS
-        if self.level is Level.SCHEDULER:
+        if self.level is LevelChoice.SCHEDULER:
             return registry.SCHEDULER_MUTANTS
-        return registry.PAIR_MUTANTS if self.level is Level.PAIR else registry.BLOCK_MANAGER_MUTANTS
+        return registry.PAIR_MUTANTS if self.level is LevelChoice.PAIR else registry.BLOCK_MANAGER_MUTANTS
 
     @property
     def models(self) -> list[Model]:
@@ -70,44 +69,32 @@ class MutantSet:
         if self.code is Code.RETENTION:
             # Each mutant names the few on which it shows soon.
             return []
-        if self.level is not Level.BLOCKS:
+        if self.level is not LevelChoice.BLOCKS:
             return models_named(SCHEDULED)
         return models_named(()) + models_named(("two-windows+eagle",))
 
-    def benches(self, each_detector: bool) -> tuple[Bench | Trials, dict[str, Bench | Trials]]:
+    def benches(self, each_detector: bool) -> tuple[Trials, dict[str, Trials]]:
         """What runs the cases with all detectors, and, if asked for, with fewer."""
         from kvgate.adapters.registry import load_system
-        from kvgate.gate.case_runner import Bench
-        from kvgate.levels.registry import engine_bench, pair_bench
+        from kvgate.gate.case_runner import Trials
+        from kvgate.levels.registry import LEVELS
         from kvgate_mutants.mutation_run import each_alone
 
-        system = load_system(self.code.value)
-        if self.level is Level.BLOCKS:
-            bench = Bench(system.factory)
-            return bench, each_alone(bench) if each_detector else {}
-        gate: Trials
-        monitors: Trials
-        if self.level is Level.PAIR:
-            from kvgate.levels.pair import detectors as of_pairs
-            from kvgate.levels.pair.case_runner import PairTrials
-
-            gate = PairTrials(pair_bench(system.name, of_pairs.GATE))
-            monitors = PairTrials(pair_bench(system.name, of_pairs.MONITORS))
-        else:
-            from kvgate.levels.scheduler import detectors as of_schedulers
-            from kvgate.levels.scheduler.case_runner import EngineTrials
-
-            gate = EngineTrials(engine_bench(system.name, of_schedulers.GATE))
-            monitors = EngineTrials(engine_bench(system.name, of_schedulers.MONITORS))
-        return gate, {"monitors": monitors} if each_detector else {}
+        system, level = load_system(self.code.value), LEVELS[self.level.value]
+        gate = Trials(level.bench(system, level.gate))
+        if not each_detector:
+            return gate, {}
+        if self.level is LevelChoice.BLOCKS:
+            return gate, each_alone(system)
+        return gate, {"monitors": Trials(level.bench(system, level.monitors))}
 
 
 SETS = (
-    MutantSet(Code.STOCK, Level.BLOCKS, "vLLM as it is"),
-    MutantSet(Code.STOCK, Level.SCHEDULER, "vLLM's scheduler as it is"),
-    MutantSet(Code.STOCK, Level.PAIR, "two nodes as they are"),
+    MutantSet(Code.STOCK, LevelChoice.BLOCKS, "vLLM as it is"),
+    MutantSet(Code.STOCK, LevelChoice.SCHEDULER, "vLLM's scheduler as it is"),
+    MutantSet(Code.STOCK, LevelChoice.PAIR, "two nodes as they are"),
     # The plug-in stays in a process that has loaded it, so its set comes last.
-    MutantSet(Code.RETENTION, Level.BLOCKS, "vLLM with the plug-in as it is"),
+    MutantSet(Code.RETENTION, LevelChoice.BLOCKS, "vLLM with the plug-in as it is"),
 )
 SCHEDULED = ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa")
 """The models that a mutant of a scheduler is run on: little of what a scheduler does depends on the groups."""
@@ -119,11 +106,11 @@ def mutants(
         Code, typer.Option("--sut", help="Whose code they break: vLLM's (stock), or the plug-in's (retention).")
     ] = Code.STOCK,
     level: Annotated[
-        Level,
+        LevelChoice,
         typer.Option(
             "--level", help="In vLLM: its block manager, its scheduler, or one after the other; or two nodes."
         ),
-    ] = Level.BLOCKS,
+    ] = LevelChoice.BLOCKS,
     everywhere: Annotated[
         bool, typer.Option("--all", help="Every set: vLLM at both levels and on two nodes, and the plug-in.")
     ] = False,
@@ -195,18 +182,18 @@ def _list(known: Sequence[Mutant], output: TableFormat) -> None:
     echo(Report("mutants --list", tested=(Section("", columns("name", "sentence", "equivalent"), rows),)), output)
 
 
-def _sets(code: Code, level: Level, everywhere: bool) -> tuple[MutantSet, ...]:
+def _sets(code: Code, level: LevelChoice, everywhere: bool) -> tuple[MutantSet, ...]:
     if everywhere:
-        if (code, level) != (Code.STOCK, Level.BLOCKS):
+        if (code, level) != (Code.STOCK, LevelChoice.BLOCKS):
             raise UsageError("--all takes no --sut and no --level: it runs every mutant set")
         return SETS
-    levels = (Level.BLOCKS, Level.SCHEDULER) if level is Level.BOTH else (level,)
-    if code is Code.RETENTION and levels != (Level.BLOCKS,):
+    levels = (LevelChoice.BLOCKS, LevelChoice.SCHEDULER) if level is LevelChoice.BOTH else (level,)
+    if code is Code.RETENTION and levels != (LevelChoice.BLOCKS,):
         raise UsageError(f"the mutants of schedulers are vLLM's own: kvgate mutants --level {level.value}")
     return tuple(each for each in SETS if each.code is code and each.level in levels)
 
 
-def _command(code: Code, level: Level, everywhere: bool, minimise: bool) -> str:
+def _command(code: Code, level: LevelChoice, everywhere: bool, minimise: bool) -> str:
     options = ["--all"] if everywhere else ["--sut", code.value, "--level", level.value]
     return " ".join(["kvgate mutants", *options, *(["--minimise"] if minimise else [])])
 
@@ -238,7 +225,7 @@ def _runs(chosen: dict[MutantSet, list[Mutant]], seed: int, each_detector: bool,
             bench, alone = each.benches(each_detector)
             models = each.models
             line.say(f"{each.title} …")
-            baseline = BASELINE_OPERATIONS if each.level is Level.BLOCKS else BASELINE_OPERATIONS // 4
+            baseline = BASELINE_OPERATIONS if each.level is LevelChoice.BLOCKS else BASELINE_OPERATIONS // 4
             everywhere = [*models, *_beyond(models, each.mutants)]
             alarm = run_until_killed(bench, everywhere, seed, baseline, MUTANT_SECONDS)
             results: list[MutantResult] = []
@@ -254,7 +241,7 @@ def _runs(chosen: dict[MutantSet, list[Mutant]], seed: int, each_detector: bool,
                         operations=MUTANT_OPERATIONS if mutant.equivalent is None else baseline,
                         seconds=MUTANT_SECONDS,
                         alone=alone,
-                        minimises=minimise,
+                        shrinks=minimise,
                     )
                 )
                 yield Killed(each.title, alarm, tuple(results))

@@ -15,14 +15,14 @@ from attrs import evolve, frozen
 
 from kvgate.adapters.registry import Loaded
 from kvgate.findings import explain
-from kvgate.gate.campaign import Lane, draw_case
-from kvgate.gate.case_runner import Bench
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.kernel.case import Case
+from kvgate.gate.level import Case
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.models import Model
 from kvgate.kernel.variants import Features
+from kvgate.levels.manager import Bench, draw_case
 from kvgate_mutants.corpus.bug import Trial
 from kvgate_mutants.corpus.scenario import Blocks, Direct
 from kvreference.geometry import Geometry

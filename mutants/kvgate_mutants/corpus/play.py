@@ -10,11 +10,11 @@ from attrs import frozen
 
 from kvgate.adapters.registry import Loaded
 from kvgate.findings import explain, explain_engine, explain_pair
-from kvgate.gate.case_runner import Bench
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.text import contrast, printable
+from kvgate.levels.manager import Bench
 from kvgate_mutants.corpus.scenario import Blocks, Direct, Engines, Pairs, Scenario
 from kvreference.operations import Operation
 

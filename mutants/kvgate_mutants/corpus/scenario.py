@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 from attrs import field, frozen
 from attrs.validators import min_len
 
-from kvgate.gate.case_runner import GATE
-from kvgate.levels.pair.case import PairStage
+from kvgate.levels.manager import GATE
 from kvgate.levels.pair.operations import Operation as PairOperation
-from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.pair.operations import PairStage
 from kvgate.levels.scheduler.operations import Operation as EngineOperation
+from kvgate.levels.scheduler.operations import Stage
 from kvreference.attention import Kind
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group

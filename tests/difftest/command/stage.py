@@ -10,9 +10,8 @@ from typing import Any
 
 from attrs import frozen
 
-from kvgate.gate.case_runner import DETECTORS
 from kvgate.gate.trace_codec import trace_of, write
-from kvgate.kernel.case import Case
+from kvgate.levels.manager import DETECTORS, MANAGER
 from kvgate.report.document import from_json
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
@@ -40,12 +39,12 @@ def breaks(settings):
     raise AssertionError("block size")
 '''
 
-CASE = Case(
+CASE = MANAGER.case(
     Settings(Geometry((Group(Kind.FULL, 4),)), blocks=16),
     (Arrive(0, (Run(0, 9),)), Admit(0, 64), Finish(0)),
-    "one group",
-    "tiny",
-    7,
+    model="one group",
+    preset="tiny",
+    seed=7,
 )
 
 

@@ -14,9 +14,10 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.registry import Loaded, load_system
-from kvgate.gate.trace_codec import read, write
+from kvgate.gate.trace_codec import write
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
+from kvgate.levels.registry import read
 
 from .stage import Ended, rows_of, stored
 
@@ -93,7 +94,7 @@ def test_a_declared_difference_is_told_as_such(here: Path, kvgate: Kvgate, monke
     def explain(_divergence: Divergence, _lockstep: Lockstep) -> str:
         return "000-known"
 
-    monkeypatch.setattr("kvgate.findings.explain", explain)
+    monkeypatch.setattr("kvgate.levels.manager.explain", explain)
     ended = kvgate("replay", str(stored(here, "reference")), "--sut", "faulty:HeadFirst", "--format", "json")
     verdict = json.loads(ended.out)
     assert (1, ["000-known"], []) == (ended.code, [each["finding"] for each in verdict["found"]], verdict["known"])

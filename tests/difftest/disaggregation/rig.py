@@ -7,8 +7,7 @@ from typing import Any
 
 from kvgate.findings import explain_pair
 from kvgate.kernel.difference import Divergence
-from kvgate.levels.pair.case import PairStage
-from kvgate.levels.pair.operations import Ask, Node, Operation, StepOn
+from kvgate.levels.pair.operations import Ask, Node, Operation, PairStage, StepOn
 from kvgate.levels.pair.pair import Pair
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run

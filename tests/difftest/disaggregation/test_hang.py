@@ -20,16 +20,16 @@ from attrs import evolve
 from kvgate.adapters.fetching import fetch
 from kvgate.adapters.releases import release_named
 from kvgate.findings import explain_pair
-from kvgate.levels.pair.case import PairCase
-from kvgate.levels.pair.detectors import GATE
-from kvgate.levels.pair.operations import Abort, Node
+from kvgate.gate.trace_codec import trace_of, write
+from kvgate.levels.pair.level import PAIR
+from kvgate.levels.pair.operations import Node
 from kvgate.levels.pair.pair import Pair
-from kvgate.levels.pair.trace_codec import pair_trace_of, write_pair
 from kvgate.levels.pair.waiting import place_of
 from kvgate.monitors.wait_graph import Reason
 from kvgate_mutants.corpus.bugs.hangs import PREFILLED_NEVER_DECODED
 from kvgate_mutants.mutants.pair import abandoned_before_the_read_is_forgotten
 from kvgate_mutants.mutants.reintroduced import loads_leave_room_for_a_step
+from kvreference.operations import Abort
 from kvreference.settings import Settings
 
 from .rig import D, P, ask, pair, run, settings, undeclared
@@ -92,8 +92,10 @@ def test_with_the_published_fix_it_is_gone(tmp_path: Path) -> None:
     fetch(release_named("native@0.33.0"))
     path = tmp_path / "pair.jsonl"
     # That release always has scratch first, and nothing hangs on it here.
-    case = PairCase(evolve(SCENARIO.settings, scratch_first=True), SCENARIO.stage, SCENARIO.operations, "full+eagle")
-    write_pair(pair_trace_of(case, None, "native@0.33.0", "0.33.0", GATE), path)
+    case = PAIR.case(
+        evolve(SCENARIO.settings, scratch_first=True), SCENARIO.operations, SCENARIO.stage, model="full+eagle"
+    )
+    write(trace_of(case, None, "native@0.33.0", "0.33.0", PAIR.gate), path)
     command = [sys.executable, "-m", "kvgate.cli", "replay", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert 0 == ended.returncode, ended.stdout + ended.stderr

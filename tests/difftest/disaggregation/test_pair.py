@@ -12,10 +12,11 @@ pytest.importorskip("vllm")
 
 from kvgate.kernel.errors import UsageError
 from kvgate.levels.pair.handover import Stand
-from kvgate.levels.pair.operations import Abort, Acknowledged, CollectOn, Lost, Node, Operation, Transferred
-from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.pair.operations import Acknowledged, CollectOn, Node, Operation
+from kvgate.levels.scheduler.operations import Lost, Stage
 from kvgate_mutants.mutants.pair import told_to_read_in_another_order
 from kvreference.geometry import Geometry, Group
+from kvreference.operations import Abort, Transferred
 from kvreference.population import Status
 
 from .rig import DRAFTING, HYBRID, D, P, ask, pair, run, settings, steps, undeclared

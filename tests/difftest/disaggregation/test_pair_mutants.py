@@ -15,13 +15,12 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvgate.adapters.registry import load_system
-from kvgate.gate.level import Level, not_tested
+from kvgate.gate.case_runner import Trials, run_case
+from kvgate.gate.level import LevelChoice
 from kvgate.kernel.models import load
-from kvgate.levels.pair.case_runner import PairTrials, run_case
-from kvgate.levels.pair.detectors import GATE, MONITORS
-from kvgate.levels.pair.generator import draw_pair_case
-from kvgate.levels.registry import engine_bench, pair_bench, prepare
-from kvgate.levels.scheduler.case_runner import EngineTrials
+from kvgate.levels.pair.level import PAIR
+from kvgate.levels.registry import not_tested, prepare
+from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate_mutants.cli.mutants import SCHEDULED
 from kvgate_mutants.mutants.mutant import Mutant, locate
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, PAIR_MUTANTS, SCHEDULER_MUTANTS
@@ -32,9 +31,9 @@ MODELS = [load(name) for name in SCHEDULED]
 TOLD_WRONG = [mutant for mutant in PAIR_MUTANTS if mutant.name.startswith("told-")]
 
 
-def trials(detectors: tuple[str, ...] = GATE) -> PairTrials:
+def trials(detectors: tuple[str, ...] = PAIR.gate) -> Trials:
     """Runs of two nodes."""
-    return PairTrials(pair_bench(load_system("stock").name, detectors))
+    return Trials(PAIR.bench_named(load_system("stock").name, detectors))
 
 
 def test_there_are_enough_and_each_says_what_it_violates() -> None:
@@ -51,13 +50,14 @@ def test_without_a_mutant_nothing_is_found() -> None:
     """The control of all that follows; without the reference, where nothing that only it explains is drawn."""
     assert run_until_killed(trials(), MODELS, 0, BASELINE_OPERATIONS, math.inf) is None
     assert (
-        run_until_killed(trials(MONITORS), [load("full"), load("full+eagle")], 0, BASELINE_OPERATIONS, math.inf) is None
+        run_until_killed(trials(PAIR.monitors), [load("full"), load("full+eagle")], 0, BASELINE_OPERATIONS, math.inf)
+        is None
     )
 
 
 def test_a_case_is_cut_short_where_the_time_is_up() -> None:
     """Behind what was begun; what remains is judged all the same."""
-    case = draw_pair_case(load("full"), "tiny", "0")
+    case = PAIR.draw(load("full"), "tiny", "0")
     assert (1, ()) == ((run := run_case(trials().bench, case, until=0.0)).performed, run.divergences)
     assert run_case(trials().bench, case).performed > 1
 
@@ -77,16 +77,16 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 )
 def test_one_engine_does_not_see_what_is_written_elsewhere(mutant: Mutant) -> None:
     """That is what two nodes are for: where nothing is moved, nobody notices which blocks were named."""
-    engines: Any = EngineTrials(engine_bench("stock", GATE[:-1])).towards(("transfers",))
+    engines: Any = Trials(SCHEDULER.bench_named("stock", PAIR.gate[:-1])).towards(("transfers",))
     with mutant.applied():
         assert run_until_killed(engines, [load("full")], 0, 1_000, math.inf) is None
 
 
 def test_the_level_is_one_of_the_gate() -> None:
     """It is prepared like the others, and says what it leaves out."""
-    (prepared,) = prepare(Level.PAIR, load_system("stock"), [load("full")], "quick", seconds=10.0)
-    assert (Level.PAIR, GATE) == (prepared.level, prepared.judges)
-    assert any("no product's is run" in sentence for sentence in not_tested(Level.PAIR))
+    (prepared,) = prepare(LevelChoice.PAIR, load_system("stock"), [load("full")], "quick", seconds=10.0)
+    assert (PAIR, PAIR.gate) == (prepared.level, prepared.trials.bench.judges)
+    assert any("no product's is run" in sentence for sentence in not_tested(LevelChoice.PAIR))
 
 
 @pytest.mark.ci
@@ -94,7 +94,7 @@ def test_a_kill_is_made_small() -> None:
     """What is left shows the same, in a handful of operations on both nodes."""
     mutant = next(each for each in PAIR_MUTANTS if each.name == "told-to-write-in-another-order")
     kill = run_mutant(
-        trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=60.0, minimises=True
+        trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=60.0, shrinks=True
     ).kills["gate"]
     assert kill is not None
     assert kill.smallest is not None

@@ -11,36 +11,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
+from kvgate.gate import trace_codec
 from kvgate.gate.generator import PRESETS
-from kvgate.gate.regression_test import pair_regression_test
+from kvgate.gate.regression_test import regression_test
+from kvgate.gate.shrink import simpler
+from kvgate.gate.trace_codec import Line, format_of, trace_of, write
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
-from kvgate.levels.pair.describe import describe_pair, describe_pair_stage
-from kvgate.levels.pair.detectors import GATE
-from kvgate.levels.pair.generator import draw_pair_case, fits
-from kvgate.levels.pair.operations import OPERATIONS, Ask
-from kvgate.levels.pair.shrink import simpler_pair_operation
-from kvgate.levels.pair.trace_codec import is_pair_trace, pair_trace_of, read_pair, write_pair
+from kvgate.levels.pair.level import PAIR, fits
+from kvgate.levels.pair.operations import OPERATIONS, Ask, describe_pair, describe_pair_stage
 
-CASES = [draw_pair_case(load(name), preset, "0/1") for name in ("full+eagle", "gpt-oss-hybrid") for preset in PRESETS]
+CASES = [PAIR.draw(load(name), preset, "0/1") for name in ("full+eagle", "gpt-oss-hybrid") for preset in PRESETS]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}-{case.preset}")
 def test_what_is_written_is_read(case: Any, tmp_path: Path) -> None:
     """All of it; and it says what kind it is."""
     path = tmp_path / "pair.jsonl"
-    trace = pair_trace_of(case, None, "stock", "0.20.2", GATE)
-    write_pair(trace, path)
-    assert is_pair_trace(path)
-    assert (trace, case) == (read_pair(path), read_pair(path).case)
+    trace = trace_of(case, None, "stock", "0.20.2", PAIR.gate)
+    write(trace, path)
+    assert format_of(path) == PAIR.trace_format
+    assert (trace, case) == (trace_codec.read(path, PAIR), trace_codec.read(path, PAIR).case)
 
 
 def test_the_same_seed_draws_the_same() -> None:
     """And another draws something else; every kind of operation is drawn but the one that never comes."""
-    again = [draw_pair_case(load("full+eagle"), preset, "0/1") for preset in PRESETS]
+    again = [PAIR.draw(load("full+eagle"), preset, "0/1") for preset in PRESETS]
     assert CASES[: len(again)] == again
-    assert CASES[0] != draw_pair_case(load("full+eagle"), CASES[0].preset, "0/2")
+    assert CASES[0] != PAIR.draw(load("full+eagle"), CASES[0].preset, "0/2")
     drawn = {type(operation) for case in CASES for operation in case.operations}
     assert {kind.__name__ for kind in OPERATIONS} - {"Lost"} == {kind.__name__ for kind in drawn}
 
@@ -78,8 +78,8 @@ def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
         ("format", 1, "not the trace of two nodes"),
         ("version", 1, "this kvgate reads 1"),
         ("detectors", 1, '"detectors" are one or more of'),
-        ("blocks", 1, "blocks of the prefill node"),
-        ("places", 1, "requests run"),
+        ("blocks", 1, "PairStage.prefill_blocks: 1000000000, at most"),
+        ("places", 1, "Stage.running_max: 1000000000, at most"),
         ("node", 2, "node"),
         ("kind", 2, "unknown operation 'Serve'"),
         ("prompt", 2, "prompt tokens in all"),
@@ -90,12 +90,12 @@ def test_what_is_no_trace_is_refused(where: str, line: int, says: str, tmp_path:
     case = CASES[0]
     asks = tuple(each for each in case.operations if isinstance(each, Ask))[:2]
     path = tmp_path / "pair.jsonl"
-    trace = pair_trace_of(case, None, "stock", "0.20.2", GATE)
-    write_pair(type(trace)(trace.header, asks), path)
+    trace = trace_of(case, None, "stock", "0.20.2", PAIR.gate)
+    write(evolve(trace, lines=tuple(map(Line, asks))), path)
     lines = [json.loads(text) for text in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(each) + "\n" for each in spoilt(lines, where)))
     with pytest.raises(UsageError) as refused:
-        read_pair(path)
+        trace_codec.read(path, PAIR)
     assert f"line {line}: " in str(refused.value)
     assert says in str(refused.value)
 
@@ -111,12 +111,12 @@ def test_every_operation_is_told_on_one_line() -> None:
 def test_a_simpler_operation_is_another_of_its_kind() -> None:
     """Whatever minimising tries is an operation on two nodes, and never the same again."""
     for operation in {operation for case in CASES for operation in case.operations}:
-        assert all(type(each) is type(operation) and each != operation for each in simpler_pair_operation(operation))
+        assert all(type(each) is type(operation) and each != operation for each in simpler(operation, PAIR.simpler))
 
 
 def test_a_trace_is_printed_as_a_test() -> None:
     """One that a parser takes, with everything that it names imported."""
-    source = pair_regression_test(pair_trace_of(CASES[0], None, "stock", "0.20.2", GATE), "stock")
+    source = regression_test(trace_of(CASES[0], None, "stock", "0.20.2", PAIR.gate), "stock")
     compile(source, "test_regression.py", "exec")
-    for name in ("PairCase", "PairStage", "StepOn", "Node", "Ask", "pair_bench", "run_case"):
+    for name in ("LEVELS", "PairStage", "StepOn", "Node", "Ask", "run_case"):
         assert name in source.partition("def test_replay")[0]

@@ -21,7 +21,7 @@ from kvgate.explore.reproducer import command_of, trace_of
 from kvgate.explore.story import render
 from kvgate.explore.tiny_models import MODELS
 from kvgate.gate import trace_codec
-from kvgate.gate.case_runner import Bench, run
+from kvgate.levels.manager import MANAGER, Bench, run
 from kvgate.report.document import from_json, to_json
 from kvgate.report.exploration import report_of
 from kvgate.report.text import text_report
@@ -182,7 +182,7 @@ def test_a_trace_is_read_and_run_again(tmp_path: Path) -> None:
     found = explore(world).found
     assert found is not None
     trace_codec.write(trace_of(world, found), path)
-    again = trace_codec.read(path)
+    again = trace_codec.read(path, MANAGER)
     assert found.moves == again.operations
     assert "granted, a hit of 0 tokens, new blocks by group: [3]" == again.lines[-1].answer
     for system, statements in ((again.header.system, ["KV-MEM-01"]), ("reference", [])):

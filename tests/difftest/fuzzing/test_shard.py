@@ -12,8 +12,8 @@ from kvgate.campaigns.plan import manifest
 from kvgate.campaigns.results import ShardResult, told, understood
 from kvgate.campaigns.serving import Server, Task, failure_in
 from kvgate.campaigns.shard import Known, Shards
-from kvgate.gate import trace_codec
-from kvgate.gate.campaign import kind_of
+from kvgate.gate.case_runner import kind_of
+from kvgate.levels.registry import read
 
 from .stage import PLAN
 
@@ -80,7 +80,7 @@ def test_what_was_found_can_be_told(here: Path) -> None:
     for found in verdict.found:
         name = trace_name(found.divergence.difference.statement, kind_of(found.divergence))
         path = here / "corpus" / name
-        assert found.case.operations == trace_codec.read(path).operations
+        assert found.case.operations == read(path).operations
         assert found.divergence.step == len(found.case.operations) - 1
         assert len(found.case.operations) <= 12
     assert sum(each.operations for each in results) == verdict.operations

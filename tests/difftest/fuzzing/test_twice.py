@@ -10,11 +10,11 @@ from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.campaigns.twice import again
-from kvgate.gate.campaign import Lane, draw_case
-from kvgate.gate.case_runner import MONITORS, Bench
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.kernel.case import Case
+from kvgate.gate.level import Case
 from kvgate.kernel.models import load
+from kvgate.levels.manager import MONITORS, Bench, draw_case
 from kvreference.answers import Answer, Hit
 from kvreference.operations import LookUp, Operation
 from kvreference.settings import Settings
@@ -73,13 +73,13 @@ def _case(number: int, preset: str = "hostile") -> Case:
 @pytest.mark.parametrize("system", [Reference, _NamesAnew])
 def test_the_same_twice_is_no_finding(system: type[Reference]) -> None:
     """Goal: no false alarm. Method: the reference, and one that gives new names to its contents in every run."""
-    assert [None] * 4 == [again(Bench(system, MONITORS), _case(number)) for number in range(4)]
+    assert [None] * 4 == [again(Bench(system, MONITORS), _case(number), 0) for number in range(4)]
 
 
 @pytest.mark.parametrize("system", [_AnswersByChance, _StandsByChance])
 def test_another_outcome_is_found(system: type[Reference]) -> None:
     """Goal: what is not the same twice is found, at its first step. Method: systems that look at chance."""
-    seen = [found for number in range(6) if (found := again(Bench(system, ("leak",)), _case(number)))]
+    seen = [found for number in range(6) if (found := again(Bench(system, ("leak",)), _case(number), 0))]
     assert len(seen) > 0
     for found in seen:
         assert ("twice", "KV-SYS-04") == (found.divergence.detector, found.divergence.difference.statement)

@@ -16,8 +16,8 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.case_runner import Bench, run
 from kvgate.kernel.difference import Difference
+from kvgate.levels.manager import Bench, run
 from kvgate.monitors import leak
 from kvgate.monitors.leak import LeakMonitor
 from kvreference.answers import Answer

@@ -8,10 +8,10 @@ from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.findings.f003_salt_collides_with_adapter_name import SaltNamedLikeAnAdapter
-from kvgate.gate.case_runner import Bench
+from kvgate.gate.level import Case
 from kvgate.gate.verdict import Found
-from kvgate.kernel.case import Case
 from kvgate.kernel.protocol import Factory
+from kvgate.levels.manager import MANAGER, Bench
 from kvgate.report.page.pages import About
 from kvgate.report.page.recording import Recording, record
 from kvreference.answers import Answer, Hit
@@ -83,7 +83,7 @@ ABOUT = About("stock", "0.20.2", "full", "tiny", "7", "kvgate replay divergence-
 
 def case_of(operations: Sequence[Operation], settings: Settings = SETTINGS) -> Case:
     """A case of these operations."""
-    return Case(settings, tuple(operations), "full", "tiny", 7)
+    return MANAGER.case(settings, tuple(operations), model="full", preset="tiny", seed=7)
 
 
 def recorded(

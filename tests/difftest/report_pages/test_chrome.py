@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.case_runner import Bench
+from kvgate.levels.manager import Bench
 from kvgate.report.page.chrome import OPERATION_US, REFERENCE, REQUESTS, SYSTEM, trace_events
 from kvgate.report.page.recording import record
 from kvreference.operations import Admit, Arrive, Evict, Preempt

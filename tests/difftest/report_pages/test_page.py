@@ -17,7 +17,7 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.case_runner import Bench
+from kvgate.levels.manager import Bench
 from kvgate.report.page import views
 from kvgate.report.page.pages import About, embedded, page
 from kvgate.report.page.recording import record

@@ -10,8 +10,8 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.case_runner import Bench, run
 from kvgate.kernel.comparison import hit_tokens_of
+from kvgate.levels.manager import Bench, run
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.report.page import recording as recordings
 from kvgate.report.page.recording import Named, Recorder, record

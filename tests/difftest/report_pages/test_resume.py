@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.case_runner import Bench
+from kvgate.levels.manager import Bench
 from kvgate.report.page.recording import record
 from kvgate.report.page.resume import Boundary, Resume, Stretch, resume
 from kvreference.answers import Answer, Hit

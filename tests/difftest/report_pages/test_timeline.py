@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.case_runner import Bench
+from kvgate.levels.manager import Bench
 from kvgate.report.page.recording import Recording, record
 from kvgate.report.page.timeline import Bar, Lane, timeline
 from kvgate.report.page.views import blocks_shown

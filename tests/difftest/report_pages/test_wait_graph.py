@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
-from kvgate.gate.case_runner import Bench
+from kvgate.levels.manager import Bench
 from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvgate.report.page import wait_graph
 from kvgate.report.page.pages import page

@@ -7,11 +7,11 @@ from typing import Any
 
 from kvgate.findings import explain
 from kvgate.kernel.difference import Divergence
-from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.operations import Operation, Reply, Serve, Step
+from kvgate.levels.scheduler.operations import Operation, Serve, Stage
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run
+from kvreference.scheduler.operations import Reply, Step
 from kvreference.settings import Settings
 
 FULL = Geometry((Group("full", 16),))

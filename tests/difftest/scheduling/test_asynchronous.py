@@ -14,10 +14,11 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvgate.findings import explain_engine
-from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.operations import Abort, Collect, Operation, Reply, Step, Transferred
+from kvgate.levels.scheduler.operations import Collect, Operation, Stage
 from kvreference.geometry import Geometry, Group
+from kvreference.operations import Abort, Transferred
+from kvreference.scheduler.operations import Reply, Step
 from kvreference.settings import Settings
 
 from .stage import HYBRID, found, full, keeps_rejected, run, serve, steps, undeclared

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.kernel.difference import Difference
-from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.chunks import Chunks
+from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import Answer, Done, Granted, Refused
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, Operation, Preempt, Run, Sample, Schedule

@@ -16,12 +16,12 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvgate.findings import explain_engine
+from kvgate.gate.level import Case
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
-from kvgate.levels.scheduler.case import EngineCase, Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.generator import draw_engine_case
-from kvgate.levels.scheduler.operations import OPERATIONS, Lost, Operation, Serve
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import OPERATIONS, Lost, Operation, Serve, Stage
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Arrive, Run
 from kvreference.scheduler.operations import Reply, Step, Submit
@@ -51,7 +51,7 @@ PLUGGED_IN = (
 CASES = 2
 
 
-def differences(cases: Iterable[EngineCase], subject: str = "stock") -> tuple[Counter[str], int]:
+def differences(cases: Iterable[Case], subject: str = "stock") -> tuple[Counter[str], int]:
     """What differs in drawn runs, by statement, what is declared apart; and how many operations were followed."""
     found, followed = Counter[str](), 0
     for case in cases:
@@ -62,10 +62,10 @@ def differences(cases: Iterable[EngineCase], subject: str = "stock") -> tuple[Co
     return found, followed
 
 
-def drawn(model: str) -> list[EngineCase]:
+def drawn(model: str) -> list[Case]:
     """Cases of a model under every preset."""
     presets = ("tiny", "hostile", "legal")
-    return [draw_engine_case(load(model), preset, str(seed)) for preset in presets for seed in range(CASES)]
+    return [SCHEDULER.draw(load(model), preset, str(seed)) for preset in presets for seed in range(CASES)]
 
 
 @pytest.mark.few(4)
@@ -88,7 +88,7 @@ def test_the_reference_follows_the_plug_in(model: str) -> None:
 
 def test_everything_is_drawn() -> None:
     """Every kind of operation, and both sides of every switch of a stage; no case twice."""
-    cases = [draw_engine_case(load("full"), "hostile", str(seed)) for seed in range(40)]
+    cases = [SCHEDULER.draw(load("full"), "hostile", str(seed)) for seed in range(40)]
     assert len(set(cases)) == len(cases)
     operations = {type(each) for case in cases for each in case.operations}
     # Lost transfers are for cases of their own, and whoever is served says it with ``Serve``.
@@ -102,11 +102,11 @@ def test_everything_is_drawn() -> None:
 
 def test_what_a_manager_does_not_have_is_refused() -> None:
     """As on the level below, and as vLLM's own scheduler asserts."""
-    case = draw_engine_case(load("gemma-hybrid+retention"), "tiny", "0")
+    case = SCHEDULER.draw(load("gemma-hybrid+retention"), "tiny", "0")
     with pytest.raises(ValueError, match="retention"):
         Engine(case.settings, Stage())
     with pytest.raises(UsageError, match="mode align"):
-        Engine(draw_engine_case(load("mamba-align"), "tiny", "0").settings, Stage(connector=True))
+        Engine(SCHEDULER.draw(load("mamba-align"), "tiny", "0").settings, Stage(connector=True))
 
 
 SETTINGS = Settings(

@@ -14,33 +14,36 @@ from attrs import evolve
 
 pytest.importorskip("vllm")
 
+from kvgate.adapters.registry import load_system
 from kvgate.findings import explain, explain_engine
 from kvgate.findings.register import FOLDER, all_findings, id_of, with_ids
-from kvgate.gate.trace_codec import Violated
-from kvgate.levels.scheduler.case import EngineCase, Stage
-from kvgate.levels.scheduler.case_runner import EngineBench, EngineRun, run_case
+from kvgate.gate.case_runner import CaseRun, run_case
+from kvgate.gate.level import Case
+from kvgate.gate.trace_codec import Violated, format_of
+from kvgate.levels.registry import read
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.operations import Abort, Operation, Transferred
-from kvgate.levels.scheduler.trace_codec import is_engine_trace, read_engine
-from kvgate.report.track_record import NOT_SHOWN, SHOWN, _of_engines
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import Operation, Stage
+from kvgate.report.track_record import NOT_SHOWN, SHOWN, outcome
+from kvreference.operations import Abort, Transferred
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
 
 from .stage import full, run, serve, steps
 
-TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if is_engine_trace(path)]
+TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if format_of(path) == SCHEDULER.trace_format]
 of_every_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{id_of(path.parent.name)[:3]}-{path.stem}")
 
 
-def played(case: EngineCase) -> EngineRun:
-    return run_case(EngineBench(), case)
+def played(case: Case) -> CaseRun:
+    return run_case(SCHEDULER.bench_named("stock", SCHEDULER.gate), case)
 
 
-def shown(ended: EngineRun) -> tuple[Violated, list[str]] | None:
+def shown(ended: CaseRun) -> tuple[Violated, list[str]] | None:
     """What a run violates first, and every finding that explains it."""
     if not ended.divergences:
         return None
-    first, engine = ended.divergences[0], ended.engine
+    first, engine = ended.divergences[0], ended.world
     recognisers = {each.id: each.explains_engine for each in all_findings() if each.explains_engine is not None}
     known = [finding for finding, explains in recognisers.items() if explains(first, engine)]
     of_manager = explain(first, engine.lockstep)
@@ -58,7 +61,7 @@ def test_every_finding_of_the_scheduler_has_a_trace() -> None:
     assert {each.id for each in all_findings() if each.explains_engine or each.unrecognised} == set(map(id_of, folders))
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     for folder in folders:
-        header = read_engine(FOLDER / folder / "trace.jsonl").header
+        header = read(FOLDER / folder / "trace.jsonl").header
         assert header.violates is not None
         row = next(line for line in page.splitlines() if line.startswith(f"| [{id_of(folder)}]({folder}/README.md) |"))
         _, statement, _, versions, *_ = row.split(" | ")
@@ -69,7 +72,7 @@ def test_every_finding_of_the_scheduler_has_a_trace() -> None:
 def test_a_write_up_quotes_the_guarantee_and_says_how_to_see_it(path: Path) -> None:
     """Its own words, and one command."""
     text = unwrapped((path.parent / "README.md").read_text(encoding="utf-8"))
-    violates = read_engine(path).header.violates
+    violates = read(path).header.violates
     assert violates is not None
     for said in (
         f"**Violates {violates.statement}:**",
@@ -82,7 +85,7 @@ def test_a_write_up_quotes_the_guarantee_and_says_how_to_see_it(path: Path) -> N
 @of_every_trace
 def test_vllm_shows_its_finding(path: Path) -> None:
     """The divergence that the header names, explained by that finding alone, or by none where none is declared."""
-    trace = read_engine(path)
+    trace = read(path)
     (finding,) = with_ids([id_of(path.parent.name)])
     expected = trace.header.violates, [] if finding.unrecognised else [finding.id]
     assert expected == shown(played(trace.case))
@@ -97,7 +100,7 @@ and somebody who waits behind, who would fit."""
 @of_every_trace
 def test_no_operation_can_go(path: Path) -> None:
     """Without any one of them the run does not show it, or not yet."""
-    trace = read_engine(path)
+    trace = read(path)
     whole = shown(played(trace.case))
     longer = [
         index
@@ -113,10 +116,10 @@ def without(operations: tuple[Operation, ...], index: int) -> tuple[Operation, .
 
 def test_the_track_record_plays_them() -> None:
     """On vLLM all are shown, and a system that comes without a scheduler is told to have none."""
-    told = _of_engines(FOLDER, "stock")
-    assert {f"{id_of(path.parent.name)[:3]} {path.stem}" for path in TRACES} == set(told)
-    assert {SHOWN} == set(told.values())
-    assert not {SHOWN, NOT_SHOWN} & set(_of_engines(FOLDER, "reference").values())
+    for path in TRACES:
+        trace, finding = read(path), id_of(path.parent.name)
+        assert SHOWN == outcome(load_system("stock"), trace, finding)
+        assert outcome(load_system("reference"), trace, finding) not in (SHOWN, NOT_SHOWN)
 
 
 # What is not excused

@@ -13,12 +13,12 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvgate.findings import explain_engine
-from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.operations import Abort, GrammarReady, Lost, Operation, Transferred
+from kvgate.levels.scheduler.operations import GrammarReady, Lost, Operation, Stage
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvgate.monitors.wait_graph import Reason
 from kvreference.geometry import Geometry, Group
+from kvreference.operations import Abort, Transferred
 from kvreference.settings import Settings
 
 from .stage import full, run, serve, steps, undeclared

@@ -7,8 +7,7 @@ line told by hand what happens.
 from __future__ import annotations
 
 from kvgate.kernel.difference import Difference
-from kvgate.levels.scheduler.case import Stage
-from kvgate.levels.scheduler.operations import Serve
+from kvgate.levels.scheduler.operations import Serve, Stage
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvreference.answers import Done, Granted, Hit, Refused
 from kvreference.geometry import Geometry, Group

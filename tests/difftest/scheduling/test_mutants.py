@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import Trials
 from kvgate.kernel.models import MODELS, load
-from kvgate.levels.registry import engine_bench
-from kvgate.levels.scheduler.case_runner import EngineTrials
-from kvgate.levels.scheduler.detectors import GATE
+from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate_mutants.cli.mutants import SCHEDULED
 from kvgate_mutants.mutants.mutant import Mutant, locate
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
@@ -57,10 +56,10 @@ def test_the_zoo_is_read_without_vllm() -> None:
     assert "" == finished.stdout.strip()
 
 
-def trials() -> EngineTrials:
+def trials() -> Trials:
     """Runs of vLLM's scheduler, with everybody who judges."""
     pytest.importorskip("vllm")
-    return EngineTrials(engine_bench(load_system("stock").name, GATE))
+    return Trials(SCHEDULER.bench_named(load_system("stock").name, SCHEDULER.gate))
 
 
 @pytest.mark.ci
@@ -86,7 +85,7 @@ def test_a_kill_is_made_small() -> None:
     """What is left shows the same, in a handful of operations of the engine."""
     mutant = next(each for each in SCHEDULER_MUTANTS if each.name == "first-is-preempted")
     kill = run_mutant(
-        trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=120.0, minimises=True
+        trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=120.0, shrinks=True
     ).kills["gate"]
     assert kill is not None
     assert kill.smallest is not None

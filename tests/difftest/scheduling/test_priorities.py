@@ -14,10 +14,9 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvgate.findings import explain_engine
-from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.operations import Abort, Collect, GrammarReady, Operation, ResetCache, Transferred
-from kvreference.operations import Admit, Preempt
+from kvgate.levels.scheduler.operations import Collect, GrammarReady, Operation, ResetCache, Stage
+from kvreference.operations import Abort, Admit, Preempt, Transferred
 from kvreference.settings import Settings
 
 from .stage import HYBRID, full, run, serve, steps, undeclared

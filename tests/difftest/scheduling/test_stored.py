@@ -13,36 +13,26 @@ from typing import Any
 
 import pytest
 
+from kvgate.gate import trace_codec
+from kvgate.gate.trace_codec import format_of, trace_of, write
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.trace_lines import TOKENS_MAX
-from kvgate.levels.scheduler.case import EngineCase, Stage
-from kvgate.levels.scheduler.detectors import GATE
+from kvgate.levels.scheduler.level import PLACES_MAX, SCHEDULER, TOKEN_MAX
 from kvgate.levels.scheduler.operations import (
     OPERATIONS,
-    Abort,
     Collect,
     GrammarReady,
     Lost,
     Operation,
-    Reply,
     ResetCache,
     Serve,
-    Step,
-    Submit,
-    Transferred,
-)
-from kvgate.levels.scheduler.trace_codec import (
-    PLACES_MAX,
-    TOKEN_MAX,
-    engine_trace_of,
-    is_engine_trace,
-    read_engine,
-    write_engine,
+    Stage,
 )
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Arrive, Run
+from kvreference.operations import Abort, Arrive, Run, Transferred
+from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
 SETTINGS = Settings(Geometry((Group("full", 16), Group("sliding_window", 16, 32))), blocks=14, drafts_max=2)
@@ -58,7 +48,7 @@ PERFORMED: tuple[Operation, ...] = (
     ResetCache(preempts=True),
     Abort(1),
 )
-CASE = EngineCase(SETTINGS, STAGE, PERFORMED, "hybrid", "tiny", "0/7")
+CASE = SCHEDULER.case(SETTINGS, PERFORMED, STAGE, model="hybrid", preset="tiny", seed="0/7")
 FOUND = Divergence(5, None, "line", Difference("KV-LIVE-01", "the line", "one", "another"))
 LAST = len(PERFORMED) + 1
 """The last line of the file."""
@@ -68,7 +58,7 @@ LAST = len(PERFORMED) + 1
 def path(tmp_path: Path) -> Path:
     """The run, stored."""
     path = tmp_path / "deep" / "trace.jsonl"
-    write_engine(engine_trace_of(CASE, FOUND, "stock", "0.20.2", GATE), path)
+    write(trace_of(CASE, FOUND, "stock", "0.20.2", SCHEDULER.gate), path)
     return path
 
 
@@ -79,20 +69,20 @@ def test_every_kind_of_operation_is_in_the_run() -> None:
 
 def test_what_is_stored_is_read(path: Path) -> None:
     """The run, where it came from, and what it shows."""
-    trace = read_engine(path)
+    trace = trace_codec.read(path, SCHEDULER)
     assert CASE == trace.case
     header = trace.header
-    assert ("stock", "0.20.2", GATE) == (header.system, header.system_version, header.detectors)
+    assert ("stock", "0.20.2", SCHEDULER.gate) == (header.system, header.system_version, header.detectors)
     assert header.violates is not None
     assert ("line", "KV-LIVE-01") == (header.violates.detector, header.violates.statement)
-    assert is_engine_trace(path)
+    assert format_of(path) == SCHEDULER.trace_format
 
 
 def test_what_is_at_its_default_need_not_be_said(path: Path) -> None:
     """Whoever writes one by hand says what matters."""
     lines = path.read_text().splitlines()[:1]
     path.write_text("\n".join([*lines, '{"operation": "Step"}', '{"operation": "Collect"}']) + "\n")
-    assert (Step(), Collect()) == read_engine(path).operations
+    assert (Step(), Collect()) == trace_codec.read(path, SCHEDULER).operations
 
 
 def spoilt(path: Path, number: int, change: Callable[[dict[str, Any]], object]) -> None:
@@ -113,18 +103,22 @@ def spoilt(path: Path, number: int, change: Callable[[dict[str, Any]], object]) 
         (1, lambda it: it.update(detectors=["check"]), 'line 1: "detectors" are one or more of lockstep'),
         (1, lambda it: it.update(detectors=[]), 'line 1: "detectors" are one or more of lockstep'),
         (1, lambda it: it["stage"].update(running_max=0), "line 1: .*running_max"),
-        (1, lambda it: it["stage"].update(running_max=PLACES_MAX + 1), f"line 1: at most {PLACES_MAX} requests run"),
+        (
+            1,
+            lambda it: it["stage"].update(running_max=PLACES_MAX + 1),
+            f"line 1: Stage.running_max: .*, at most {PLACES_MAX}",
+        ),
         (1, lambda it: it["stage"].update(unknown=1), "line 1: .*unknown"),
         (1, lambda it: it["settings"].update(blocks=10**9), "line 1: at most .* blocks"),
         (1, lambda it: it.pop("stage"), "line 1: .*stage"),
         (2, lambda it: it.update(operation="Evict"), "line 2: unknown operation 'Evict'"),
         (2, lambda it: it.pop("operation"), "line 2: unknown operation None"),
         (2, lambda it: it.update(answers_max="4"), "line 2: .*expected int"),
-        (2, lambda it: it.update(answers_max=TOKENS_MAX + 1), f"line 2: more than {TOKENS_MAX} tokens"),
+        (2, lambda it: it.update(answers_max=TOKENS_MAX + 1), f"line 2: Submit.answers_max: .*, at most {TOKENS_MAX}"),
         (2, lambda it: it["arrival"]["prompt"][0].update(length=TOKENS_MAX + 1), "line 2: more than"),
         (3, lambda it: it.update(fails_from_block=-1), "line 3: .*fails_from_block"),
         (5, lambda it: it.update(replies=[]), "line 5: .*replies"),
-        (5, lambda it: it["replies"][0].update(token=TOKEN_MAX + 1), f"line 5: a number above {TOKEN_MAX} in a reply"),
+        (5, lambda it: it["replies"][0].update(token=TOKEN_MAX + 1), f"line 5: Reply.token: .*, at most {TOKEN_MAX}"),
         (LAST, lambda it: it.update(more=1), f"line {LAST}: .*more"),
     ],
 )
@@ -132,18 +126,18 @@ def test_a_line_that_is_wrong_is_named(path: Path, number: int, change: Callable
     """With what is wrong in it."""
     spoilt(path, number, change)
     with pytest.raises(UsageError, match=message):
-        read_engine(path)
+        trace_codec.read(path, SCHEDULER)
 
 
 def test_a_file_that_is_cut_off_is_refused(path: Path) -> None:
     """And one that is none, or is not there."""
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UsageError, match=f"line {LAST}: cut off"):
-        read_engine(path)
+        trace_codec.read(path, SCHEDULER)
     path.write_text("junk\n")
     with pytest.raises(UsageError, match="line 1: not JSON"):
-        is_engine_trace(path)
+        format_of(path)
     path.write_text('{"format": "kvgate-trace"}\n')
-    assert not is_engine_trace(path)
+    assert format_of(path) != SCHEDULER.trace_format
     with pytest.raises(UsageError, match="cannot be read"):
-        read_engine(path.parent / "absent")
+        trace_codec.read(path.parent / "absent", SCHEDULER)

@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvgate.findings import explain_engine
-from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.operations import Abort, Lost, Operation, Transferred
+from kvgate.levels.scheduler.operations import Lost, Operation, Stage
 from kvreference.geometry import Geometry, Group
+from kvreference.operations import Abort, Transferred
 from kvreference.settings import Settings
 
 from .stage import HYBRID, found, full, run, serve, steps, undeclared

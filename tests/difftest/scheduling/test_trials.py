@@ -19,21 +19,21 @@ pytest.importorskip("vllm")
 
 
 from kvgate.adapters.registry import Loaded, load_system
-from kvgate.gate.campaign import Campaign, Lane, Outcome, Plan
-from kvgate.gate.level import Level, not_tested
+from kvgate.gate.campaign import Campaign, Outcome, Plan
+from kvgate.gate.case_runner import Lane, Trials, run_case
+from kvgate.gate.level import Case, LevelChoice
+from kvgate.gate.trace_codec import trace_of, write
 from kvgate.gate.verdict import Found, Tally, Verdict
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
-from kvgate.levels.registry import engine_bench, prepare, together
-from kvgate.levels.scheduler.case import EngineCase, Stage
-from kvgate.levels.scheduler.case_runner import EngineTrials, found_in, run_case
-from kvgate.levels.scheduler.detectors import GATE, MONITORS
-from kvgate.levels.scheduler.generator import draw_engine_case
-from kvgate.levels.scheduler.operations import Abort, Step
-from kvgate.levels.scheduler.trace_codec import engine_trace_of, read_engine, write_engine
+from kvgate.levels.registry import not_tested, prepare, read, together
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import Stage
 from kvgate.report.campaign import report_of
 from kvgate_mutants.mutants.scheduler.scheduling import last_come_first_served
 from kvreference.geometry import Geometry, Group
+from kvreference.operations import Abort
+from kvreference.scheduler.operations import Step
 from kvreference.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ FCFSRequestQueue.add_request = lambda self, request: self.appendleft(request)
 LANES = (Lane(load("full"), "tiny"),)
 
 
-def campaign(plan: Plan, detectors: tuple[str, ...] = GATE) -> Outcome:
+def campaign(plan: Plan, detectors: tuple[str, ...] = SCHEDULER.gate) -> Outcome:
     """What a campaign of engines finds."""
-    return Campaign(EngineTrials(engine_bench(load_system("stock").name, detectors)), plan).run()
+    return Campaign(Trials(SCHEDULER.bench_named(load_system("stock").name, detectors)), plan).run()
 
 
 @cache
@@ -67,7 +67,7 @@ def found() -> Found:
 
 def test_a_sound_scheduler_passes() -> None:
     """With the reference and without it; and something was run."""
-    for detectors in (GATE, MONITORS):
+    for detectors in (SCHEDULER.gate, SCHEDULER.monitors):
         outcome = campaign(Plan(LANES, 400), detectors)
         assert () == outcome.found
         assert sum(tally.operations for tally in outcome.tallies) >= 400
@@ -76,8 +76,8 @@ def test_a_sound_scheduler_passes() -> None:
 def test_a_fault_is_found_and_made_small() -> None:
     """Two requests and a step suffice."""
     assert ("line", "KV-LIVE-01") == (found().divergence.detector, found().divergence.difference.statement)
-    engine = found().engine
-    assert isinstance(engine, EngineCase)
+    engine = found().driver
+    assert isinstance(engine, Case)
     assert 3 == len(engine.operations)
     assert ("full", "tiny") == (engine.model, engine.preset)
     assert "scheduler/tiny" == found().case.preset
@@ -85,11 +85,11 @@ def test_a_fault_is_found_and_made_small() -> None:
 
 def test_what_is_shown_can_be_run_again() -> None:
     """And the scheduler as it is passes it."""
-    engine = found().engine
-    assert isinstance(engine, EngineCase)
-    bench = engine_bench("stock", GATE)
+    engine = found().driver
+    assert isinstance(engine, Case)
+    bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
     with last_come_first_served.applied():
-        (again,) = found_in(run_case(bench, engine), engine, 0)
+        (again,) = run_case(bench, engine).found()
     assert found().divergence == again.divergence
     assert () == run_case(bench, engine).divergences
 
@@ -97,10 +97,13 @@ def test_what_is_shown_can_be_run_again() -> None:
 def test_a_run_that_needs_what_there_is_not_is_refused() -> None:
     """By the system's name, or by its settings."""
     with pytest.raises(UsageError, match="no scheduler comes with the system 'reference'"):
-        engine_bench("reference", GATE)
+        SCHEDULER.bench_named("reference", SCHEDULER.gate)
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, chunk_tokens=4)
     with pytest.raises(UsageError, match="the scheduler does not support the settings it was given"):
-        run_case(engine_bench("stock", GATE), EngineCase(settings, Stage(running_max=8), (Step(), Abort(0))))
+        run_case(
+            SCHEDULER.bench_named("stock", SCHEDULER.gate),
+            SCHEDULER.case(settings, (Step(), Abort(0)), Stage(running_max=8)),
+        )
 
 
 @pytest.fixture
@@ -111,16 +114,16 @@ def loaded() -> Loaded:
 
 def test_both_levels_are_one_verdict(loaded: Loaded) -> None:
     """They share the time, each tally says whose it is, and whoever judged is named once."""
-    both = prepare(Level.BOTH, loaded, [load("full")], "quick", seconds=10.0)
-    assert [Level.BLOCKS, Level.SCHEDULER] == [each.level for each in both]
+    both = prepare(LevelChoice.BOTH, loaded, [load("full")], "quick", seconds=10.0)
+    assert ["blocks", "scheduler"] == [each.level.name for each in both]
     assert [5.0, 5.0] == [each.plan.seconds for each in both]
     outcomes = [Campaign(each.trials, Plan(each.plan.lanes[:1], 200)).run() for each in both]
     outcome, judges = together(both, outcomes)
     assert ["legal", "scheduler/legal"] == [tally.preset for tally in outcome.tallies]
     assert len(set(judges)) == len(judges)
     assert {"lockstep", "ghost", "leak", "batch", "line"} <= set(judges)
-    assert not any("without the scheduler" in sentence for sentence in not_tested(Level.BOTH))
-    assert any("without the scheduler" in sentence for sentence in not_tested(Level.BLOCKS))
+    assert not any("without the scheduler" in sentence for sentence in not_tested(LevelChoice.BOTH))
+    assert any("without the scheduler" in sentence for sentence in not_tested(LevelChoice.BLOCKS))
 
 
 @pytest.fixture
@@ -147,16 +150,16 @@ def test_the_command_finds_stores_and_replays(command: Command, tmp_path: Path) 
 
 def shows(path: Path, statement: str) -> bool:
     """Whether a trace of an engine shows that a guarantee is violated."""
-    violated = read_engine(path).header.violates
+    violated = read(path).header.violates
     return violated is not None and statement == violated.statement
 
 
 def test_a_trace_is_printed_as_a_test(command: Command, tmp_path: Path) -> None:
     """That passes on the scheduler as it is, and fails on the broken one."""
-    engine = found().engine
-    assert isinstance(engine, EngineCase)
+    engine = found().driver
+    assert isinstance(engine, Case)
     path = tmp_path / "trace.jsonl"
-    write_engine(engine_trace_of(engine, found().divergence, "stock", "0.20.2", GATE), path)
+    write(trace_of(engine, found().divergence, "stock", "0.20.2", SCHEDULER.gate), path)
     printed = command("replay", str(path), "--as-pytest")
     assert 0 == printed.returncode, printed.stderr
     names: dict[str, object] = {}
@@ -170,10 +173,10 @@ def test_a_trace_is_printed_as_a_test(command: Command, tmp_path: Path) -> None:
 
 def test_a_trace_of_code_of_ones_own_is_not_trusted(command: Command, tmp_path: Path) -> None:
     """It is run only if it is named."""
-    engine = found().engine
-    assert isinstance(engine, EngineCase)
+    engine = found().driver
+    assert isinstance(engine, Case)
     path = tmp_path / "trace.jsonl"
-    write_engine(engine_trace_of(engine, None, "mine:build", "1", GATE), path)
+    write(trace_of(engine, None, "mine:build", "1", SCHEDULER.gate), path)
     ended = command("replay", str(path))
     assert 2 == ended.returncode
     assert "to run that code, say so with --sut mine:build" in ended.stderr
@@ -181,21 +184,24 @@ def test_a_trace_of_code_of_ones_own_is_not_trusted(command: Command, tmp_path: 
 
 def test_a_case_is_cut_short_where_the_time_is_up() -> None:
     """Behind what was begun; what remains is judged all the same."""
-    case = draw_engine_case(LANES[0].model, "tiny", "0")
-    assert (1, ()) == ((run := run_case(engine_bench("stock", GATE), case, until=0.0)).performed, run.divergences)
-    assert run_case(engine_bench("stock", GATE), case).performed > 1
+    case = SCHEDULER.draw(LANES[0].model, "tiny", "0")
+    assert (1, ()) == (
+        (run := run_case(SCHEDULER.bench_named("stock", SCHEDULER.gate), case, until=0.0)).performed,
+        run.divergences,
+    )
+    assert run_case(SCHEDULER.bench_named("stock", SCHEDULER.gate), case).performed > 1
 
 
 def test_what_the_reference_did_not_follow_is_told() -> None:
     """All operations where steps are asynchronous, none where no load can fail, and none where it was not asked."""
-    drawn = [(draw_engine_case(LANES[0].model, "tiny", each).stage, each) for each in map(str, range(40))]
+    drawn = [(SCHEDULER.draw(LANES[0].model, "tiny", each).stage, each) for each in map(str, range(40))]
     seeds = {stage.asynchronous: seed for stage, seed in drawn if not stage.connector}
     assert {True, False} == set(seeds)
     for asynchronous, seed in seeds.items():
-        for detectors in (GATE, MONITORS):
-            trial = EngineTrials(engine_bench("stock", detectors)).trial(LANES[0], seed, 0)
-            assert trial.alone == (trial.operations if asynchronous and detectors == GATE else 0)
+        for detectors in (SCHEDULER.gate, SCHEDULER.monitors):
+            trial = Trials(SCHEDULER.bench_named("stock", detectors)).trial(LANES[0], seed, 0)
+            assert trial.alone == (trial.operations if asynchronous and detectors == SCHEDULER.gate else 0)
     tally = Tally("full", "tiny", 1, 9, alone=4)
-    verdict = Verdict("stock", "0.20.2", "quick", 0, GATE, (tally, tally))
+    verdict = Verdict("stock", "0.20.2", "quick", 0, SCHEDULER.gate, (tally, tally))
     told = report_of(verdict).not_tested
     assert any("did not follow 8 of 18 operations" in sentence for sentence in told)

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.levels.scheduler.case import Stage
-from kvgate.levels.scheduler.describe import describe_engine, describe_stage
 from kvgate.levels.scheduler.operations import (
     OPERATIONS,
-    Abort,
     Collect,
     GrammarReady,
     Lost,
     Operation,
-    Reply,
     ResetCache,
     Serve,
-    Step,
-    Submit,
-    Transferred,
+    Stage,
+    describe_engine,
+    describe_stage,
 )
-from kvreference.operations import Arrive, Run
+from kvreference.operations import Abort, Arrive, Run, Transferred
+from kvreference.scheduler.operations import Reply, Step, Submit
 
 ARRIVAL = Arrive(3, (Run(0, 20), Run(90, 1)))
 TOLD: list[tuple[Operation, str]] = [
@@ -33,7 +30,7 @@ TOLD: list[tuple[Operation, str]] = [
         Serve(ARRIVAL, 5, 16, loads=True, sends=True, priority=2, structured=True, undecided=1, fails_from_block=2),
         "Submit request 3: a prompt of 21 tokens, at most 5 answers, 16 tokens offered by another node, loaded while "
         "it waits, read by another node at its end, priority 2, its answer follows a grammar, its connector is "
-        "undecided 1 time, its load fails behind 2 blocks",
+        "undecided 1 time, its load fails after 2 blocks",
     ),
     (
         Serve(ARRIVAL, 5, 16),
@@ -53,7 +50,7 @@ TOLD: list[tuple[Operation, str]] = [
     (Lost(3), "The other node of request 3 is gone: its transfer never ends"),
     (GrammarReady(3), "The grammar of request 3 is compiled"),
     (ResetCache(), "Reset the prefix cache"),
-    (ResetCache(preempts=True), "Reset the prefix cache, preempting whoever runs"),
+    (ResetCache(preempts=True), "Reset the prefix cache, preempting running requests"),
 ]
 
 

@@ -15,7 +15,7 @@ from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.adapter.stage import new_scheduler
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
-from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.operations import Stage
 from kvgate.shadow.adapter.geometry import settings_of
 from kvgate.shadow.adapter.observing import Observer
 from kvgate.shadow.calls import Raw

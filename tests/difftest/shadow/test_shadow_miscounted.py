@@ -8,7 +8,7 @@ from kvgate.findings import register
 from kvgate.findings.explaining import live_with
 from kvgate.findings.f014_second_full_group_not_cut import SecondGroupUncut
 from kvgate.findings.register import FOLDER, folder_of
-from kvgate.gate.trace_codec import read
+from kvgate.levels.registry import read
 from kvgate.shadow.calls import (
     After,
     Allocated,

@@ -14,18 +14,14 @@ from kvgate.campaigns.results import Record, ShardResult, told
 from kvgate.campaigns.results import read as read_shard
 from kvgate.cli.replay import where_the_reference_changed
 from kvgate.gate import trace_codec as traces
-from kvgate.gate.case_runner import DETECTORS, Bench, run
-from kvgate.gate.regression_test import engine_regression_test, pair_regression_test, regression_test
+from kvgate.gate.regression_test import regression_test
+from kvgate.gate.trace_codec import trace_of
 from kvgate.gate.verdict import Tally
-from kvgate.kernel.case import Case
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
-from kvgate.levels.pair.detectors import GATE as PAIR_GATE
-from kvgate.levels.pair.generator import draw_pair_case
-from kvgate.levels.pair.trace_codec import pair_trace_of, read_pair, write_pair
-from kvgate.levels.scheduler.detectors import GATE
-from kvgate.levels.scheduler.generator import draw_engine_case
-from kvgate.levels.scheduler.trace_codec import engine_trace_of, read_engine, write_engine
+from kvgate.levels.manager import DETECTORS, MANAGER, Bench, run
+from kvgate.levels.pair.level import PAIR
+from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.report.document import from_json, to_json
 from kvgate.report.simulations import report_of, results_of
 from kvgate.shadow.status import Status, path_of, read_all
@@ -60,7 +56,7 @@ _ALL = Settings(
 )
 
 
-_CASE = Case(
+_CASE = MANAGER.case(
     _ALL,
     (
         Arrive(0, (Run(0, 9), Run(50, 2)), Keys("salt", "adapter", (Media("cat", 1, 2),))),
@@ -75,9 +71,9 @@ _CASE = Case(
         Transferred(1, succeeded=True),
         TakeEvents(),
     ),
-    "four groups",
-    "tiny",
-    7,
+    model="four groups",
+    preset="tiny",
+    seed=7,
 )
 _OPERATIONS = 12
 """How many operations of a drawn run are enough to begin from."""
@@ -103,7 +99,7 @@ def _files(write: Sequence[Callable[[Path], None]]) -> Callable[[Path], list[byt
 
 def _blocks(path: Path) -> None:
     """Read, and go on as ``kvgate replay`` does, with the reference on both sides."""
-    trace = traces.read(path)
+    trace = traces.read(path, MANAGER)
     compile(regression_test(trace, trace.header.system), "test", "exec")
     if path.stat().st_size % _RUN_ONE_IN:
         return
@@ -116,13 +112,13 @@ def _blocks(path: Path) -> None:
 
 
 def _engine(path: Path) -> None:
-    trace = read_engine(path)
-    compile(engine_regression_test(trace, "stock"), "test", "exec")
+    trace = traces.read(path, SCHEDULER)
+    compile(regression_test(trace, "stock"), "test", "exec")
 
 
 def _pair(path: Path) -> None:
-    trace = read_pair(path)
-    compile(pair_regression_test(trace, "stock"), "test", "exec")
+    trace = traces.read(path, PAIR)
+    compile(regression_test(trace, "stock"), "test", "exec")
 
 
 def _of_blocks() -> Iterator[Callable[[Path], None]]:
@@ -132,16 +128,16 @@ def _of_blocks() -> Iterator[Callable[[Path], None]]:
 def _of_engines() -> Iterator[Callable[[Path], None]]:
     """Runs of a scheduler, each cut short."""
     for name, preset in (("full+eagle", "tiny"), ("gpt-oss-hybrid+transfers", "legal")):
-        case = draw_engine_case(load(name), preset, "0/1")
+        case = SCHEDULER.draw(load(name), preset, "0/1")
         case = evolve(case, operations=case.operations[:_OPERATIONS])
-        yield partial(write_engine, engine_trace_of(case, None, "stock", "0.20.2", GATE))
+        yield partial(traces.write, trace_of(case, None, "stock", "0.20.2", SCHEDULER.gate))
 
 
 def _of_pairs() -> Iterator[Callable[[Path], None]]:
     for name, preset in (("full+eagle", "tiny"), ("gpt-oss-hybrid", "legal")):
-        case = draw_pair_case(load(name), preset, "0/1")
+        case = PAIR.draw(load(name), preset, "0/1")
         case = evolve(case, operations=case.operations[:_OPERATIONS])
-        yield partial(write_pair, pair_trace_of(case, None, "stock", "0.20.2", PAIR_GATE))
+        yield partial(traces.write, trace_of(case, None, "stock", "0.20.2", PAIR.gate))
 
 
 def _of_shards(_folder: Path) -> list[bytes]:

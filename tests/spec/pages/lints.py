@@ -15,8 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kvgate.gate.case_runner import DETECTORS
-from kvgate.levels.scheduler.detectors import GATE
+from kvgate.levels.manager import DETECTORS
+from kvgate.levels.scheduler.level import SCHEDULER
 from kvreference.statements import STATEMENTS
 from kvspec import implemented_by
 from kvspec.chapter_proofs import BEGIN, written
@@ -59,7 +59,11 @@ def statements_wrong(chapters: Iterable[Chapter], statements: Mapping[str, str] 
             wrong.append(f"{row.statement} leads to {row.target}")
         functions = implemented_by.links(row.statement)
         watched = re.fullmatch(r"the gate's monitor `(\w+)`", row.implemented_by)
-        if row.implemented_by != functions if functions else watched is None or watched[1] not in (*DETECTORS, *GATE):
+        if (
+            row.implemented_by != functions
+            if functions
+            else watched is None or watched[1] not in (*DETECTORS, *SCHEDULER.gate)
+        ):
             wrong.append(f"{row.statement} must be implemented by: {functions or 'a monitor'}")
     return wrong
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from kvgate.explore.refinement_run import DriftError, Followed, Tally
-from kvgate.gate.campaign import Lane, draw_case
+from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.models import load
+from kvgate.levels.manager import draw_case
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode

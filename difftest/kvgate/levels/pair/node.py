@@ -9,14 +9,13 @@ from attrs import evolve
 from kvgate.adapters.work_meter import WorkMeter
 from kvgate.kernel.difference import Divergence
 from kvgate.levels.pair.operations import Node
-from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.operations import Operation, Step
+from kvgate.levels.scheduler.operations import Operation, Stage
 from kvgate.levels.scheduler.progress import Standing
 from kvgate.monitors.slot_memory import LinkedMemory, WorkerMemory
 from kvgate.monitors.work import WorkMonitor
 from kvreference.population import Status
-from kvreference.scheduler.operations import Submit
+from kvreference.scheduler.operations import Step, Submit
 from kvreference.settings import Settings
 
 

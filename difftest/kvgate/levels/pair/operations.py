@@ -1,7 +1,7 @@
-"""What can happen to two nodes, as values: clients come and give up, nodes take steps, messages arrive or do not.
+"""What two nodes are configured with, and what can happen to them, as values and in words.
 
 Requests are named as the prefill node numbers them. An operation that means nothing when its turn comes is left out,
-so every part of a list of operations is a legal one.
+so every part of a list of operations is legal.
 """
 
 from __future__ import annotations
@@ -9,25 +9,34 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeAlias
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.validators import ge, instance_of, min_len
 
-from kvgate.levels.scheduler.operations import Lost
+from kvgate.kernel.text import counted
+from kvgate.levels.scheduler.operations import Lost, Stage, describe_engine, describe_stage
 from kvreference.operations import Abort, Arrive, OfRequest, Transferred
-from kvreference.scheduler.operations import Reply
+from kvreference.scheduler.operations import Reply, Step
+from kvreference.settings import Settings
 
-__all__ = [
-    "OPERATIONS",
-    "Abort",
-    "Acknowledged",
-    "Ask",
-    "CollectOn",
-    "Lost",
-    "Node",
-    "Operation",
-    "StepOn",
-    "Transferred",
-]
+
+def _connected() -> Stage:
+    return Stage(connector=True)
+
+
+@frozen
+class PairStage:
+    """How the two nodes differ, and what their schedulers are configured with."""
+
+    prefill_blocks: int = field(validator=[instance_of(int), ge(2)])
+    """How many blocks the prefill node's pool has, the null block among them. The decode node's is in the settings."""
+    prefill_chunk_tokens: int = field(default=64, validator=[instance_of(int), ge(1)])
+    """The most tokens that a step of the prefill node computes."""
+    prefill: Stage = field(factory=_connected)
+    decode: Stage = field(factory=_connected)
+
+    def of_prefill(self, settings: Settings) -> Settings:
+        """The prefill node's settings, where ``settings`` are those of the decode node."""
+        return evolve(settings, blocks=self.prefill_blocks, chunk_tokens=self.prefill_chunk_tokens)
 
 
 class Node(Enum):
@@ -57,7 +66,7 @@ class StepOn:
 
     node: Node
     replies: tuple[Reply, ...] = field(default=(Reply(),), validator=min_len(1))
-    """A rule for all who are answered, in the order in which they run: the replies in turn, over and over."""
+    """A rule for all requests that are answered, in the order in which they run: the replies in turn, repeated."""
 
 
 @frozen
@@ -69,7 +78,7 @@ class CollectOn:
 
 @frozen
 class Acknowledged(OfRequest):
-    """The prefill node hears that nobody will read the blocks of a request any more."""
+    """The prefill node gets the message that the blocks of a request will not be read any more."""
 
 
 Operation: TypeAlias = Ask | StepOn | CollectOn | Abort | Transferred | Acknowledged | Lost
@@ -77,4 +86,38 @@ Operation: TypeAlias = Ask | StepOn | CollectOn | Abort | Transferred | Acknowle
 ``Lost``: the next message about the blocks of a request, whichever that is, never comes."""
 
 OPERATIONS: tuple[type, ...] = (Ask, StepOn, CollectOn, Abort, Transferred, Acknowledged, Lost)
-"""Every kind of operation, for whoever stores them by name."""
+"""Every kind of operation."""
+
+
+# In words
+
+
+def describe_pair_stage(stage: PairStage) -> str:
+    """What two nodes are configured with, on one line."""
+    chunk = counted(stage.prefill_chunk_tokens, "token")
+    prefill = (
+        f"{counted(stage.prefill_blocks, 'block')}, a step computes at most {chunk}; {describe_stage(stage.prefill)}"
+    )
+    return f"the prefill node has {prefill}. The decode node: {describe_stage(stage.decode)}"
+
+
+def describe_pair(operation: Operation) -> str:
+    """An operation on two nodes, on one line."""
+    match operation:
+        case Ask(arrival=arrival, answers_max=answers):
+            prompt, most = counted(operation.prompt_tokens, "token"), counted(answers, "answer")
+            return f"A client asks, request {arrival.request}: a prompt of {prompt}, at most {most}"
+        case StepOn(node=node, replies=replies):
+            _, _, answers_told = describe_engine(Step(replies)).partition("; ")
+            return f"The {node.value} node takes a step; {answers_told}"
+        case CollectOn(node=node):
+            return f"The {node.value} node's worker returns the oldest step in flight"
+        case Abort(request=request):
+            return f"The client of request {request} gives up"
+        case Transferred(request=request, succeeded=succeeded):
+            how = "has read" if succeeded else "fails to read"
+            return f"The decode node {how} the blocks of request {request}"
+        case Acknowledged(request=request):
+            return f"The prefill node hears that nobody needs the blocks of request {request} any more"
+        case Lost(request=request):
+            return f"The next message about the blocks of request {request} never comes"

@@ -15,22 +15,13 @@ from attrs import evolve, frozen
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.levels.pair.across import ProgressAcross, is_held, remains
-from kvgate.levels.pair.case import PairStage
 from kvgate.levels.pair.handover import Handover, Handovers, Stand
 from kvgate.levels.pair.node import NodeEngine
-from kvgate.levels.pair.operations import (
-    Abort,
-    Acknowledged,
-    Ask,
-    CollectOn,
-    Lost,
-    Node,
-    Operation,
-    StepOn,
-    Transferred,
-)
+from kvgate.levels.pair.operations import Acknowledged, Ask, CollectOn, Node, Operation, PairStage, StepOn
 from kvgate.levels.scheduler import operations as engines
+from kvgate.levels.scheduler.operations import Lost
 from kvgate.monitors.slot_memory import LinkedMemory, Source, States
+from kvreference.operations import Abort, Transferred
 from kvreference.scheduler.operations import Step, Submit
 from kvreference.settings import Settings
 

@@ -12,7 +12,7 @@ there, who comes back while an answer of its own may be in flight, and whether a
 from __future__ import annotations
 
 from kvgate.kernel.difference import Difference
-from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.operations import Abort, Admit, Finish, Operation, Preempt, Schedule
 from kvreference.population import Population, Request, Status

@@ -36,16 +36,16 @@ from kvgate.levels.scheduler.adapter.scheduler_output import all_told_by, due_in
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts, grammar_ready, reset_cache
 from kvgate.levels.scheduler.batch import Batch
-from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.chunks import Chunks
 from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
 from kvgate.levels.scheduler.nodes import OtherNodes
-from kvgate.levels.scheduler.operations import Collect, GrammarReady, Lost, ResetCache, Serve
+from kvgate.levels.scheduler.operations import Collect, GrammarReady, Lost, ResetCache, Serve, Stage
 from kvgate.levels.scheduler.operations import Operation as SchedulerOperation
 from kvgate.levels.scheduler.progress import ProgressMonitor
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import WorkerMemory
+from kvgate.monitors.wait_graph import WaitFor
 from kvgate.monitors.work import WorkMonitor
 from kvreference.answers import Answer, Done, Granted
 from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Transferred
@@ -105,6 +105,11 @@ class Engine:
         """Who was scheduled in the last step, and how many tokens of each."""
         self.found: Divergence | None = None
         self.steps = 0
+
+    @property
+    def waiting(self) -> WaitFor | None:
+        """Which request waited for which when a hang was found."""
+        return self.progress.waiting
 
     def perform(self, operation: SchedulerOperation) -> Divergence | None:
         """Perform one operation, if it stands for a legal one, and judge it."""

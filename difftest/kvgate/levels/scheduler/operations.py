@@ -1,40 +1,49 @@
-"""What can happen to an engine, as values: clients come and give up, steps are taken, transfers and grammars get ready.
+"""What a scheduler is configured with, and what can happen to it, as values and in words.
 
-An operation that means nothing when its turn comes is left out, so every part of a list of operations is a legal one.
-The alphabet is that of the reference's scheduler, and more; ``Serve`` is its ``Submit``, and is said where that can be.
+An operation that means nothing when its turn comes is left out, so every part of a list of operations is legal. The
+alphabet is that of the reference's scheduler, and more; ``Serve`` is its ``Submit``, and is written so where it can be.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from attrs import field, frozen
 from attrs.validators import ge, instance_of, optional
 
+from kvgate.gate.story import describe
+from kvgate.kernel.text import counted
 from kvreference.operations import Abort, OfRequest, Transferred
 from kvreference.scheduler.operations import Reply, Step, Submit
 
-__all__ = [
-    "OPERATIONS",
-    "Abort",
-    "Collect",
-    "GrammarReady",
-    "Lost",
-    "Operation",
-    "Reply",
-    "ResetCache",
-    "Serve",
-    "Step",
-    "Submit",
-    "Transferred",
-]
-
+_count = [instance_of(int), ge(1)]
 _number = [instance_of(int), ge(0)]
 
 
 @frozen
+class Stage:
+    """What a scheduler is configured with, apart from its block manager."""
+
+    running_max: int = field(default=8, validator=_count)
+    """How many requests run at once."""
+    asynchronous: bool = False
+    """Whether steps are scheduled before the output of the step before is known."""
+    in_flight_max: int = field(default=2, validator=_count)
+    """How many steps are in flight at most, where they are asynchronous."""
+    by_priority: bool = False
+    """Whether requests are served by priority, and not in the order in which they came."""
+    connector: bool = False
+    """Whether other nodes offer, load and read blocks."""
+    failed_loads_end: bool = False
+    """Whether a request whose load failed ends with an error. If not, what is missing is computed."""
+    long_prefill_tokens: int | None = field(default=None, validator=optional(_count))
+    """How many tokens of one prompt a step computes at most; None: as many as all together."""
+
+
+@frozen
 class Serve(Submit):
-    """A request is submitted to an engine. Without a connector nobody offers it anything, and nobody reads it."""
+    """A request is submitted to an engine. Without a connector no other node offers or reads anything."""
 
     priority: int = field(default=0, validator=_number)
     """Where an engine serves by priority: the smallest first."""
@@ -43,7 +52,7 @@ class Serve(Submit):
     undecided: int = field(default=0, validator=_number)
     """How often the connector says that it cannot tell yet what it offers."""
     fails_from_block: int | None = field(default=None, validator=optional(_number))
-    """The first load fails from here on: so many blocks behind the hit are written before. None: it does not fail."""
+    """The first load fails after so many blocks after the hit were written. None: it does not fail."""
 
 
 @frozen
@@ -53,7 +62,7 @@ class GrammarReady(OfRequest):
 
 @frozen
 class Lost(OfRequest):
-    """The other node is gone: the transfer of a request never ends, and nobody says so."""
+    """The other node is gone: the transfer of a request never ends, and no message says so."""
 
 
 @frozen
@@ -66,7 +75,7 @@ class Collect:
 
 @frozen
 class ResetCache:
-    """Forget the prefix cache: refused while blocks are held, unless whoever runs is preempted for it."""
+    """Forget the prefix cache: rejected while blocks are held, unless running requests are preempted for it."""
 
     preempts: bool = False
 
@@ -74,4 +83,78 @@ class ResetCache:
 Operation: TypeAlias = Submit | Serve | Step | Collect | Abort | Transferred | Lost | GrammarReady | ResetCache
 
 OPERATIONS: tuple[type, ...] = (Submit, Serve, Step, Collect, Abort, Transferred, Lost, GrammarReady, ResetCache)
-"""Every kind of operation, for whoever stores them by name."""
+"""Every kind of operation."""
+
+
+# In words
+
+REPLIES_SHOWN = 4
+"""How many replies of one step are shown."""
+
+
+def describe_stage(stage: Stage) -> str:
+    """What a scheduler is configured with, on one line."""
+    parts = [f"at most {counted(stage.running_max, 'request runs', 'requests run')} at once"]
+    if stage.asynchronous:
+        parts.append(f"steps are asynchronous, at most {stage.in_flight_max} in flight")
+    if stage.by_priority:
+        parts.append("requests are served by priority")
+    if stage.connector:
+        parts.append("other nodes offer, load and read blocks")
+    if stage.failed_loads_end:
+        parts.append("a request whose load failed ends")
+    if stage.long_prefill_tokens is not None:
+        parts.append(f"a step computes at most {counted(stage.long_prefill_tokens, 'token')} of one prompt")
+    return "; ".join(parts)
+
+
+def describe_engine(operation: Operation) -> str:
+    """An operation on an engine, on one line."""
+    match operation:
+        case Submit():
+            return f"Submit request {operation.arrival.request}: {', '.join(_asked(operation))}"
+        case Step(replies=replies):
+            replied = "; ".join(map(_reply, replies[:REPLIES_SHOWN]))
+            more = f"; and {len(replies) - REPLIES_SHOWN} more" if len(replies) > REPLIES_SHOWN else ""
+            return f"Take a step; the model answers {replied}{more}"
+        case Collect():
+            return "The worker returns the oldest step in flight"
+        case Abort() | Transferred():
+            # The block manager has the same.
+            return describe(operation)
+        case Lost(request=request):
+            return f"The other node of request {request} is gone: its transfer never ends"
+        case GrammarReady(request=request):
+            return f"The grammar of request {request} is compiled"
+        case ResetCache(preempts=preempts):
+            return f"Reset the prefix cache{', preempting running requests' if preempts else ''}"
+
+
+def _asked(submit: Submit) -> Iterator[str]:
+    """What a request asks for."""
+    yield f"a prompt of {counted(submit.prompt_tokens, 'token')}"
+    yield f"at most {counted(submit.answers_max, 'answer')}"
+    if submit.external_tokens:
+        when = "loaded while it waits" if submit.loads else "loaded within a step"
+        yield f"{counted(submit.external_tokens, 'token')} offered by another node, {when}"
+    if submit.sends:
+        yield "read by another node at its end"
+    if isinstance(submit, Serve):
+        yield from _more(submit)
+
+
+def _more(serve: Serve) -> Iterator[str]:
+    if serve.priority:
+        yield f"priority {serve.priority}"
+    if serve.structured:
+        yield "its answer follows a grammar"
+    if serve.undecided:
+        yield f"its connector is undecided {counted(serve.undecided, 'time')}"
+    if serve.fails_from_block is not None:
+        yield f"its load fails after {counted(serve.fails_from_block, 'block')}"
+
+
+def _reply(reply: Reply) -> str:
+    accepted = f", {counted(reply.accepted, 'draft')} accepted" if reply.accepted else ""
+    drafts = f", {counted(reply.drafts, 'draft')} proposed" if reply.drafts else ""
+    return f"token {reply.token}{accepted}{drafts}{', which ends the request' if reply.ends else ''}"

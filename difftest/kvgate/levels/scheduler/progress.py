@@ -16,8 +16,8 @@ from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.adapter.followed import Followed
 from kvgate.levels.scheduler.adapter.interception import Interception
 from kvgate.levels.scheduler.adapter.names import number_in
-from kvgate.levels.scheduler.case import Stage
 from kvgate.levels.scheduler.nodes import OtherNodes
+from kvgate.levels.scheduler.operations import Stage
 from kvgate.monitors.wait_graph import Called, Reason, Wait, WaitFor, plainly
 from kvreference.population import Status
 

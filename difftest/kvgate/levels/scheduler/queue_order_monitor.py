@@ -13,11 +13,11 @@ from __future__ import annotations
 from attrs import define
 
 from kvgate.kernel.difference import Difference
-from kvgate.levels.scheduler.case import Stage
-from kvgate.levels.scheduler.operations import Serve, Submit
+from kvgate.levels.scheduler.operations import Serve, Stage
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Preempt
 from kvreference.population import Population, Status
+from kvreference.scheduler.operations import Submit
 
 
 @define

@@ -19,18 +19,13 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from kvgate.adapters.registry import load_system
-from kvgate.gate import trace_codec as traces
+from kvgate.gate.level import Case
 from kvgate.gate.story import command_to_replay, describe, judged
 from kvgate.gate.verdict import Found, Verdict
-from kvgate.kernel.case import Case
 from kvgate.kernel.comparison import hit_tokens_of
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.text import contrast, counted, printable
-from kvgate.levels.pair.case import PairCase
-from kvgate.levels.pair.describe import configured, done_to
-from kvgate.levels.pair.trace_codec import is_pair_trace, read_pair
-from kvgate.levels.scheduler.case import EngineCase
-from kvgate.levels.scheduler.trace_codec import is_engine_trace, read_engine
+from kvgate.levels.registry import read
 from kvgate.report.campaign import report_of
 from kvgate.report.document import Report
 from kvgate.report.page.chrome import trace_events
@@ -179,6 +174,12 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
 
 
+OPERATIONS_MAX = 300
+"""How many operations are listed, the last ones."""
+WHOLE_CHARACTERS_MAX = 300
+"""How long two texts may be that are shown whole, next to each other."""
+
+
 def draw(verdict: Verdict, file: Path, html: Path | None, chrome: Path | None) -> None:
     """Write what replaying ``file`` showed: the first divergence, or that there is none.
 
@@ -186,7 +187,7 @@ def draw(verdict: Verdict, file: Path, html: Path | None, chrome: Path | None) -
         OSError: a file cannot be written.
     """
     found = verdict.found[0] if verdict.found else None
-    case = stored_case(file) if found is None else found.case if found.engine is None else found.engine
+    case = read(file).case if found is None else found.replayable
     # It is loaded, and its preloads were run: they are not run twice.
     system = load_system(verdict.system)
     report = report_of(verdict)
@@ -203,27 +204,6 @@ def draw(verdict: Verdict, file: Path, html: Path | None, chrome: Path | None) -
         not_tested=report.not_tested,
     )
     write_page(perform(system, verdict.detectors, case), found, about, html=html, chrome=chrome)
-
-
-def stored_case(file: Path) -> Case | EngineCase | PairCase:
-    """The case that a trace holds, of any level.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if is_pair_trace(file):
-        return read_pair(file).case
-    if is_engine_trace(file):
-        return read_engine(file).case
-    trace = traces.read(file)
-    header = trace.header
-    return Case(header.settings, trace.operations, header.model, header.preset, header.seed)
-
-
-OPERATIONS_MAX = 300
-"""How many operations are listed, the last ones."""
-WHOLE_CHARACTERS_MAX = 300
-"""How long two texts may be that are shown whole, next to each other."""
 
 
 def page(recording: Recording, found: Found | None, about: About) -> str:
@@ -243,7 +223,7 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
         drawing=drawing(recording),
         drawing_width=WIDTH,
         left_behind=_left_behind(recording, found),
-        engine=None if found is None or found.engine is None else _engine(found.engine),
+        engine=None if found is None or found.driver is None else _engine(found.driver),
         resume=resume(recording, divergence),
         timeline=timeline(recording, views.blocks, views.blocks_left_out, diverges),
         operations=_operations(recording, diverges),
@@ -255,11 +235,11 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
     )
 
 
-def _engine(case: EngineCase | PairCase) -> dict[str, Any]:
+def _engine(case: Case) -> dict[str, Any]:
     """What was done to a scheduler, or to two, in words."""
-    left_out = max(0, len(case.operations) - OPERATIONS_MAX)
-    done = [printable(told, 300) for told in done_to(case)[left_out:]]
-    return {"stage": configured(case), "operations": done, "left_out": left_out}
+    level, left_out = case.level, max(0, len(case.operations) - OPERATIONS_MAX)
+    done = [printable(level.describe(operation), 300) for operation in case.operations[left_out:]]
+    return {"stage": level.describe_stage(case.stage), "operations": done, "left_out": left_out}
 
 
 def index_page(report: Report, links: Mapping[int, object], files: Sequence[str]) -> str:

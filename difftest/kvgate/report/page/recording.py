@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from attrs import frozen
 
 from kvgate.adapters.registry import Loaded
 from kvgate.adapters.release_variants import NewReference, reference_for_release
-from kvgate.gate import case_runner
-from kvgate.gate.case_runner import Bench
+from kvgate.gate.case_runner import run_case
+from kvgate.gate.level import Bench, Case
 from kvgate.gate.verdict import Found
-from kvgate.kernel.case import Case
-from kvgate.kernel.correspondence import Correspondence
+from kvgate.kernel.comparison import Correspondence
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.protocol import System
 from kvgate.kernel.text import counted
-from kvgate.levels.pair.case import PairCase
-from kvgate.levels.scheduler.case import EngineCase
 from kvgate.monitors.wait_graph import WaitFor
 from kvreference.answers import Answer
 from kvreference.cached_map import Content
@@ -34,10 +31,6 @@ from kvreference.operations import Arrive, Operation, Sample, TakeStatistics
 from kvreference.population import Population, Status
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from kvgate.levels.pair.case_runner import PairBench
-    from kvgate.levels.scheduler.case_runner import EngineBench
 
 FRAMES_MAX = 300
 """How many of the last operations are recorded with their states."""
@@ -309,17 +302,27 @@ class Watched:
 
 
 def record(bench: Bench, case: Case) -> Recording:
-    """Perform a case once more, and write it down."""
-    lockstep = bench.set_up(case.settings)
-    recorder = Recorder(lockstep, case.settings)
+    """Perform a case once more, and write down the block manager on which something is found.
+
+    Where schedulers drive it and the reference gives up following, the page shows the system alone from there on.
+    """
+    level, index = case.level, 0
+    if level.is_divided:
+        # Only a run shows on which of them.
+        first = run_case(bench, case)
+        index = level.part_of(first.world, first.divergences[0] if first.divergences else None)
+    world = bench.build(case)
+    part = level.parts(world, case)[index]
+    recorder = Recorder(part.lockstep, part.settings, follows=level.stage_type is None)
     for operation in case.operations:
-        divergence = lockstep.perform(operation)
-        if divergence is not None:
-            return recorder.recording([divergence])
-    if not lockstep.population.alive and case.operations[-1:] == (TakeStatistics(),):
+        found = world.perform(operation)
+        if found is not None:
+            return recorder.recording([found], part.waiting)
+    if not part.lockstep.population.alive and case.operations[-1:] == (TakeStatistics(),):
         # It was closed when it was found: to close it again would only append to what is shown.
-        return recorder.recording(at_rest(lockstep))
-    return recorder.recording(lockstep.close())
+        return recorder.recording(at_rest(part.lockstep))
+    found_at_end = world.close()
+    return recorder.recording(found_at_end, part.waiting)
 
 
 def at_rest(lockstep: Lockstep) -> list[Divergence]:
@@ -331,57 +334,9 @@ def at_rest(lockstep: Lockstep) -> list[Divergence]:
     ]
 
 
-def record_engine(bench: EngineBench, case: EngineCase) -> Recording:
-    """Perform a case once more, and write it down.
-
-    Where the reference gives up following, the page shows the system alone from there on.
-    """
-    engine = bench.set_up(case)
-    recorder = Recorder(engine.lockstep, case.settings, follows=False)
-    for operation in case.operations:
-        found = engine.perform(operation)
-        if found is not None:
-            return recorder.recording([found], engine.progress.waiting)
-    found_at_end = engine.close()
-    return recorder.recording(found_at_end, engine.progress.waiting)
-
-
-def record_pair(bench: PairBench, case: PairCase) -> Recording:
-    """Perform a case once more, and write down the node on which something is found; else the decode node.
-
-    Where the reference gives up following, the page shows the system alone from there on. The numbers are the node's
-    own, and of who waits for whom it is that node's part.
-    """
-    from kvgate.levels.pair.case_runner import run_case
-
-    # Only a run shows on which node.
-    seen = run_case(bench, case).pair.seen
-    pair = bench.set_up(case)
-    engine = pair.engine(seen[0].engine.node) if seen else pair.decode
-    recorder = Recorder(engine.lockstep, engine.settings, follows=False)
-    for operation in case.operations:
-        found = pair.perform(operation)
-        if found is not None:
-            return recorder.recording([found], engine.progress.waiting)
-    found_at_end = pair.close()
-    return recorder.recording(found_at_end, engine.progress.waiting)
-
-
-def perform(system: Loaded, detectors: tuple[str, ...], case: Case | EngineCase | PairCase) -> Recording:
-    """A case on the block manager of ``system``, on a scheduler that drives it, or on two; judged by ``detectors``."""
-    if isinstance(case, Case):
-        judges = tuple(each for each in detectors if each in case_runner.DETECTORS)
-        return record(Bench(system.factory, judges), case)
-    # With a scheduler comes vLLM.
-    if isinstance(case, PairCase):
-        from kvgate.levels.pair import detectors as of_pairs
-        from kvgate.levels.registry import pair_bench
-
-        return record_pair(pair_bench(system.name, tuple(each for each in detectors if each in of_pairs.GATE)), case)
-    from kvgate.levels.registry import engine_bench
-    from kvgate.levels.scheduler.detectors import GATE
-
-    return record_engine(engine_bench(system.name, tuple(each for each in detectors if each in GATE)), case)
+def perform(system: Loaded, detectors: tuple[str, ...], case: Case) -> Recording:
+    """A case of any level on ``system``, checked by those of ``detectors`` that its level has."""
+    return record(case.level.bench(system, tuple(each for each in detectors if each in case.level.detectors)), case)
 
 
 Record: TypeAlias = Callable[[Found], Recording]
@@ -390,4 +345,4 @@ Record: TypeAlias = Callable[[Found], Recording]
 
 def once_more(system: Loaded, detectors: tuple[str, ...]) -> Record:
     """How to perform what ``detectors`` found on ``system``."""
-    return lambda found: perform(system, detectors, found.case if found.engine is None else found.engine)
+    return lambda found: perform(system, detectors, found.replayable)

@@ -14,7 +14,7 @@ from attrs import evolve
 from kvgate.adapters.tap import Raises, Tap
 from kvgate.kernel.errors import UsageError
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
-from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.operations import Stage
 from kvgate.simulation.adapter.worker import Worker, drafts_told
 from kvgate.simulation.arm import Progress, Setting
 from kvgate.simulation.clients import Clients

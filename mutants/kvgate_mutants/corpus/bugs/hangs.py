@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvgate.levels.pair.case import PairStage
-from kvgate.levels.pair.operations import Acknowledged, Ask, Node, Operation, StepOn
-from kvgate.levels.pair.operations import Transferred as Loaded
-from kvgate.levels.scheduler.case import Stage
-from kvgate.levels.scheduler.operations import Abort, GrammarReady, Lost, Reply, Serve, Step, Submit, Transferred
+from kvgate.levels.pair.operations import Acknowledged, Ask, Node, Operation, PairStage, StepOn
+from kvgate.levels.scheduler.operations import GrammarReady, Lost, Serve, Stage
 from kvgate_mutants.corpus.bug import Bug, Contrast, Control, Kind, Trial
 from kvgate_mutants.corpus.scenario import Blocks, Engines, Pairs, full, of, states, tokens, window
 from kvgate_mutants.mutants import allocation, reintroduced
 from kvgate_mutants.mutants.scheduler import scheduling
-from kvreference.operations import Admit, Arrive
+from kvreference.operations import Abort, Admit, Arrive, Transferred
+from kvreference.operations import Transferred as Loaded
+from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
 # Requests that wait for ever.

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.groups import group_specs
-from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.operations import Stage
 from kvreference.settings import Settings
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.retention import Retention, copies_carried, install, switched_on
 from kvgate.levels.scheduler.adapter.followed import Followed
 from kvgate.levels.scheduler.adapter.stage import new_scheduler
-from kvgate.levels.scheduler.case import Stage
+from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import Copies
 from kvreference.settings import Settings
 

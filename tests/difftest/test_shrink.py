@@ -1,4 +1,4 @@
-"""Minimising.
+"""Shrinking.
 
 Goal: what remains of a case is as short and as simple as it can be, and the search ends. Method: predicates whose
 smallest case is known.
@@ -7,13 +7,14 @@ smallest case is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvgate.gate import shrink as minimising
-from kvgate.gate.shrink import minimise
+from kvgate.gate import shrink as shrinking
+from kvgate.gate.shrink import OF_BLOCK_MANAGERS, shrink, simpler
 from kvreference.content import Keys, Media
 from kvreference.operations import (
     Admit,
@@ -29,6 +30,14 @@ from kvreference.operations import (
     Schedule,
     TakeEvents,
 )
+
+
+def shrunk(
+    operations: Sequence[Operation], still_fails: Callable[[Sequence[Operation]], bool]
+) -> tuple[Operation, ...]:
+    """The operations of a block manager that remain."""
+    return shrink(operations, still_fails, partial(simpler, rules=OF_BLOCK_MANAGERS))
+
 
 NOISE: tuple[Operation, ...] = (TakeEvents(), Reset(), LookUp(3), Evict(7), Preempt(2))
 KEYS = Keys("salt", "adapter", (Media("cat", 0, 2), Media("dog", 5, 2)))
@@ -53,7 +62,7 @@ def test_what_is_needed_is_all_that_remains(drawn: tuple[int, set[int]]) -> None
     number, needed = drawn
     operations = [LookUp(index) for index in range(number)]
     wanted = [LookUp(index) for index in sorted(needed) if index < number]
-    assert tuple(wanted) == minimise(operations, lambda candidate: set(wanted) <= set(candidate))
+    assert tuple(wanted) == shrunk(operations, lambda candidate: set(wanted) <= set(candidate))
 
 
 def test_the_order_is_kept() -> None:
@@ -64,14 +73,14 @@ def test_the_order_is_kept() -> None:
         rest = iter(operations)
         return all(operation in rest for operation in needed)
 
-    assert needed == minimise(surrounded(*needed), still_fails)
+    assert needed == shrunk(surrounded(*needed), still_fails)
 
 
 def test_what_is_smallest_stays_as_it_is() -> None:
     """So does what is empty."""
-    assert (Finish(1),) == minimise((Finish(1),), has(lambda each: each == Finish(1)))
-    assert () == minimise((), lambda _: True)
-    assert () == minimise(surrounded(Finish(1)), lambda _: True)
+    assert (Finish(1),) == shrunk((Finish(1),), has(lambda each: each == Finish(1)))
+    assert () == shrunk((), lambda _: True)
+    assert () == shrunk(surrounded(Finish(1)), lambda _: True)
 
 
 def prompt_of(operation: Operation) -> int:
@@ -119,7 +128,7 @@ def test_an_operation_becomes_as_simple_as_it_can(
     operation: Operation, wanted: Callable[[Operation], bool], expected: Operation
 ) -> None:
     """And alone, whatever stood around it."""
-    assert (expected,) == minimise(surrounded(operation), has(wanted))
+    assert (expected,) == shrunk(surrounded(operation), has(wanted))
 
 
 def test_a_simpler_number_may_let_an_operation_go() -> None:
@@ -129,7 +138,7 @@ def test_a_simpler_number_may_let_an_operation_go() -> None:
         budgets = [each.tokens for each in operations if isinstance(each, Schedule)]
         return len(operations) >= 2 or (len(budgets) == 1 and budgets[0] <= 4)
 
-    assert (Schedule(0, 1),) == minimise((Schedule(0, 30), Finish(0)), still_fails)
+    assert (Schedule(0, 1),) == shrunk((Schedule(0, 30), Finish(0)), still_fails)
 
 
 def test_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,10 +150,10 @@ def test_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         return prompt_of(operations[0]) >= 1000 if operations else False
 
     operations = (Arrive(0, (Run(0, 10**9),)), *NOISE * 20)
-    monkeypatch.setattr(minimising, "ATTEMPTS_MAX", 25)
-    cut = minimise(operations, still_fails)
+    monkeypatch.setattr(shrinking, "ATTEMPTS_MAX", 25)
+    cut = shrunk(operations, still_fails)
     assert 25 == len(asked)
     assert still_fails(cut)
     monkeypatch.undo()
-    assert (Arrive(0, (Run(0, 1000),)),) == minimise(operations, still_fails)
-    assert 25 < len(asked) < minimising.ATTEMPTS_MAX
+    assert (Arrive(0, (Run(0, 1000),)),) == shrunk(operations, still_fails)
+    assert 25 < len(asked) < shrinking.ATTEMPTS_MAX

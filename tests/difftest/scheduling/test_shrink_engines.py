@@ -11,12 +11,14 @@ import time
 import pytest
 from attrs import evolve
 
-from kvgate.levels.scheduler.case import EngineCase, Stage
-from kvgate.levels.scheduler.operations import Abort, Collect, Operation, Reply, Serve, Step, Submit, Transferred
-from kvgate.levels.scheduler.shrink import shortest, simpler_engine_operation
+from kvgate.gate.level import Case
+from kvgate.gate.shrink import shrink_case, simpler
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import Collect, Operation, Serve, Stage
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Arrive, Run
+from kvreference.operations import Abort, Arrive, Run, Transferred
+from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
 SETTINGS = Settings(Geometry((Group("full", 16),)), blocks=40, tokens_max=300, chunk_tokens=70, drafts_max=3)
@@ -33,14 +35,19 @@ SERVE = Serve(
     fails_from_block=1,
 )
 STEP = Step((Reply(2, 70, 3), Reply(1, 5, 1, ends=True)))
-CASE = EngineCase(
-    SETTINGS, STAGE, (Collect(), SERVE, STEP, Abort(3), STEP, Transferred(3), STEP), "full", "tiny", "0/1"
+CASE = SCHEDULER.case(
+    SETTINGS,
+    (Collect(), SERVE, STEP, Abort(3), STEP, Transferred(3), STEP),
+    STAGE,
+    model="full",
+    preset="tiny",
+    seed="0/1",
 )
 
 
 def test_what_is_not_needed_goes() -> None:
     """Operations, numbers, the stage and the settings; the names stay."""
-    least = shortest(CASE, lambda case: any(isinstance(each, Submit) for each in case.operations))
+    least = shrink_case(CASE, lambda case: any(isinstance(each, Submit) for each in case.operations))
     assert (Serve(Arrive(3, (Run(0, 1),))),) == least.operations
     assert Stage(1) == least.stage
     settings = least.settings
@@ -51,12 +58,12 @@ def test_what_is_not_needed_goes() -> None:
 def test_what_is_needed_stays() -> None:
     """A load that fails, on an asynchronous stage, in a pool of nine blocks, and two steps behind it."""
 
-    def fails(case: EngineCase) -> bool:
+    def fails(case: Case) -> bool:
         served = [each for each in case.operations if isinstance(each, Serve) and each.loads and each.fails_from_block]
         steps = [each for each in case.operations if isinstance(each, Step)]
         return bool(served) and len(steps) > 1 and case.stage.asynchronous and case.settings.blocks >= 9
 
-    least = shortest(CASE, fails)
+    least = shrink_case(CASE, fails)
     assert [Serve, Step, Step] == list(map(type, least.operations))
     assert Stage(1, asynchronous=True) == least.stage
     assert 9 == least.settings.blocks
@@ -65,27 +72,27 @@ def test_what_is_needed_stays() -> None:
 
 def test_settings_that_cannot_be_are_not_tried() -> None:
     """Whoever is asked gets a case that can be built."""
-    seen: list[EngineCase] = []
+    seen: list[Case] = []
 
-    def fails(case: EngineCase) -> bool:
+    def fails(case: Case) -> bool:
         seen.append(case)
         return len(case.operations) > 2
 
-    shortest(CASE, fails)
+    shrink_case(CASE, fails)
     assert all(case.settings.blocks >= 2 and case.settings.tokens_max >= 2 for case in seen)
 
 
 def test_the_time_is_kept() -> None:
     """What is smallest by then is returned; without time, the case as it is."""
-    assert CASE == shortest(CASE, lambda _case: True, time.monotonic() - 1)
-    assert CASE != shortest(CASE, lambda _case: True, math.inf)
+    assert CASE == shrink_case(CASE, lambda _case: True, time.monotonic() - 1)
+    assert CASE != shrink_case(CASE, lambda _case: True, math.inf)
 
 
 @pytest.mark.parametrize("operation", [SERVE, STEP, Submit(SERVE.arrival, 3)])
 def test_simpler_forms_end(operation: Operation) -> None:
     """Each is another one, and of the same kind; taken again and again, they come to an end."""
     steps = 0
-    while forms := list(simpler_engine_operation(operation)):
+    while forms := list(simpler(operation, SCHEDULER.simpler)):
         assert operation not in forms
         assert {type(operation)} == set(map(type, forms))
         operation = forms[-1]
@@ -95,5 +102,5 @@ def test_simpler_forms_end(operation: Operation) -> None:
 
 def test_others_have_no_simpler_form() -> None:
     """They have nothing in them that could be smaller."""
-    assert [] == list(simpler_engine_operation(Abort(3)))
-    assert [] == list(simpler_engine_operation(evolve(STEP, replies=(Reply(),))))
+    assert [] == list(simpler(Abort(3), SCHEDULER.simpler))
+    assert [] == list(simpler(evolve(STEP, replies=(Reply(),)), SCHEDULER.simpler))

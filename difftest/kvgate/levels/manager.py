@@ -1,0 +1,183 @@
+"""The level of a block manager alone: requests are driven as a scheduler would, without the scheduler itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, cast, get_args
+
+from attrs import frozen
+
+from kvgate.adapters.registry import Loaded
+from kvgate.adapters.release_variants import reference_for_release
+from kvgate.findings import explain
+from kvgate.gate import profiles
+from kvgate.gate.case_runner import Lane
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.level import Case, Level
+from kvgate.gate.shrink import OF_BLOCK_MANAGERS
+from kvgate.gate.story import describe
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.lockstep import Lockstep
+from kvgate.kernel.models import Model
+from kvgate.kernel.monitor import Monitor
+from kvgate.kernel.protocol import Factory, System
+from kvgate.kernel.random_source import Seeded
+from kvgate.monitors.invariants import Invariants
+from kvgate.monitors.leak import LeakMonitor
+from kvgate.monitors.slot_memory import GhostMemory
+from kvgate.monitors.work import Counts, WorkMonitor
+from kvreference.operations import Arrive, Operation
+from kvreference.settings import Settings
+
+MONITORS = ("check", "ghost", "leak", "work")
+"""The detectors that need no reference."""
+
+DETECTORS = ("lockstep", *MONITORS)
+"""Everything that can find a defect: the comparison with the reference, and the monitors."""
+
+GATE = ("lockstep", "ghost", "leak", "work")
+"""What the gate uses: in lockstep a state equals one that satisfies the invariants, so ``check`` would add nothing."""
+
+_PROTOCOL = ("population", "apply", "snapshot", "roots", "name_of")
+"""What every system has; see ``kvgate.kernel.protocol``."""
+
+
+@frozen
+class Bench:
+    """A block manager under test, and the detectors that check it."""
+
+    factory: Factory
+    detectors: tuple[str, ...] = GATE
+    """Among ``DETECTORS``."""
+
+    @property
+    def level(self) -> Level:
+        """That of a block manager."""
+        return MANAGER
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The detectors that can check this system: its work only if its class says that it counts it."""
+        counts = hasattr(self.factory, "count_work")
+        return tuple(detector for detector in self.detectors if detector != "work" or counts)
+
+    def build(self, case: Case) -> Lockstep:
+        """A fresh system with fresh monitors, for a case."""
+        return self.set_up(case.settings)
+
+    def set_up(self, settings: Settings) -> Lockstep:
+        """A fresh system with fresh monitors.
+
+        Raises:
+            UsageError: the system does not support ``settings``.
+            SystemUnavailableError: it cannot be built.
+        """
+        monitors: list[Monitor] = []
+        if "check" in self.detectors:
+            monitors.append(Invariants())
+        if "ghost" in self.detectors:
+            monitors.append(GhostMemory(settings))
+        if "leak" in self.detectors:
+            monitors.append(LeakMonitor(settings))
+        system = self._system(settings)
+        reference = reference_for_release(system)(settings) if "lockstep" in self.detectors else None
+        if "work" in self.judges:
+            # Counting is not part of the protocol of a system: only those that say that they count are asked to.
+            monitors.append(WorkMonitor(settings, cast("Counts", system).count_work()))
+        return Lockstep(system, reference, monitors)
+
+    def _system(self, settings: Settings) -> System:
+        try:
+            system = self.factory(settings)
+        except (UsageError, SystemUnavailableError):
+            raise
+        except ValueError as error:
+            raise UsageError(f"the system does not support the settings it was given: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise SystemUnavailableError(f"the system cannot be built: {type(error).__name__}: {error}") from error
+        missing = [name for name in _PROTOCOL if not hasattr(system, name)]
+        if missing:
+            raise SystemUnavailableError(f"the system is not one: a {type(system).__name__} has no {missing[0]!r}")
+        return system
+
+
+def run(bench: Bench, settings: Settings, operations: Iterable[Operation]) -> tuple[Lockstep, Sequence[Divergence]]:
+    """Perform ``operations`` until one diverges, and check what remains. Returns the run and what it found."""
+    lockstep = bench.set_up(settings)
+    for operation in operations:
+        divergence = lockstep.perform(operation)
+        if divergence is not None:
+            return lockstep, [divergence]
+    return lockstep, lockstep.close()
+
+
+def draw_case(generator: Generator, lane: Lane, seed: str, campaign_seed: int) -> Case:
+    """The case that a seed stands for."""
+    draw = Seeded(f"{seed}/{lane.model.name}/{lane.preset}")
+    settings = generator.settings(draw)
+    operations = tuple(generator.operation(draw) for _ in range(generator.bias.operations))
+    return MANAGER.case(settings, operations, model=lane.model.name, preset=lane.preset, seed=campaign_seed)
+
+
+@lru_cache(maxsize=64)
+def _generator(lane: Lane) -> Generator:
+    return Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
+
+
+@frozen
+class _Part:
+    """The one block manager of a run."""
+
+    settings: Settings
+    lockstep: Lockstep
+    waiting: None = None
+
+
+class ManagerLevel(Level):
+    """A block manager alone."""
+
+    name = "blocks"
+    subject = "a block manager"
+    monitors, gate, detectors = MONITORS, GATE, DETECTORS
+    alphabet = get_args(Operation)
+    simpler = OF_BLOCK_MANAGERS
+    not_tested = (
+        "Scheduling: requests are driven as a scheduler would, without the scheduler itself (--level scheduler).",
+    )
+    trace_format = "kvgate-trace"
+    trace_called = "a trace"
+    # Versions 2 and 3 added settings and operations, each with a default: older traces keep their meaning.
+    trace_versions = (1, 2, 3)
+    trace_annotated = True
+    seed_type = int
+
+    def operations_of(self, profile: str) -> int:
+        return profiles.PROFILES[profile].operations
+
+    def label(self, preset: str) -> str:
+        return preset
+
+    def bench(self, system: Loaded, detectors: tuple[str, ...]) -> Bench:
+        return Bench(system.factory, detectors)
+
+    def parts(self, world: Lockstep, case: Case) -> tuple[_Part]:
+        return (_Part(case.settings, world),)
+
+    def explain(self, divergence: Divergence, world: Lockstep) -> str | None:
+        return explain(divergence, world)
+
+    def draw(self, model: Model, preset: str, seed: str, campaign_seed: int, needs: Sequence[str] = ()) -> Case:
+        """What a mutant of a block manager needs, the models that it names have."""
+        del needs
+        lane = Lane(model, preset)
+        return draw_case(_generator(lane), lane, seed, campaign_seed)
+
+    describe = staticmethod(describe)
+
+    def prompt_tokens(self, operation: Any) -> int:
+        return sum(run.length for run in operation.prompt) if isinstance(operation, Arrive) else 0
+
+
+MANAGER = ManagerLevel()

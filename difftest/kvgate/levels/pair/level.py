@@ -1,0 +1,196 @@
+"""The level of two nodes: a scheduler on a prefill node and one on a decode node, and a handover between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import evolve
+
+from kvgate.findings import explain_pair
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.level import Case
+from kvgate.gate.shrink import DEFAULT, INSIDE, Rules
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.models import Model
+from kvgate.kernel.random_source import Seeded
+from kvgate.kernel.trace_lines import BLOCKS_MAX, TOKENS_MAX
+from kvgate.levels.pair.operations import (
+    OPERATIONS,
+    Acknowledged,
+    Ask,
+    CollectOn,
+    Node,
+    Operation,
+    PairStage,
+    StepOn,
+    describe_pair,
+    describe_pair_stage,
+)
+from kvgate.levels.scheduler.level import ANSWERS_MAX, SCHEDULER, DrivenLevel, draw_reply, recovers
+from kvgate.levels.scheduler.operations import Stage
+from kvreference.content import Keys
+from kvreference.operations import Abort, Transferred
+from kvreference.scheduler.operations import Step
+from kvreference.scheduler.room import blocks_to_run
+from kvreference.settings import Settings
+
+STEPS = 200
+SIMPLER: Rules = {
+    **SCHEDULER.simpler,
+    Ask: {"answers_max": 1, "arrival": INSIDE},
+    StepOn: {"replies": INSIDE},
+    Transferred: {"succeeded": DEFAULT},
+    # Without a connector they would be no nodes.
+    Stage: {name: rule for name, rule in SCHEDULER.simpler[Stage].items() if name != "connector"},
+    PairStage: {"prefill": INSIDE, "decode": INSIDE, "prefill_blocks": 2},
+}
+LIMITS = {
+    **SCHEDULER.limits,
+    Ask: {"answers_max": TOKENS_MAX},
+    StepOn: SCHEDULER.limits[Step],
+    PairStage: {"prefill_blocks": BLOCKS_MAX, "prefill_chunk_tokens": TOKENS_MAX},
+}
+
+
+class PairLevel(DrivenLevel):
+    """Two nodes."""
+
+    name = "pair"
+    subject = "two nodes"
+    subject_again = "them"
+    is_divided = True
+    asked_by_that = "what the node on which it shows asked of its block manager by that, in its own numbers"
+    # That what is read is held, no engine can tell. Progress and leaks are checked on each node and across both, under
+    # the names that they have on one.
+    monitors = (*SCHEDULER.monitors, "handover")
+    gate = detectors = (*SCHEDULER.gate, "handover")
+    alphabet = OPERATIONS
+    stage_type = PairStage
+    simpler = SIMPLER
+    limits = LIMITS
+    not_tested = (
+        "Requests with adapters and multimodal items, pipeline and context parallelism; models that keep states.",
+        "Messages that never come: they leave blocks held on both nodes for good (finding 025).",
+        "The router and the connector are the gate's own: they do what a connector that reads from the decode node has "
+        "to do, and no product's is run.",
+        "Where steps are asynchronous, the work that a step costs.",
+    )
+    trace_format = "kvgate-pair-trace"
+    trace_called = "the trace of two nodes"
+    unsupported = "the schedulers do not support the settings they were given"
+
+    def world(self, case: Case, subject: str, with_reference: bool) -> Any:
+        from kvgate.levels.pair.pair import Pair
+
+        return Pair(case.settings, case.stage, subject, with_reference)
+
+    def parts(self, world: Any, case: Case) -> Sequence[Any]:
+        del case
+        return (world.prefill, world.decode)
+
+    def part_of(self, world: Any, divergence: Divergence | None) -> int:
+        """Without a divergence, the decode node."""
+        engine = next((seen.engine for seen in world.seen if seen.told == divergence), world.decode)
+        return int(engine is world.decode)
+
+    def explain(self, divergence: Divergence, world: Any) -> str | None:
+        return explain_pair(divergence, world)
+
+    # Cases
+
+    def draw(self, model: Model, preset: str, seed: str, campaign_seed: int = 0, needs: Sequence[str] = ()) -> Case:
+        """The case that a seed generates.
+
+        Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit on either
+        node, messages that never come, reads that fail where there are several groups; asynchronous steps where blocks
+        are freed on the way, or drafts come from nowhere.
+        """
+        del campaign_seed, needs
+        draw = Seeded(f"{seed}/{model.name}/{preset}/pair")
+        generator = Generator(PRESETS[preset], model.geometry, model.features)
+        settings = generator.settings(draw)
+        # The prefill node keeps what is read, so it holds more requests than it computes.
+        chunk_tokens, least = generator.budget(draw), blocks_to_run(settings, generator.prompt_max)
+        stage = PairStage(
+            prefill_blocks=1 + least + draw.integer(0, 2 * least),
+            prefill_chunk_tokens=chunk_tokens,
+            prefill=_stage(generator, settings, chunk_tokens, draw),
+            decode=_stage(generator, settings, settings.chunk_tokens, draw),
+        )
+        operations = (_operation(generator, settings, stage, draw) for _ in range(STEPS))
+        return self.case(settings, operations, stage, model=model.name, preset=preset, seed=seed)
+
+    def allowed(self, bench: Any, case: Case) -> Case:
+        """The case without requests that could never run: they block the queue, which is a finding of its own."""
+        del bench
+        too_large = [
+            each for each in case.operations if isinstance(each, Ask) and not fits(case.settings, case.stage, each)
+        ]
+        return evolve(case, operations=tuple(each for each in case.operations if each not in too_large))
+
+    # In words, and from outside
+
+    describe = staticmethod(describe_pair)
+    describe_stage = staticmethod(describe_pair_stage)
+
+    def prompt_tokens(self, operation: Operation) -> int:
+        return operation.prompt_tokens if isinstance(operation, Ask) else 0
+
+    def check_stage(self, settings: Settings, stage: PairStage) -> None:
+        """The prefill node's settings can be built."""
+        stage.of_prefill(settings)
+
+
+PAIR = PairLevel()
+
+
+# Generating
+
+
+def _stage(generator: Generator, settings: Settings, chunk_tokens: int, draw: Seeded) -> Stage:
+    # As on one node: transfers and asynchronous steps meet where everything computed is kept, and drafts have layers.
+    asynchronous = draw.chance(30) and recovers(settings) and (not settings.drafts_max or _drafts_ahead(settings))
+    return Stage(
+        running_max=min(draw.integer(1, settings.requests_max), chunk_tokens),
+        asynchronous=asynchronous,
+        connector=True,
+        failed_loads_end=draw.chance(30),
+        long_prefill_tokens=generator.budget(draw) if draw.chance(20) else None,
+    )
+
+
+def _operation(generator: Generator, settings: Settings, stage: PairStage, draw: Seeded) -> Operation:
+    kind = draw.integer(1, 100)
+    if kind <= 15:
+        ask = _ask(generator, draw)
+        return ask if fits(settings, stage, ask) else StepOn(Node.PREFILL)
+    if kind <= 18:
+        return Abort(generator.request(draw))
+    if kind <= 32:
+        return Transferred(generator.request(draw), draw.chance(85) or not recovers(settings))
+    if kind <= 44:
+        return Acknowledged(generator.request(draw))
+    if kind <= 48:
+        return CollectOn(draw.one_of(tuple(Node)))
+    node = Node.PREFILL if kind <= 68 else Node.DECODE
+    return StepOn(node, tuple(draw_reply(generator, draw) for _ in range(draw.integer(1, 3))))
+
+
+def _ask(generator: Generator, draw: Seeded) -> Ask:
+    arrival = generator.arrival(draw)
+    return Ask(evolve(arrival, keys=Keys(salt=arrival.keys.salt)), draw.integer(1, ANSWERS_MAX))
+
+
+def _drafts_ahead(settings: Settings) -> bool:
+    """Whether vLLM schedules drafts after tokens that it has not seen."""
+    return settings.geometry.lookahead_tokens > 0
+
+
+def fits(settings: Settings, stage: PairStage, ask: Ask) -> bool:
+    """Whether a request could run to its end alone on either node: vLLM admits others, which block the queue."""
+    prompt = min(ask.prompt_tokens, settings.tokens_max - 1)
+    answered = min(prompt + ask.answers_max, settings.tokens_max)
+    prefill = stage.of_prefill(settings)
+    on_prefill = blocks_to_run(prefill, prompt) <= prefill.blocks - 1
+    return on_prefill and blocks_to_run(settings, answered - 1) <= settings.blocks - 1

@@ -1,0 +1,314 @@
+"""The level of a scheduler: vLLM's own on its block manager, with a worker that answers without a model."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, fields_dict, frozen
+
+from kvgate.adapters.registry import Loaded
+from kvgate.findings import explain_engine
+from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.level import Case, Level, World
+from kvgate.gate.shrink import DEFAULT, INSIDE, OF_BLOCK_MANAGERS, Rules
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import Model
+from kvgate.kernel.random_source import Seeded
+from kvgate.kernel.trace_lines import TOKENS_MAX
+from kvgate.levels.manager import MANAGER
+from kvgate.levels.scheduler.operations import (
+    OPERATIONS,
+    Collect,
+    GrammarReady,
+    Operation,
+    ResetCache,
+    Serve,
+    Stage,
+    describe_engine,
+    describe_stage,
+)
+from kvreference.content import Keys
+from kvreference.operations import Abort, Transferred
+from kvreference.scheduler.operations import Reply, Step, Submit
+from kvreference.scheduler.room import blocks_to_run
+from kvreference.settings import Settings
+
+MONITORS = ("ghost", "leak", "work", "scheduler", "clients", "batch", "line", "chunks", "progress")
+"""What needs no reference: what the worker reads, what remains, what a step costs, the scheduler's bookkeeping, what
+the clients and the worker are sent, who is next and how much of it is computed, and whether requests make progress."""
+STEPS = 150
+ANSWERS_MAX = 40
+PLACES_MAX = 100_000
+"""The most requests that run, and steps that are in flight, at once, in a trace."""
+REPLIES_MAX = 10_000
+"""The most replies of one step."""
+TOKEN_MAX = 2**31 - 1
+"""The largest token id."""
+_SUBMIT: Mapping[str, int] = {
+    **dict.fromkeys(("loads", "sends"), DEFAULT),
+    "external_tokens": 0,
+    "answers_max": 1,
+    "arrival": INSIDE,
+}
+SIMPLER: Rules = {
+    **OF_BLOCK_MANAGERS,
+    Submit: _SUBMIT,
+    Serve: dict.fromkeys(("structured", "undecided", "fails_from_block", "priority"), DEFAULT) | {**_SUBMIT},
+    Step: {"replies": INSIDE},
+    Reply: {"ends": DEFAULT, "accepted": 0, "drafts": 0, "token": 0},
+    Stage: {name: DEFAULT for name in fields_dict(Stage) if name != "running_max"} | {"running_max": 1},
+}
+_SUBMITTED = dict.fromkeys(("answers_max", "external_tokens"), TOKENS_MAX)
+LIMITS: Mapping[type, Mapping[str, int]] = {
+    Submit: _SUBMITTED,
+    Serve: _SUBMITTED,
+    Step: {"replies": REPLIES_MAX},
+    Reply: dict.fromkeys(("token", "accepted", "drafts"), TOKEN_MAX),
+    Stage: dict.fromkeys(("running_max", "in_flight_max", "long_prefill_tokens"), PLACES_MAX),
+}
+STAGE_OF: Mapping[str, str] = {"asynchronous": "asynchronous", "priority": "by_priority", "transfers": "connector"}
+"""What a mutant needs, and what a stage has then."""
+
+
+@frozen
+class EngineBench:
+    """Schedulers on a block manager under test, and the detectors that check them."""
+
+    level: DrivenLevel
+    subject: str
+    """The block manager, by its name in ``kvgate.levels.scheduler.adapter.subjects``."""
+    detectors: tuple[str, ...]
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.detectors
+
+    def build(self, case: Case) -> World:
+        """A fresh world for a case.
+
+        Raises:
+            UsageError: the schedulers do not support what the case asks for.
+        """
+        try:
+            return self.level.world(case, self.subject, "lockstep" in self.detectors)
+        except UsageError:
+            raise
+        except ValueError as error:
+            raise UsageError(f"{self.level.unsupported}: {error}") from error
+
+
+class DrivenLevel(Level):
+    """A level on which schedulers drive block managers."""
+
+    unsupported: str
+    """What the message says if a case cannot be built."""
+
+    @property
+    def below(self) -> Level:
+        return MANAGER
+
+    def operations_of(self, profile: str) -> int:
+        """How many operations of the block manager schedulers are followed for."""
+        return {"precommit": 6_000, "quick": 20_000, "ci": 150_000, "deep": 2_000_000}[profile]
+
+    def lanes_apart(self, profile: str, lanes: int) -> int:
+        """No divisor of the number of presets, so that these take turns."""
+        return 3 if profile == "precommit" and lanes > 12 else 1
+
+    def bench(self, system: Loaded, detectors: tuple[str, ...]) -> EngineBench:
+        return self.bench_named(system.name, detectors)
+
+    def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
+        """A bench for a system that is loaded.
+
+        Raises:
+            UsageError: no scheduler comes with it.
+        """
+        from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+
+        if system not in SUBJECTS:
+            raise UsageError(
+                f"no scheduler comes with the system {system!r}: --level {self.name} is for {', '.join(SUBJECTS)}"
+            )
+        # The gate provokes failed loads, which vLLM's scheduler logs as errors.
+        logging.getLogger("vllm.v1.core.sched.scheduler").setLevel(logging.CRITICAL)
+        return EngineBench(self, system, detectors)
+
+    @abstractmethod
+    def world(self, case: Case, subject: str, with_reference: bool) -> World:
+        """A fresh world for a case on a block manager, by its name."""
+
+
+class SchedulerLevel(DrivenLevel):
+    """One scheduler."""
+
+    name = "scheduler"
+    subject = "a scheduler"
+    monitors = MONITORS
+    gate = detectors = ("lockstep", *MONITORS)
+    alphabet = OPERATIONS
+    stage_type = Stage
+    simpler: Rules = SIMPLER
+    limits: Mapping[type, Mapping[str, int]] = LIMITS
+    not_tested = (
+        "Requests with adapters and multimodal items, pipeline and context parallelism: no scheduler was given any.",
+        "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
+        "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
+        "block: both are switched off.",
+        "Where steps are asynchronous, the work that a step costs; and of how much it computes, drafts, and who comes "
+        "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
+    )
+    trace_format = "kvgate-engine-trace"
+    trace_called = "the trace of an engine"
+    unsupported = "the scheduler does not support the settings it was given"
+
+    def world(self, case: Case, subject: str, with_reference: bool) -> Any:
+        from kvgate.levels.scheduler.engine import Engine
+
+        return Engine(case.settings, case.stage, subject, with_reference)
+
+    def parts(self, world: Any, case: Case) -> Sequence[Any]:
+        del case
+        return (world,)
+
+    def explain(self, divergence: Divergence, world: Any) -> str | None:
+        return explain_engine(divergence, world)
+
+    # Cases
+
+    def draw(self, model: Model, preset: str, seed: str, campaign_seed: int = 0, needs: Sequence[str] = ()) -> Case:
+        """The case that a seed generates; on a stage with what ``needs`` say, or on one that is generated as well.
+
+        Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit, transfers
+        that never end, loads that fail where there are several groups, chunks shorter than a block of states; where
+        steps are asynchronous and blocks are freed on the way, also drafts and blocks that another node reads.
+        """
+        del campaign_seed
+        draw = Seeded(f"{seed}/{model.name}/{preset}/engine")
+        generator = Generator(PRESETS[preset], model.geometry, model.features)
+        settings = generator.settings(draw)
+        stage = _stage(generator, settings, draw)
+        stage = evolve(stage, **{STAGE_OF[need]: True for need in needs if need in STAGE_OF})
+        if settings.geometry.state_block_tokens is not None:
+            # vLLM keeps states at block ends for prefix caching alone.
+            settings = evolve(settings, caches=True)
+        if stage.asynchronous and not _drafts_ahead(settings):
+            settings = evolve(settings, drafts_max=0)
+        operations = (_operation(generator, settings, stage, draw) for _ in range(STEPS))
+        return self.case(settings, operations, stage, model=model.name, preset=preset, seed=seed)
+
+    def allowed(self, bench: EngineBench, case: Case) -> Case:
+        """The case without requests that could never run: they block the queue, which is a finding of its own.
+
+        Where blocks are freed when a step is over, and not when the next one is scheduled, more are held at once.
+        """
+        from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+
+        late = case.stage.asynchronous and SUBJECTS[bench.subject].scheduling.gives_up_late
+        settings = case.settings
+        held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
+        operations = (Step() if isinstance(each, Serve) and not fits(held, each) else each for each in case.operations)
+        return evolve(case, operations=tuple(operations))
+
+    # In words, and from outside
+
+    describe = staticmethod(describe_engine)
+    describe_stage = staticmethod(describe_stage)
+
+    def prompt_tokens(self, operation: Operation) -> int:
+        return operation.prompt_tokens if isinstance(operation, Submit) else 0
+
+
+SCHEDULER = SchedulerLevel()
+
+
+# Generating
+
+
+def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
+    aligned = settings.geometry.state_block_tokens is not None
+    copies = any(group.copies for group in settings.geometry.groups)
+    asynchronous = draw.chance(40)
+    return Stage(
+        running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
+        asynchronous=asynchronous,
+        by_priority=draw.chance(40),
+        # vLLM asserts that there is none where states are kept at block ends, and the plug-in where blocks are copied.
+        connector=draw.chance(50) and not (aligned or copies) and (recovers(settings) or not asynchronous),
+        failed_loads_end=draw.chance(30),
+        long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
+    )
+
+
+def _drafts_ahead(settings: Settings) -> bool:
+    """Whether vLLM schedules drafts after tokens that it has not seen, and frees no block too early for them."""
+    groups = settings.geometry.groups
+    return settings.geometry.lookahead_tokens > 0 and all(group.keeps_all for group in groups)
+
+
+def _operation(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Operation:
+    if draw.chance(20):
+        submit = _submission(generator, settings, stage, draw)
+        return submit if fits(settings, submit) else Step()
+    kind = draw.integer(1, 100)
+    if kind <= 3:
+        return Abort(generator.request(draw))
+    if kind <= 5:
+        return GrammarReady(generator.request(draw))
+    if kind <= 6:
+        return ResetCache(draw.chance(50))
+    if stage.connector and kind <= 20:
+        return Transferred(generator.request(draw), draw.chance(80) or not recovers(settings))
+    if stage.asynchronous and kind <= 30:
+        return Collect()
+    return Step(tuple(draw_reply(generator, draw) for _ in range(draw.integer(1, 3))))
+
+
+def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Serve:
+    arrival = generator.arrival(draw)
+    # Adapters need a configuration of their own, and items an encoder: both are run at the level of the block manager.
+    arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt))
+    serve = Serve(
+        arrival,
+        answers_max=draw.integer(1, ANSWERS_MAX),
+        priority=draw.integer(0, 2) if stage.by_priority else 0,
+        structured=draw.chance(10),
+    )
+    if not stage.connector:
+        return serve
+    frees = not all(group.keeps_all for group in settings.geometry.groups)
+    fails = draw.chance(20) and recovers(settings)
+    return evolve(
+        serve,
+        external_tokens=generator.budget(draw) if draw.chance(60) else 0,
+        loads=draw.chance(50),
+        sends=draw.chance(30) and not (stage.asynchronous and frees),
+        undecided=draw.integer(1, 3) if draw.chance(10) else 0,
+        fails_from_block=draw.integer(0, 3) if fails else None,
+    )
+
+
+def recovers(settings: Settings) -> bool:
+    """Whether vLLM 0.20.2 continues after a load that failed.
+
+    It looks for the blocks in models with one group only, and where a window was left, those before it are not there.
+    """
+    groups = settings.geometry.groups
+    return len(groups) == 1 and groups[0].keeps_all
+
+
+def fits(settings: Settings, submit: Serve) -> bool:
+    """Whether a request could run to its end alone: vLLM admits others too, and they block the queue permanently."""
+    tokens = min(submit.prompt_tokens + submit.answers_max, settings.tokens_max)
+    return blocks_to_run(settings, tokens - 1) <= settings.blocks - 1
+
+
+def draw_reply(generator: Generator, draw: Seeded) -> Reply:
+    """What the model answers to one request."""
+    sample = generator.sample(draw)
+    return Reply(sample.accepted, sample.token, sample.drafts, ends=draw.chance(3))
