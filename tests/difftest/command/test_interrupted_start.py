@@ -59,6 +59,7 @@ def test_so_is_one_that_imports_what_it_needs(tmp_path: Path, wanted: int) -> No
     assert (130, "", False) == (ended.returncode, ended.stdout, "Traceback" in ended.stderr)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("module", ["kvgate.live", "kvgate.equality", "kvgate.adapters.cpu_engine"])
 @pytest.mark.parametrize("wanted", [10, 100])
 def test_so_are_the_other_programs(tmp_path: Path, module: str, wanted: int) -> None:
