@@ -54,7 +54,7 @@ def wheel_at(path: Path) -> Wheel:
         (info,) = {name.partition("/")[0] for name in files if ".dist-info/" in name}
         metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
         entry_points = ConfigParser()
-        entry_points.optionxform = str  # type: ignore[assignment, method-assign]
+        entry_points.optionxform = str  # type: ignore[assignment, method-assign]  # as configparser documents
         entry_points.read_string(archive.read(f"{info}/entry_points.txt").decode())
     hard = [each for each in metadata.get_all("Requires-Dist", []) if "extra ==" not in each]
     return Wheel(

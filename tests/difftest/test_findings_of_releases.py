@@ -264,6 +264,7 @@ class CutsToNothing(TellsOtherwise):
         return evolve(event, tokens=())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("factory", "share"),
     [(CountsSlots, 0.0), (CountsSlotsElsewhere, 0.8), (CountsTwiceTheSlots, 0.6), (CutsToNothing, 0.5)],

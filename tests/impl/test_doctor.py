@@ -53,6 +53,7 @@ def test_all_is_well() -> None:
     assert all("Upstream: " in line and "Until: " in line for line in symbols)
 
 
+@pytest.mark.ci
 def test_nothing_is_switched_on() -> None:
     """It says so, and what would fit."""
     code, lines = examine({})
@@ -60,6 +61,7 @@ def test_nothing_is_switched_on() -> None:
     assert "  nothing is switched on: nothing is patched" in lines
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("switches", "told"),
     [
@@ -85,6 +87,7 @@ def test_a_broken_value() -> None:
     assert "VLLM_PIN_SWA_TOKENS='2048' is not possible: give 1 or 0" in lines[-1]
 
 
+@pytest.mark.ci
 def test_another_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """A symbol that differs is named; it is an error only for what is switched on."""
     first, *others = features.RETAINS.patches[1:]
@@ -101,6 +104,7 @@ def test_another_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 == examine({"VLLM_PIN_SWA_TOKENS": "1"})[0]
 
 
+@pytest.mark.ci
 def test_a_vllm_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retention stands aside; pins, which no vLLM has, are refused."""
     from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue

@@ -49,6 +49,7 @@ def fuzz(target: Parser, folder: Path, examples: int, *, same_every_time: bool) 
     return outcomes
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_parser_accepts_or_rejects(name: str, tmp_path: Path) -> None:
     """Goal and method: as above; and the inputs reach both outcomes."""

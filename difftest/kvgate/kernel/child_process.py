@@ -191,7 +191,7 @@ class _Sessions(SpawnContext):
         super().__init__()
         self.processes: list[_Session] = []
 
-    def Process(self, *arguments: Any, **named: Any) -> _Session:  # type: ignore[override] # noqa: N802
+    def Process(self, *arguments: Any, **named: Any) -> _Session:  # type: ignore[override] # noqa: N802 (the base's name)
         self.processes.append(_Session(*arguments, **named))
         return self.processes[-1]
 

@@ -76,6 +76,7 @@ def _table(section: Section, console: Console) -> Table:
     total = section.texts(section.total) if section.total else [""] * len(section.visible)
     for column, footer in zip(section.visible, total, strict=True):
         justify = "right" if section.is_number(column) else "left"
+        # mypy infers str, and rich takes a literal.
         table.add_column(Text(column.name), Text(footer), justify=justify, overflow="fold")  # type: ignore[arg-type]
     for row in section.rows:
         table.add_row(*map(Text, section.texts(row)))

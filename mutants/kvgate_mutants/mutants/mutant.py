@@ -117,7 +117,7 @@ class Mutant:
 
 def vllms_own(patched: Any) -> Callable[..., Any]:
     """The function of vLLM that a patch of the plug-in replaced: a mutant that calls it leaves the patch out."""
-    replaced: Callable[..., Any] = getattr(patched, "__swa_retention__")  # noqa: B009
+    replaced: Callable[..., Any] = patched.__swa_retention__
     return replaced
 
 

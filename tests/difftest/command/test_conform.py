@@ -69,6 +69,7 @@ def test_all_mechanisms_conform(kvgate: Kvgate) -> None:
     assert (1 if never else 0) == ended.code
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("small")
 def test_every_edge_of_tiny_models_conforms(kvgate: Kvgate) -> None:
     """A block manager and a scheduler; what is not named is not driven."""

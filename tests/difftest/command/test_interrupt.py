@@ -80,6 +80,7 @@ def test_a_check_that_is_interrupted_reports_what_was_run(tmp_path: Path) -> Non
     assert "The run ended early (interrupted); the remaining cases were not run." in verdict["not_tested"]
 
 
+@pytest.mark.ci
 def test_a_divergence_that_was_found_before_is_not_lost(tmp_path: Path) -> None:
     """It is what the exit code tells."""
     faulty = SIGNALS_WHEN_BUSY.format(operations=4000).replace(
@@ -122,7 +123,6 @@ def test_out_of_memory_is_no_divergence(monkeypatch: pytest.MonkeyPatch, capsys:
     assert (4, True) == (ended.value.code, capsys.readouterr().err.startswith("kvgate: not enough memory"))
 
 
-@pytest.mark.ci
 def test_before_there_is_anything_to_report_nothing_is(tmp_path: Path) -> None:
     """While the system is loaded, by either subcommand."""
     (tmp_path / "hangs.py").write_text(HANGS, encoding="utf-8")

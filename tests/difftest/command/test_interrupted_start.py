@@ -43,6 +43,7 @@ def interrupted(folder: Path, command: tuple[str, ...], wanted: int) -> subproce
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("wanted", [1, 2, 3, 5, 8, 13, 21, 40, 80, 120, 160, 200])
 def test_a_command_that_starts_is_interrupted(tmp_path: Path, wanted: int) -> None:
     """Goal: no traceback of an import. Method: the entry point, from its first import on."""
@@ -50,6 +51,7 @@ def test_a_command_that_starts_is_interrupted(tmp_path: Path, wanted: int) -> No
     assert (130, "", "kvgate: interrupted\n") == (ended.returncode, ended.stdout, ended.stderr)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("wanted", [300, 400, 500])
 def test_so_is_one_that_imports_what_it_needs(tmp_path: Path, wanted: int) -> None:
     """Goal: the same where a subcommand imports. Method: later imports of one that imports much."""
@@ -57,6 +59,7 @@ def test_so_is_one_that_imports_what_it_needs(tmp_path: Path, wanted: int) -> No
     assert (130, "", False) == (ended.returncode, ended.stdout, "Traceback" in ended.stderr)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("module", ["kvgate.live", "kvgate.equality", "kvgate.adapters.cpu_engine"])
 @pytest.mark.parametrize("wanted", [10, 100])
 def test_so_are_the_other_programs(tmp_path: Path, module: str, wanted: int) -> None:

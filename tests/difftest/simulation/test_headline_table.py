@@ -253,6 +253,7 @@ def test_what_other_code_computed_is_simulated_again(
     assert Store(path).get(job) is not None
 
 
+@pytest.mark.ci
 def test_the_committed_table() -> None:
     """Goal: what readers see is of the figures as they are, and nothing in it is wrong. Method: read it."""
     folder = Path(program.__file__).parent
