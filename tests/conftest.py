@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -36,6 +37,9 @@ GATE_FIRST = ("test_no_divergence[gemma-hybrid]", "test_no_divergence_under_a_sc
 
 def pytest_configure(config: pytest.Config) -> None:
     """End the run at once if a module is needed and cannot be imported; start what all processes of the run share."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts its background jobs so, and every process of a test would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Once: xdist's workers and what the tests start come later, and see no such variable.
     for name in filter(None, map(str.strip, os.environ.pop(NEED, "").split(","))):
         # In a process of its own, for an import of vLLM changes much that not every test wants changed.

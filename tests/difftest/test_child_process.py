@@ -151,6 +151,15 @@ if __name__ == "__main__":
 """
 
 
+def outputs_of(parent: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it printed until its end; if it does not end in time, it is killed."""
+    try:
+        return parent.communicate(timeout=PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(parent.pid, signal.SIGKILL)
+        raise
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
     """Goal: nobody computes for a process that is gone, and nobody prints a traceback. Method: end it, either way."""
@@ -170,7 +179,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
         worker = int((tmp_path / "pid").read_text())
         # As a terminal does, to all that are in the foreground.
         os.killpg(parent.pid, number)
-        out, err = parent.communicate(timeout=PATIENCE_SECONDS)
+        out, err = outputs_of(parent)
     assert is_gone(worker)
     assert ("interrupted\n" if number == signal.SIGINT else "", "") == (out, err)
 
@@ -191,5 +200,5 @@ def test_an_interrupt_while_a_worker_starts_is_not_its_own(tmp_path: Path) -> No
             assert "starts\n" == parent.stdout.readline()
             time.sleep(seconds)
             os.killpg(parent.pid, signal.SIGINT)
-            out, err = parent.communicate(timeout=PATIENCE_SECONDS)
+            out, err = outputs_of(parent)
         assert ("interrupted\n", "") == (out, err)
