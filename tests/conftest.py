@@ -76,8 +76,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose the mutants and the cases that are run before the last tier, and give the gate's own tests their tier."""
-    mutants = shuffled(item for item in items if item.get_closest_marker("mutant"))
-    for item in mutants[0 if config.option.markexpr == "deep" else MUTANTS_IN_CI :]:
+    mutants = each_set_first(shuffled(item for item in items if item.get_closest_marker("mutant")))
+    asks_for_deep = "deep" in config.option.markexpr.replace("not deep", "")
+    for item in mutants[0 if asks_for_deep else MUTANTS_IN_CI :]:
         item.add_marker(pytest.mark.deep)
     for item in mutants[MUTANTS_FIRST:MUTANTS_IN_CI]:
         item.add_marker(pytest.mark.ci)
@@ -93,6 +94,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if ROOT / "difftest" in item.path.parents and not item.name.startswith(GATE_FIRST):
             item.add_marker(pytest.mark.ci)
+
+
+def each_set_first(mutants: list[pytest.Item]) -> list[pytest.Item]:
+    """The same, with two of each file, so of each set of mutants, before all others."""
+    first = [item for item in mutants if item in [other for other in mutants if other.path == item.path][:2]]
+    return [*first, *(item for item in mutants if item not in first)]
 
 
 def shuffled(items: Iterable[pytest.Item]) -> list[pytest.Item]:

@@ -91,6 +91,7 @@ def test_there_are_three_wheels(wheels: dict[str, Wheel]) -> None:
         "swa_retention": {"swa_retention"},
     } == {name: set(wheel.packages) for name, wheel in wheels.items()}
     assert [] == [name for wheel in wheels.values() for name in wheel.files if "test_" in name or "conftest" in name]
+    assert all(any(name.endswith("licenses/LICENSE") for name in wheel.files) for wheel in wheels.values())
     expected = {
         str(file.relative_to(ROOT / folder))
         for folder, package in SOURCES.items()

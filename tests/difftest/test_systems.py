@@ -128,7 +128,7 @@ def test_another_vllm_is_not_stock(found: str, monkeypatch: pytest.MonkeyPatch) 
 def test_a_vllm_that_fits_is_stock(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of these tests: the right version, and nothing has drifted. vLLM itself is not needed for that."""
     monkeypatch.setattr(registry, "_version_of", lambda *_names: found)
-    monkeypatch.setattr(signatures, "drift", list)
+    monkeypatch.setattr(signatures, "drift", lambda _expected: [])
     loaded = load_system("stock")
     assert ("stock", found, "Stock") == (loaded.name, loaded.version, getattr(loaded.factory, "__name__", None))
 
@@ -136,10 +136,10 @@ def test_a_vllm_that_fits_is_stock(found: str, monkeypatch: pytest.MonkeyPatch) 
 def test_a_vllm_that_drifted_is_not_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the first symbol that differs, and how many more there are."""
     monkeypatch.setattr(registry, "_version_of", lambda *_names: "0.20.2")
-    monkeypatch.setattr(signatures, "drift", lambda: ["a is not there"])
+    monkeypatch.setattr(signatures, "drift", lambda _expected: ["a is not there"])
     with pytest.raises(SystemUnavailableError, match=r"not what the adapter was written for: a is not there$"):
         load_system("stock")
-    monkeypatch.setattr(signatures, "drift", lambda: ["a is not there", "b", "c"])
+    monkeypatch.setattr(signatures, "drift", lambda _expected: ["a is not there", "b", "c"])
     with pytest.raises(SystemUnavailableError, match=r"a is not there \(and 2 more\)$"):
         load_system("stock")
 
@@ -147,7 +147,7 @@ def test_a_vllm_that_drifted_is_not_stock(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_vllm_that_cannot_be_imported_is_not_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what it raised."""
 
-    def raises() -> list[str]:
+    def raises(_expected: object) -> list[str]:
         raise ImportError("libcuda.so.1: cannot open shared object file")
 
     monkeypatch.setattr(registry, "_version_of", lambda *_names: "0.20.2")

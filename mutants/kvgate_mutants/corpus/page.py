@@ -35,7 +35,7 @@ kvgate corpus 9 21           # some, by number or by id
 kvgate corpus --list         # what there is, without running anything
 ```
 
-A defect is added in `difftest/kvgate/corpus/bugs/`, with a case, the guarantee it violates, and a control."""
+A defect is added in `mutants/kvgate_mutants/corpus/bugs/`, with a case, the guarantee it violates, and a control."""
 
 
 def page(bugs: Sequence[Bug], results: Sequence[Result]) -> str:

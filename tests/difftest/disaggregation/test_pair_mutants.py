@@ -29,6 +29,7 @@ from kvgate_mutants.mutation_run import run_mutant, run_until_killed
 OPERATIONS, BASELINE_OPERATIONS = 20_000, 4_000
 MODELS = [load(name) for name in SCHEDULED]
 TOLD_WRONG = [mutant for mutant in PAIR_MUTANTS if mutant.name.startswith("told-")]
+assert TOLD_WRONG, "no mutant has such a name any more"
 
 
 def trials(detectors: tuple[str, ...] = PAIR.gate) -> Trials:

@@ -234,7 +234,7 @@ def test_what_other_code_computed_is_simulated_again(
     Store(path).put(Job("reference", SETTING), result)
     if change == "untold":
         entries = [json.loads(each) for each in path.read_text().splitlines()]
-        lines = [json.dumps({"key": each["key"], "document": each["document"]}) for each in entries]
+        lines = [json.dumps({"key": each["key"], "result": each["result"]}) for each in entries]
         path.write_text("".join(f"{each}\n" for each in lines))
     else:
         monkeypatch.setattr(store, {"code": "code_digest", "vllm": "vllm_version"}[change], lambda *_: "other")

@@ -163,7 +163,6 @@ def test_a_sound_chapter_passes() -> None:
         ("- **word**: one.", "- **word**: 12 of them.", 12),
         ("FreeQueue`]", "FreeLine`]", "`free_queue.FreeLine`"),
         ("[`free_queue.", "[`settings.", "`settings.FreeQueue`"),
-        ("kvreference/free_queue.py", "kvreference/free_line.py", "../reference/kvreference/free_line.py"),
         ("list(FreeQueue([3, 16]))", "list(FreeQueue([16, 3]))", "the example fails in line 5: AssertionError"),
         ("import FreeQueue", "import FreeLine", "the example fails in line 2: ImportError"),
         ("assert [3, 16] ==", "[3, 16] ==", "the example asserts nothing"),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kvspec.chapters import Chapter, read_all
-from kvspec.pictures.gallery import path_of, write
+from kvspec.chapters import Chapter, parse, read_all
+from kvspec.pictures.gallery import PICTURES, drawn, path_of, write
 from kvspec.pictures.svg import (
     MARGIN,
     WIDTH,
@@ -25,6 +25,47 @@ from .lints import SPEC
 CHAPTERS = read_all()
 
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.number)
+
+
+@each_chapter
+def test_pictures_are_current(chapter: Chapter) -> None:
+    """Goal: what is seen is what the example found. Method: draw again, and compare."""
+    written = (SPEC / path_of(chapter)).read_text(encoding="utf-8")
+    assert drawn(chapter) == written, "run: python -m kvspec.pictures"
+
+
+def test_there_are_no_others() -> None:
+    """Goal: none is left behind by a chapter that is gone. Method: compare with the chapters."""
+    assert {path_of(chapter) for chapter in CHAPTERS} == {f"pictures/{path.name}" for path in SPEC.glob("pictures/*")}
+    assert {chapter.name for chapter in CHAPTERS} == set(PICTURES)
+
+
+CHANGES = [
+    ("01", "Run(0, 40)", "Run(0, 24)"),
+    ("02", "Run(2000, 20)", "Run(2000, 40)"),
+    ("03", "apply(Evict(2))", "apply(Evict(3))"),
+    ("04", 'Group("sliding_window", 16, 64)', 'Group("sliding_window", 16, 48)'),
+    ("05", "evicted = 8", "evicted = 7"),
+    ("06", "Sparse(geometry, 32), Sparse(geometry, 0)", "Sparse(geometry, 64), Sparse(geometry, 0)"),
+    ("07", 'Group("sliding_window", 16, 64, lookahead=True)', 'Group("sliding_window", 16, 32, lookahead=True)'),
+    ("08", "(20000, 40000)", "(20000, 50000)"),
+    ("09", "Arrive(1, (Run(0, 40),))", "Arrive(1, (Run(0, 20),))"),
+    ("10", "Run(1000, 84)", "Run(1000, 100)"),
+    ("11", "external_tokens=368", "external_tokens=352"),
+    ("12", "chunk_tokens=48", "chunk_tokens=32"),
+    ("13", "external_tokens=64", "external_tokens=48"),
+]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("number", "old", "new"), CHANGES, ids=[number for number, _, _ in CHANGES])
+def test_a_changed_example_is_another_picture(number: str, old: str, new: str) -> None:
+    """Goal: no picture stands whatever the example does. Method: change one value, assert nothing, draw."""
+    chapter = next(each for each in CHAPTERS if each.number == number)
+    text = (SPEC / chapter.file).read_text(encoding="utf-8")
+    assert old in text
+    changed = parse(chapter.file, re.sub(r"^( *)assert ", r"\1_ = ", text.replace(old, new), flags=re.MULTILINE))
+    assert (SPEC / path_of(chapter)).read_text(encoding="utf-8") != drawn(changed)
 
 
 @each_chapter
