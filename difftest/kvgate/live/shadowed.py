@@ -17,8 +17,8 @@ from kvgate.adapters.cpu_engine.engines import Engines
 from kvgate.adapters.cpu_engine.job import Ask, Job, Told
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.shadow.calls import Checkpoint, End, Restart, Step
-from kvgate.shadow.contrast import contrast
 from kvgate.shadow.recording import SUFFIX, open_recording
+from kvgate.shadow.recording_diff import diff_recordings
 from kvgate.shadow.status import Status, read_all
 
 FAULTS = ("last-token-ignored", "table-released-front-first", "window-hit-one-block-short")
@@ -129,7 +129,7 @@ def reported(engines: Engines, model: str, name: str, count: int, folder: Path) 
 
 def first_unlike_step(one: Path, other: Path) -> int | None:
     """In which step of the engine two recordings part; None if they do not."""
-    parting = contrast(one, other)
+    parting = diff_recordings(one, other)
     if parting.difference is None:
         return None
     step, calls = 0, 0

@@ -145,7 +145,7 @@ def test_what_two_recordings_lack_is_told(here: Path, kvgate: Kvgate) -> None:
         written(here / "cut" / name, whole[:-1])
         written(here / "gap" / name, gap)
     for folder, message in (
-        ("cut", "it was not closed: whoever wrote it ended first"),
+        ("cut", "it was not closed: the process that wrote it ended first"),
         ("gap", "behind call 3, at least 7 calls are missing: calls were lost"),
     ):
         ended = kvgate("diff", f"{folder}/a.kvrec", f"{folder}/b.kvrec")

@@ -18,7 +18,7 @@ from kvgate.live.shadowed import FAULTS, Outcome, Reported, Watched, reported, r
 from kvgate.shadow.status import Status
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
 
-STATISTICS = "the first statistics behind a restart"
+STATISTICS = "the first statistics after a restart"
 SILENT = Watched("gemma-3", 1, Told("", (Answer((1,), 0, 0.0, 1.0),)), Status("0", "check", 1, judged=5))
 IN_TIME = Reported(FAULTS[0], "gemma-3", 7, 7, "KV-OP-01 at step 7: …", 24, 24)
 
