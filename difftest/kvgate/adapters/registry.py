@@ -73,7 +73,7 @@ def models_of(release: Release) -> tuple[str, ...]:
     return tuple(name + suffix + masked.get(name, "") + scratch for name in GATED for suffix in ("", "+eagle"))
 
 
-def load_system(name: str, preloads: Sequence[Path] = (), say: Callable[[str], None] = lambda _text: None) -> Loaded:
+def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str], None] = lambda _text: None) -> Loaded:
     """The system called ``name``; ``preloads`` are run before it can be built. ``say`` is told what takes long.
 
     Raises:
@@ -90,7 +90,7 @@ def load_system(name: str, preloads: Sequence[Path] = (), say: Callable[[str], N
     elif name in ("ascend", "ascend-retention"):
         loaded = _load_ascend(name)
     elif name.partition("@")[0] == "native":
-        loaded = _load_native(name, say)
+        loaded = _load_native(name, report)
     elif name == "reference":
         from kvgate.adapters.reference import Reference
 
@@ -185,14 +185,14 @@ def _load_ascend(name: str) -> Loaded:
     return Loaded(name, ASCEND.version, AscendRetention if with_plug_in else Ascend, DEFAULT_MODELS[name])
 
 
-def _load_native(name: str, say: Callable[[str], None]) -> Loaded:
+def _load_native(name: str, report: Callable[[str], None]) -> Loaded:
     from kvgate.adapters.native import Native
 
     release = release_named(name)
     if "vllm" not in sys.modules:
-        fetch(release, say)
+        fetch(release, report)
     enter_version(folder_of(release), release.name)
-    say(f"importing vLLM {release.version} …")
+    report(f"importing vLLM {release.version} …")
     _refuse_what_drifted(f"vLLM {release.version} in {folder_of(release)}", "is there and", release.signatures)
     return Loaded(release.name, release.version, partial(Native, release), models_of(release))
 

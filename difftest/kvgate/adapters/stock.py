@@ -15,7 +15,7 @@ from attrs import frozen
 
 from kvgate.adapters.groups import group_specs, unsupported
 from kvgate.adapters.releases import INSTALLED
-from kvgate.adapters.translate import event_of, ids_of, in_our_words
+from kvgate.adapters.translate import event_of, ids_of, to_statistics
 from kvgate.adapters.work_meter import WorkMeter, counted_hash, following
 from kvgate.kernel.errors import UsageError
 from kvreference.answers import (
@@ -89,7 +89,7 @@ class Stock:
         """What findings call it: a finding applies to some releases."""
         return self.description.label
 
-    def mends(self) -> frozenset[str]:
+    def fixes(self) -> frozenset[str]:
         """The findings of vLLM that this system does not have."""
         return frozenset()
 
@@ -173,7 +173,7 @@ class Stock:
         """The longest hit of a request: its blocks, and how many tokens."""
         return self.manager.get_computed_blocks(request)
 
-    def let_in(self, request: Request, tokens: int, lookahead_tokens: int, given: Given) -> KVCacheBlocks | bool | None:
+    def admit(self, request: Request, tokens: int, lookahead_tokens: int, given: Given) -> KVCacheBlocks | bool | None:
         """Pass the gate and allocate: the blocks, None if the step does not fit, or False if the gate refuses."""
         computed: dict[str, Any] = {
             "num_new_computed_tokens": given.hit_tokens,
@@ -253,7 +253,7 @@ class Stock:
         had = held if any(held) else ids_of(blocks)
         loads = operation.loads and external > 0
         start = request.num_computed_tokens + hit + external
-        granted = self.let_in(
+        granted = self.admit(
             request,
             0 if loads else self.population.tokens_from(ours, start, operation.tokens),
             # vLLM's scheduler gives a request without computed tokens no look-ahead slots.
@@ -340,7 +340,7 @@ class Stock:
     def _take_statistics(self, _operation: TakeStatistics) -> Statistics:
         taken = self.manager.make_prefix_cache_stats()
         assert taken is not None, "the manager was built with log_stats"
-        return in_our_words(taken)
+        return to_statistics(taken)
 
     def snapshot(self) -> Snapshot:
         pool = self.manager.block_pool

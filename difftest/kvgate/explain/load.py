@@ -148,8 +148,8 @@ def _layout(
     caches = serving.caches(has_states) and serves
     longest = serving.max_model_len or limit
     _refuse_what_is_too_long(name, found, longest)
-    told = (*notes, *_taken_for_granted(serving, longest))
-    return Layout(name, source, found.groups, caches, block_bytes, blocks, longest, told)
+    all_notes = (*notes, *_taken_for_granted(serving, longest))
+    return Layout(name, source, found.groups, caches, block_bytes, blocks, longest, all_notes)
 
 
 def _refuse_what_is_too_long(name: str, found: Grouping, longest: int | None) -> None:

@@ -81,17 +81,17 @@ def prefixes_retained(settings: Settings, tokens: int) -> int:
         return 0
     if settings.scratch_first or settings.pin_drop_blocks_min is not None:
         kept = blocks_protected(settings, tokens)
-        beside = sum(count for group, count in zip(groups, kept, strict=True) if not group.keeps_all)
+        others = sum(count for group, count in zip(groups, kept, strict=True) if not group.keeps_all)
         cost = sum(kept)
     else:
-        beside = sum(_left_behind(settings, group, tokens) for group in groups)
+        others = sum(_window_scratch_blocks(settings, group, tokens) for group in groups)
         cost = blocks_taken(settings, tokens)
     # A pool that is too small for what a window leaves behind has it pushed out by the same prompt.
-    left = free - held - beside
+    left = free - held - others
     return 0 if left < 0 else 1 + left // max(1, cost)
 
 
-def _left_behind(settings: Settings, group: Group, tokens: int) -> int:
+def _window_scratch_blocks(settings: Settings, group: Group, tokens: int) -> int:
     """How many blocks a window may give up between the last boundary that a replay hits and the end of the prompt."""
     if not group.slides:
         return 0

@@ -48,8 +48,8 @@ def gated_delta_net(config: Config, serving: Serving) -> State:
 
 
 def _element_bytes(config: Config, serving: Serving) -> int:
-    said = config.values.get("mamba_ssm_dtype") if config.model_type in _SSM_TYPES else None
-    return _ELEMENT_BYTES.get(str(said), serving.dtype_bytes)
+    configured = config.values.get("mamba_ssm_dtype") if config.model_type in _SSM_TYPES else None
+    return _ELEMENT_BYTES.get(str(configured), serving.dtype_bytes)
 
 
 def mode_of(serving: Serving) -> StateMode:

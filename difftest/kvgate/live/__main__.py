@@ -55,9 +55,10 @@ def _print(outcome: Outcome) -> None:
         declared = f", declared {status.declared}" if status.declared else ""
         unjudged = f", not judged {status.unjudged}" if status.unjudged else ""
         typer.echo(
-            f"{each.model}: {len(each.told.answers)} of {each.requests} requests answered, {each.told.cached_tokens} "
-            f"tokens cached, {each.told.preemptions} preemptions; shadow: {status.judged} calls judged in "
-            f"{status.steps} steps, {status.differences} differences, {status.lost} lost{declared}{unjudged}"
+            f"{each.model}: {len(each.result.answers)} of {each.requests} requests answered, "
+            f"{each.result.cached_tokens} tokens cached, {each.result.preemptions} preemptions; "
+            f"shadow: {status.judged} calls judged in {status.steps} steps, "
+            f"{status.differences} differences, {status.lost} lost{declared}{unjudged}"
         )
     for fault in outcome.reported:
         verdict = "in time" if fault.is_in_time else "NOT IN TIME"

@@ -528,7 +528,7 @@ class StepInFlight:
     works: list[Work]
     copies: tuple[Copy, ...]
     kept: list[Kept] = field(factory=list)
-    given_up: set[int] = field(factory=set)
+    freed: set[int] = field(factory=set)
     """The requests whose blocks were given up since it went."""
 
 
@@ -548,7 +548,7 @@ class WorkerMemory(GhostMemory):
         """Note what is ordered, and check what is read without a step."""
         if isinstance(step.operation, (Preempt, Finish, Abort)):
             for sent in self.in_flight:
-                sent.given_up.add(step.operation.request)
+                sent.freed.add(step.operation.request)
         if isinstance(step.operation, Preempt):
             number = step.operation.request
             for work in self._pending:
@@ -582,7 +582,7 @@ class WorkerMemory(GhostMemory):
         found = super()._dispatch(step.copies)
         self._pending = waiting
         for work in step.works:
-            if work.request in step.given_up:
+            if work.request in step.freed:
                 self._mark(work, work.start, LATE)
         return found or self._keep(step.kept)
 

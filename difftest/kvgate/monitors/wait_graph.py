@@ -31,7 +31,7 @@ class Reason(Enum):
     """Its grammar is being compiled."""
     ANSWER = "answer"
     """Another node has yet to say what it offers."""
-    NOBODY = "nobody"
+    NO_REQUEST = "nobody"
     """Nothing holds it up: it could be brought on."""
 
 
@@ -39,11 +39,11 @@ ENDS_BY_ITSELF = frozenset({Reason.TRANSFER, Reason.GRAMMAR, Reason.ANSWER})
 """Waits that somebody outside ends."""
 
 
-Called = Callable[[int], str]
+Naming = Callable[[int], str]
 """What a request is called, by its number."""
 
 
-def plainly(request: int) -> str:
+def by_number(request: int) -> str:
     """The name of a request where there is one engine."""
     return f"request {request}"
 
@@ -61,9 +61,9 @@ class Wait:
     lost: bool = False
     """Whether whoever would end it is gone."""
 
-    def told(self, called: Called = plainly) -> str:
+    def describe(self, name_of: Naming = by_number) -> str:
         """The edge in words."""
-        holder = "" if self.holder is None else called(self.holder)
+        holder = "" if self.holder is None else name_of(self.holder)
         what = {
             Reason.BLOCKS: f"for blocks: {holder} holds {self.blocks}",
             Reason.LINE: f"behind {holder}, which comes first",
@@ -73,9 +73,9 @@ class Wait:
             Reason.READER: f"for its blocks to be read by {holder}",
             Reason.GRAMMAR: "for its grammar",
             Reason.ANSWER: "for what other nodes offer",
-            Reason.NOBODY: "for nobody",
+            Reason.NO_REQUEST: "for nobody",
         }
-        return f"{called(self.request)} waits {what[self.reason]}"
+        return f"{name_of(self.request)} waits {what[self.reason]}"
 
 
 @frozen
@@ -137,16 +137,16 @@ class WaitFor:
                     ways.append((*way, edge.holder))
         return ()
 
-    def told(self, called: Called = plainly) -> str:
+    def describe(self, name_of: Naming = by_number) -> str:
         """Who holds what, who waits for whom, and where it closes."""
-        return "; ".join((f"{self.blocks_free} blocks are free", *self.standing, *self.who_waits(called)))
+        return "; ".join((f"{self.blocks_free} blocks are free", *self.standing, *self.describe_waits(name_of)))
 
-    def who_waits(self, called: Called = plainly) -> Iterator[str]:
+    def describe_waits(self, name_of: Naming = by_number) -> Iterator[str]:
         """Who waits for whom, and where it closes."""
-        yield from _each_once(edge.told(called) for edge in self.edges)
+        yield from _each_once(edge.describe(name_of) for edge in self.edges)
         circle = self.circle()
         if circle:
-            yield "in a circle: " + " → ".join(map(called, (*circle, circle[0])))
+            yield "in a circle: " + " → ".join(map(name_of, (*circle, circle[0])))
 
 
 def _each_once(sentences: Iterable[str]) -> list[str]:

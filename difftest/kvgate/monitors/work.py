@@ -176,18 +176,18 @@ class WorkMonitor:
         held = _changed(before.references, after.references)
         yield sum(was == 0 for was, _ in held), sum(now == 0 for _, now in held)
         # Where scratch goes first, what is cached goes to the other end of the queue.
-        yield _cached_given_up(before, after)
+        yield _cached_freed(before, after)
         contents = _changed(before.contents, after.contents)
         yield sum(now is not None for _, now in contents), sum(was is not None for was, _ in contents)
         yield len({*after.begun} ^ {*before.begun}), len(after.copies), len(after.pinned.blocks ^ before.pinned.blocks)
 
 
-def _cached_given_up(before: Snapshot, after: Snapshot) -> int:
+def _cached_freed(before: Snapshot, after: Snapshot) -> int:
     """How many blocks became free and stayed cached."""
     if not after.scratch_first or before.references == after.references:
         return 0
-    given_up = (was != now == 0 for was, now in zip(before.references, after.references, strict=False))
-    return sum(gone and content is not None for gone, content in zip(given_up, after.contents, strict=False))
+    freed = (was != now == 0 for was, now in zip(before.references, after.references, strict=False))
+    return sum(gone and content is not None for gone, content in zip(freed, after.contents, strict=False))
 
 
 def _changed(before: Sequence[Any], after: Sequence[Any]) -> list[tuple[Any, Any]]:

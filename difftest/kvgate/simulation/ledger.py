@@ -83,7 +83,7 @@ class Ledger:
         """A request was sent."""
         self.entries[sending.number] = Entry(sending)
 
-    def let_in(self, number: int, hit_tokens: int) -> None:
+    def admit(self, number: int, hit_tokens: int) -> None:
         """A request got blocks behind a hit; the first time counts."""
         entry = self.entries[number]
         if entry.hit is None:

@@ -195,7 +195,7 @@ class BlockMemory:
             begin = first_read(group, work.start)
             first = max(begin // size, reader.judged[index])
             for position in range(first, group.blocks_occupied(end)):
-                self._judge(work.number, index, table, position, (begin, end))
+                self._check(work.number, index, table, position, (begin, end))
             if group.keeps_all:
                 if reader.again:
                     self._look_again(work.number, index, table, first, end)
@@ -210,9 +210,9 @@ class BlockMemory:
         again = self._readers[number].again
         for position in range(positions):
             if table[position] in again:
-                self._judge(number, index, table, position, (0, end))
+                self._check(number, index, table, position, (0, end))
 
-    def _judge(self, number: int, index: int, table: Sequence[int], position: int, span: tuple[int, int]) -> None:
+    def _check(self, number: int, index: int, table: Sequence[int], position: int, span: tuple[int, int]) -> None:
         size = self.groups[index].block_size_tokens
         low, high = max(span[0], position * size), min(span[1], (position + 1) * size)
         self.reads += 1
@@ -231,5 +231,5 @@ class BlockMemory:
 def _describe(held: _Written | None) -> str:
     if held is None:
         return "nothing that was written"
-    who = "a draft layer" if held.writer == JUNK else f"request {held.writer}"
-    return f"tokens {held.low} to {held.high} of {who}, in group {held.group}"
+    writer = "a draft layer" if held.writer == JUNK else f"request {held.writer}"
+    return f"tokens {held.low} to {held.high} of {writer}, in group {held.group}"

@@ -51,7 +51,7 @@ class Answer:
 
 
 @frozen
-class Told:
+class JobResult:
     """What an engine said of a job, in the order of the asks."""
 
     name: str
@@ -79,7 +79,7 @@ class Told:
 _CONVERTER = cattrs.Converter(forbid_extra_keys=True)
 
 
-def document(value: Job | Told) -> dict[str, Any]:
+def document(value: Job | JobResult) -> dict[str, Any]:
     """As JSON takes it."""
     plain: dict[str, Any] = _CONVERTER.unstructure(value)
     return plain
@@ -90,6 +90,6 @@ def job_of(plain: object) -> Job:
     return _CONVERTER.structure(plain, Job)
 
 
-def told_of(plain: object) -> Told:
+def result_of(plain: object) -> JobResult:
     """What an engine said, out of a document."""
-    return _CONVERTER.structure(plain, Told)
+    return _CONVERTER.structure(plain, JobResult)

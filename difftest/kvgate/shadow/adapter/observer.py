@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from kvgate.adapters.tap import Tap
-from kvgate.adapters.translate import in_our_words
+from kvgate.adapters.translate import to_statistics
 from kvgate.shadow import calls
 from kvgate.shadow.adapter.engine_state import Followed, RequestBook, checkpoint_of, more_of
 from kvgate.shadow.adapter.log import warn
@@ -348,5 +348,5 @@ class Observer:
 
     def after_make_prefix_cache_stats(self, taken: Any) -> None:
         if taken is not None and (taken.requests or taken.preempted_requests or taken.reset):
-            words = in_our_words(taken)
+            words = to_statistics(taken)
             self._emit(calls.Counted(*(getattr(words, name) for name in calls.Counted.__struct_fields__)))

@@ -15,7 +15,7 @@ from kvgate.adapters.tap import Raises, Tap
 from kvgate.kernel.errors import UsageError
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.operations import Stage
-from kvgate.simulation.adapter.worker import Worker, drafts_told
+from kvgate.simulation.adapter.worker import Worker, drafts_reported
 from kvgate.simulation.arm import Progress, Setting
 from kvgate.simulation.clients import Clients
 from kvgate.simulation.drafting import Drafting, answers
@@ -95,12 +95,12 @@ class RealRun(Raises):
         ledger.steps += 1
         output = self.scheduler.schedule()
         self._preempted(output)
-        works, let = self.worker.take(output)
-        for each in let:
-            ledger.let_in(each.number, each.hit_tokens)
+        works, admission = self.worker.take(output)
+        for each in admission:
+            ledger.admit(each.number, each.hit_tokens)
         self._copy_and_compute(works, output)
         sampled, proposed = self._sampled(works, output)
-        self._tell(output, sampled, proposed)
+        self._update_scheduler(output, sampled, proposed)
         if ledger.samples.due(ledger.steps):
             free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
             held = self.setting.serving.blocks - 1 - free - self._pinned_free()
@@ -129,7 +129,7 @@ class RealRun(Raises):
 
     def _sampled(self, works: list[Work], output: SchedulerOutput) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
         """Per request whose tokens are all computed: what the model answers, and the drafts behind it."""
-        drafts = drafts_told(output)
+        drafts = drafts_reported(output)
         sampled, proposed = {}, {}
         for work in works:
             turn = self.ledger.entries[work.number].sending.asked
@@ -142,12 +142,14 @@ class RealRun(Raises):
             proposed[work.number] = list(range(last + 1, last + 1 + self.settings.drafts_max))
         return sampled, proposed
 
-    def _tell(self, output: SchedulerOutput, sampled: dict[int, list[int]], proposed: dict[int, list[int]]) -> None:
+    def _update_scheduler(
+        self, output: SchedulerOutput, sampled: dict[int, list[int]], proposed: dict[int, list[int]]
+    ) -> None:
         """The scheduler takes the worker's answers, and tells its clients and its metrics."""
         from kvgate.levels.scheduler.adapter.worker import answer, drafts
 
-        told = self.scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), sampled))
-        for outputs in told.values():
+        reported = self.scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), sampled))
+        for outputs in reported.values():
             self._count(outputs.scheduler_stats)
         for number in sampled:
             if name_of(number) not in self.scheduler.requests:
@@ -160,12 +162,12 @@ class RealRun(Raises):
     def _count(self, stats: Any) -> None:
         if stats is None or stats.prefix_cache_stats is None:
             return
-        told, before = stats.prefix_cache_stats, self.counters
+        reported, before = stats.prefix_cache_stats, self.counters
         self.counters = evolve(
             before,
-            look_ups=before.look_ups + told.requests,
-            queries_tokens=before.queries_tokens + told.queries,
-            hits_tokens=before.hits_tokens + told.hits,
+            look_ups=before.look_ups + reported.requests,
+            queries_tokens=before.queries_tokens + reported.queries,
+            hits_tokens=before.hits_tokens + reported.hits,
         )
 
 

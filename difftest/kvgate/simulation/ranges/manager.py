@@ -135,7 +135,7 @@ class Manager:
         wanted = self._wanted(tables, hit_tokens + chunk)
         if not self.pool.make_room(sum(wanted) + free, held):
             return None
-        self.witness.judge(request.path, spans)
+        self.witness.check(request.path, spans)
         request.tables = tables
         self.pool.hold(held)
         self._fill(tables, wanted)

@@ -24,7 +24,7 @@ class Witness:
         self.unsound: str | None = None
         """The first block that was not what it should have been."""
 
-    def judge(self, path: Path, spans: list[list[Span]]) -> None:
+    def check(self, path: Path, spans: list[list[Span]]) -> None:
         """The request of ``path`` begins behind a hit that ``spans`` serve, per group."""
         self.hits += any(spans)
         for index, group in enumerate(spans):
