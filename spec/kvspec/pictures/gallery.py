@@ -398,7 +398,7 @@ def run(chapter: Chapter) -> Names:
     return found
 
 
-def render_pictures(chapter: Chapter) -> str:
+def render_picture(chapter: Chapter) -> str:
     """The picture of ``chapter``, as a file."""
     return svg(PICTURES[chapter.name](run(chapter)))
 
@@ -411,4 +411,4 @@ def path_of(chapter: Chapter) -> str:
 def write(home: Path = HOME) -> None:
     """Draw all pictures anew."""
     for chapter in read_all(home):
-        (home / path_of(chapter)).write_text(render_pictures(chapter), encoding="utf-8")
+        (home / path_of(chapter)).write_text(render_picture(chapter), encoding="utf-8")
