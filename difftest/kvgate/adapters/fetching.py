@@ -113,7 +113,7 @@ def _wheel(release: Release, scratch: Path, report: Callable[[str], None]) -> Pa
 def download(
     what: str, options: Sequence[str], scratch: Path, report: Callable[[str], None] = lambda _text: None
 ) -> str:
-    """Have pip fetch something alone into ``scratch``; returns the end of what pip said, or that it took too long.
+    """Have pip fetch something alone into ``scratch``; returns the end of pip's output, or that it took too long.
 
     Raises:
         SystemUnavailableError: there is no pip.

@@ -61,7 +61,7 @@ def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
 
 
 def _alone() -> None:
-    """One worker, and nobody else: set up anew, since some groups of workers are there for some models only."""
+    """One worker, and no others: set up anew, since some groups of workers are there for some models only."""
     import torch
     from vllm import distributed
     from vllm.utils.network_utils import get_open_port

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 FIXED = frozenset({"013-compressed-block-known-by-its-slots", "014-second-full-group-not-cut"})
-"""What the plug-in mends of compressed groups: one is vLLM-Ascend's, one is vLLM's."""
+"""What the plug-in fixes of compressed groups: one is vLLM-Ascend's, one is vLLM's."""
 
 
 class Retention(Stock):

@@ -277,7 +277,7 @@ class Stock:
         return tuple(map(tuple, self.manager.get_block_ids(self.name_of(number))))
 
     def _gained(self, number: int, before: BlockTable, start: int = 0) -> BlockTable:
-        """What the tables have behind what they had: vLLM's answer leaves out the blocks for external tokens.
+        """What the tables have after their earlier entries: vLLM's answer leaves out the blocks for external tokens.
 
         At an admission they had the hit, and nothing where no token from ``start`` on reads.
         """
@@ -294,7 +294,7 @@ class Stock:
     def _end(self, operation: Finish | Abort) -> Done:
         ours, request = self.population[operation.request], self._requests[operation.request]
         if holds_on(ours, operation):
-            # Before a connector is told the tables of a request that ended, they lose what is out of the window. The
+            # Before a connector receives the tables of a request that ended, they lose what is out of the window. The
             # drafts that were not accepted are taken back by then.
             verified = request.num_computed_tokens - ours.drafts_in_flight
             self.manager.remove_skipped_blocks(request.request_id, verified)

@@ -1,4 +1,4 @@
-"""What works here: each part of kvgate, and where it does not, why, and the command that would mend it."""
+"""What works here: each part of kvgate, and where it does not, why, and the command that would fix it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Check:
 
 
 def run_checks(facts: Facts, tried: Mapping[str, Probe]) -> list[Check]:
-    """Every part, the default gate first. What was not tried is not said to work."""
+    """Every part, the default gate first. What was not tried is not reported to work."""
     system = _system(facts, tried)
     return [
         system,
@@ -132,7 +132,7 @@ def _retention(system: Check, tried: Mapping[str, Probe]) -> Check:
 
 
 def _ascend(system: Check, facts: Facts) -> Check:
-    """vLLM-Ascend's managers: its wheel, which is not tried, beside a vLLM that can be loaded."""
+    """vLLM-Ascend's managers: its wheel, which is not tried, with a vLLM that can be loaded."""
     check = _like(system, "the gate on vLLM-Ascend's managers", "kvgate check --sut ascend")
     if system.works is not Works.YES:
         return check

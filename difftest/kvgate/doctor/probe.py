@@ -1,6 +1,6 @@
 """Trying: what may hang, crash or print is done in a process of its own, with a time limit.
 
-Nothing of a broken installation reaches the doctor but what such a process said before it ended.
+Nothing of a broken installation reaches the doctor but what such a process printed before it ended.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Probe:
     output: str
     """What it printed, or the end of it."""
     facts: Mapping[str, Any]
-    """What it told the doctor before it ended."""
+    """What it reported to the doctor before it ended."""
 
     @property
     def trouble(self) -> str:
@@ -82,7 +82,7 @@ class Probe:
 def try_all(
     programs: Mapping[str, str], seconds: float, report: Callable[[str], None] = lambda _text: None
 ) -> dict[str, Probe]:
-    """Run all ``programs`` at the same time, for ``seconds`` at most; each in a process that leaves nothing behind.
+    """Run all ``programs`` at the same time, for ``seconds`` at most; each in a process that leaves nothing.
 
     Raises:
         OSError: no process can be started, or there is no place for what it says.
@@ -91,7 +91,7 @@ def try_all(
         {name: [sys.executable, "-c", program] for name, program in programs.items()},
         seconds,
         lambda names: report(f"trying {', '.join(names)} …"),
-        # What is logged is for nobody here.
+        # The log is not used here.
         env={"VLLM_LOGGING_LEVEL": "ERROR", **os.environ},
     )
     return {name: Probe(each.code, each.output, _facts(each.output)) for name, each in ended.items()}

@@ -1,7 +1,7 @@
-"""What engines are asked: prompts that share beginnings, and prompts that nearly do.
+"""The prompts for the engines: some share beginnings, and some nearly do.
 
 Everything that goes wrong with a cache has a prompt here that would show it: whole and broken blocks shared, several
-together, a turn behind an answer, tokens that differ in the last place of a block, a block in another place.
+together, a turn after an answer, tokens that differ in the last place of a block, a block in another place.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def rounds() -> tuple[tuple[Ask, ...], ...]:
             # In the last tokens of blocks that are cached, another one.
             Ask(_changed(first, 6 * _BLOCK_TOKENS - 1)),
             Ask(_changed(long, 16 * _BLOCK_TOKENS - 1)),
-            # Blocks that are cached, behind another beginning.
+            # Blocks that are cached, after another beginning.
             Ask((*first[_BLOCK_TOKENS : 8 * _BLOCK_TOKENS], *random_tokens(9))),
             Ask((*long[4 * _BLOCK_TOKENS : 20 * _BLOCK_TOKENS], *random_tokens(9))),
         ),
         (Ask(long), Ask(random_tokens(17), after=7)),
-        # Short prompts whose answers are several blocks: where blocks are few, all are let in and not all can go on.
+        # Short prompts whose answers are several blocks: where blocks are few, not all that are admitted continue.
         tuple(Ask(random_tokens(_BLOCK_TOKENS - 1)) for _ in range(CROWD)),
     )
 

@@ -95,7 +95,7 @@ EVIDENCE = MappingProxyType(
 
 
 def lacking(feature: Feature, result: JobResult, with_hits: JobResult) -> tuple[str, ...]:
-    """What ``feature`` needs and was not seen; ``with_hits`` is what the engine with prefix caching alone said."""
+    """What ``feature`` needs and was not observed; ``with_hits`` is the engine with prefix caching alone."""
     largest = max((size for _, size in result.groups), default=1)
     seen = {
         "hits": result.cached_tokens > 0,

@@ -23,7 +23,7 @@ FAULTS = ("last-token-ignored", "parent-ignored")
 
 
 class State(str, Enum):
-    """What is said of one model with one feature."""
+    """The result for one model with one feature."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
@@ -37,7 +37,7 @@ class State(str, Enum):
 
 @frozen
 class Cell:
-    """One model with one feature, or with one fault planted."""
+    """One model with one feature, or with one injected fault."""
 
     model: str
     feature: str
@@ -54,17 +54,17 @@ class Cell:
 
     @property
     def is_fault_injected(self) -> bool:
-        """Whether a fault was planted, so that it should differ."""
+        """Whether a fault was injected, so that it should differ."""
         return self.feature in FAULTS
 
     @property
     def is_as_it_should_be(self) -> bool:
-        """Equal, or unequal if a fault was planted."""
+        """Equal, or unequal if a fault was injected."""
         return self.state in ((State.DIFFERS,) if self.is_fault_injected else (State.EQUAL, State.NOT_THERE))
 
 
 def plain_job(model: str) -> Job:
-    """An engine without prefix caching, with blocks for everybody."""
+    """An engine without prefix caching, with blocks for all requests."""
     options = {"enable_prefix_caching": False, "max_model_len": MODEL_TOKENS_MAX, "max_num_seqs": CROWD}
     return Job("without caching", model, rounds(), ANSWER_TOKENS, options)
 
@@ -75,7 +75,7 @@ def fill(
     features: Sequence[Feature],
     report: Callable[[str], None] = lambda _text: None,
 ) -> Iterator[Cell]:
-    """The cells, one after the other; ``say`` is told what is running.
+    """The cells, one after the other; ``report`` is called with what is running.
 
     Raises:
         SystemUnavailableError: the engines' process ended, or an engine without caching did not answer.
@@ -100,13 +100,13 @@ def fill(
 
 
 def _with_hits(engines: Engines, feature: Feature, result: JobResult, plain: Job, hybrid: Hybrid) -> JobResult:
-    """What the engine with prefix caching alone says, to which the others are compared."""
+    """The result of the engine with prefix caching alone, to which the others are compared."""
     hits = FEATURE["hits"]
     return result if feature is hits else engines.run(with_feature(hits, plain, hybrid.blocks_short))
 
 
 def compare(model: str, feature: str, expected: JobResult, result: JobResult, unseen: Sequence[str] = ()) -> Cell:
-    """The cell for what two engines said of the same asks."""
+    """The cell for two engines' results of the same job."""
     error = expected.error or result.error
     if error is not None or len(expected.answers) != len(result.answers):
         return Cell(model, feature, State.FAILED, error or "not all asks were answered", result=result)

@@ -55,7 +55,7 @@ class Cause:
 
 @frozen(slots=False)
 class Case:
-    """What is explained: a layout, how it is served, and the prompts, if they are told."""
+    """What is explained: a layout, how it is served, and the prompts, if they are given."""
 
     layout: Layout
     serving: Serving

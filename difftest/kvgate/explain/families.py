@@ -85,7 +85,7 @@ def _full(config: Config, serving: Serving) -> list[Layer]:
 
 
 def _slides(config: Config, pattern: int) -> list[bool]:
-    """Which layers slide: as the file says, else all but the last of every ``pattern``."""
+    """Which layers slide: as in the file, else all but the last of every ``pattern``."""
     configured = config.texts("layer_types", config.layers)
     if configured is not None:
         return [word == "sliding_attention" for word in configured]

@@ -165,7 +165,7 @@ def _refuse_what_is_too_long(name: str, found: Grouping, longest: int | None) ->
 
 
 def _taken_for_granted(serving: Serving, longest: int | None) -> Iterator[str]:
-    """What nobody said, and another answer may come of."""
+    """Assumed values that may change the answer."""
     if serving.max_num_batched_tokens is None:
         yield f"a step computes up to {BATCHED_TOKENS:,} tokens, unless --max-num-batched-tokens says otherwise"
     if longest is None:

@@ -60,7 +60,7 @@ def mode_of(serving: Serving) -> StateMode:
 
 
 def block_tokens(state: State, token_bytes: int, key_bytes: int, serving: Serving) -> int:
-    """How many tokens a block of attention spans beside such states.
+    """How many tokens a block of attention spans with such states.
 
     ``token_bytes`` is what attention keeps of a token, ``key_bytes`` its key alone.
 

@@ -1,4 +1,4 @@
-"""``python -m kvgate.live``: a thousand requests with a shadow beside real engines, and planted faults."""
+"""``python -m kvgate.live``: a thousand requests with a shadow attached to real engines, and injected faults."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def shadowed(
 ) -> None:
     """Serve requests with shared prefixes on tiny models on this machine's CPU, with a shadow in check.
 
-    Then three faults are planted in the engine. When each first does something wrong is known from two recordings, one
-    without it and one with it; the shadow must report it in that step, and the engine must answer everybody.
+    Then three faults are injected into the engine. When each first does something wrong is known from two recordings,
+    one without it and one with it; the shadow must report it in that step, and the engine must answer everybody.
 
     Exit 0 if the shadow saw no difference without a fault, and each fault in time; 1 if not.
 

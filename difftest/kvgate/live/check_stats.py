@@ -1,7 +1,7 @@
 """Answers from the cache next to answers without it.
 
 A server may differ from itself: many kernels add up in another order when the batch is another. So every prompt is
-asked twice without the cache. Where these two differ, nothing can be said about the cache: that is told, not passed.
+asked twice without the cache. Where these two differ, nothing is known about the cache: that is reported, not passed.
 Nor can it where they may have come from the cache themselves.
 """
 
@@ -20,20 +20,20 @@ NOT_KNOWN = (
 )
 _REASONS_MAX = 3
 TOLERANCE = 1e-3
-"""How much log-probabilities may differ, unless told otherwise: enough for 32 bits; bfloat16 needs about 0.1."""
+"""How much log-probabilities may differ by default: enough for 32 bits; bfloat16 needs about 0.1."""
 
 
 class Verdict(str, Enum):
-    """What is said of one prompt."""
+    """The result for one prompt."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
     TIE = "tie"
     """Where the answers part, both tokens were as likely, within the tolerance: not decided by the cache."""
     NOT_CHECKED = "not judged"
-    """The server differs from itself without the cache, or nobody knows whether it was without."""
+    """The server differs from itself without the cache, or it is unknown whether the cache was used."""
     SALT_IGNORED = "salt ignored"
-    """A salt that nobody had used before was served from the cache."""
+    """A salt that was never used before was served from the cache."""
 
 
 @frozen
@@ -64,7 +64,7 @@ class Tally:
 
     @property
     def complaint(self) -> str | None:
-        """What is wrong, if anything is; not to have judged is."""
+        """What is wrong, if anything is; too few checked prompts count as wrong."""
         salts = self.count(Verdict.SALT_IGNORED)
         if salts:
             return f"{self.sentence}. {salts} with a salt of their own were served from the cache: salts are ignored"
@@ -83,7 +83,7 @@ class Tally:
 
 
 def compare_answers(cached: Reply, without: Reply, again: Reply, tolerance: float = TOLERANCE) -> Comparison:
-    """What is said of a prompt that was asked with the cache, and twice without."""
+    """Compare the answers to a prompt that was asked with the cache, and twice without."""
     if without.cached_tokens or again.cached_tokens:
         return Comparison(Verdict.SALT_IGNORED, "", cached.cached_tokens)
     if without.cached_tokens is None or again.cached_tokens is None:
@@ -139,5 +139,5 @@ def _shown(text: str) -> str:
 def tally(
     cached: Sequence[Reply], without: Sequence[Reply], again: Sequence[Reply], tolerance: float = TOLERANCE
 ) -> Tally:
-    """What is said of many prompts."""
+    """Compare the answers to many prompts."""
     return Tally(tuple(compare_answers(*each, tolerance) for each in zip(cached, without, again, strict=True)))

@@ -1,6 +1,6 @@
 """What a live server is put through: prompts of words that share beginnings, asked in several ways.
 
-Every exercise asks its prompts under one salt of this run, so that they find each other's blocks and nobody else's, and
+Every exercise asks its prompts under one salt of this run, so that they find each other's blocks and no others, and
 then each under a salt of its own, twice, so that they find none. That they found none is not believed: the server must
 say so, by answer or by its counter of hits.
 """
@@ -40,7 +40,7 @@ class Exercises:
     _salts: int = 0
 
     def one_more(self) -> Reply:
-        """The answer to a short prompt that nobody asked before."""
+        """The answer to a short prompt that was never asked before."""
         return self.server.complete(self._asked(self._random_words("one more", _PROBE_WORDS), self._salt()))
 
     def shared_prefixes(self) -> Tally:
@@ -54,7 +54,7 @@ class Exercises:
         return self._compared(prompts, [self.server.complete(self._asked(prompt, salt)) for prompt in prompts])
 
     def burst(self) -> Tally:
-        """Many at once: some the same, some with a common beginning, behind one that made it known."""
+        """Many at once: some the same, some with a common beginning, after one that cached it."""
         first, salt = self._random_words("burst", 150), self._salt()
         self.server.complete(self._asked(first, salt))
         prompts = [
@@ -64,7 +64,7 @@ class Exercises:
         return self._compared(prompts, self.server.together([self._asked(prompt, salt) for prompt in prompts]))
 
     def aborts(self) -> Tally:
-        """Requests that are given up after their first token, and others that find what these left."""
+        """Requests that are aborted after their first token, and others that find what these left."""
         first, salt = self._random_words("aborts", 180), self._salt()
         prompts = [f"{self._begun(first, count)} {self._random_words(f'a{count}', 5)}" for count in (30, 90, 150, 180)]
         for prompt in prompts:
@@ -126,7 +126,7 @@ class Exercises:
 
 
 def _uncached(reply: Reply) -> Reply:
-    """An answer that came when nothing was served from the cache, of which the server may not tell."""
+    """An answer that came when nothing was served from the cache, which the server may not report."""
     return reply if reply.cached_tokens is not None else evolve(reply, cached_tokens=0)
 
 

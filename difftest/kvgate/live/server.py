@@ -1,4 +1,4 @@
-"""A running server behind the OpenAI protocol: completions that find a cache or miss it, given-up requests, metrics."""
+"""A running server with the OpenAI protocol: completions that find a cache or miss it, aborted requests, metrics."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Reply:
 
     text: str
     places: tuple[Place, ...]
-    """Empty if the server tells no log-probabilities."""
+    """Empty if the server reports no log-probabilities."""
     prompt_tokens: int
     cached_tokens: int | None
-    """None if the server does not tell; vLLM does with ``--enable-prompt-tokens-details``."""
+    """None if the server does not report it; vLLM does with ``--enable-prompt-tokens-details``."""
 
 
 @frozen
@@ -168,7 +168,7 @@ _OK = 200
 
 
 def _hurry(address: str, deadline: float) -> None:
-    """A server that drips is not read for ever: httpx's own limit is one for each read."""
+    """A server that drips is not read without end: httpx's own limit is one for each read."""
     if time.monotonic() > deadline:
         raise SystemUnavailableError(f"{address}: no whole answer within {ANSWER_SECONDS_MAX:g} seconds")
 
@@ -185,7 +185,7 @@ def connected(url: str) -> Iterator[Server]:
 
     Raises:
         UsageError: ``url`` is no address of a server.
-        SystemUnavailableError: nobody answers there, or nothing that speaks the protocol.
+        SystemUnavailableError: no server answers there, or not with this protocol.
     """
     try:
         import httpx
@@ -204,7 +204,7 @@ def first_model(server: Server) -> tuple[str, int]:
     """The first model that a server serves, and the longest request that it takes.
 
     Raises:
-        SystemUnavailableError: nobody answers, or nothing that speaks the protocol.
+        SystemUnavailableError: no server answers, or not with this protocol.
     """
     models = server._sent("GET", "/v1/models")
     try:

@@ -1,6 +1,6 @@
 """What the shadows of a server saw while it was driven, by their counters at ``/metrics``.
 
-These tell every status file in the shadows' folder, also those of engines that ended long ago. So each engine is
+These report every status file in the shadows' folder, also those of engines that ended long ago. So each engine is
 counted from where it stood before, and one whose counters do not move did not follow.
 """
 
@@ -68,7 +68,7 @@ class Followed:
 
     @property
     def only_records(self) -> bool:
-        """Whether nothing is judged, because nobody is to judge."""
+        """Whether nothing is checked, because all shadows only record."""
         return bool(self.shadows) and {"record"} == {engine.mode for engine in self.shadows}
 
     @property
@@ -91,7 +91,7 @@ class Followed:
 
 
 def shadows_of(samples: Iterable[Sample]) -> dict[Engine, Shadow]:
-    """The counters of every shadow that the server tells of, by engine.
+    """The counters of every shadow that the server reports, by engine.
 
     Raises:
         SystemUnavailableError: one of them is no number.
@@ -140,5 +140,5 @@ def followed(read: Callable[[], tuple[Sample, ...]], before: Shadows, seconds: f
 
 
 def _is_checked(shadows: Shadows) -> bool:
-    """Whether each shadow that is to judge has begun."""
+    """Whether each shadow that is to check has begun."""
     return all(shadow.checked for engine, shadow in shadows.items() if engine.mode != "record")

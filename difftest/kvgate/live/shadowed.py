@@ -1,4 +1,4 @@
-"""A shadow beside real engines: requests that it judges, and planted faults that it must report in time.
+"""A shadow of real engines: requests that it checks, and injected faults that it must report in time.
 
 When a fault first does something wrong is known without the reference: the same requests are served with it and without
 it, both recorded, and the first call that the two do not share is in the fault's first wrong step.
@@ -22,10 +22,10 @@ from kvgate.shadow.recording_diff import diff_recordings
 from kvgate.shadow.status import Status, read_all
 
 FAULTS = ("last-token-ignored", "table-released-front-first", "window-hit-one-block-short")
-"""Mutants that are planted in the engine: a foreign block is served, a table is freed front first, a hit is long."""
+"""Mutants that are injected into the engine: a foreign block is served, a table is freed front first, a hit is long."""
 CAUGHT_UP_SECONDS_MAX = 300.0
 _AT_THE_START = {"the first statistics after a restart": 1}
-"""What no shadow can judge of an engine that it finds running: what was counted before it came."""
+"""What no shadow can check of an engine that it finds running: what was counted before it came."""
 _TOGETHER = 12
 _ANSWER_TOKENS = 8
 _FIRST_TOKEN, _VOCABULARY, _BLOCK_TOKENS = 4, 512, 16
@@ -34,7 +34,7 @@ _PLUG_INS = "swa_retention,kvgate_shadow"
 
 @frozen
 class Watched:
-    """What a shadow said of an engine that served."""
+    """What a shadow reported of an engine that served."""
 
     model: str
     requests: int
@@ -43,7 +43,7 @@ class Watched:
 
     @property
     def is_silent(self) -> bool:
-        """Whether everybody was answered, and everything was judged and agreed."""
+        """Whether every request was answered, and every call was checked and agreed."""
         status = self.status
         is_followed = status.judged > 0 and not status.lost and status.unjudged.items() <= _AT_THE_START.items()
         return is_followed and not status.differences and len(self.result.answers) == self.requests
@@ -51,7 +51,7 @@ class Watched:
 
 @frozen
 class Reported:
-    """A planted fault."""
+    """An injected fault."""
 
     name: str
     model: str
@@ -144,7 +144,7 @@ def first_unlike_step(one: Path, other: Path) -> int | None:
 
 
 def ended_status(folder: Path) -> Status:
-    """What the shadow of an engine that has ended said last, once it has judged everything.
+    """The last status of the shadow of an engine that has ended, once it has checked everything.
 
     Raises:
         SystemUnavailableError: there was none, or it did not end.

@@ -1,6 +1,6 @@
 """The work monitor: what a decode step costs, counted in operations and never in seconds.
 
-A step that gains, gives up, caches and forgets as many blocks as another does the same work, at any length of the
+A step that gains, frees, caches and forgets as many blocks as another does the same work, at any length of the
 context and whatever the pool holds. So the same step is compared with itself, at every length that a run comes to: if
 it takes more hashes, more entries of a block table, more links of the free queue or more entries of the cached map than
 it took before, something goes over what is there already. And what a request offers to the cache is remembered: nothing
@@ -92,7 +92,7 @@ class WorkMonitor:
         self.meter = meter
         self._least: dict[tuple[Shape, str], Least] = {}
         self._offered: dict[int, set[Hashable]] = {}
-        """Per request, what it offered since it was let in."""
+        """Per request, what it offered since it was admitted."""
         self._before = _EMPTY
         self._computed: dict[int, tuple[int, int]] = {}
         """Per request, how many of its tokens were computed before this step, and how many it had."""
@@ -114,7 +114,7 @@ class WorkMonitor:
         return found
 
     def at_rest(self, system: System) -> Iterable[Difference]:
-        """Nothing: every step was judged when it was done."""
+        """Nothing: every step was checked when it was done."""
         del system
         return ()
 

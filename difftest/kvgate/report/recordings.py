@@ -34,7 +34,7 @@ ENGINES = (
 def report_of(rejudged: Sequence[Recheck]) -> Report:
     """The report of recordings that the reference followed."""
     differences = sum(each.differences for each in rejudged)
-    checked = sum(each.checker.stats.checked for each in rejudged)
+    checked = sum(each.checker.stats.judged for each in rejudged)
     number = counted(differences, "difference") if differences else "no difference"
     endings = tuple(printable(ending, 2000) for each in rejudged for ending in each.endings)
     found = tuple(story for each in rejudged for story in _stories(each))
@@ -59,7 +59,7 @@ def _engine(each: Recheck) -> tuple[Any, ...]:
     header, tally = each.header, each.checker.stats
     return (
         *(header.engine, header.scheduler, header.system, header.system_version),
-        *(tally.steps, tally.calls, tally.checked, tally.checkpoints, each.differences),
+        *(tally.steps, tally.calls, tally.judged, tally.checkpoints, each.differences),
         *(list(map(str, each.files)), list(each.endings), asdict(tally), dict(each.declared)),
     )
 
@@ -78,7 +78,7 @@ def _stories(each: Recheck) -> Iterator[Story]:
 
 def _unchecked(rejudged: Sequence[Recheck]) -> Iterator[str]:
     for each in rejudged:
-        for why, count in each.checker.stats.unchecked.items():
+        for why, count in each.checker.stats.unjudged.items():
             yield printable(f"{counted(count, 'call')}: {why}.", 500)
         if each.checker.stats.lost:
             yield f"{counted(each.checker.stats.lost, 'call')} that were not recorded."

@@ -49,12 +49,12 @@ class CheckStats:
 
     calls: int = 0
     """Records that were read."""
-    checked: int = 0
+    judged: int = 0
     """Calls whose answer was compared."""
     checkpoints: int = 0
     """Whole states that were compared."""
     steps: int = 0
-    unchecked: dict[str, int] = field(factory=dict)
+    unjudged: dict[str, int] = field(factory=dict)
     """Calls that were not compared, by why."""
     lost: int = 0
     """Calls that were not recorded."""
@@ -120,7 +120,7 @@ class ShadowChecker:
         if self.reference is None and isinstance(record, (calls.Arrived, calls.Grew)):
             return ()
         if self.reference is None:
-            self.stats.unchecked[self._why_not] = self.stats.unchecked.get(self._why_not, 0) + 1
+            self.stats.unjudged[self._why_not] = self.stats.unjudged.get(self._why_not, 0) + 1
             return ()
         return self._check(self.reference, record)
 
@@ -131,7 +131,7 @@ class ShadowChecker:
         if isinstance(record, calls.Grew):
             reference.grow(record)
             return ()
-        self.stats.checked += 1
+        self.stats.judged += 1
         found = _CHECKS[type(record)](self, reference, record)
         if found is None:
             return ()
@@ -167,8 +167,8 @@ class ShadowChecker:
         return from_unknown
 
     def _skip_check(self, why: str) -> None:
-        self.stats.checked -= 1
-        self.stats.unchecked[why] = self.stats.unchecked.get(why, 0) + 1
+        self.stats.judged -= 1
+        self.stats.unjudged[why] = self.stats.unjudged.get(why, 0) + 1
 
     def _gated(self, reference: OrderAgnosticReference, record: calls.Gated) -> _Found:
         hit = self._hit_of(record.number, record.hit_tokens)
@@ -326,7 +326,7 @@ class ShadowChecker:
         if self._unknown_blocks:
             # Tables, references and the free queue need no content; but content decides which free blocks are scratch.
             why = "contents at a checkpoint, with blocks that were cached while calls were not observed"
-            self.stats.unchecked[why] = self.stats.unchecked.get(why, 0) + 1
+            self.stats.unjudged[why] = self.stats.unjudged.get(why, 0) + 1
             if self.settings.scratch_first:
                 return None
             return Comparison().of_states(TakeEvents(), _without_contents(mine), _without_contents(theirs))

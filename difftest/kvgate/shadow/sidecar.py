@@ -173,8 +173,8 @@ class Sidecar:
             status.state = "waiting"
         if checker is not None:
             stats = checker.stats
-            status.steps, status.judged, status.checkpoints = stats.steps, stats.checked, stats.checkpoints
-            status.unjudged = dict(stats.unchecked)
+            status.steps, status.judged, status.checkpoints = stats.steps, stats.judged, stats.checkpoints
+            status.unjudged = dict(stats.unjudged)
         if self.rotation is not None:
             rotation = self.rotation
             status.steps, status.bytes_written, status.unwritten = rotation.steps, rotation.bytes_written, rotation.lost

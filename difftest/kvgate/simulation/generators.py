@@ -32,7 +32,7 @@ class Spellings:
         self._next = 0
 
     def fresh(self, tokens: int) -> Run:
-        """``tokens`` tokens that nobody else has."""
+        """``tokens`` tokens that no other request has."""
         run = Run(self._next, tokens)
         self._next += tokens
         return run
@@ -167,7 +167,7 @@ def agents(
     answer_tokens: int = 256,
     seed: int = 0,
 ) -> Workload:
-    """Multi-turn agents: every turn is all that was said before, and something new of a random length.
+    """Multi-turn agents: every turn is the whole conversation before, and something new of a random length.
 
     All sessions share the system prompt. What is new in a turn is between half and one and a half times
     ``turn_tokens``, and so are the answers around ``answer_tokens``.

@@ -6,7 +6,7 @@ wrote it, and the half-open range of that request's tokens in it. What is read i
 text agrees with the writer's up to the last token read. No hash and no block manager is asked: only which blocks the
 worker was told, what it computed, and what the prompts say.
 
-Blocks of full attention are judged when they come into a request's table, and again if somebody else writes to them;
+Blocks of full attention are checked when they come into a request's table, and again if another request writes to them;
 those of sliding windows at every step that reads them.
 """
 
@@ -35,7 +35,7 @@ class Work:
 
     number: int
     tables: Sequence[Sequence[int]]
-    """Per group, the blocks that the worker was told."""
+    """Per group, the blocks that the worker was sent."""
     start: int
     end: int
     verified: int
@@ -53,7 +53,7 @@ class _Written:
     low: int
     high: int
     tentative: int
-    """To here there are drafts behind ``high``, of which nobody knows yet whether they hold."""
+    """To here there are drafts behind ``high``, which are not yet accepted or rejected."""
 
 
 @define
@@ -64,9 +64,9 @@ class _Reader:
     """Per group, how many leading blocks of full attention need no second look."""
     verified: int = 0
     holds: list[int] = field(factory=list)
-    """Blocks of full attention in its table, as far as they are judged."""
+    """Blocks of full attention in its table, as far as they are checked."""
     again: set[int] = field(factory=set)
-    """Blocks of full attention that somebody else has written to."""
+    """Blocks of full attention that another request has written to."""
 
 
 class BlockMemory:
@@ -87,7 +87,7 @@ class BlockMemory:
         self._written: dict[int, _Written] = {}
         self._readers: dict[int, _Reader] = {}
         self._holders: dict[int, set[int]] = {}
-        """Per block of full attention, who has it in its table."""
+        """Per block of full attention, which requests have it in their tables."""
         self._shared: dict[tuple[int, int], int] = {}
 
     def enter(self, number: int, text: tuple[Run, ...]) -> None:

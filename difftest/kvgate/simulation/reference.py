@@ -1,4 +1,4 @@
-"""The arm ``reference``: the reference's own scheduler and block manager, judged by ghost memory."""
+"""The arm ``reference``: the reference's own scheduler and block manager, checked by ghost memory."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ReferenceRun:
         ledger = self.ledger
         ledger.steps += 1
         if not self.scheduler.apply(Step()).advanced:
-            raise UsageError(f"step {ledger.steps}: nobody gets blocks, and there is nothing to wait for")
+            raise UsageError(f"step {ledger.steps}: no request gets blocks, and there is nothing to wait for")
         for number in self._ended:
             self.clients.end(number)
         self._ended = []

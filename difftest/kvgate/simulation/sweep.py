@@ -1,4 +1,4 @@
-"""Many simulations side by side, each in a process of its own; whoever interrupts keeps those that are done."""
+"""Many simulations in parallel, each in a process of its own; after an interrupt, the finished ones are kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvgate.simulation.result import Result
 
 POLL_SECONDS = 0.2
 PROGRESS_PARTS = 200
-"""How often a simulation tells how far it is, from its beginning to its end."""
+"""How often a simulation reports its progress, from its beginning to its end."""
 
 
 @frozen
@@ -38,7 +38,7 @@ def run_all(jobs: Sequence[Job], processes: int, take: Take, report: ReportProgr
 
     Raises:
         UsageError: a job's arm has nothing for its setting.
-        KeyboardInterrupt: somebody interrupted; what is done has been taken.
+        KeyboardInterrupt: the user interrupted; what is done has been taken.
     """
     if processes <= 1 or len(jobs) <= 1:
         for place, job in enumerate(jobs):

@@ -184,7 +184,7 @@ def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Probe]
 def test_a_part_that_does_not_work_is_told(
     command: str, facts: Facts, tried: Mapping[str, Probe], why: str, mend: str
 ) -> None:
-    """It alone, with why, and the command that would mend it."""
+    """It alone, with why, and the command that would fix it."""
     checks = judged(facts, tried)
     assert Works.NO is checks[command].works
     assert why in checks[command].why

@@ -131,7 +131,7 @@ def test_a_recording_that_begins_in_the_middle_of_a_life() -> None:
     judge = ShadowChecker(SETTINGS)
     assert not judge.is_following
     assert [] == [finding for record in LATER for finding in judge.follow(record)]
-    assert (1, 0, {}) == (judge.stats.checked, judge.stats.checkpoints, judge.stats.unchecked)
+    assert (1, 0, {}) == (judge.stats.judged, judge.stats.checkpoints, judge.stats.unjudged)
     wrong = [*LATER[:-1], LookedUp(2, 0, [[]], False)]
     assert ["KV-OP-01"] == judged(wrong)
 
@@ -140,7 +140,7 @@ def test_what_is_before_the_first_checkpoint_is_not_judged() -> None:
     """Goal: a file whose beginning is gone has no false differences. Method: calls without a checkpoint."""
     judge = ShadowChecker(SETTINGS)
     assert [] == [finding for record in LIFE[1:7] for finding in judge.follow(record)]
-    assert (0, {"before the first checkpoint": 4}) == (judge.stats.checked, judge.stats.unchecked)
+    assert (0, {"before the first checkpoint": 4}) == (judge.stats.judged, judge.stats.unjudged)
 
 
 def test_statistics_begun_before_the_first_checkpoint_stay_unknown() -> None:
@@ -149,7 +149,7 @@ def test_statistics_begun_before_the_first_checkpoint_stay_unknown() -> None:
     assert [] == [
         finding for record in (EMPTY, EMPTY, Counted(7, 700, 7, 0, 0, 0, False)) for finding in judge.follow(record)
     ]
-    assert {"the first statistics after a restart": 1} == judge.stats.unchecked
+    assert {"the first statistics after a restart": 1} == judge.stats.unjudged
 
 
 # Blocks of which nobody knows what they hold
@@ -176,7 +176,7 @@ def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: li
     ]
     assert statements == found
     why = "contents at a checkpoint, with blocks that were cached while calls were not observed"
-    assert (0, {why: 1}) == (judge.stats.checkpoints, judge.stats.unchecked)
+    assert (0, {why: 1}) == (judge.stats.checkpoints, judge.stats.unjudged)
 
 
 # Numbers that nobody has

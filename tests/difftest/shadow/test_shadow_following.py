@@ -38,7 +38,7 @@ def test_vllm_is_followed(model: str, drafts_max: int, asynchronous: bool) -> No
     server.serve(120)
     assert [] == sink.new
     assert KNOWN >= {finding.declared for finding in sink.found}
-    assert 500 < sink.judge.stats.checked
+    assert 500 < sink.judge.stats.judged
     assert 2 <= sink.judge.stats.checkpoints
 
 
@@ -165,8 +165,8 @@ def test_a_sample_is_followed(model: str, unjudged_min: int) -> None:
     tally = sink.judge.stats
     assert [] == sink.new
     assert 60 == tally.steps
-    unjudged = tally.unchecked.get("a hit on blocks that were cached while calls were not observed", 0)
-    assert unjudged_min <= unjudged < tally.checked
+    unjudged = tally.unjudged.get("a hit on blocks that were cached while calls were not observed", 0)
+    assert unjudged_min <= unjudged < tally.judged
 
 
 def test_behind_a_gap_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:

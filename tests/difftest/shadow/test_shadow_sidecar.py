@@ -115,7 +115,7 @@ def test_it_is_recorded_and_judged_later(shadowed: Callable[..., Shadowed], said
     status = each.end()
     (rejudged,) = recheck_recordings(each.folder, lambda _text: None)
     assert [0, [], 100] == [rejudged.differences, rejudged.endings, rejudged.checker.stats.steps]
-    assert rejudged.checker.stats.checked > 400
+    assert rejudged.checker.stats.judged > 400
     assert status.bytes_written > 10_000
     assert [] == said
 

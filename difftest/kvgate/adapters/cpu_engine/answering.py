@@ -53,7 +53,7 @@ def _import_once() -> None:
 
 
 def _in_child(job: Job, folder: Path) -> None:
-    """Answer a job in a child of its own, which leaves what it says in a file."""
+    """Answer a job in a child of its own, which writes its result to a file."""
     result_path = folder / "told.json"
     result_path.write_text(json.dumps(document(JobResult(job.name, error="the engine's process died"))))
     child = os.fork()
@@ -67,7 +67,7 @@ def _in_child(job: Job, folder: Path) -> None:
         traceback.print_exc()
         result = JobResult(job.name, error=f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX])
     result_path.write_text(json.dumps(document(result)))
-    # As any process ends, so that whoever watches the engine is told that it has ended.
+    # As any process ends, so that a watcher of the engine sees that it has ended.
     sys.exit(0)
 
 

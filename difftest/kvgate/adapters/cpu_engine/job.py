@@ -1,4 +1,4 @@
-"""What one engine is asked, and what it says: plain data, for the engine runs in a process of its own."""
+"""What one engine is asked, and its result: plain data, for the engine runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Job:
     environment: Mapping[str, str] = field(factory=dict)
     plug_ins: str = "swa_retention"
     mutants: tuple[str, ...] = ()
-    """Faults of kvgate's own that are planted before the engine is built."""
+    """Faults of kvgate's own that are injected before the engine is built."""
 
 
 DRAFT = "DRAFT"
@@ -52,7 +52,7 @@ class Answer:
 
 @frozen
 class JobResult:
-    """What an engine said of a job, in the order of the asks."""
+    """The result of a job, in the order of the prompts."""
 
     name: str
     answers: tuple[Answer, ...] = ()
@@ -91,5 +91,5 @@ def job_of(plain: object) -> Job:
 
 
 def result_of(plain: object) -> JobResult:
-    """What an engine said, out of a document."""
+    """The result of a job, from a document."""
     return _CONVERTER.structure(plain, JobResult)

@@ -157,7 +157,7 @@ def _wait_until_up(server: Served, report: Callable[[str], None]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server with the processes that it started, politely at first; whoever is interrupted ends it at once."""
+    """End the server with the processes that it started, with SIGTERM first; an interrupt ends it at once."""
     try:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

@@ -23,7 +23,7 @@ def memory(size_bytes: int, seed: int) -> torch.Tensor:
 def shaped(
     shape: Sequence[int], dtype: str, seed: int, padding: int = 0, device: str = "cpu"
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A tensor over random bytes, and these; with ``padding`` elements behind each index of its first axis.
+    """A tensor over random bytes, and these; with ``padding`` elements after each index of its first axis.
 
     On an NPU a tensor of a layer is such a part of larger pages, in which others of the layer lie between its blocks.
     """

@@ -1,7 +1,7 @@
 """The arms ``stock`` and ``retention``: vLLM 0.20.2's real scheduler, its worker's place taken by ghost memory.
 
-The scheduler is told what a worker would tell, and asked for nothing else: hits, tables and preemptions are read from
-what each of its steps sends to the worker, its counters from what it tells the metrics.
+The scheduler receives what a worker would send, and nothing else: hits, tables and preemptions are read from
+what each of its steps sends to the worker, its counters from what it sends to the metrics.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
 
 IDLE_STEPS_MAX = 3
-"""How many steps may pass in which nobody is scheduled, before it counts as a hang."""
+"""How many steps may pass in which no request is scheduled, before it counts as a hang."""
 
 
 class RealRun(Raises):
@@ -71,7 +71,7 @@ class RealRun(Raises):
             self._send()
             idle = 0 if self._step() else idle + 1
             if idle > IDLE_STEPS_MAX:
-                raise UsageError(f"step {self.ledger.steps}: nobody is scheduled, and there is nothing to wait for")
+                raise UsageError(f"step {self.ledger.steps}: no request is scheduled, and there is nothing to wait for")
             if warming and not self.clients.warming:
                 warm = self.counters
             if progress is not None:
@@ -128,7 +128,7 @@ class RealRun(Raises):
                     self.ledger.entries[work.number].copied += copy.tokens
 
     def _sampled(self, works: list[Work], output: SchedulerOutput) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """Per request whose tokens are all computed: what the model answers, and the drafts behind it."""
+        """Per request whose tokens are all computed: what the model answers, and the drafts after it."""
         drafts = drafts_reported(output)
         sampled, proposed = {}, {}
         for work in works:
@@ -145,7 +145,7 @@ class RealRun(Raises):
     def _update_scheduler(
         self, output: SchedulerOutput, sampled: dict[int, list[int]], proposed: dict[int, list[int]]
     ) -> None:
-        """The scheduler takes the worker's answers, and tells its clients and its metrics."""
+        """The scheduler takes the worker's answers, and reports to its clients and its metrics."""
         from kvgate.levels.scheduler.adapter.worker import answer, drafts
 
         reported = self.scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), sampled))

@@ -1,4 +1,4 @@
-"""A worker that computes nothing: it keeps its block tables as vLLM's scheduler tells it, and says what it would do."""
+"""A worker that computes nothing: it keeps block tables from vLLM's scheduler output, and reports what it would do."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Worker:
 
     tokens_max: int
     lookahead_tokens: int
-    """How many slots behind the computed tokens draft layers write in a step."""
+    """How many slots after the computed tokens draft layers write in a step."""
     tables: dict[int, list[list[int]]]
 
     def take(self, output: SchedulerOutput) -> tuple[list[Work], list[Admission]]:
-        """What a step tells: what is computed, and who came in behind which hit."""
+        """What a step computes, and which requests were admitted with which hit."""
         for name in output.finished_req_ids:
             self.tables.pop(number_in(name), None)
         admission, starts = self._admitted(output)
@@ -42,7 +42,7 @@ class Worker:
             number = number_in(name)
             starts[number] = start
             if name in known.resumed_req_ids:
-                assert blocks is not None, "who comes in again is told all its blocks"
+                assert blocks is not None, "a resumed request is sent with all its blocks"
                 self.tables[number] = [list(group) for group in blocks]
                 admission.append(Admission(number, start))
             elif blocks is not None:

@@ -33,7 +33,7 @@ def weka(
     tokens_max: int = 1 << 20,
     requests: int = 0,
 ) -> Workload:
-    """``sessions`` sessions of a trace behind the first ``skip``, the first ``turns`` turns of each; 0 being all.
+    """``sessions`` sessions of a trace after the first ``skip``, the first ``turns`` turns of each; 0 being all.
 
     ``requests``: the lanes stop after so many requests, wherever they stand; 0: at the end.
 
