@@ -1,7 +1,7 @@
 """What the doctor makes of an installation.
 
 Goal: each part of kvgate is said to work where it does, and what is wrong where it does not, with the command that
-would mend it. Method: installations that are made up, one trouble each.
+would fix it. Method: installations that are made up, one trouble each.
 """
 
 from __future__ import annotations
