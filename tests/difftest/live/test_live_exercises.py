@@ -115,7 +115,7 @@ def test_what_is_held_at_rest_is_told() -> None:
 def test_of_a_server_without_metrics_nothing_is_known() -> None:
     """It is not at rest because it does not tell what runs."""
     with listening(Pretended(tells_metrics=False)) as url, connected(url) as server:
-        assert "vllm:num_requests_running is not told" == held_at_rest(server.metrics, seconds=0.0)
+        assert "vllm:num_requests_running is not reported" == held_at_rest(server.metrics, seconds=0.0)
 
 
 @pytest.mark.parametrize(
