@@ -38,8 +38,8 @@ from kvgate.adapters.cpu_engine.checkpoint import write_model
 from kvgate.adapters.cpu_engine.engine import prepare_environment, scheduler_of, start
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
 from kvgate.kernel.shadow_switch import Mode, Switch
-from kvgate.shadow.adapter.attaching import attach
-from kvgate.shadow.adapter.observing import Observer
+from kvgate.shadow.adapter.attachment import attach
+from kvgate.shadow.adapter.observer import Observer
 from kvgate.shadow.status import read_all
 
 ARMS = ("off again", "record", "check")

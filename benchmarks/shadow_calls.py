@@ -26,7 +26,7 @@ from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.adapter.stage import new_scheduler
 from kvgate.levels.scheduler.adapter.worker import abort, answer
 from kvgate.levels.scheduler.operations import Stage
-from kvgate.shadow.adapter.attaching import attach
+from kvgate.shadow.adapter.attachment import attach
 from kvgate.shadow.status import read_all
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Submit

@@ -164,6 +164,6 @@ def test_the_shadow_agrees(worker: Worker, say: Say) -> None:
         pytest.fail(f"{seen.complaint}{stories}", pytrace=False)
     before = shadows_of(worker.server.metrics())
     Exercises(worker.server).one_more()
-    if not followed(worker.server.metrics, before, _ONE_MORE_SECONDS_MAX).shadow.judged:
+    if not followed(worker.server.metrics, before, _ONE_MORE_SECONDS_MAX).shadow.checked:
         told = "it has ended, or observes a sample (KVGATE_SHADOW_SAMPLE), and not all was judged"
         pytest.fail(f"the shadow did not judge one more request: {told}", pytrace=False)

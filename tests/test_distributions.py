@@ -197,7 +197,7 @@ def test_kvgate_alone(wheels: dict[str, Wheel], tmp_path: Path) -> None:
     assert set() == loaded(environment, "from kvgate.shadow.adapter.plugin import register; register()")
     assert set() == loaded(
         environment,
-        "import kvgate.shadow.recording, kvgate.shadow.rejudging, kvgate.explain.explanation, "
+        "import kvgate.shadow.recording, kvgate.shadow.recheck, kvgate.explain.explanation, "
         "kvgate.simulation.arm, kvgate.cli.app",
     )
     assert 0 == environment.kvgate("--help")[0]

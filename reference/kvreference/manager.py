@@ -135,7 +135,7 @@ class Manager:
         request = self.population[operation.request]
         if request.tokens_computed > 0:
             # A request that has computed tokens may draft in its next step; others draft nothing in their first.
-            return self._let_in(
+            return self._admit_with_hit(
                 request, operation.tokens, no_hit(self.geometry), 0, False, self.settings.lookahead_tokens
             )
         hit = self._hit(request)
@@ -144,9 +144,9 @@ class Manager:
         provided = min(operation.external_tokens, len(request.tokens) - hit.tokens - left)
         loads = operation.loads and provided > 0
         lookahead = self.settings.lookahead_tokens if self.choices.lookahead_when_admitted and not loads else 0
-        return self._let_in(request, operation.tokens, hit, provided, loads, lookahead)
+        return self._admit_with_hit(request, operation.tokens, hit, provided, loads, lookahead)
 
-    def _let_in(
+    def _admit_with_hit(
         self, request: Request, budget_tokens: int, hit: Hit, provided: int, later: bool, lookahead_tokens: int
     ) -> Granted | Refused:
         end = request.tokens_computed + hit.tokens + provided

@@ -63,8 +63,8 @@ def replay_boundary(geometry: Geometry, prompt_tokens: int) -> int:
 
 def next_boundary(index: int, interval_tokens: int, block_size_tokens: int, lookahead_tokens: int) -> int:
     """The first multiple of the interval above 0 that lies behind all but the look-ahead of the block at ``index``."""
-    behind_tokens = max((index + 1) * block_size_tokens - lookahead_tokens, 1)
-    return -(-behind_tokens // interval_tokens) * interval_tokens
+    least_tokens = max((index + 1) * block_size_tokens - lookahead_tokens, 1)
+    return -(-least_tokens // interval_tokens) * interval_tokens
 
 
 class Retention(Protocol):

@@ -45,7 +45,7 @@ _IMPLEMENTED_BY = {
     "KV-MEM-02": (),
     "KV-LEAK-01": (),
     "KV-LEAK-02": (),
-    "KV-LIVE-01": ("scheduler.room:blocks_to_run", "scheduler.progress:steps_to_be_let_in"),
+    "KV-LIVE-01": ("scheduler.room:blocks_to_run", "scheduler.progress:steps_to_admission"),
     "KV-LIVE-02": ("scheduler.progress:steps_to_answer",),
     "KV-LIVE-03": ("scheduler.progress:is_stuck", "scheduler.progress:steps_to_end"),
     "KV-WORK-01": ("caching:register",),

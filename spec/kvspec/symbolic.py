@@ -90,14 +90,14 @@ class Products(RealProducts):
 _facts_known: dict[tuple[object, ...], tuple[z3.BoolRef, tuple[z3.ArithRef, ...]]] = {}
 
 
-def _facts_of(say: Callable[..., list[z3.BoolRef]], *numbers: z3.ArithRef) -> z3.BoolRef:
+def _facts_of(fact_sources: Callable[..., list[z3.BoolRef]], *numbers: z3.ArithRef) -> z3.BoolRef:
     """What is to ``say`` of two products of a factor: the same on every way, and so written once."""
-    key = (say, *(number.get_id() for number in numbers))
+    key = (fact_sources, *(number.get_id() for number in numbers))
     if key not in _facts_known:
         if len(_facts_known) >= FACTS_MAX:
             _facts_known.clear()
         # The numbers are kept too: an id is given again once its expression is gone.
-        _facts_known[key] = z3.And(*say(*numbers)), numbers
+        _facts_known[key] = z3.And(*fact_sources(*numbers)), numbers
     return _facts_known[key][0]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.device.reference_copy import drawn, shaped, slot_by_slot
+from kvgate.adapters.device.reference_copy import generate_copies, shaped, slot_by_slot
 from swa_retention.copying.batch import copy_in, index_of
 from swa_retention.copying.layout import Layout, LayoutError, axes_of, keeps_slots_apart
 from swa_retention.copying.views import copy_views
@@ -81,7 +81,7 @@ def test_exactly_the_slots_before_the_boundary(how: str, dtype: str, padding: in
     """In every layout, for one copy and for several."""
     for seed, (name, shape, layout) in enumerate(layouts()):
         for count in (1, 5):
-            copies = drawn(seed, layout, count, BLOCKS)
+            copies = generate_copies(seed, layout, count, BLOCKS)
             tensor, raw = shaped(shape, dtype, seed, padding)
             expected, below = shaped(shape, dtype, seed, padding)
             slot_by_slot(expected, layout, copies)

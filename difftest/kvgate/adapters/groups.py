@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Words:
-    """What the specs of a release are told, and in which words; without more those of vLLM 0.20.2."""
+    """What the specs of a release are passed, and under which names; without more those of vLLM 0.20.2."""
 
     ratio: str = "compress_ratio"
     """What they call the number of tokens in a slot."""
@@ -69,7 +69,7 @@ def not_represented(settings: Settings) -> Iterator[str]:
 
 
 def _alike(group: Group) -> object:
-    """What two groups share that vLLM looks up together: it does not tell groups apart by their draft layers."""
+    """What two groups share that vLLM looks up together: it does not distinguish groups by their draft layers."""
     return evolve(group, lookahead=False)
 
 

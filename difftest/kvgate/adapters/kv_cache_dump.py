@@ -1,6 +1,7 @@
 """From vLLM's KVCacheConfig to a dump that ``kvgate explain`` reads.
 
-It is told by attributes, not by classes, so that it takes the specs of other releases and of vLLM-Ascend as well.
+It recognises specs by attributes, not by classes, so that it takes the specs of other releases and of
+vLLM-Ascend as well.
 """
 
 from __future__ import annotations

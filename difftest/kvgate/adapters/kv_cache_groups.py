@@ -40,8 +40,8 @@ def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
 
-    told: dict[str, Any] = {"skip_tokenizer_init": True, "dtype": "bfloat16", "enforce_eager": True, **flags}
-    config = EngineArgs(model=str(folder), **told).create_engine_config(UsageContext.LLM_CLASS)
+    arguments: dict[str, Any] = {"skip_tokenizer_init": True, "dtype": "bfloat16", "enforce_eager": True, **flags}
+    config = EngineArgs(model=str(folder), **arguments).create_engine_config(UsageContext.LLM_CLASS)
     with set_current_vllm_config(config):
         _alone()
         with torch.device("meta"):
@@ -61,7 +61,7 @@ def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
 
 
 def _alone() -> None:
-    """One worker, and nobody else: set up anew, since some groups of workers are there for some models only."""
+    """One worker, and no others: set up anew, since some groups of workers are there for some models only."""
     import torch
     from vllm import distributed
     from vllm.utils.network_utils import get_open_port

@@ -81,9 +81,9 @@ class Native(Stock):
             manager.record_prefix_cache_stats(request, tokens)
         return blocks, tokens
 
-    def let_in(self, request: Request, tokens: int, lookahead_tokens: int, given: Given) -> KVCacheBlocks | bool | None:
+    def admit(self, request: Request, tokens: int, lookahead_tokens: int, given: Given) -> KVCacheBlocks | bool | None:
         if self.description.gate != "within":
-            return super().let_in(request, tokens, lookahead_tokens, given)
+            return super().admit(request, tokens, lookahead_tokens, given)
         manager: Any = self.manager
         with counted_calls(manager.coordinator, "remove_skipped_blocks") as released:
             granted: KVCacheBlocks | None = manager.allocate_slots(

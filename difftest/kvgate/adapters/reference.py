@@ -1,4 +1,4 @@
-"""The reference as a system under test: what judges others is turned on itself."""
+"""The reference as a system under test: it is checked against itself."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 ``native@VERSION`` is another release of vLLM (``kvgate fetch --list``), ``native`` the newest. A process has one vLLM
 for good: the first system that is loaded decides which, and one that needs another is unavailable from then on. So
 ``kvgate check --sut native@0.23.0`` needs nothing special, nor does a worker that is started afresh and loads one
-system; whoever runs several versions starts a process for each: the command, or multiprocessing with ``spawn``.
+system; to run several versions, start a process for each: the command, or multiprocessing with ``spawn``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
         "compressed+pinned=2+transfers+whole-slots",
     ),
 }
-"""Which models a system is checked with unless told otherwise."""
+"""Which models a system is checked with by default."""
 ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
 """What has changed vLLM's block manager for good once it is imported."""
 
@@ -58,7 +58,7 @@ class Loaded:
     version: str
     factory: Factory
     models: tuple[str, ...] = ()
-    """The models that it is checked with unless told otherwise; none for those of the gate."""
+    """The models that it is checked with by default; none for those of the gate."""
 
 
 def is_built_in(name: str) -> bool:
@@ -73,8 +73,8 @@ def models_of(release: Release) -> tuple[str, ...]:
     return tuple(name + suffix + masked.get(name, "") + scratch for name in GATED for suffix in ("", "+eagle"))
 
 
-def load_system(name: str, preloads: Sequence[Path] = (), say: Callable[[str], None] = lambda _text: None) -> Loaded:
-    """The system called ``name``; ``preloads`` are run before it can be built. ``say`` is told what takes long.
+def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str], None] = lambda _text: None) -> Loaded:
+    """The system called ``name``; ``preloads`` are run before it can be built. ``report`` gets what takes long.
 
     Raises:
         SystemUnavailableError: it is not installed, not the version that its adapter is for, or cannot be imported.
@@ -90,7 +90,7 @@ def load_system(name: str, preloads: Sequence[Path] = (), say: Callable[[str], N
     elif name in ("ascend", "ascend-retention"):
         loaded = _load_ascend(name)
     elif name.partition("@")[0] == "native":
-        loaded = _load_native(name, say)
+        loaded = _load_native(name, report)
     elif name == "reference":
         from kvgate.adapters.reference import Reference
 
@@ -185,14 +185,14 @@ def _load_ascend(name: str) -> Loaded:
     return Loaded(name, ASCEND.version, AscendRetention if with_plug_in else Ascend, DEFAULT_MODELS[name])
 
 
-def _load_native(name: str, say: Callable[[str], None]) -> Loaded:
+def _load_native(name: str, report: Callable[[str], None]) -> Loaded:
     from kvgate.adapters.native import Native
 
     release = release_named(name)
     if "vllm" not in sys.modules:
-        fetch(release, say)
+        fetch(release, report)
     enter_version(folder_of(release), release.name)
-    say(f"importing vLLM {release.version} …")
+    report(f"importing vLLM {release.version} …")
     _refuse_what_drifted(f"vLLM {release.version} in {folder_of(release)}", "is there and", release.signatures)
     return Loaded(release.name, release.version, partial(Native, release), models_of(release))
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 
 
-MENDED = frozenset({"013-compressed-block-known-by-its-slots", "014-second-full-group-not-cut"})
-"""What the plug-in mends of compressed groups: one is vLLM-Ascend's, one is vLLM's."""
+FIXED = frozenset({"013-compressed-block-known-by-its-slots", "014-second-full-group-not-cut"})
+"""What the plug-in fixes of compressed groups: one is vLLM-Ascend's, one is vLLM's."""
 
 
 class Retention(Stock):
@@ -38,9 +38,9 @@ class Retention(Stock):
         with switched_on(settings):
             super().__init__(settings)
 
-    def mends(self) -> frozenset[str]:
+    def fixes(self) -> frozenset[str]:
         compressed = any(group.compress_ratio > 1 for group in self.settings.geometry.groups)
-        return MENDED if compressed else frozenset()
+        return FIXED if compressed else frozenset()
 
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_in_plug_in(settings), counts_begun_slots(settings), not_represented(settings)), None)

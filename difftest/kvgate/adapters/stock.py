@@ -15,7 +15,7 @@ from attrs import frozen
 
 from kvgate.adapters.groups import group_specs, unsupported
 from kvgate.adapters.releases import INSTALLED
-from kvgate.adapters.translate import event_of, ids_of, in_our_words
+from kvgate.adapters.translate import event_of, ids_of, to_statistics
 from kvgate.adapters.work_meter import WorkMeter, counted_hash, following
 from kvgate.kernel.errors import UsageError
 from kvreference.answers import (
@@ -89,7 +89,7 @@ class Stock:
         """What findings call it: a finding applies to some releases."""
         return self.description.label
 
-    def mends(self) -> frozenset[str]:
+    def fixes(self) -> frozenset[str]:
         """The findings of vLLM that this system does not have."""
         return frozenset()
 
@@ -173,7 +173,7 @@ class Stock:
         """The longest hit of a request: its blocks, and how many tokens."""
         return self.manager.get_computed_blocks(request)
 
-    def let_in(self, request: Request, tokens: int, lookahead_tokens: int, given: Given) -> KVCacheBlocks | bool | None:
+    def admit(self, request: Request, tokens: int, lookahead_tokens: int, given: Given) -> KVCacheBlocks | bool | None:
         """Pass the gate and allocate: the blocks, None if the step does not fit, or False if the gate refuses."""
         computed: dict[str, Any] = {
             "num_new_computed_tokens": given.hit_tokens,
@@ -253,7 +253,7 @@ class Stock:
         had = held if any(held) else ids_of(blocks)
         loads = operation.loads and external > 0
         start = request.num_computed_tokens + hit + external
-        granted = self.let_in(
+        granted = self.admit(
             request,
             0 if loads else self.population.tokens_from(ours, start, operation.tokens),
             # vLLM's scheduler gives a request without computed tokens no look-ahead slots.
@@ -277,7 +277,7 @@ class Stock:
         return tuple(map(tuple, self.manager.get_block_ids(self.name_of(number))))
 
     def _gained(self, number: int, before: BlockTable, start: int = 0) -> BlockTable:
-        """What the tables have behind what they had: vLLM's answer leaves out the blocks for external tokens.
+        """What the tables have after their earlier entries: vLLM's answer leaves out the blocks for external tokens.
 
         At an admission they had the hit, and nothing where no token from ``start`` on reads.
         """
@@ -294,7 +294,7 @@ class Stock:
     def _end(self, operation: Finish | Abort) -> Done:
         ours, request = self.population[operation.request], self._requests[operation.request]
         if holds_on(ours, operation):
-            # Before a connector is told the tables of a request that ended, they lose what is out of the window. The
+            # Before a connector receives the tables of a request that ended, they lose what is out of the window. The
             # drafts that were not accepted are taken back by then.
             verified = request.num_computed_tokens - ours.drafts_in_flight
             self.manager.remove_skipped_blocks(request.request_id, verified)
@@ -340,7 +340,7 @@ class Stock:
     def _take_statistics(self, _operation: TakeStatistics) -> Statistics:
         taken = self.manager.make_prefix_cache_stats()
         assert taken is not None, "the manager was built with log_stats"
-        return in_our_words(taken)
+        return to_statistics(taken)
 
     def snapshot(self) -> Snapshot:
         pool = self.manager.block_pool

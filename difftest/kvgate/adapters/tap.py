@@ -94,7 +94,7 @@ class Tap:
         """
         original = getattr(owner, name)
         if before is None:
-            assert after is not None, "somebody must want to know"
+            assert after is not None, "a listener is required"
             self.put(owner, name, self._then(original, after))
         elif after is None:
             self.put(owner, name, self._first(original, before, always))

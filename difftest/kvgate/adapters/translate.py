@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 
 
-def in_our_words(taken: Any) -> Statistics:
+def to_statistics(taken: Any) -> Statistics:
     """vLLM's prefix-cache statistics as an answer."""
     return Statistics(
         requests=taken.requests,

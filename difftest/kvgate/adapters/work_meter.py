@@ -31,7 +31,7 @@ CALLS = (
     "reset_prefix_cache",
     "take_events",
 )
-"""The calls of a block manager that are work; the others tell what is there."""
+"""The calls of a block manager that are work; the others only report state."""
 
 
 class Tally:
@@ -125,7 +125,7 @@ class WorkMeter:
         self._end()
 
     def failed(self, error: Exception) -> bool:
-        """The gate is told of whatever goes wrong in the meter."""
+        """Errors in the meter are reported to the gate."""
         del error
         return False
 
@@ -155,7 +155,7 @@ def _offered(
 ) -> Iterator[str]:
     """The blocks that a call offers to the cache: those of its range that are there and that the mask wants."""
     del request, block_size
-    # Whoever names more than there are is told so by whoever caches them.
+    # Too many blocks are rejected where they are cached.
     for position in range(num_cached_blocks, min(num_full_blocks, list.__len__(blocks))):
         wanted = block_mask is None or block_mask[position - num_cached_blocks]
         if wanted and not list.__getitem__(blocks, position).is_null:
@@ -181,7 +181,7 @@ def _linked(kind: Any, tally: Tally) -> type:
         return property(read, write)
 
     def equals(block: Any, other: object) -> Any:
-        # Whether two blocks are the same is asked of all that they have, links too: nobody goes along these.
+        # Whether two blocks are the same is asked of all that they have, links too: these are not followed.
         depth, tally.depth = tally.depth, 0
         try:
             return kind.__eq__(block, other)

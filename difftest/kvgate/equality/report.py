@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kvgate.equality.feature import EVIDENCE, FEATURE
-from kvgate.equality.table import PLANTED, TOLERANCE, Cell, State
+from kvgate.equality.table import FAULTS, TOLERANCE, Cell, State
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.kernel.text import counted
 from kvgate.report.document import Column, Report, Section, Story, columns
@@ -32,7 +32,7 @@ def report_of(cells: Sequence[Cell], interrupted: bool = False) -> Report:
         circumstances={"tolerance": TOLERANCE},
         claimed=tuple(f"{feature.name}: {feature.sentence}" for feature in _features(cells)),
         tested=(Section("", COLUMNS, tuple(map(_row, cells)), notes=tuple(_footer(cells)), keys=2),),
-        found=tuple(map(_story, wrong)),
+        found=tuple(map(_finding, wrong)),
         not_tested=NOT_TESTED,
         found_noun="unexpected cell",
     )
@@ -46,24 +46,24 @@ def _exit_code(wrong: Sequence[Cell]) -> int:
 
 
 def _features(cells: Sequence[Cell]) -> list[Any]:
-    return [FEATURE[name] for name in dict.fromkeys(cell.feature for cell in cells) if name not in PLANTED]
+    return [FEATURE[name] for name in dict.fromkeys(cell.feature for cell in cells) if name not in FAULTS]
 
 
 def _row(cell: Cell) -> tuple[Any, ...]:
-    told = cell.told
+    result = cell.result
     seen: tuple[Any, ...] = (None,) * 7
-    if told is not None and told.error is None:
+    if result is not None and result.error is None:
         seen = (
-            *(told.cached_tokens, told.preemptions, told.drafts, told.drafts_accepted),
-            *(told.cached_blocks, told.pinned_blocks, round(told.seconds, 1)),
+            *(result.cached_tokens, result.preemptions, result.drafts, result.drafts_accepted),
+            *(result.cached_blocks, result.pinned_blocks, round(result.seconds, 1)),
         )
     return (
-        *(cell.model, f"injected: {cell.feature}" if cell.planted else cell.feature, cell.state.value),
-        *(cell.answers, cell.differ, cell.logprob_distance, cell.gap, *seen, cell.why, cell.planted),
+        *(cell.model, f"injected: {cell.feature}" if cell.is_fault_injected else cell.feature, cell.state.value),
+        *(cell.answers, cell.differ, cell.logprob_distance, cell.gap, *seen, cell.why, cell.is_fault_injected),
     )
 
 
-def _story(cell: Cell) -> Story:
+def _finding(cell: Cell) -> Story:
     what = f"{cell.model}, {cell.feature}: {cell.state.value}"
     why = f": {cell.why}" if cell.why else ""
     headline = f"{what}, {cell.differ} of {cell.answers} answers differ{why}"
@@ -74,7 +74,9 @@ def _story(cell: Cell) -> Story:
 
 
 def _footer(cells: Sequence[Cell]) -> Iterator[str]:
-    compared = [cell for cell in cells if cell.state not in (State.NOT_THERE, State.FAILED) and not cell.planted]
+    compared = [
+        cell for cell in cells if cell.state not in (State.NOT_THERE, State.FAILED) and not cell.is_fault_injected
+    ]
     if compared:
         distance, gap = max(cell.logprob_distance for cell in compared), min(cell.gap for cell in compared)
         yield (

@@ -9,8 +9,8 @@ from attrs import evolve, frozen
 
 from kvgate.adapters.cpu_engine.engines import Engines
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, Hybrid
-from kvgate.adapters.cpu_engine.job import Job, Told
-from kvgate.equality.asks import CROWD, rounds
+from kvgate.adapters.cpu_engine.job import Job, JobResult
+from kvgate.equality.ask_rounds import CROWD, rounds
 from kvgate.equality.feature import ANSWER_TOKENS, FEATURE, Feature, lacking, with_feature
 from kvgate.kernel.errors import UsageError
 
@@ -18,12 +18,12 @@ TOLERANCE = 1e-4
 """How much the log-probability of a first token may differ: sums of 32-bit numbers in another order stay far below."""
 MODEL_TOKENS_MAX = 832
 """The longest request: the longest prompt, an answer, another turn and its answer."""
-PLANTED = ("last-token-ignored", "parent-ignored")
+FAULTS = ("last-token-ignored", "parent-ignored")
 """Mutants that serve blocks with other tokens in them."""
 
 
 class State(str, Enum):
-    """What is said of one model with one feature."""
+    """The result for one model with one feature."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
@@ -37,7 +37,7 @@ class State(str, Enum):
 
 @frozen
 class Cell:
-    """One model with one feature, or with one fault planted."""
+    """One model with one feature, or with one injected fault."""
 
     model: str
     feature: str
@@ -50,21 +50,21 @@ class Cell:
     """The largest of the first tokens' log-probabilities."""
     gap: float = 0.0
     """By how much the chosen token was ahead of the next, where that was least, without a cache."""
-    told: Told | None = None
+    result: JobResult | None = None
 
     @property
-    def planted(self) -> bool:
-        """Whether a fault was planted, so that it should differ."""
-        return self.feature in PLANTED
+    def is_fault_injected(self) -> bool:
+        """Whether a fault was injected, so that it should differ."""
+        return self.feature in FAULTS
 
     @property
     def is_as_it_should_be(self) -> bool:
-        """Equal, or unequal if a fault was planted."""
-        return self.state in ((State.DIFFERS,) if self.planted else (State.EQUAL, State.NOT_THERE))
+        """Equal, or unequal if a fault was injected."""
+        return self.state in ((State.DIFFERS,) if self.is_fault_injected else (State.EQUAL, State.NOT_THERE))
 
 
 def plain_job(model: str) -> Job:
-    """An engine without prefix caching, with blocks for everybody."""
+    """An engine without prefix caching, with blocks for all requests."""
     options = {"enable_prefix_caching": False, "max_model_len": MODEL_TOKENS_MAX, "max_num_seqs": CROWD}
     return Job("without caching", model, rounds(), ANSWER_TOKENS, options)
 
@@ -73,44 +73,44 @@ def fill(
     engines: Engines,
     models: Sequence[str],
     features: Sequence[Feature],
-    say: Callable[[str], None] = lambda _text: None,
+    report: Callable[[str], None] = lambda _text: None,
 ) -> Iterator[Cell]:
-    """The cells, one after the other; ``say`` is told what is running.
+    """The cells, one after the other; ``report`` is called with what is running.
 
     Raises:
         SystemUnavailableError: the engines' process ended, or an engine without caching did not answer.
     """
     for model in models:
         hybrid, plain = HYBRIDS[model], plain_job(model)
-        say(f"{model}: without caching")
-        expected = engines.tell(plain)
-        with_hits: Told | None = None
+        report(f"{model}: without caching")
+        expected = engines.run(plain)
+        with_hits: JobResult | None = None
         for feature in features:
-            say(f"{model}: {feature.name}")
+            report(f"{model}: {feature.name}")
             if feature.larger_blocks and not hybrid.has_larger_blocks:
                 yield Cell(model, feature.name, State.NOT_THERE, "blocks of one size")
                 continue
-            told = engines.tell(with_feature(feature, plain, hybrid.blocks_short))
-            with_hits = with_hits or _with_hits(engines, feature, told, plain, hybrid)
-            yield judged(model, feature.name, expected, told, lacking(feature, told, with_hits))
-        for name in PLANTED:
-            say(f"{model}: planted {name}")
+            result = engines.run(with_feature(feature, plain, hybrid.blocks_short))
+            with_hits = with_hits or _with_hits(engines, feature, result, plain, hybrid)
+            yield compare(model, feature.name, expected, result, lacking(feature, result, with_hits))
+        for name in FAULTS:
+            report(f"{model}: planted {name}")
             broken = evolve(with_feature(FEATURE["hits"], plain, hybrid.blocks_short), name=name, mutants=(name,))
-            yield judged(model, name, expected, engines.tell(broken))
+            yield compare(model, name, expected, engines.run(broken))
 
 
-def _with_hits(engines: Engines, feature: Feature, told: Told, plain: Job, hybrid: Hybrid) -> Told:
-    """What the engine with prefix caching alone says, to which the others are compared."""
+def _with_hits(engines: Engines, feature: Feature, result: JobResult, plain: Job, hybrid: Hybrid) -> JobResult:
+    """The result of the engine with prefix caching alone, to which the others are compared."""
     hits = FEATURE["hits"]
-    return told if feature is hits else engines.tell(with_feature(hits, plain, hybrid.blocks_short))
+    return result if feature is hits else engines.run(with_feature(hits, plain, hybrid.blocks_short))
 
 
-def judged(model: str, feature: str, expected: Told, told: Told, unseen: Sequence[str] = ()) -> Cell:
-    """The cell for what two engines said of the same asks."""
-    error = expected.error or told.error
-    if error is not None or len(expected.answers) != len(told.answers):
-        return Cell(model, feature, State.FAILED, error or "not all asks were answered", told=told)
-    pairs = list(zip(expected.answers, told.answers, strict=True))
+def compare(model: str, feature: str, expected: JobResult, result: JobResult, unseen: Sequence[str] = ()) -> Cell:
+    """The cell for two engines' results of the same job."""
+    error = expected.error or result.error
+    if error is not None or len(expected.answers) != len(result.answers):
+        return Cell(model, feature, State.FAILED, error or "not all asks were answered", result=result)
+    pairs = list(zip(expected.answers, result.answers, strict=True))
     distances = [abs(plain.first_logprob - other.first_logprob) for plain, other in pairs]
     unlike = [
         plain.tokens != other.tokens or distance > TOLERANCE
@@ -126,7 +126,7 @@ def judged(model: str, feature: str, expected: Told, told: Told, unseen: Sequenc
         differ=sum(unlike),
         logprob_distance=max(distances),
         gap=min(plain.gap for plain, _ in pairs),
-        told=told,
+        result=result,
     )
 
 

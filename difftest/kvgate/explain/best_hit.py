@@ -1,7 +1,7 @@
 """How much of a prompt can hit at best, once another was computed that begins alike and nothing was evicted.
 
 It is the reference's sentence (``kvreference.hit_lookup``) with its own formulas: the longest multiple of the alignment
-at which every block that a resume reads, and the look-ahead behind it, is cached. What is cached of the first prompt is
+at which every block that a resume reads, and the look-ahead after it, is cached. What is cached of the first prompt is
 asked of the retention, and where states are kept at block ends only, of where its chunks ended.
 """
 

@@ -48,14 +48,14 @@ class Cause:
     """The same as parameters of ``Serving``, where setting them is all there is to do."""
 
     @condition.validator
-    def _is_said(self, _attribute: Attribute[str], condition: str) -> None:
+    def _check_condition(self, _attribute: Attribute[str], condition: str) -> None:
         if (self.effect is Effect.ZERO_IF) != bool(condition):
             raise ValueError(f"{self.id}: a condition is there for {Effect.ZERO_IF.name}, and for nothing else")
 
 
 @frozen(slots=False)
 class Case:
-    """What is explained: a layout, how it is served, and the prompts, if they are told."""
+    """What is explained: a layout, how it is served, and the prompts, if they are given."""
 
     layout: Layout
     serving: Serving

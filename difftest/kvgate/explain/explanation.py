@@ -19,7 +19,7 @@ _ZERO = (Effect.ALWAYS_ZERO, Effect.ZERO_IF)
 
 @frozen
 class Explanation:
-    """All that is told."""
+    """All that is explained."""
 
     case: Case
     figures: Figures

@@ -69,8 +69,8 @@ def _attention(
 def _alike(config: Config, serving: Serving) -> list[Layer]:
     """All layers slide if there is a window, and none if there is not; Mistral has one unless its file says null."""
     usual = _MISTRAL_WINDOW_TOKENS if config.model_type == "mistral" else 0
-    said = "sliding_window" in config.values
-    window = config.optional("sliding_window") if said else usual or None
+    configured = "sliding_window" in config.values
+    window = config.optional("sliding_window") if configured else usual or None
     kind = Kind.SLIDING_WINDOW if window else Kind.FULL
     return [_attention(serving, config.kv_heads, config.head_size, kind, window)] * config.layers
 
@@ -85,10 +85,10 @@ def _full(config: Config, serving: Serving) -> list[Layer]:
 
 
 def _slides(config: Config, pattern: int) -> list[bool]:
-    """Which layers slide: as the file says, else all but the last of every ``pattern``."""
-    said = config.texts("layer_types", config.layers)
-    if said is not None:
-        return [word == "sliding_attention" for word in said]
+    """Which layers slide: as in the file, else all but the last of every ``pattern``."""
+    configured = config.texts("layer_types", config.layers)
+    if configured is not None:
+        return [word == "sliding_attention" for word in configured]
     every = config.optional("sliding_window_pattern") or pattern
     return [bool((index + 1) % every) for index in range(config.layers)]
 
@@ -130,9 +130,9 @@ def _llama4(config: Config, serving: Serving) -> list[Layer]:
     chunk = config.optional("attention_chunk_size")
     full = _attention(serving, config.kv_heads, config.head_size)
     local = full if chunk is None else _attention(serving, config.kv_heads, config.head_size, Kind.CHUNKED_LOCAL, chunk)
-    said = config.numbers("no_rope_layers", config.layers)
+    configured = config.numbers("no_rope_layers", config.layers)
     every = config.optional("no_rope_layer_interval") or 4
-    encoded = said or [int(bool((index + 1) % every)) for index in range(config.layers)]
+    encoded = configured or [int(bool((index + 1) % every)) for index in range(config.layers)]
     return [local if each else full for each in encoded]
 
 
@@ -156,9 +156,9 @@ def _delta_net(config: Config, serving: Serving) -> list[Layer]:
     if mode is StateMode.NONE:
         span = serving.max_model_len or config.number("max_position_embeddings")
     linear = Layer(Kind.MAMBA, span, full.block_bytes, states=mode, draft_states=serving.drafts)
-    said = config.texts("layer_types", config.layers)
+    configured = config.texts("layer_types", config.layers)
     every = config.optional("full_attention_interval") or 4
-    kinds = said or ["linear_attention" if (i + 1) % every else "full_attention" for i in range(config.layers)]
+    kinds = configured or ["linear_attention" if (i + 1) % every else "full_attention" for i in range(config.layers)]
     return [linear if kind == "linear_attention" else full for kind in kinds]
 
 

@@ -13,7 +13,7 @@ from kvgate.explain.rules.geometry import without_look_ahead
 from kvreference.scheduler.room import blocks_to_run
 
 CURVE_POINTS = 160
-"""At how many prompt lengths the curve of best hits is drawn."""
+"""At how many prompt lengths the curve of best hits is computed."""
 _CURVE_BOUNDARIES = 8
 """How many alignments the curve spans."""
 _CURVE_TOKENS_MIN = 2048
@@ -21,7 +21,7 @@ _CURVE_TOKENS_MIN = 2048
 
 @frozen
 class GroupFigures:
-    """One group, as it is told."""
+    """One group, as it is printed."""
 
     kind: str
     label: str
@@ -67,7 +67,7 @@ class Figures:
     shortest_prompt_without_drafts: int
     lookahead_tokens: int
     tokens: int
-    """The length in question: of a prompt that is told, or as long as one may be."""
+    """The length in question: of a given prompt, or as long as one may be."""
     blocks_held: int
     blocks_taken: int
     blocks_to_run: int
@@ -79,7 +79,7 @@ class Figures:
     policies: tuple[PolicyFigures, ...]
     curve: tuple[Point, ...]
     hit: int | None
-    """How much of the prompts that are told can hit; None if none are."""
+    """How much of the given prompts can hit; None if none are."""
 
 
 def figures_of(case: Case) -> Figures:

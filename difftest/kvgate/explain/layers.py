@@ -94,7 +94,7 @@ def grouped(layers: Sequence[Layer], hybrid_manager: bool = True) -> Grouping:
 
 
 def _needs_full(layers: Sequence[Layer]) -> bool:
-    """Whether there is full attention beside other attention that could be kept in the same way."""
+    """Whether there is full attention next to other attention that could be kept in the same way."""
     return any(layer.kind is Kind.FULL for layer in layers) and not _is_one_type(layers)
 
 

@@ -148,8 +148,8 @@ def _layout(
     caches = serving.caches(has_states) and serves
     longest = serving.max_model_len or limit
     _refuse_what_is_too_long(name, found, longest)
-    told = (*notes, *_taken_for_granted(serving, longest))
-    return Layout(name, source, found.groups, caches, block_bytes, blocks, longest, told)
+    all_notes = (*notes, *_taken_for_granted(serving, longest))
+    return Layout(name, source, found.groups, caches, block_bytes, blocks, longest, all_notes)
 
 
 def _refuse_what_is_too_long(name: str, found: Grouping, longest: int | None) -> None:
@@ -165,7 +165,7 @@ def _refuse_what_is_too_long(name: str, found: Grouping, longest: int | None) ->
 
 
 def _taken_for_granted(serving: Serving, longest: int | None) -> Iterator[str]:
-    """What nobody said, and another answer may come of."""
+    """Assumed values that may change the answer."""
     if serving.max_num_batched_tokens is None:
         yield f"a step computes up to {BATCHED_TOKENS:,} tokens, unless --max-num-batched-tokens says otherwise"
     if longest is None:

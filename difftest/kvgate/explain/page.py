@@ -47,35 +47,35 @@ def page(reports: Sequence[Report]) -> str:
 
 def _zero_row(report: Report) -> str:
     alone = explain(report.case(with_prompts=False))
-    told = explain(report.case(with_prompts=True)) if report.prompts else None
+    with_prompts = explain(report.case(with_prompts=True)) if report.prompts else None
     named = next((cause for cause in alone.zero_causes if cause.id == report.cause), None)
     first = alone.zero_causes[0].id if alone.zero_causes else "nothing"
     rank = f"{first}, of {len(alone.zero_causes)}"
     if named is not None and first != named.id:
         rank += f"; {named.id} is among them"
     statement = "" if named is None else named.statement
-    first_told = "" if told is None else _first(told)
-    cells = (_link(report), str(report.bug or ""), _seen(report), _groups(report), rank, first_told, statement)
-    return _row(*cells, _agrees(report, alone, told))
+    first_with_prompts = "" if with_prompts is None else _first(with_prompts)
+    cells = (_link(report), str(report.bug or ""), _seen(report), _groups(report), rank, first_with_prompts, statement)
+    return _row(*cells, _agrees(report, alone, with_prompts))
 
 
-def _agrees(report: Report, alone: Explanation, told: Explanation | None) -> str:
+def _agrees(report: Report, alone: Explanation, with_prompts: Explanation | None) -> str:
     """Whether what is named is what the thread ended with, and whether it is named first."""
     among = report.cause in [cause.id for cause in alone.zero_causes]
-    if not among or (told is not None and _first(told) != report.cause):
+    if not among or (with_prompts is not None and _first(with_prompts) != report.cause):
         return "another"
     if _first(alone) == report.cause:
         return "the same"
-    return "the same, not first" if told is None else "the same, first with the prompts"
+    return "the same, not first" if with_prompts is None else "the same, first with the prompts"
 
 
 def _other_row(report: Report) -> str:
     alone = explain(report.case(with_prompts=False))
-    told = explain(report.case(with_prompts=True)) if report.prompts else None
+    with_prompts = explain(report.case(with_prompts=True)) if report.prompts else None
     always = ", ".join(cause.id for cause in alone.zero_causes if not cause.condition) or "nothing"
-    hit = "" if told is None or told.figures.hit is None else f"{told.figures.hit:,}"
-    given = "" if told is None else _first(told)
-    if told is not None and told.figures.hit and told.zero_causes:
+    hit = "" if with_prompts is None or with_prompts.figures.hit is None else f"{with_prompts.figures.hit:,}"
+    given = "" if with_prompts is None else _first(with_prompts)
+    if with_prompts is not None and with_prompts.figures.hit and with_prompts.zero_causes:
         given = f"nothing, unless the free queue turns in between: {given}"
     return _row(
         _link(report),

@@ -1,7 +1,7 @@
 """Reports that people wrote, as data: the model, the flags, what they measured, and the cause that the thread found.
 
 A report is a JSON file. ``rate`` is ``zero`` or ``not zero``; of a zero rate there is a ``cause``. ``prompts`` are
-there where the thread tells them, and ``hit`` where it tells how many tokens a request hit. ``known`` says what of this
+there where the thread gives them, and ``hit`` where it gives how many tokens a request hit. ``known`` says what of this
 is from the thread, and what was filled in.
 """
 
@@ -75,7 +75,7 @@ class Report:
             raise UsageError(f"{self.thread}: {error}") from error
 
     def case(self, with_prompts: bool) -> Case:
-        """What is explained: the flags alone, or with the prompts that the thread tells."""
+        """What is explained: the flags alone, or with the prompts from the thread."""
         return case_of(
             lambda serving: of_document(self.model, Path(self.thread), serving),
             self.serving,

@@ -71,7 +71,7 @@ def _covered(ranges: Iterable[tuple[int, int]], full: int) -> int:
 def prefixes_retained(settings: Settings, tokens: int) -> int:
     """How many prompts of ``tokens`` tokens, computed one after the other, can all be hit afterwards.
 
-    Where nothing is told apart in the free queue, whatever a prompt takes pushes out what was cached before. Where
+    Where the free queue has one order, each block that a prompt takes evicts what was cached before. Where
     scratch goes first, or what is worth keeping is pinned, only what stays cached does, once the rest found room.
     """
     free = settings.blocks - 1
@@ -81,18 +81,18 @@ def prefixes_retained(settings: Settings, tokens: int) -> int:
         return 0
     if settings.scratch_first or settings.pin_drop_blocks_min is not None:
         kept = blocks_protected(settings, tokens)
-        beside = sum(count for group, count in zip(groups, kept, strict=True) if not group.keeps_all)
+        others = sum(count for group, count in zip(groups, kept, strict=True) if not group.keeps_all)
         cost = sum(kept)
     else:
-        beside = sum(_left_behind(settings, group, tokens) for group in groups)
+        others = sum(_window_scratch_blocks(settings, group, tokens) for group in groups)
         cost = blocks_taken(settings, tokens)
     # A pool that is too small for what a window leaves behind has it pushed out by the same prompt.
-    left = free - held - beside
+    left = free - held - others
     return 0 if left < 0 else 1 + left // max(1, cost)
 
 
-def _left_behind(settings: Settings, group: Group, tokens: int) -> int:
-    """How many blocks a window may give up between the last boundary that a replay hits and the end of the prompt."""
+def _window_scratch_blocks(settings: Settings, group: Group, tokens: int) -> int:
+    """How many blocks a window may free between the last boundary that a replay hits and the end of the prompt."""
     if not group.slides:
         return 0
     alignment = settings.geometry.alignment_tokens + settings.geometry.lookahead_tokens
@@ -133,7 +133,7 @@ def largest_at_start(settings: Settings, batched_tokens: int) -> int:
 
 
 def largest_request(settings: Settings) -> int:
-    """The longest a request may become and still be let in and run to its end in an empty pool; 0 if none may."""
+    """The longest a request may become and still be admitted and run to its end in an empty pool; 0 if none may."""
     return _longest(settings.tokens_max, lambda tokens: blocks_to_run(settings, tokens), settings.blocks - 1)
 
 

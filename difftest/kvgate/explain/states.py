@@ -48,8 +48,8 @@ def gated_delta_net(config: Config, serving: Serving) -> State:
 
 
 def _element_bytes(config: Config, serving: Serving) -> int:
-    said = config.values.get("mamba_ssm_dtype") if config.model_type in _SSM_TYPES else None
-    return _ELEMENT_BYTES.get(str(said), serving.dtype_bytes)
+    configured = config.values.get("mamba_ssm_dtype") if config.model_type in _SSM_TYPES else None
+    return _ELEMENT_BYTES.get(str(configured), serving.dtype_bytes)
 
 
 def mode_of(serving: Serving) -> StateMode:
@@ -60,7 +60,7 @@ def mode_of(serving: Serving) -> StateMode:
 
 
 def block_tokens(state: State, token_bytes: int, key_bytes: int, serving: Serving) -> int:
-    """How many tokens a block of attention spans beside such states.
+    """How many tokens a block of attention spans with such states.
 
     ``token_bytes`` is what attention keeps of a token, ``key_bytes`` its key alone.
 

@@ -21,7 +21,7 @@ from kvreference.operations import Abort, Preempt, Sample, Transferred
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.observation import Observation
 from kvreference.scheduler.operations import Operation, Reply, Step, Submit
-from kvreference.scheduler.progress import is_held_up, is_stuck, steps_to_answer, steps_to_be_let_in
+from kvreference.scheduler.progress import is_held_up, is_stuck, steps_to_admission, steps_to_answer
 from kvreference.scheduler.scheduler import Scheduler, step
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot, Violation, check
@@ -149,7 +149,7 @@ def _wrongs(before: Scheduler, move: Operation, observation: Observation, after:
         if number not in answered and steps_to_answer(after, number) > steps_to_answer(before, number) - passed:
             yield Violation("KV-LIVE-02", f"a step brings request {number} no nearer to its next token")
         let_in = number in after.queues.running or number in preempted
-        if not let_in and steps_to_be_let_in(after, number) > steps_to_be_let_in(before, number) - passed:
+        if not let_in and steps_to_admission(after, number) > steps_to_admission(before, number) - passed:
             yield Violation("KV-LIVE-01", f"a step brings request {number} no nearer to being let in")
 
 

@@ -25,7 +25,7 @@ def explain(divergence: Divergence, lockstep: Lockstep) -> str | None:
         return None
     # What a system is there to fix is a new divergence in it.
     found = (
-        each.id for each in all_findings() if each.id not in system.mends() and explains(each, divergence, lockstep)
+        each.id for each in all_findings() if each.id not in system.fixes() and explains(each, divergence, lockstep)
     )
     return next(found, None)
 
@@ -40,7 +40,7 @@ def explain_engine(divergence: Divergence, engine: Engine) -> str | None:
     if explained is not None or engine.lockstep.reference is not None:
         return explained
     for finding in known:
-        recognises, fixed = finding.explains_unreferenced, engine.followed.mends()
+        recognises, fixed = finding.explains_unreferenced, engine.followed.fixes()
         applies = finding.releases is None or engine.followed.release in finding.releases
         if recognises is not None and applies and finding.id not in fixed and recognises(divergence, engine):
             return finding.id

@@ -1,4 +1,4 @@
-"""``python -m kvgate.live``: a thousand requests with a shadow beside real engines, and planted faults."""
+"""``python -m kvgate.live``: a thousand requests with a shadow attached to real engines, and injected faults."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def shadowed(
 ) -> None:
     """Serve requests with shared prefixes on tiny models on this machine's CPU, with a shadow in check.
 
-    Then three faults are planted in the engine. When each first does something wrong is known from two recordings, one
-    without it and one with it; the shadow must report it in that step, and the engine must answer everybody.
+    Then three faults are injected into the engine. When each first does something wrong is known from two recordings,
+    one without it and one with it; the shadow must report it in that step, and the engine must answer everybody.
 
     Exit 0 if the shadow saw no difference without a fault, and each fault in time; 1 if not.
 
@@ -55,9 +55,10 @@ def _print(outcome: Outcome) -> None:
         declared = f", declared {status.declared}" if status.declared else ""
         unjudged = f", not judged {status.unjudged}" if status.unjudged else ""
         typer.echo(
-            f"{each.model}: {len(each.told.answers)} of {each.requests} requests answered, {each.told.cached_tokens} "
-            f"tokens cached, {each.told.preemptions} preemptions; shadow: {status.judged} calls judged in "
-            f"{status.steps} steps, {status.differences} differences, {status.lost} lost{declared}{unjudged}"
+            f"{each.model}: {len(each.result.answers)} of {each.requests} requests answered, "
+            f"{each.result.cached_tokens} tokens cached, {each.result.preemptions} preemptions; "
+            f"shadow: {status.judged} calls judged in {status.steps} steps, "
+            f"{status.differences} differences, {status.lost} lost{declared}{unjudged}"
         )
     for fault in outcome.reported:
         verdict = "in time" if fault.is_in_time else "NOT IN TIME"

@@ -1,7 +1,7 @@
 """Answers from the cache next to answers without it.
 
 A server may differ from itself: many kernels add up in another order when the batch is another. So every prompt is
-asked twice without the cache. Where these two differ, nothing can be said about the cache: that is told, not passed.
+asked twice without the cache. Where these two differ, nothing is known about the cache: that is reported, not passed.
 Nor can it where they may have come from the cache themselves.
 """
 
@@ -20,24 +20,24 @@ NOT_KNOWN = (
 )
 _REASONS_MAX = 3
 TOLERANCE = 1e-3
-"""How much log-probabilities may differ, unless told otherwise: enough for 32 bits; bfloat16 needs about 0.1."""
+"""How much log-probabilities may differ by default: enough for 32 bits; bfloat16 needs about 0.1."""
 
 
 class Verdict(str, Enum):
-    """What is said of one prompt."""
+    """The result for one prompt."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
     TIE = "tie"
     """Where the answers part, both tokens were as likely, within the tolerance: not decided by the cache."""
-    NOT_JUDGED = "not judged"
-    """The server differs from itself without the cache, or nobody knows whether it was without."""
+    NOT_CHECKED = "not judged"
+    """The server differs from itself without the cache, or it is unknown whether the cache was used."""
     SALT_IGNORED = "salt ignored"
-    """A salt that nobody had used before was served from the cache."""
+    """A salt that was never used before was served from the cache."""
 
 
 @frozen
-class Judged:
+class Comparison:
     """One prompt."""
 
     verdict: Verdict
@@ -49,53 +49,55 @@ class Judged:
 class Tally:
     """What was found of many prompts."""
 
-    judged: tuple[Judged, ...]
+    comparisons: tuple[Comparison, ...]
 
     def count(self, verdict: Verdict) -> int:
         """How many of a verdict."""
-        return sum(each.verdict is verdict for each in self.judged)
+        return sum(each.verdict is verdict for each in self.comparisons)
 
     @property
     def sentence(self) -> str:
         """All of it in one."""
         counts = ", ".join(f"{self.count(verdict)} {verdict.value}" for verdict in Verdict if self.count(verdict))
-        known = [each.cached_tokens for each in self.judged if each.cached_tokens is not None]
-        return f"{len(self.judged)} prompts: {counts}; {sum(known) if known else 'unknown'} tokens from the cache"
+        known = [each.cached_tokens for each in self.comparisons if each.cached_tokens is not None]
+        return f"{len(self.comparisons)} prompts: {counts}; {sum(known) if known else 'unknown'} tokens from the cache"
 
     @property
     def complaint(self) -> str | None:
-        """What is wrong, if anything is; not to have judged is."""
+        """What is wrong, if anything is; too few checked prompts count as wrong."""
         salts = self.count(Verdict.SALT_IGNORED)
         if salts:
             return f"{self.sentence}. {salts} with a salt of their own were served from the cache: salts are ignored"
-        wrong = [f"{number}: {each.why}" for number, each in enumerate(self.judged) if each.verdict is Verdict.DIFFERS]
+        wrong = [
+            f"{number}: {each.why}" for number, each in enumerate(self.comparisons) if each.verdict is Verdict.DIFFERS
+        ]
         if wrong:
             return f"{self.sentence}. Answers differ with the cache:\n" + "\n".join(wrong)
-        if 2 * self.count(Verdict.EQUAL) > len(self.judged):
+        if 2 * self.count(Verdict.EQUAL) > len(self.comparisons):
             return None
-        reasons = sorted({each.why for each in self.judged if each.verdict is Verdict.NOT_JUDGED})
+        reasons = sorted({each.why for each in self.comparisons if each.verdict is Verdict.NOT_CHECKED})
         return (
             f"{self.sentence}. Half or more could not be judged: give --live-tolerance, or a server that repeats itself"
             + "".join(f"\n{reason}" for reason in reasons[:_REASONS_MAX])
         )
 
 
-def judged(cached: Reply, without: Reply, again: Reply, tolerance: float = TOLERANCE) -> Judged:
-    """What is said of a prompt that was asked with the cache, and twice without."""
+def compare_answers(cached: Reply, without: Reply, again: Reply, tolerance: float = TOLERANCE) -> Comparison:
+    """Compare the answers to a prompt that was asked with the cache, and twice without."""
     if without.cached_tokens or again.cached_tokens:
-        return Judged(Verdict.SALT_IGNORED, "", cached.cached_tokens)
+        return Comparison(Verdict.SALT_IGNORED, "", cached.cached_tokens)
     if without.cached_tokens is None or again.cached_tokens is None:
-        return Judged(Verdict.NOT_JUDGED, NOT_KNOWN, cached.cached_tokens)
+        return Comparison(Verdict.NOT_CHECKED, NOT_KNOWN, cached.cached_tokens)
     noise = parting(without, again, tolerance)
     if noise is not None:
-        return Judged(Verdict.NOT_JUDGED, f"without the cache, {noise}", cached.cached_tokens)
+        return Comparison(Verdict.NOT_CHECKED, f"without the cache, {noise}", cached.cached_tokens)
     if is_tie(without, again, tolerance):
-        return Judged(Verdict.TIE, "", cached.cached_tokens)
+        return Comparison(Verdict.TIE, "", cached.cached_tokens)
     difference = parting(without, cached, tolerance)
     if difference is not None:
-        return Judged(Verdict.DIFFERS, difference, cached.cached_tokens)
+        return Comparison(Verdict.DIFFERS, difference, cached.cached_tokens)
     verdict = Verdict.TIE if is_tie(without, cached, tolerance) else Verdict.EQUAL
-    return Judged(verdict, "", cached.cached_tokens)
+    return Comparison(verdict, "", cached.cached_tokens)
 
 
 def parting(one: Reply, other: Reply, tolerance: float) -> str | None:
@@ -137,5 +139,5 @@ def _shown(text: str) -> str:
 def tally(
     cached: Sequence[Reply], without: Sequence[Reply], again: Sequence[Reply], tolerance: float = TOLERANCE
 ) -> Tally:
-    """What is said of many prompts."""
-    return Tally(tuple(judged(*each, tolerance) for each in zip(cached, without, again, strict=True)))
+    """Compare the answers to many prompts."""
+    return Tally(tuple(compare_answers(*each, tolerance) for each in zip(cached, without, again, strict=True)))

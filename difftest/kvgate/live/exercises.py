@@ -1,6 +1,6 @@
 """What a live server is put through: prompts of words that share beginnings, asked in several ways.
 
-Every exercise asks its prompts under one salt of this run, so that they find each other's blocks and nobody else's, and
+Every exercise asks its prompts under one salt of this run, so that they find each other's blocks and no others, and
 then each under a salt of its own, twice, so that they find none. That they found none is not believed: the server must
 say so, by answer or by its counter of hits.
 """
@@ -40,46 +40,47 @@ class Exercises:
     _salts: int = 0
 
     def one_more(self) -> Reply:
-        """The answer to a short prompt that nobody asked before."""
-        return self.server.complete(self._asked(self._drawn("one more", _PROBE_WORDS), self._salt()))
+        """The answer to a short prompt that was never asked before."""
+        return self.server.complete(self._asked(self._random_words("one more", _PROBE_WORDS), self._salt()))
 
     def shared_prefixes(self) -> Tally:
         """A prompt, then others that leave it after more and more words, one after the other."""
-        first = self._drawn("shared", 200)
+        first = self._random_words("shared", 200)
         prompts = [
             first,
-            *(f"{self._begun(first, count)} {self._drawn(str(count), 9)}" for count in range(10, 200, 27)),
+            *(f"{self._begun(first, count)} {self._random_words(str(count), 9)}" for count in range(10, 200, 27)),
         ]
         salt = self._salt()
         return self._compared(prompts, [self.server.complete(self._asked(prompt, salt)) for prompt in prompts])
 
     def burst(self) -> Tally:
-        """Many at once: some the same, some with a common beginning, behind one that made it known."""
-        first, salt = self._drawn("burst", 150), self._salt()
+        """Many at once: some the same, some with a common beginning, after one that cached it."""
+        first, salt = self._random_words("burst", 150), self._salt()
         self.server.complete(self._asked(first, salt))
         prompts = [
-            f"{self._begun(first, 40 * (number % 4))} {self._drawn(f'b{number % 6}', 12)}" for number in range(16)
+            f"{self._begun(first, 40 * (number % 4))} {self._random_words(f'b{number % 6}', 12)}"
+            for number in range(16)
         ]
         return self._compared(prompts, self.server.together([self._asked(prompt, salt) for prompt in prompts]))
 
     def aborts(self) -> Tally:
-        """Requests that are given up after their first token, and others that find what these left."""
-        first, salt = self._drawn("aborts", 180), self._salt()
-        prompts = [f"{self._begun(first, count)} {self._drawn(f'a{count}', 5)}" for count in (30, 90, 150, 180)]
+        """Requests that are aborted after their first token, and others that find what these left."""
+        first, salt = self._random_words("aborts", 180), self._salt()
+        prompts = [f"{self._begun(first, count)} {self._random_words(f'a{count}', 5)}" for count in (30, 90, 150, 180)]
         for prompt in prompts:
-            self.server.give_up(self._asked(prompt, salt, answer_tokens=4 * self.answer_tokens))
+            self.server.abort(self._asked(prompt, salt, answer_tokens=4 * self.answer_tokens))
         return self._compared(prompts, self.server.together([self._asked(prompt, salt) for prompt in prompts]))
 
     def long_contexts(self) -> Tally:
         """Prompts near the longest that the server takes, each a turn longer than the one before."""
         salt, room = self._salt(), self._words_that_fit()
-        whole = self._drawn("long", room)
+        whole = self._random_words("long", room)
         prompts = [self._begun(whole, room * part // 4) for part in (2, 3, 4)] + [whole]
         return self._compared(prompts, [self.server.complete(self._asked(prompt, salt)) for prompt in prompts])
 
     def near_twins(self) -> Tally:
         """Prompts that differ in one word, whose beginnings alone are the same."""
-        salt, base = self._salt(), self._drawn("twins", 160).split()
+        salt, base = self._salt(), self._random_words("twins", 160).split()
         prompts = [" ".join(base)]
         for place in (15, 16, 31, 63, 64, 127, 150):
             twin = [*base]
@@ -107,7 +108,7 @@ class Exercises:
         self._salts += 1
         return f"kvgate-{self.run}-{self._salts}"
 
-    def _drawn(self, what: str, count: int) -> str:
+    def _random_words(self, what: str, count: int) -> str:
         chance = random.Random(f"{self.seed} {what}")
         return " ".join(chance.choice(_WORDS) for _ in range(count))
 
@@ -117,13 +118,15 @@ class Exercises:
 
     def _words_that_fit(self) -> int:
         """How many words fill most of the longest request."""
-        probe = self.server.complete(self._asked(self._drawn("probe", _PROBE_WORDS), self._salt(), answer_tokens=1))
+        probe = self.server.complete(
+            self._asked(self._random_words("probe", _PROBE_WORDS), self._salt(), answer_tokens=1)
+        )
         tokens = self.server.tokens_max - 2 * self.answer_tokens
         return max(1, min(_LONG_WORDS_MAX, int(0.9 * tokens * _PROBE_WORDS / probe.prompt_tokens)))
 
 
 def _uncached(reply: Reply) -> Reply:
-    """An answer that came when nothing was served from the cache, of which the server may not tell."""
+    """An answer that came when nothing was served from the cache, which the server may not report."""
     return reply if reply.cached_tokens is not None else evolve(reply, cached_tokens=0)
 
 

@@ -1,4 +1,4 @@
-"""What a server's own counters say when it has been exercised: that the cache was used, and that nothing is held."""
+"""Checks a server's own counters after the exercises: that the cache was used, and that nothing is held."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ QUIET_SECONDS_MAX = 20.0
 
 
 def held_at_rest(read: Callable[[], tuple[Sample, ...]], seconds: float = QUIET_SECONDS_MAX) -> str | None:
-    """What is still running, waiting or held although nobody asks any more; None if nothing is.
+    """What is still running, waiting or held although no request is open; None if nothing is.
 
-    Metrics lag behind, so they are read again for up to ``seconds``. A server that does not tell what runs is not at
+    Metrics lag behind, so they are read again for up to ``seconds``. A server that does not report what runs is not at
     rest for that.
     """
     until = time.monotonic() + seconds
@@ -32,5 +32,5 @@ def held_at_rest(read: Callable[[], tuple[Sample, ...]], seconds: float = QUIET_
 
 def _held(sums: Mapping[str, float]) -> list[str]:
     if RUNNING not in sums:
-        return [f"{RUNNING} is not told"]
+        return [f"{RUNNING} is not reported"]
     return [f"{name} is {sums[name]:g}" for name in (RUNNING, WAITING, USED) if sums.get(name)]

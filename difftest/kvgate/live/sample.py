@@ -1,4 +1,4 @@
-"""What a server tells at ``/metrics``, sample by sample."""
+"""What a server reports at ``/metrics``, sample by sample."""
 
 from __future__ import annotations
 

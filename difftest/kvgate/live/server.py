@@ -1,4 +1,4 @@
-"""A running server behind the OpenAI protocol: completions that find a cache or miss it, given-up requests, metrics."""
+"""A running server with the OpenAI protocol: completions that find a cache or miss it, aborted requests, metrics."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Reply:
 
     text: str
     places: tuple[Place, ...]
-    """Empty if the server tells no log-probabilities."""
+    """Empty if the server reports no log-probabilities."""
     prompt_tokens: int
     cached_tokens: int | None
-    """None if the server does not tell; vLLM does with ``--enable-prompt-tokens-details``."""
+    """None if the server does not report it; vLLM does with ``--enable-prompt-tokens-details``."""
 
 
 @frozen
@@ -86,7 +86,7 @@ class Server:
         with ThreadPoolExecutor(max_workers=min(TOGETHER_MAX, max(1, len(asked)))) as pool:
             return list(pool.map(self.complete, asked))
 
-    def give_up(self, asked: Asked) -> None:
+    def abort(self, asked: Asked) -> None:
         """Ask, and close the connection after the first token."""
         import httpx
 
@@ -112,13 +112,13 @@ class Server:
         """
         from prometheus_client.parser import text_string_to_metric_families
 
-        status, said = self._answer("GET", "/metrics")
+        status, content = self._answer("GET", "/metrics")
         if status != _OK:
             return ()
         try:
             return tuple(
                 Sample(sample.name, sample.labels, sample.value)
-                for family in text_string_to_metric_families(said.decode())
+                for family in text_string_to_metric_families(content.decode())
                 for sample in family.samples
             )
         except _ANSWER_ERRORS as error:
@@ -135,12 +135,12 @@ class Server:
         }
 
     def _sent(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        status, said = self._answer(method, path, body)
+        status, content = self._answer(method, path, body)
         if status != _OK:
-            words = said[:_WORDS_MAX].decode(errors="replace")
+            words = content[:_WORDS_MAX].decode(errors="replace")
             raise SystemUnavailableError(f"{self.url}{path}: the server answered {status}: {words}")
         try:
-            return json.loads(said)
+            return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise SystemUnavailableError(f"{self.url}{path}: an answer that is no JSON: {error}") from error
 
@@ -148,18 +148,18 @@ class Server:
         """The status, and what comes with it, read no further than its limit."""
         import httpx
 
-        said = bytearray()
+        content = bytearray()
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
         try:
             with self.http.stream(method, path, json=body) as response:
                 for piece in response.iter_bytes():
                     _hurry(f"{self.url}{path}", deadline)
-                    said += piece
-                    if len(said) > ANSWER_BYTES_MAX:
+                    content += piece
+                    if len(content) > ANSWER_BYTES_MAX:
                         raise SystemUnavailableError(
                             f"{self.url}{path}: an answer of more than {ANSWER_BYTES_MAX} bytes"
                         )
-                return response.status_code, bytes(said)
+                return response.status_code, bytes(content)
         except httpx.HTTPError as error:
             raise _unavailable(self.url, error) from error
 
@@ -168,7 +168,7 @@ _OK = 200
 
 
 def _hurry(address: str, deadline: float) -> None:
-    """A server that drips is not read for ever: httpx's own limit is one for each read."""
+    """A server that drips is not read without end: httpx's own limit is one for each read."""
     if time.monotonic() > deadline:
         raise SystemUnavailableError(f"{address}: no whole answer within {ANSWER_SECONDS_MAX:g} seconds")
 
@@ -185,7 +185,7 @@ def connected(url: str) -> Iterator[Server]:
 
     Raises:
         UsageError: ``url`` is no address of a server.
-        SystemUnavailableError: nobody answers there, or nothing that speaks the protocol.
+        SystemUnavailableError: no server answers there, or not with this protocol.
     """
     try:
         import httpx
@@ -204,11 +204,11 @@ def first_model(server: Server) -> tuple[str, int]:
     """The first model that a server serves, and the longest request that it takes.
 
     Raises:
-        SystemUnavailableError: nobody answers, or nothing that speaks the protocol.
+        SystemUnavailableError: no server answers, or not with this protocol.
     """
-    told = server._sent("GET", "/v1/models")
+    models = server._sent("GET", "/v1/models")
     try:
-        first = told["data"][0]
+        first = models["data"][0]
         return str(first["id"]), int(first.get("max_model_len") or 2048)
     except _ANSWER_ERRORS as error:
         raise SystemUnavailableError(f"{server.url}/v1/models: no list of models: {error!r}") from error

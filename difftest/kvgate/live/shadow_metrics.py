@@ -1,6 +1,6 @@
 """What the shadows of a server saw while it was driven, by their counters at ``/metrics``.
 
-These tell every status file in the shadows' folder, also those of engines that ended long ago. So each engine is
+These report every status file in the shadows' folder, also those of engines that ended long ago. So each engine is
 counted from where it stood before, and one whose counters do not move did not follow.
 """
 
@@ -15,19 +15,19 @@ from attrs import evolve, field, frozen
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.live.sample import Sample
 
-CALLS, JUDGED, DIFFERENCES, LOST = (
+CALLS, CHECKED, DIFFERENCES, LOST = (
     f"kvgate_shadow_{name}_total" for name in ("calls", "judged", "differences", "lost")
 )
 SETTLED_SECONDS_MAX = 30.0
 _POLL_SECONDS = 2.0
-_FIELDS = {CALLS: "calls", JUDGED: "judged", DIFFERENCES: "differences", LOST: "lost"}
+_FIELDS = {CALLS: "calls", CHECKED: "checked", DIFFERENCES: "differences", LOST: "lost"}
 
 
 @frozen
 class Shadow:
     """What the shadow of one engine has seen, or the shadows of several."""
 
-    judged: int = 0
+    checked: int = 0
     differences: int = 0
     lost: int = 0
     calls: int = 0
@@ -35,7 +35,7 @@ class Shadow:
     @property
     def sentence(self) -> str:
         """All of it in one."""
-        return f"{self.judged} calls judged, {self.differences} differences, {self.lost} calls lost"
+        return f"{self.checked} calls judged, {self.differences} differences, {self.lost} calls lost"
 
 
 @frozen
@@ -63,12 +63,12 @@ class Followed:
     @property
     def shadow(self) -> Shadow:
         """All together."""
-        counts = ("judged", "differences", "lost", "calls")
+        counts = ("checked", "differences", "lost", "calls")
         return Shadow(**{name: sum(getattr(each, name) for each in self.shadows.values()) for name in counts})
 
     @property
     def only_records(self) -> bool:
-        """Whether nothing is judged, because nobody is to judge."""
+        """Whether nothing is checked, because all shadows only record."""
         return bool(self.shadows) and {"record"} == {engine.mode for engine in self.shadows}
 
     @property
@@ -85,13 +85,13 @@ class Followed:
             return "the shadow did not move while the server was driven: has it ended? Only old counters are told"
         if not self.has_settled:
             return f"the shadow has not caught up, or others drive the server as well: {self.sentence}"
-        if not self.shadow.judged or self.shadow.lost:
+        if not self.shadow.checked or self.shadow.lost:
             return f"the shadow did not follow all of it: {self.sentence}"
         return None
 
 
 def shadows_of(samples: Iterable[Sample]) -> dict[Engine, Shadow]:
-    """The counters of every shadow that the server tells of, by engine.
+    """The counters of every shadow that the server reports, by engine.
 
     Raises:
         SystemUnavailableError: one of them is no number.
@@ -119,7 +119,7 @@ def since(before: Shadows, now: Shadows) -> dict[Engine, Shadow]:
 
 def _less(now: Shadow, before: Shadow) -> Shadow:
     return Shadow(
-        now.judged - before.judged,
+        now.checked - before.checked,
         now.differences - before.differences,
         now.lost - before.lost,
         now.calls - before.calls,
@@ -132,13 +132,13 @@ def followed(read: Callable[[], tuple[Sample, ...]], before: Shadows, seconds: f
     while True:
         there = shadows_of(read())
         now = since(before, there)
-        has_settled = bool(now) and now == last and _is_judged(now)
+        has_settled = bool(now) and now == last and _is_checked(now)
         if not there or has_settled or time.monotonic() >= until:
             return Followed(now, has_settled, bool(there))
         last = now
         time.sleep(_POLL_SECONDS)
 
 
-def _is_judged(shadows: Shadows) -> bool:
-    """Whether each shadow that is to judge has begun."""
-    return all(shadow.judged for engine, shadow in shadows.items() if engine.mode != "record")
+def _is_checked(shadows: Shadows) -> bool:
+    """Whether each shadow that is to check has begun."""
+    return all(shadow.checked for engine, shadow in shadows.items() if engine.mode != "record")

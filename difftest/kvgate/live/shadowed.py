@@ -1,4 +1,4 @@
-"""A shadow beside real engines: requests that it judges, and planted faults that it must report in time.
+"""A shadow of real engines: requests that it checks, and injected faults that it must report in time.
 
 When a fault first does something wrong is known without the reference: the same requests are served with it and without
 it, both recorded, and the first call that the two do not share is in the fault's first wrong step.
@@ -14,18 +14,18 @@ from pathlib import Path
 from attrs import evolve, field, frozen
 
 from kvgate.adapters.cpu_engine.engines import Engines
-from kvgate.adapters.cpu_engine.job import Ask, Job, Told
+from kvgate.adapters.cpu_engine.job import Ask, Job, JobResult
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.shadow.calls import Checkpoint, End, Restart, Step
-from kvgate.shadow.contrast import contrast
 from kvgate.shadow.recording import SUFFIX, open_recording
+from kvgate.shadow.recording_diff import diff_recordings
 from kvgate.shadow.status import Status, read_all
 
 FAULTS = ("last-token-ignored", "table-released-front-first", "window-hit-one-block-short")
-"""Mutants that are planted in the engine: a foreign block is served, a table is freed front first, a hit is long."""
+"""Mutants that are injected into the engine: a foreign block is served, a table is freed front first, a hit is long."""
 CAUGHT_UP_SECONDS_MAX = 300.0
-_AT_THE_START = {"the first statistics behind a restart": 1}
-"""What no shadow can judge of an engine that it finds running: what was counted before it came."""
+_AT_THE_START = {"the first statistics after a restart": 1}
+"""What no shadow can check of an engine that it finds running: what was counted before it came."""
 _TOGETHER = 12
 _ANSWER_TOKENS = 8
 _FIRST_TOKEN, _VOCABULARY, _BLOCK_TOKENS = 4, 512, 16
@@ -34,24 +34,24 @@ _PLUG_INS = "swa_retention,kvgate_shadow"
 
 @frozen
 class Watched:
-    """What a shadow said of an engine that served."""
+    """What a shadow reported of an engine that served."""
 
     model: str
     requests: int
-    told: Told
+    result: JobResult
     status: Status
 
     @property
     def is_silent(self) -> bool:
-        """Whether everybody was answered, and everything was judged and agreed."""
+        """Whether every request was answered, and every call was checked and agreed."""
         status = self.status
         is_followed = status.judged > 0 and not status.lost and status.unjudged.items() <= _AT_THE_START.items()
-        return is_followed and not status.differences and len(self.told.answers) == self.requests
+        return is_followed and not status.differences and len(self.result.answers) == self.requests
 
 
 @frozen
 class Reported:
-    """A planted fault."""
+    """An injected fault."""
 
     name: str
     model: str
@@ -75,11 +75,11 @@ def requests(count: int, seed: int = 0) -> tuple[tuple[Ask, ...], ...]:
     """Prompts that share beginnings, in rounds; a few differ from another in one place alone."""
     chance = random.Random(seed)
 
-    def drawn(length: int) -> tuple[int, ...]:
+    def random_prompt(length: int) -> tuple[int, ...]:
         return tuple(chance.randrange(_FIRST_TOKEN, _VOCABULARY) for _ in range(length))
 
-    families = [drawn(chance.choice((48, 120, 200, 330))) for _ in range(12)]
-    asks = []
+    families = [random_prompt(chance.choice((48, 120, 200, 330))) for _ in range(12)]
+    prompts = []
     for _ in range(count):
         family = chance.choice(families)
         shared = family[: chance.randrange(1, len(family) + 1)]
@@ -87,8 +87,8 @@ def requests(count: int, seed: int = 0) -> tuple[tuple[Ask, ...], ...]:
             # Another token in the last place of a block.
             place = _BLOCK_TOKENS * chance.randrange(1, len(family) // _BLOCK_TOKENS) - 1
             shared = (*family[:place], _FIRST_TOKEN + chance.randrange(100), *family[place + 1 :])
-        asks.append(Ask((*shared, *drawn(chance.randrange(1, 20)))))
-    return tuple(tuple(asks[begin : begin + _TOGETHER]) for begin in range(0, count, _TOGETHER))
+        prompts.append(Ask((*shared, *random_prompt(chance.randrange(1, 20)))))
+    return tuple(tuple(prompts[begin : begin + _TOGETHER]) for begin in range(0, count, _TOGETHER))
 
 
 def shadowed_job(model: str, count: int, mode: str, folder: Path) -> Job:
@@ -106,15 +106,15 @@ def shadowed_job(model: str, count: int, mode: str, folder: Path) -> Job:
 
 def watched(engines: Engines, model: str, count: int, folder: Path) -> Watched:
     """Serve ``count`` requests with a shadow in check."""
-    told = _served(engines, shadowed_job(model, count, "check", folder))
-    return Watched(model, count, told, ended_status(folder))
+    result = _served(engines, shadowed_job(model, count, "check", folder))
+    return Watched(model, count, result, ended_status(folder))
 
 
 def reported(engines: Engines, model: str, name: str, count: int, folder: Path) -> Reported:
     """Serve ``count`` requests without a fault and with it, recorded; and with it once more, with a shadow in check."""
     for mode, mutants, where in (("record", (), "sound"), ("record", (name,), "broken"), ("check", (name,), "check")):
         job = shadowed_job(model, count, mode, folder / where)
-        told = _served(engines, evolve(job, mutants=mutants))
+        result = _served(engines, evolve(job, mutants=mutants))
         status = ended_status(folder / where)
     return Reported(
         name=name,
@@ -122,14 +122,14 @@ def reported(engines: Engines, model: str, name: str, count: int, folder: Path) 
         first_wrong_step=first_unlike_step(_recording(folder / "sound"), _recording(folder / "broken")),
         reported_step=_step_in(status.first),
         headline=status.first,
-        answered=len(told.answers),
+        answered=len(result.answers),
         requests=count,
     )
 
 
 def first_unlike_step(one: Path, other: Path) -> int | None:
     """In which step of the engine two recordings part; None if they do not."""
-    parting = contrast(one, other)
+    parting = diff_recordings(one, other)
     if parting.difference is None:
         return None
     step, calls = 0, 0
@@ -144,7 +144,7 @@ def first_unlike_step(one: Path, other: Path) -> int | None:
 
 
 def ended_status(folder: Path) -> Status:
-    """What the shadow of an engine that has ended said last, once it has judged everything.
+    """The last status of the shadow of an engine that has ended, once it has checked everything.
 
     Raises:
         SystemUnavailableError: there was none, or it did not end.
@@ -159,11 +159,11 @@ def ended_status(folder: Path) -> Status:
         time.sleep(0.2)
 
 
-def _served(engines: Engines, job: Job) -> Told:
-    told = engines.tell(job)
-    if told.error is not None:
-        raise SystemUnavailableError(f"{job.model}, {job.name}: {told.error}")
-    return told
+def _served(engines: Engines, job: Job) -> JobResult:
+    result = engines.run(job)
+    if result.error is not None:
+        raise SystemUnavailableError(f"{job.model}, {job.name}: {result.error}")
+    return result
 
 
 def _recording(folder: Path) -> Path:
@@ -193,15 +193,19 @@ class Outcome:
 
 
 def run(
-    engines: Engines, models: tuple[str, ...], count: int, folder: Path, say: Callable[[str], None] = lambda _text: None
+    engines: Engines,
+    models: tuple[str, ...],
+    count: int,
+    folder: Path,
+    report: Callable[[str], None] = lambda _text: None,
 ) -> Outcome:
     """``count`` requests over ``models``; then each fault, on one model after the other."""
     seen, found = [], []
     for model in models:
-        say(f"{model}: a shadow in check")
+        report(f"{model}: a shadow in check")
         seen.append(watched(engines, model, -(-count // len(models)), folder / model))
     for index, name in enumerate(FAULTS):
         model = models[index % len(models)]
-        say(f"{model}: planted {name}")
+        report(f"{model}: planted {name}")
         found.append(reported(engines, model, name, max(24, count // 10), folder / name))
     return Outcome(tuple(seen), tuple(found))

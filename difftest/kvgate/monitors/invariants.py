@@ -23,6 +23,6 @@ class Invariants:
         return Difference(first.statement, "state", "the statement holds", first.detail)
 
     def at_rest(self, system: System) -> Iterable[Difference]:
-        """Nothing: every state was judged when it came about."""
+        """Nothing: every state was checked when it came about."""
         del system
         return ()

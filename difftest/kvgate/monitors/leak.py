@@ -19,7 +19,7 @@ from kvreference.settings import Settings
 
 _OPAQUE = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, str, bytes, int, float, complex, range)
 _OBJECTS_MAX = 2_000_000
-"""How many objects are visited at most; a larger system is not judged by what lies beyond."""
+"""How many objects are visited at most; a larger system is not checked beyond that."""
 
 
 class LeakMonitor:

@@ -206,7 +206,7 @@ class PhysicalSlots:
         where: str,
         passing: bool,
     ) -> Difference | None:
-        """Write the state behind ``end``; if ``passing``, also those behind every block's end on the way."""
+        """Write the state after ``end``; if ``passing``, also those after every block's end before it."""
         start, end = span
         size = group.block_size_tokens
         running = (end - 1) // size
@@ -220,7 +220,7 @@ class PhysicalSlots:
     def read_state(
         self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int, where: str
     ) -> Difference | None:
-        """Read the state behind the token before ``start``."""
+        """Read the state after the token before ``start``."""
         position = (start - 1) // group.block_size_tokens
         if position >= len(table):
             return _no_slot(where, start - 1)
@@ -269,7 +269,7 @@ class Work:
 
 @define
 class Kept:
-    """The state behind the last draft that holds, which the worker keeps when it knows how many do."""
+    """The state after the last draft that holds, which the worker keeps when it knows how many do."""
 
     index: int
     group: Group
@@ -464,7 +464,7 @@ class GhostMemory:
         return self._keep(self._kept(request, tables))
 
     def _kept(self, request: Request, tables: Sequence[Sequence[int]]) -> list[Kept]:
-        """Where states are kept, the worker keeps the one behind the last accepted draft; a send accepts none."""
+        """Where states are kept, the worker keeps the one after the last accepted draft; a send accepts none."""
         before, end = self._computed.get(request.number, 0), request.tokens_computed - request.drafts_in_flight
         if before == end or len(tables) != len(self.groups):
             return []
@@ -528,8 +528,8 @@ class StepInFlight:
     works: list[Work]
     copies: tuple[Copy, ...]
     kept: list[Kept] = field(factory=list)
-    given_up: set[int] = field(factory=set)
-    """The requests whose blocks were given up since it went."""
+    freed: set[int] = field(factory=set)
+    """The requests whose blocks were freed since it was dispatched."""
 
 
 class WorkerMemory(GhostMemory):
@@ -539,16 +539,16 @@ class WorkerMemory(GhostMemory):
         super().__init__(settings)
         self._copies: tuple[Copy, ...] = ()
         self._unread: frozenset[int] = frozenset()
-        """The requests of the step that is computed of which nobody wants the answer."""
+        """The requests of the step that is computed whose answer is not needed."""
         self.in_flight: deque[StepInFlight] = deque()
         self.marks: dict[int, str] = {}
-        """Blocks that do not hold what was to be written there, and why; until somebody writes them anew."""
+        """Blocks that do not hold what was to be written there, and why; until they are written again."""
 
     def observe(self, step: Step) -> Difference | None:
         """Note what is ordered, and check what is read without a step."""
         if isinstance(step.operation, (Preempt, Finish, Abort)):
             for sent in self.in_flight:
-                sent.given_up.add(step.operation.request)
+                sent.freed.add(step.operation.request)
         if isinstance(step.operation, Preempt):
             number = step.operation.request
             for work in self._pending:
@@ -570,7 +570,7 @@ class WorkerMemory(GhostMemory):
         """The worker computes the oldest step in flight.
 
         Per request of which a load within the step failed, or that shares its blocks, ``spoilt`` has how many of its
-        tokens are as they should be. What is computed behind them is worth nothing. Whoever has ``ended`` since is
+        tokens are as they should be. What is computed after them is worth nothing. Whoever has ``ended`` since is
         computed as well: whatever is read for it does not matter, and where it writes does.
         """
         step = self.in_flight.popleft()
@@ -582,7 +582,7 @@ class WorkerMemory(GhostMemory):
         found = super()._dispatch(step.copies)
         self._pending = waiting
         for work in step.works:
-            if work.request in step.given_up:
+            if work.request in step.freed:
                 self._mark(work, work.start, LATE)
         return found or self._keep(step.kept)
 
@@ -647,7 +647,7 @@ class WorkerMemory(GhostMemory):
         return None
 
     def _transferred(self, number: int, succeeded: bool) -> Difference | None:
-        """The scheduler was told that it is over: what there was to write is written."""
+        """The scheduler knows that it is over: what there was to write is written."""
         del number, succeeded
         return None
 
@@ -671,7 +671,7 @@ class LinkedMemory(WorkerMemory):
     """The physical slots of one node, and what they hold."""
 
     source_of: Callable[[int], Source] | None = None
-    """Where the blocks of a request are read from; None for a node that reads from nobody."""
+    """Where the blocks of a request are read from; None for a node that reads from no other."""
 
     def link(self, states: States) -> PhysicalSlots:
         """Let equal states have equal numbers on both nodes. Returns the slots, for the other to read."""

@@ -1,7 +1,7 @@
-"""Who waits for whom: the wait-for graph of an engine at one moment.
+"""The wait-for graph of an engine at one moment.
 
-Whoever can get on only after somebody else is joined to it by an edge. Some waits end by themselves: a transfer ends, a
-grammar is compiled, the worker returns a step. From whom no such wait can be reached, for whom nobody will do anything.
+An edge joins a request to the request that it waits for. Some waits end by themselves: a transfer ends, a grammar is
+compiled, the worker returns a step. A request that reaches no such wait is stuck.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from attrs import field, frozen
 
 
 class Reason(Enum):
-    """Why a request does not get on."""
+    """Why a request makes no progress."""
 
     BLOCKS = "blocks"
-    """It was refused blocks, and somebody else holds some."""
+    """Its blocks were rejected, and another request holds some."""
     LINE = "line"
-    """Somebody before it in line was refused."""
+    """A request before it in the queue was rejected."""
     PLACE = "place"
     """As many run as may run."""
     TURN = "turn"
@@ -31,26 +31,26 @@ class Reason(Enum):
     """Its grammar is being compiled."""
     ANSWER = "answer"
     """Another node has yet to say what it offers."""
-    NOBODY = "nobody"
-    """Nothing holds it up: it could be brought on."""
+    NO_REQUEST = "nobody"
+    """Nothing holds it up: it could make progress."""
 
 
 ENDS_BY_ITSELF = frozenset({Reason.TRANSFER, Reason.GRAMMAR, Reason.ANSWER})
-"""Waits that somebody outside ends."""
+"""Waits that end from outside the scheduler."""
 
 
-Called = Callable[[int], str]
+Naming = Callable[[int], str]
 """What a request is called, by its number."""
 
 
-def plainly(request: int) -> str:
+def by_number(request: int) -> str:
     """The name of a request where there is one engine."""
     return f"request {request}"
 
 
 @frozen
 class Wait:
-    """One edge: a request, what it waits for, and who has it."""
+    """One edge: a request, what it waits for, and its holder."""
 
     request: int
     reason: Reason
@@ -59,11 +59,11 @@ class Wait:
     blocks: int = 0
     """How many blocks that one holds."""
     lost: bool = False
-    """Whether whoever would end it is gone."""
+    """Whether the process that would end it is gone."""
 
-    def told(self, called: Called = plainly) -> str:
+    def describe(self, name_of: Naming = by_number) -> str:
         """The edge in words."""
-        holder = "" if self.holder is None else called(self.holder)
+        holder = "" if self.holder is None else name_of(self.holder)
         what = {
             Reason.BLOCKS: f"for blocks: {holder} holds {self.blocks}",
             Reason.LINE: f"behind {holder}, which comes first",
@@ -73,9 +73,9 @@ class Wait:
             Reason.READER: f"for its blocks to be read by {holder}",
             Reason.GRAMMAR: "for its grammar",
             Reason.ANSWER: "for what other nodes offer",
-            Reason.NOBODY: "for nobody",
+            Reason.NO_REQUEST: "for nobody",
         }
-        return f"{called(self.request)} waits {what[self.reason]}"
+        return f"{name_of(self.request)} waits {what[self.reason]}"
 
 
 @frozen
@@ -92,7 +92,7 @@ class WaitFor:
         return tuple(edge for edge in self.edges if edge.request == request)
 
     def reached(self, request: int) -> frozenset[int]:
-        """Everybody for whom a request waits, at any distance; itself only if it waits in a circle."""
+        """All requests for which a request waits, at any distance; itself only if it waits in a circle."""
         found: set[int] = set()
         queue = [request]
         while queue:
@@ -103,7 +103,7 @@ class WaitFor:
         return frozenset(found)
 
     def ends(self, request: int) -> bool:
-        """Whether somebody outside will bring a request on, or one for whom it waits."""
+        """Whether an outside event ends the wait of a request, or of one that it waits for."""
         return any(
             edge.reason in ENDS_BY_ITSELF and not edge.lost
             for other in (request, *self.reached(request))
@@ -111,7 +111,7 @@ class WaitFor:
         )
 
     def stuck(self) -> tuple[int, ...]:
-        """The requests for whom nobody will do anything."""
+        """The stuck requests: no event will end their wait."""
         requests = dict.fromkeys(edge.request for edge in self.edges)
         return tuple(request for request in requests if not self.ends(request))
 
@@ -137,16 +137,16 @@ class WaitFor:
                     ways.append((*way, edge.holder))
         return ()
 
-    def told(self, called: Called = plainly) -> str:
-        """Who holds what, who waits for whom, and where it closes."""
-        return "; ".join((f"{self.blocks_free} blocks are free", *self.standing, *self.who_waits(called)))
+    def describe(self, name_of: Naming = by_number) -> str:
+        """Which request holds what and waits for which other, and any cycle."""
+        return "; ".join((f"{self.blocks_free} blocks are free", *self.standing, *self.describe_waits(name_of)))
 
-    def who_waits(self, called: Called = plainly) -> Iterator[str]:
-        """Who waits for whom, and where it closes."""
-        yield from _each_once(edge.told(called) for edge in self.edges)
+    def describe_waits(self, name_of: Naming = by_number) -> Iterator[str]:
+        """Which request waits for which other, and any cycle."""
+        yield from _each_once(edge.describe(name_of) for edge in self.edges)
         circle = self.circle()
         if circle:
-            yield "in a circle: " + " → ".join(map(called, (*circle, circle[0])))
+            yield "in a circle: " + " → ".join(map(name_of, (*circle, circle[0])))
 
 
 def _each_once(sentences: Iterable[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """The work monitor: what a decode step costs, counted in operations and never in seconds.
 
-A step that gains, gives up, caches and forgets as many blocks as another does the same work, at any length of the
+A step that gains, frees, caches and forgets as many blocks as another does the same work, at any length of the
 context and whatever the pool holds. So the same step is compared with itself, at every length that a run comes to: if
 it takes more hashes, more entries of a block table, more links of the free queue or more entries of the cached map than
 it took before, something goes over what is there already. And what a request offers to the cache is remembered: nothing
@@ -92,7 +92,7 @@ class WorkMonitor:
         self.meter = meter
         self._least: dict[tuple[Shape, str], Least] = {}
         self._offered: dict[int, set[Hashable]] = {}
-        """Per request, what it offered since it was let in."""
+        """Per request, what it offered since it was admitted."""
         self._before = _EMPTY
         self._computed: dict[int, tuple[int, int]] = {}
         """Per request, how many of its tokens were computed before this step, and how many it had."""
@@ -114,7 +114,7 @@ class WorkMonitor:
         return found
 
     def at_rest(self, system: System) -> Iterable[Difference]:
-        """Nothing: every step was judged when it was done."""
+        """Nothing: every step was checked when it was done."""
         del system
         return ()
 
@@ -176,18 +176,18 @@ class WorkMonitor:
         held = _changed(before.references, after.references)
         yield sum(was == 0 for was, _ in held), sum(now == 0 for _, now in held)
         # Where scratch goes first, what is cached goes to the other end of the queue.
-        yield _cached_given_up(before, after)
+        yield _cached_freed(before, after)
         contents = _changed(before.contents, after.contents)
         yield sum(now is not None for _, now in contents), sum(was is not None for was, _ in contents)
         yield len({*after.begun} ^ {*before.begun}), len(after.copies), len(after.pinned.blocks ^ before.pinned.blocks)
 
 
-def _cached_given_up(before: Snapshot, after: Snapshot) -> int:
+def _cached_freed(before: Snapshot, after: Snapshot) -> int:
     """How many blocks became free and stayed cached."""
     if not after.scratch_first or before.references == after.references:
         return 0
-    given_up = (was != now == 0 for was, now in zip(before.references, after.references, strict=False))
-    return sum(gone and content is not None for gone, content in zip(given_up, after.contents, strict=False))
+    freed = (was != now == 0 for was, now in zip(before.references, after.references, strict=False))
+    return sum(gone and content is not None for gone, content in zip(freed, after.contents, strict=False))
 
 
 def _changed(before: Sequence[Any], after: Sequence[Any]) -> list[tuple[Any, Any]]:

@@ -12,8 +12,8 @@ from attrs import asdict
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE
 from kvgate.kernel.text import counted, printable
 from kvgate.report.document import Column, Report, Section, Story
-from kvgate.shadow.contrast import Contrast
-from kvgate.shadow.rejudging import Rejudged
+from kvgate.shadow.recheck import Recheck
+from kvgate.shadow.recording_diff import RecordingDiff
 
 STORIES_MAX = 3
 """How many differences of one engine are shown."""
@@ -31,10 +31,10 @@ ENGINES = (
 )
 
 
-def report_of(rejudged: Sequence[Rejudged]) -> Report:
+def report_of(rejudged: Sequence[Recheck]) -> Report:
     """The report of recordings that the reference followed."""
     differences = sum(each.differences for each in rejudged)
-    checked = sum(each.judge.tally.judged for each in rejudged)
+    checked = sum(each.checker.stats.judged for each in rejudged)
     number = counted(differences, "difference") if differences else "no difference"
     endings = tuple(printable(ending, 2000) for each in rejudged for ending in each.endings)
     found = tuple(story for each in rejudged for story in _stories(each))
@@ -55,8 +55,8 @@ def report_of(rejudged: Sequence[Rejudged]) -> Report:
     )
 
 
-def _engine(each: Rejudged) -> tuple[Any, ...]:
-    header, tally = each.header, each.judge.tally
+def _engine(each: Recheck) -> tuple[Any, ...]:
+    header, tally = each.header, each.checker.stats
     return (
         *(header.engine, header.scheduler, header.system, header.system_version),
         *(tally.steps, tally.calls, tally.judged, tally.checkpoints, each.differences),
@@ -64,7 +64,7 @@ def _engine(each: Rejudged) -> tuple[Any, ...]:
     )
 
 
-def _stories(each: Rejudged) -> Iterator[Story]:
+def _stories(each: Recheck) -> Iterator[Story]:
     for finding, story in zip(each.found[:STORIES_MAX], each.stories, strict=False):
         difference = finding.difference
         yield Story(
@@ -76,15 +76,15 @@ def _stories(each: Rejudged) -> Iterator[Story]:
         )
 
 
-def _unchecked(rejudged: Sequence[Rejudged]) -> Iterator[str]:
+def _unchecked(rejudged: Sequence[Recheck]) -> Iterator[str]:
     for each in rejudged:
-        for why, count in each.judge.tally.unjudged.items():
+        for why, count in each.checker.stats.unjudged.items():
             yield printable(f"{counted(count, 'call')}: {why}.", 500)
-        if each.judge.tally.lost:
-            yield f"{counted(each.judge.tally.lost, 'call')} that were not recorded."
+        if each.checker.stats.lost:
+            yield f"{counted(each.checker.stats.lost, 'call')} that were not recorded."
 
 
-def report_of_contrast(one: Path, other: Path, found: Contrast) -> Report:
+def report_of_contrast(one: Path, other: Path, found: RecordingDiff) -> Report:
     """The report of two recordings that were compared call by call."""
     same = f"the same, in {counted(found.shared, 'call')}"
     differs = f"the same in {counted(found.shared, 'call')}; then they differ: {found.difference}"

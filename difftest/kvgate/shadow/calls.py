@@ -4,8 +4,8 @@ Other than the alphabet of ``kvreference.operations``, these say what vLLM's sch
 as computed, placeholders of asynchronous steps included. So the reference follows them as they are, whatever the
 scheduler counted on.
 
-``Arriving`` and ``Appended`` carry token ids. They pass from the engine to the process beside it and are never stored:
-``kvgate.shadow.salted`` makes ``Arrived`` and ``Grew`` of them.
+``Arriving`` and ``Appended`` carry token ids. They pass from the engine to the sidecar and are never stored:
+``kvgate.shadow.salting`` makes ``Arrived`` and ``Grew`` of them.
 
 None of these can be part of a cycle, so the garbage collector of the engine need not look at them.
 """
@@ -21,14 +21,14 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """What only ever grows: requests, steps, milliseconds, tokens that were asked for."""
 Seen: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
-"""What a broken engine may count below zero: that is a difference to be told."""
+"""What a broken engine may count below zero: that is a difference to report."""
 GROUPS_MAX = 1024
 REGISTERED_MAX = 2**14
 REQUESTS_MAX = 2**20
 Blocks: TypeAlias = Annotated[list[list[Count]], msgspec.Meta(max_length=GROUPS_MAX)]
 """Per group, block ids."""
 Nulls: TypeAlias = tuple[Count, ...]
-"""How many leading entries are given up, in each group with a window."""
+"""How many leading entries are freed, in each group with a window."""
 
 
 class After(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -131,12 +131,12 @@ class Allocated(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="all
     delayed: bool
     """Whether what another node provides comes later, so that nothing is cached now."""
     is_first: bool
-    """Whether the request was let in, and did not run before."""
+    """Whether the request was admitted, and did not run before."""
     given: Blocks | None
-    """What the tables gained; the whole tables if ``is_whole``; None if it was refused."""
+    """What the tables gained; the whole tables if ``is_whole``; None if it was rejected."""
     is_whole: bool
     nulls: Nulls
-    """How many leading entries are given up, in each group with a window."""
+    """How many leading entries are freed, in each group with a window."""
     registered: RegisteredRuns
     after: After
 
@@ -151,7 +151,7 @@ class Cached(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="cached
 
 
 class Skipped(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="skipped"):
-    """Blocks were to be released that no token behind the first ``computed`` reads."""
+    """Blocks were to be released that no token after the first ``computed`` reads."""
 
     number: Number
     computed: Count
@@ -182,7 +182,7 @@ class Reset(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="reset")
 
 
 class Shared(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="shared"):
-    """It was asked how many leading blocks everybody shares."""
+    """It was asked how many leading blocks all requests share."""
 
     number: Number
     blocks: list[Count]
@@ -219,7 +219,7 @@ class Standing(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="checkpoint"):
-    """All of a block manager's state: who starts to read here needs nothing that was before."""
+    """All of a block manager's state: a reader that starts here needs no earlier record."""
 
     references: list[Seen]
     free: list[Count]
@@ -229,13 +229,13 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="ch
     """The blocks that have one content with others, in the order in which they serve it."""
     standing: Annotated[list[Standing], msgspec.Meta(max_length=REQUESTS_MAX)]
     contents: dict[Count, tuple[Count, bytes]] = {}
-    """What a cached block holds: its group, and the digest. Those that are missing nobody knows."""
+    """What a cached block holds: its group, and the digest. The content of missing blocks is unknown."""
     arrivals: Annotated[list[Arrived], msgspec.Meta(max_length=REQUESTS_MAX)] = []
     """The requests alive, with the tokens that they have now."""
 
 
 class Restart(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="restart"):
-    """Between what was before and the checkpoint behind this, ``lost`` calls and maybe more were not recorded."""
+    """Between what was before and the checkpoint after this, ``lost`` calls and maybe more were not recorded."""
 
     lost: Number
     because: str
@@ -272,7 +272,7 @@ Stored: TypeAlias = (
 )
 """What a recording holds."""
 Raw: TypeAlias = Arriving | Appended | Stored
-"""What the engine tells the process beside it."""
+"""What the engine sends to the sidecar."""
 
 ENCODER = msgspec.msgpack.Encoder()
 RAW = msgspec.msgpack.Decoder(list[Raw])

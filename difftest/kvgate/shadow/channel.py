@@ -1,7 +1,7 @@
-"""The channel from an engine to the process beside it: it never blocks, and holds a bounded number of bytes.
+"""The channel from an engine to its sidecar: it never blocks, and holds a bounded number of bytes.
 
 What the socket does not take at once waits here, and is sent later: with what comes next, or by a thread that is awake
-only while something waits. What is more than may wait is left out. So a process that falls behind, or is stopped, costs
+only while something waits. What is more than may wait is left out. So a process that is too slow, or is stopped, costs
 the engine memory up to that bound, and no time.
 """
 
@@ -51,7 +51,7 @@ class Channel:
         """Send ``payload``, now or later; whether that is possible.
 
         Raises:
-            ClosedError: nobody is there.
+            ClosedError: the other end is closed.
         """
         with self._lock:
             if self._is_closed:
@@ -71,7 +71,7 @@ class Channel:
         """Send what waits, as far as possible; whether nothing waits any more.
 
         Raises:
-            ClosedError: nobody is there.
+            ClosedError: the other end is closed.
         """
         with self._lock:
             if self._is_closed:

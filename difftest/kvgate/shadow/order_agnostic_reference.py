@@ -27,17 +27,17 @@ ENTRIES_MAX = 2**24
 """The most entries in all tables of a request: those of ten million tokens in blocks of 16, in two dozen groups."""
 
 
-class Following(Manager):
+class OrderAgnosticReference(Manager):
     """The reference of a live block manager. What a request's tokens are it does not know, only their digests.
 
-    It need not be told what the system answered, but for the hit that its scheduler used.
+    Of the system's answers it needs only the hit that its scheduler used.
     """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._digests: dict[bytes, Prefix] = {}
 
-    def seen_as(self, kind: type[Following]) -> Following:
+    def seen_as(self, kind: type[OrderAgnosticReference]) -> OrderAgnosticReference:
         """The same state, of a reference of another kind: nothing may be changed through it."""
         other = kind.__new__(kind)
         other.__dict__.update(self.__dict__)
@@ -107,7 +107,7 @@ class Following(Manager):
         request = self.population[call.number]
         if call.is_first:
             end = call.computed + hit.tokens + call.external_tokens
-            # The last token is computed even if it arrives, so what it reads is not given up.
+            # The last token is computed even if it arrives, so what it reads is not freed.
             computed = min(end, len(request.tokens) - 1)
             tokens = end + call.tokens - computed
             span = Span(computed, tokens, call.lookahead_tokens, provided=end if call.external_tokens else 0)
@@ -145,8 +145,8 @@ class Following(Manager):
         if number in self.tables:
             self.holdings.release_dead(number, computed)
 
-    def given_up(self, number: int) -> tuple[int, ...]:
-        """How many leading entries of a request's tables are given up, in each group with a window."""
+    def entries_freed(self, number: int) -> tuple[int, ...]:
+        """How many leading entries of a request's tables are freed, in each group with a window."""
         tables = self.tables.get(number)
         if tables is None:
             return ()
@@ -154,11 +154,11 @@ class Following(Manager):
         return tuple(min(table.dead, len(table.blocks)) for table in windowed)
 
     def free(self, number: int) -> None:
-        """A request gives up its blocks."""
+        """A request frees its blocks."""
         self.holdings.release_all(number)
 
     def share(self, number: int) -> list[int]:
-        """How many leading blocks everybody shares with a request."""
+        """How many leading blocks all requests share with this one."""
         return list(self.cache.shared(self.holdings.leading_shared(number)))
 
     @property
@@ -173,11 +173,11 @@ class Following(Manager):
     # Beginning in the middle
 
     @classmethod
-    def at(cls, settings: Settings, checkpoint: Checkpoint) -> Following:
-        """The reference in the state that a checkpoint tells.
+    def at(cls, settings: Settings, checkpoint: Checkpoint) -> OrderAgnosticReference:
+        """The reference in the state of a checkpoint.
 
         Raises:
-            ValueError, LookupError: it tells of no state.
+            ValueError, LookupError: it does not describe a state.
         """
         ours = cls(settings)
         for arrival in checkpoint.arrivals:

@@ -1,10 +1,10 @@
-"""Recordings: what a live block manager did, in a file that survives whoever writes it.
+"""Recordings: what a live block manager did, in a file that survives the process that writes it.
 
 A file begins with eight bytes that name the format and its version. Then come frames, each with its length, the
 CRC-32 of these four bytes, that of its payload, and the payload: the header as JSON, then the calls of one step each,
-in msgpack. A frame is written with one call; whoever is killed leaves all frames but maybe the last. The first calls
-are a checkpoint, so that a file can be judged without those before it. Files are untrusted: every limit is checked
-before memory is spent, and nothing is unpickled.
+in msgpack. A frame is written with one call; a process that is killed leaves all frames but maybe the last. The
+first calls are a checkpoint, so that a file can be checked without those before it. Files are untrusted: every limit is
+checked before memory is spent, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAGIC = b"KVGATER2"
 """The format and its version."""
 SUFFIX = ".kvrec"
 FRAME_BYTES_MAX = 192 * 2**20
-"""What a checkpoint of as many blocks as are judged needs, about 80 bytes each, and the requests alive beside it."""
+"""What a checkpoint of as many blocks as are checked needs, about 80 bytes each, and the live requests."""
 HEADER_BYTES_MAX = 2**20
 FILE_BYTES_MAX = 16 * 2**30
 FRAMES_MAX = 50_000_000
@@ -84,7 +84,7 @@ class Writer:
             while done < len(data):
                 done += os.write(self._file, data[done:])
         except OSError:
-            # Half a frame helps nobody.
+            # Half a frame is useless.
             os.ftruncate(self._file, self.bytes)
             raise
         self.bytes += len(data)
@@ -131,7 +131,7 @@ class Recording:
     _start: int = 0
 
     def records(self) -> Iterator[Stored]:
-        """The calls, in order. A frame that is cut off at the end of the file is left out, and told in ``ended``.
+        """The calls, in order. A frame that is cut off at the end of the file is left out, and reported in ``ended``.
 
         Raises:
             UsageError: a frame is corrupted, too long, or holds no calls; says which one, and where.
@@ -152,7 +152,7 @@ class Recording:
                 yield from records
                 last = records[-1] if records else last
         if not self.ended and type(last).__name__ != "End":
-            self.ended = "it was not closed: whoever wrote it ended first"
+            self.ended = "it was not closed: the process that wrote it ended first"
 
     def _next(self, file: BinaryIO) -> bytes | None:
         start = self._start = file.tell()

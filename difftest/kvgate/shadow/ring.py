@@ -19,7 +19,7 @@ class Ring:
         """Each frame, and whether it begins with a checkpoint."""
         self._bytes = 0
         self.is_whole = True
-        """Whether it still begins with a checkpoint, so that it can be judged again."""
+        """Whether it still begins with a checkpoint, so that it can be checked again."""
 
     def append(self, records: Sequence[Stored]) -> None:
         """Remember the calls of a step."""

@@ -1,7 +1,7 @@
 """Rotation: a recording as several files, of which the oldest go when there is too much.
 
-Each file begins with a checkpoint, so what is left can be judged. What engines that have ended left behind is older,
-and goes before. Where the disk is full, or does not answer as it
+Each file begins with a checkpoint, so what is left can be checked. The files of engines that have ended are older,
+and are deleted first. Where the disk is full, or does not answer as it
 should, writing ends until the next checkpoint; the engine never knows of it.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from attrs import evolve
 
 from kvgate.shadow.calls import Checkpoint, End, Step, Stored
+from kvgate.shadow.disk_budget import RECORDING, remaining_recordings
 from kvgate.shadow.recording import FILE_BYTES_MAX, FRAME_OVERHEAD_BYTES, SUFFIX, Header, Writer, encoded
-from kvgate.shadow.room import RECORDING, left_behind
 
 SEGMENTS = 8
 """Into how many files the allowed size is divided, at least."""
@@ -23,15 +23,15 @@ SEGMENTS = 8
 class Rotation:
     """Writes one engine's recording into a folder, within a number of bytes."""
 
-    def __init__(self, folder: Path, header: Header, bytes_max: int, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, header: Header, bytes_max: int, report: Callable[[str], None]) -> None:
         self.folder = folder
         self.header = header
         self.bytes_max = bytes_max
         self.part_bytes = min(bytes_max // SEGMENTS, FILE_BYTES_MAX // 4)
-        """From the first checkpoint behind so many on there is a new part."""
+        """A new part begins at the first checkpoint after so many bytes."""
         self.part_bytes_max = min(bytes_max, FILE_BYTES_MAX)
         """More than this, and it would not be read."""
-        self.say = say
+        self.report = report
         self.written: list[Path] = []
         self.bytes_written = 0
         self.steps = 0
@@ -40,10 +40,10 @@ class Rotation:
         self._writer: Writer | None = None
         self._sizes: dict[Path, int] = {}
         """Of the parts that nothing is written to any more."""
-        self._left: dict[Path, int] = {}
-        """Of what engines that have ended left behind."""
+        self._remaining: dict[Path, int] = {}
+        """Of the files of engines that have ended."""
         self._segment = 0
-        self._was_told = False
+        self._was_reported = False
 
     def append(self, records: Sequence[Stored]) -> None:
         """Write the calls of a step, if that is possible."""
@@ -58,13 +58,15 @@ class Rotation:
             self._open()
         writer = self._writer
         if writer is None:
-            # Before the first checkpoint come those that it tells of, too.
+            # The first checkpoint also describes what came before it.
             self.lost += len(records) if self._segment else 0
             return
         payload = encoded(records)
         self.steps += sum(isinstance(record, Step) for record in records)
         if writer.bytes + len(payload) + FRAME_OVERHEAD_BYTES > self.part_bytes_max:
-            self._give_up(f"a part would be larger than {self.part_bytes_max} bytes before its next checkpoint")
+            self._stop_until_checkpoint(
+                f"a part would be larger than {self.part_bytes_max} bytes before its next checkpoint"
+            )
             self.lost += len(records)
             return
         try:
@@ -72,40 +74,40 @@ class Rotation:
             writer.append(payload)
             self.bytes_written += writer.bytes - before
         except OSError as error:
-            self._give_up(f"{writer.path}: {error.strerror}")
+            self._stop_until_checkpoint(f"{writer.path}: {error.strerror}")
             self.lost += len(records)
-        self._make_room()
+        self._delete_oldest()
 
     def _open(self) -> None:
         self.close()
-        self._left = left_behind(self.folder, self.header.engine)
+        self._remaining = remaining_recordings(self.folder, self.header.engine)
         path = self.folder / f"{RECORDING}{self.header.engine}-{self._segment:06d}{SUFFIX}"
         try:
             self._writer = Writer(path, evolve(self.header, segment=self._segment))
         except OSError as error:
-            self._give_up(f"{path}: {error.strerror}")
+            self._stop_until_checkpoint(f"{path}: {error.strerror}")
             return
-        self._was_told = False
+        self._was_reported = False
         self._segment += 1
         self.written.append(path)
 
-    def _give_up(self, why: str) -> None:
+    def _stop_until_checkpoint(self, why: str) -> None:
         self.close()
-        if not self._was_told:
-            self._was_told = True
-            self.say(f"nothing is recorded up to the next checkpoint: {why}")
+        if not self._was_reported:
+            self._was_reported = True
+            self.report(f"nothing is recorded up to the next checkpoint: {why}")
 
-    def _make_room(self) -> None:
+    def _delete_oldest(self) -> None:
         """Delete the oldest parts for as long as all together are too large."""
         current = 0 if self._writer is None else self._writer.bytes
-        room = self.bytes_max - current - sum(self._sizes.values()) - sum(self._left.values())
-        while room < 0 and (kept := self._left or self._sizes):
+        budget_bytes = self.bytes_max - current - sum(self._sizes.values()) - sum(self._remaining.values())
+        while budget_bytes < 0 and (kept := self._remaining or self._sizes):
             oldest = next(iter(kept))
-            room += kept.pop(oldest)
+            budget_bytes += kept.pop(oldest)
             try:
                 oldest.unlink(missing_ok=True)
             except OSError as error:
-                self.say(f"{oldest} stays: {error.strerror}")
+                self.report(f"{oldest} stays: {error.strerror}")
 
     def close(self) -> None:
         """Nothing is written to the current part any more."""

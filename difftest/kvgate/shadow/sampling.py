@@ -2,7 +2,7 @@
 
 A request cannot be left out by itself: what it takes and gives back decides what the others get. So what is left out is
 time. In a period everything is observed, and between periods nothing; a period begins with the whole state. What was
-cached between periods nobody can judge: hits on it are counted as not judged.
+cached between periods cannot be checked: hits on it are counted as not checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Sampling:
         self.cycle_steps = max(period_steps, round(period_steps / share))
         self._is_stopped = False
 
-    def wants(self, step: int) -> bool:
+    def is_sampled(self, step: int) -> bool:
         """Whether a step, from 1 on, is observed."""
         return not self._is_stopped and (step - 1) % self.cycle_steps < self.period_steps
 

@@ -1,9 +1,9 @@
-"""The judge of a recording: the reference follows it call by call, and every answer is compared.
+"""Checks a recording: the reference follows it call by call, and every answer is compared.
 
 Compared are the answer of each call, what it cached, and of the pool how many blocks are free, how many contents are
-cached and which blocks were freed last; at a checkpoint the whole state. From a difference in the state on, nothing is
-judged up to the next checkpoint; a wrong answer that changed no state is told, and what follows is judged with the hit
-that the scheduler used.
+cached and which blocks were freed last; at a checkpoint the whole state. After a difference in the state, nothing is
+checked until the next checkpoint. A wrong answer that changed no state is reported, and the checks continue with the
+hit that the scheduler used.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kvgate.kernel.comparison import Comparison, Correspondence
 from kvgate.kernel.difference import Difference
 from kvgate.shadow import calls
 from kvgate.shadow.calls import After, Blocks, Checkpoint, Registered, Stored
-from kvgate.shadow.order_agnostic_reference import Following
+from kvgate.shadow.order_agnostic_reference import OrderAgnosticReference
 from kvreference.answers import BlockTable, Hit, Statistics
 from kvreference.operations import TakeEvents
 from kvreference.prefix_cache import no_hit
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot, check
 
-CALLS_TOLD = 12
-"""How many calls before a difference are told with it."""
+CALLS_SHOWN = 12
+"""How many calls before a difference are printed with it."""
 
 
 @frozen
@@ -44,8 +44,8 @@ class Finding:
 
 
 @define
-class Judged:
-    """How much was judged, and what was not, and why."""
+class CheckStats:
+    """How much was checked, and what was not, and why."""
 
     calls: int = 0
     """Records that were read."""
@@ -60,17 +60,17 @@ class Judged:
     """Calls that were not recorded."""
 
 
-class Judge:
+class ShadowChecker:
     """Follows one recording, from its first checkpoint on."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.tally = Judged()
-        self.following: Following | None = None
+        self.stats = CheckStats()
+        self.reference: OrderAgnosticReference | None = None
         self._why_not = "before the first checkpoint"
         self._hits: dict[int, Hit] = {}
-        self._unknown: set[int] = set()
-        """Cached blocks of which nobody knows what they hold."""
+        self._unknown_blocks: set[int] = set()
+        """Cached blocks of unknown content."""
         self._counts_are_known = True
         self._miscounted = Miscounted()
         self._step = 0
@@ -78,12 +78,12 @@ class Judge:
     @property
     def is_following(self) -> bool:
         """Whether the reference stands where the engine stands."""
-        return self.following is not None
+        return self.reference is not None
 
     def follow(self, record: Stored) -> list[Finding]:
         """The differences that ``record`` shows."""
-        number = self.tally.calls
-        self.tally.calls += 1
+        number = self.stats.calls
+        self.stats.calls += 1
         try:
             found = list(self._follow(record))
         except _UNFOLLOWED as error:
@@ -91,25 +91,25 @@ class Judge:
             found = [
                 (Difference("KV-SYS-02", _subject(record), "a legal call", f"{type(error).__name__}: {error}"), None)
             ]
-            self._stop("behind a difference in the state")
+            self._stop("after a difference in the state")
         return [Finding(number, self._step, record, difference, declared) for difference, declared in found]
 
     def _stop(self, why: str) -> None:
-        self.following = None
+        self.reference = None
         self._why_not = why
 
     def _follow(self, record: Stored) -> Sequence[tuple[Difference, str | None]]:
         if isinstance(record, calls.Step):
             self._step = record.number
-            self.tally.steps += 1
-            if self.following is not None and self.settings.geometry.fences:
-                self.following.holdings.dispatch()
-                self.following.cache.dispatched()
+            self.stats.steps += 1
+            if self.reference is not None and self.settings.geometry.fences:
+                self.reference.holdings.dispatch()
+                self.reference.cache.dispatched()
             return ()
         if isinstance(record, Checkpoint):
             return self._at_checkpoint(record)
         if isinstance(record, calls.Restart):
-            self.tally.lost += record.lost
+            self.stats.lost += record.lost
             self._stop(record.because)
             return ()
         if isinstance(record, calls.Suspended):
@@ -117,84 +117,87 @@ class Judge:
             return ()
         if isinstance(record, calls.End):
             return ()
-        if self.following is None and isinstance(record, (calls.Arrived, calls.Grew)):
+        if self.reference is None and isinstance(record, (calls.Arrived, calls.Grew)):
             return ()
-        if self.following is None:
-            self.tally.unjudged[self._why_not] = self.tally.unjudged.get(self._why_not, 0) + 1
+        if self.reference is None:
+            self.stats.unjudged[self._why_not] = self.stats.unjudged.get(self._why_not, 0) + 1
             return ()
-        return self._judge(self.following, record)
+        return self._check(self.reference, record)
 
-    def _judge(self, following: Following, record: Stored) -> Sequence[tuple[Difference, str | None]]:
+    def _check(self, reference: OrderAgnosticReference, record: Stored) -> Sequence[tuple[Difference, str | None]]:
         if isinstance(record, calls.Arrived):
-            following.arrive(record)
+            reference.arrive(record)
             return ()
         if isinstance(record, calls.Grew):
-            following.grow(record)
+            reference.grow(record)
             return ()
-        self.tally.judged += 1
-        found = _JUDGE[type(record)](self, following, record)
+        self.stats.judged += 1
+        found = _CHECKS[type(record)](self, reference, record)
         if found is None:
             return ()
         difference, declared, continues = found
         if not continues:
-            self._stop("behind a difference in the state")
+            self._stop("after a difference in the state")
         return ((difference, declared),)
 
     # What is asked
 
-    def _looked_up(self, following: Following, record: calls.LookedUp) -> _Found:
-        counted = following.cache.statistics
-        ours = following.hit(record.number, record.was_preempted)
+    def _looked_up(self, reference: OrderAgnosticReference, record: calls.LookedUp) -> _Found:
+        counted = reference.cache.statistics
+        ours = reference.hit(record.number, record.was_preempted)
         theirs = Hit(record.hit_tokens, _table(record.blocks))
         self._hits[record.number] = theirs
         if ours == theirs:
             return None
-        if following.cache.statistics != counted:
+        if reference.cache.statistics != counted:
             # What the engine counts is its own hit.
-            tokens = len(following.population[record.number].tokens)
-            following.cache.statistics = counted.counted(tokens, theirs.tokens, record.was_preempted)
+            tokens = len(reference.population[record.number].tokens)
+            reference.cache.statistics = counted.counted(tokens, theirs.tokens, record.was_preempted)
         if self._is_from_unknown(theirs):
             return None
         statement = "KV-OP-01" if ours.tokens != theirs.tokens else "KV-OP-02"
         difference = Difference(statement, "answer to LookedUp", str(ours), str(theirs))
-        return difference, explain_hit(following, record.number, theirs), True
+        return difference, explain_hit(reference, record.number, theirs), True
 
     def _is_from_unknown(self, theirs: Hit) -> bool:
-        """Whether a hit is served by what was cached when nobody looked: it is not judged."""
-        from_unknown = any(block in self._unknown for blocks in theirs.blocks for block in blocks)
+        """Whether a hit uses blocks that were cached while calls were not observed: it is not checked."""
+        from_unknown = any(block in self._unknown_blocks for blocks in theirs.blocks for block in blocks)
         if from_unknown:
-            self._unjudge("a hit on blocks that were cached while nobody looked")
+            self._skip_check("a hit on blocks that were cached while calls were not observed")
         return from_unknown
 
-    def _unjudge(self, why: str) -> None:
-        self.tally.judged -= 1
-        self.tally.unjudged[why] = self.tally.unjudged.get(why, 0) + 1
+    def _skip_check(self, why: str) -> None:
+        self.stats.judged -= 1
+        self.stats.unjudged[why] = self.stats.unjudged.get(why, 0) + 1
 
-    def _gated(self, following: Following, record: calls.Gated) -> _Found:
+    def _gated(self, reference: OrderAgnosticReference, record: calls.Gated) -> _Found:
         hit = self._hit_of(record.number, record.hit_tokens)
-        ours = following.fits(record, hit)
+        ours = reference.fits(record, hit)
         if ours == record.fits:
             return None
-        told = {True: "fits", False: "does not fit"}
-        difference = Difference("KV-OP-03", "answer to Gated", told[ours], told[record.fits])
-        return difference, explain_gate(following, record, hit), True
+        shown = {True: "fits", False: "does not fit"}
+        difference = Difference("KV-OP-03", "answer to Gated", shown[ours], shown[record.fits])
+        return difference, explain_gate(reference, record, hit), True
 
     def _hit_of(self, number: int, hit_tokens: int) -> Hit:
         hit = self._hits.get(number)
         return hit if hit is not None and hit.tokens == hit_tokens else no_hit(self.settings.geometry)
 
-    def _allocated(self, following: Following, record: calls.Allocated) -> _Found:
+    def _allocated(self, reference: OrderAgnosticReference, record: calls.Allocated) -> _Found:
         hit = self._hits.pop(record.number, None) if record.is_first else None
         if hit is None or hit.tokens != record.hit_tokens:
             hit = no_hit(self.settings.geometry)
-        ours = following.allocate(record, hit)
+        ours = reference.allocate(record, hit)
         if (ours is None) != (record.given is None):
-            told = ("refused" if ours is None else f"{ours}", "refused" if record.given is None else f"{record.given}")
-            return Difference("KV-OP-04", "answer to Allocated", *told), None, False
+            shown = (
+                "rejected" if ours is None else f"{ours}",
+                "rejected" if record.given is None else f"{record.given}",
+            )
+            return Difference("KV-OP-04", "answer to Allocated", *shown), None, False
         if ours is not None and record.given is not None:
             self._miscounted.admit(self.settings.geometry, record, hit)
             if record.is_whole:
-                ours = tuple(tuple(table.blocks) for table in following.tables[record.number])
+                ours = tuple(tuple(table.blocks) for table in reference.tables[record.number])
             theirs = _table(record.given)
             if ours != theirs:
                 statement = "KV-OP-24" if record.external_tokens else "KV-OP-05"
@@ -203,70 +206,75 @@ class Judge:
                     None,
                     False,
                 )
-        if ours is not None and record.nulls != following.given_up(record.number):
-            return _given_up(following, record), None, False
+        if ours is not None and record.nulls != reference.entries_freed(record.number):
+            return _freed_differ(reference, record), None, False
         # What a request that runs was given is the same: then what it gave back is not.
         statement = "KV-OP-05" if record.is_first else "KV-OP-06"
-        return self._behind(following, record.number, record.registered, record.after, statement)
+        return self._compare_after(reference, record.number, record.registered, record.after, statement)
 
-    def _cached(self, following: Following, record: calls.Cached) -> _Found:
-        following.register(record.number, record.tokens, now=False)
-        return self._behind(following, record.number, record.registered, record.after, "KV-OP-08")
+    def _cached(self, reference: OrderAgnosticReference, record: calls.Cached) -> _Found:
+        reference.register(record.number, record.tokens, now=False)
+        return self._compare_after(reference, record.number, record.registered, record.after, "KV-OP-08")
 
-    def _skipped(self, following: Following, record: calls.Skipped) -> _Found:
-        following.skip(record.number, record.computed)
-        if record.nulls != following.given_up(record.number):
-            return _given_up(following, record), None, False
-        return self._behind(following, record.number, (), record.after, "KV-OP-06")
+    def _skipped(self, reference: OrderAgnosticReference, record: calls.Skipped) -> _Found:
+        reference.skip(record.number, record.computed)
+        if record.nulls != reference.entries_freed(record.number):
+            return _freed_differ(reference, record), None, False
+        return self._compare_after(reference, record.number, (), record.after, "KV-OP-06")
 
-    def _freed(self, following: Following, record: calls.Freed) -> _Found:
-        following.free(record.number)
+    def _freed(self, reference: OrderAgnosticReference, record: calls.Freed) -> _Found:
+        reference.free(record.number)
         if record.is_over:
-            following.leave(record.number)
+            reference.leave(record.number)
             self._hits.pop(record.number, None)
-        return self._behind(following, record.number, (), record.after, "KV-OP-07")
+        return self._compare_after(reference, record.number, (), record.after, "KV-OP-07")
 
-    def _evicted(self, following: Following, record: calls.Evicted) -> _Found:
+    def _evicted(self, reference: OrderAgnosticReference, record: calls.Evicted) -> _Found:
         for block in record.blocks:
-            following.pool.evict(block)
-            self._unknown.discard(block)
-        return self._behind(following, -1, (), record.after, "KV-OP-10")
+            reference.pool.evict(block)
+            self._unknown_blocks.discard(block)
+        return self._compare_after(reference, -1, (), record.after, "KV-OP-10")
 
-    def _reset(self, following: Following, record: calls.Reset) -> _Found:
-        ours = following.pool.reset()
+    def _reset(self, reference: OrderAgnosticReference, record: calls.Reset) -> _Found:
+        ours = reference.pool.reset()
         if ours != record.succeeded:
             return Difference("KV-OP-11", "answer to Reset", str(ours), str(record.succeeded)), None, False
         if ours:
-            self._unknown.clear()
-            following.cache.statistics = Statistics(**{**_fields(following.cache.statistics), "reset": True})
-        return self._behind(following, -1, (), record.after, "KV-OP-11")
+            self._unknown_blocks.clear()
+            reference.cache.statistics = Statistics(**{**_fields(reference.cache.statistics), "reset": True})
+        return self._compare_after(reference, -1, (), record.after, "KV-OP-11")
 
-    def _shared(self, following: Following, record: calls.Shared) -> _Found:
-        if record.number not in following.tables:
-            self._unjudge("what is shared with a request that holds nothing")
+    def _shared(self, reference: OrderAgnosticReference, record: calls.Shared) -> _Found:
+        if record.number not in reference.tables:
+            self._skip_check("what is shared with a request that holds nothing")
             return None
-        ours = following.share(record.number)
+        ours = reference.share(record.number)
         if ours == record.blocks:
             return None
         return Difference("KV-OP-14", "answer to Shared", str(ours), str(record.blocks)), None, True
 
-    def _counted(self, following: Following, record: calls.Counted) -> _Found:
-        ours, following.cache.statistics = following.cache.statistics, Statistics()
+    def _counted(self, reference: OrderAgnosticReference, record: calls.Counted) -> _Found:
+        ours, reference.cache.statistics = reference.cache.statistics, Statistics()
         theirs = Statistics(*(getattr(record, name) for name in record.__struct_fields__))
         if not self._counts_are_known:
             self._counts_are_known = True
-            self._unjudge("the first statistics behind a restart")
+            self._skip_check("the first statistics after a restart")
             return None
         if ours == theirs:
             return None
         return Difference("KV-OP-13", "answer to Counted", str(ours), str(theirs)), None, True
 
-    # What is seen behind a call
+    # The state after a call
 
-    def _behind(
-        self, following: Following, number: int, registered: Sequence[Registered], after: After, statement: str
+    def _compare_after(
+        self,
+        reference: OrderAgnosticReference,
+        number: int,
+        registered: Sequence[Registered],
+        after: After,
+        statement: str,
     ) -> _Found:
-        ours = following.take_registered(number)
+        ours = reference.take_registered(number)
         theirs = [
             (run.group, position, block)
             for run in registered
@@ -274,55 +282,55 @@ class Judge:
             if block
         ]
         for _, _, block in theirs:
-            self._unknown.discard(block)
+            self._unknown_blocks.discard(block)
         if ours != theirs:
             extra = [each for each in theirs if each not in ours]
-            told = "(group, position, block) that are cached"
-            return Difference("KV-OP-10" if extra else "KV-OP-08", told, str(ours), str(theirs)), None, False
-        free = len(following.pool.free) + self._miscounted.blocks
+            shown = "(group, position, block) that are cached"
+            return Difference("KV-OP-10" if extra else "KV-OP-08", shown, str(ours), str(theirs)), None, False
+        free = len(reference.pool.free) + self._miscounted.blocks
         declared = self._miscounted.explain(free, after.free)
         if free != after.free and declared is None:
             return Difference(statement, "blocks free", str(free), str(after.free)), None, False
-        entries = following.contents_cached if not self._unknown else after.entries
+        entries = reference.contents_cached if not self._unknown_blocks else after.entries
         if entries != after.entries:
             return Difference("KV-INV-05", "contents cached", str(entries), str(after.entries)), None, False
-        tail = following.last_free(len(after.tail))
+        tail = reference.last_free(len(after.tail))
         if tail != after.tail:
             return Difference(statement, "last of the free queue", str(tail), str(after.tail)), None, False
         if declared is None:
             return None
-        return Difference("KV-INV-03", "blocks said to be free", str(free), str(after.free)), declared, True
+        return Difference("KV-INV-03", "blocks reported free", str(free), str(after.free)), declared, True
 
     # Checkpoints
 
     def _at_checkpoint(self, checkpoint: Checkpoint) -> Sequence[tuple[Difference, str | None]]:
-        theirs = Following.at(self.settings, checkpoint)
+        theirs = OrderAgnosticReference.at(self.settings, checkpoint)
         found: Difference | None = None
         seen = theirs.snapshot()
-        if self.following is not None:
-            found = self._compare(self.following, seen)
+        if self.reference is not None:
+            found = self._compare(self.reference, seen)
         found = found or _identities_differ(checkpoint)
         violated = check(seen)
         if violated and found is None:
             found = Difference(violated[0].statement, "the state at a checkpoint", "holds", violated[0].detail)
-        known = self.following
+        known = self.reference
         self._counts_are_known = known is not None and self._counts_are_known
         if known is not None:
             theirs.cache.statistics = known.cache.statistics
-        self.following = theirs
-        self._unknown = {block for block in checkpoint.identities if block not in checkpoint.contents}
+        self.reference = theirs
+        self._unknown_blocks = {block for block in checkpoint.identities if block not in checkpoint.contents}
         return () if found is None else ((found, None),)
 
-    def _compare(self, ours: Following, theirs: Snapshot) -> Difference | None:
+    def _compare(self, ours: OrderAgnosticReference, theirs: Snapshot) -> Difference | None:
         mine = ours.snapshot()
-        if self._unknown:
-            # Tables, references and the free queue need no content; but what is free stands behind scratch, by content.
-            why = "contents at a checkpoint, with blocks that were cached while nobody looked"
-            self.tally.unjudged[why] = self.tally.unjudged.get(why, 0) + 1
+        if self._unknown_blocks:
+            # Tables, references and the free queue need no content; but content decides which free blocks are scratch.
+            why = "contents at a checkpoint, with blocks that were cached while calls were not observed"
+            self.stats.unjudged[why] = self.stats.unjudged.get(why, 0) + 1
             if self.settings.scratch_first:
                 return None
             return Comparison().of_states(TakeEvents(), _without_contents(mine), _without_contents(theirs))
-        self.tally.checkpoints += 1
+        self.stats.checkpoints += 1
         # Prefixes are interned by each side for itself: what they stand for is the digest.
         mine, theirs = _by_digest(mine), _by_digest(theirs)
         return Comparison().of_states(TakeEvents(), mine, theirs) or _contents_differ(mine, theirs)
@@ -333,19 +341,19 @@ _Found = tuple[Difference, str | None, bool] | None
 _UNFOLLOWED = (
     *(ValueError, LookupError, AttributeError, AssertionError, TypeError, ArithmeticError, RuntimeError, StopIteration),
 )
-_Judging = Callable[[Judge, Following, Any], _Found]
+_CallCheck = Callable[[ShadowChecker, OrderAgnosticReference, Any], _Found]
 
-_JUDGE: dict[type, _Judging] = {
-    calls.LookedUp: Judge._looked_up,
-    calls.Gated: Judge._gated,
-    calls.Allocated: Judge._allocated,
-    calls.Cached: Judge._cached,
-    calls.Skipped: Judge._skipped,
-    calls.Freed: Judge._freed,
-    calls.Evicted: Judge._evicted,
-    calls.Reset: Judge._reset,
-    calls.Shared: Judge._shared,
-    calls.Counted: Judge._counted,
+_CHECKS: dict[type, _CallCheck] = {
+    calls.LookedUp: ShadowChecker._looked_up,
+    calls.Gated: ShadowChecker._gated,
+    calls.Allocated: ShadowChecker._allocated,
+    calls.Cached: ShadowChecker._cached,
+    calls.Skipped: ShadowChecker._skipped,
+    calls.Freed: ShadowChecker._freed,
+    calls.Evicted: ShadowChecker._evicted,
+    calls.Reset: ShadowChecker._reset,
+    calls.Shared: ShadowChecker._shared,
+    calls.Counted: ShadowChecker._counted,
 }
 
 
@@ -361,13 +369,13 @@ def _without_contents(snapshot: Snapshot) -> Snapshot:
     return evolve(snapshot, contents=[None] * len(snapshot.contents), read_entries=dict)
 
 
-def _given_up(following: Following, record: calls.Allocated | calls.Skipped) -> Difference:
-    told = f"blocks of request {record.number} that left the window, by group with one"
-    return Difference("KV-OP-06", told, str(following.given_up(record.number)), str(record.nulls))
+def _freed_differ(reference: OrderAgnosticReference, record: calls.Allocated | calls.Skipped) -> Difference:
+    shown = f"blocks of request {record.number} that left the window, by group with one"
+    return Difference("KV-OP-06", shown, str(reference.entries_freed(record.number)), str(record.nulls))
 
 
 def _contents_differ(ours: Snapshot, theirs: Snapshot) -> Difference | None:
-    """The first block of which both sides say that it is cached, with another content."""
+    """The first block that both sides have cached, with another content."""
     for block, (mine, other) in enumerate(zip(ours.contents, theirs.contents, strict=True)):
         if mine != other:
             return Difference("KV-OP-09", f"content of block {block}", str(mine), str(other))

@@ -1,8 +1,8 @@
-"""The process beside an engine: takes what the engine tells, and records or checks it.
+"""The sidecar of an engine: receives the engine's records, and stores or checks them.
 
 It has the salt, so token ids end here. It is started by the engine's plug-in with a socket as its standard input, and
-ends when the engine does. Nothing that happens here reaches the engine: if it ends, or stands still, the engine goes
-on.
+ends when the engine does. Nothing that happens here reaches the engine: if it ends, or hangs, the engine
+continues.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from kvgate.kernel.shadow_switch import Mode
 from kvgate.kernel.structure import strict_converter
 from kvgate.shadow.calls import RAW, Restart, Stored, Suspended
 from kvgate.shadow.channel import LENGTH
+from kvgate.shadow.describe import format_finding, headline
+from kvgate.shadow.disk_budget import DIFFERENCE, delete_old_statuses, differences_bytes
 from kvgate.shadow.recording import FRAME_BYTES_MAX, SUFFIX, Header
 from kvgate.shadow.ring import Ring
-from kvgate.shadow.room import DIFFERENCE, differences_bytes, forget
 from kvgate.shadow.rotation import Rotation
-from kvgate.shadow.salted import Salting
-from kvgate.shadow.shadow_checker import Finding, Judge
+from kvgate.shadow.salting import Salting
+from kvgate.shadow.shadow_checker import Finding, ShadowChecker
 from kvgate.shadow.status import Status, write
-from kvgate.shadow.story import headline, told
 
 _STATUS_EVERY_SECONDS = 0.5
 _READ_BYTES = 2**20
 _NAP_SECONDS = 0.02
-"""How long it sleeps while the engine is busy. A process that waits at the socket has to be woken by whoever sends, and
+"""How long it sleeps while the engine is busy. A process that waits at the socket has to be woken by the sender, and
 that costs an engine several times what the sending does."""
 _NAP_BYTES = 2**16
 """More than this, and there is too much to sleep."""
@@ -61,13 +61,13 @@ def order_frame(order: Order) -> bytes:
     return msgspec.json.encode(_CONVERTER.unstructure(order))
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """One line for the engine's log."""
     with contextlib.suppress(OSError):
         print(f"kvgate shadow: {text}", file=sys.stderr, flush=True)
 
 
-class Beside:
+class Sidecar:
     """One engine's recorder or checker."""
 
     def __init__(self, order: Order) -> None:
@@ -78,18 +78,18 @@ class Beside:
         self.order = order
         self.salting = Salting(header.settings.geometry.grain_tokens, [group.block_size_tokens for group in groups])
         self.rotation: Rotation | None = None
-        self.judge: Judge | None = None
+        self.checker: ShadowChecker | None = None
         self.ring = Ring(order.ring_bytes)
         if order.mode == Mode.RECORD.value:
-            self.rotation = Rotation(self.folder, header, order.max_bytes, say)
+            self.rotation = Rotation(self.folder, header, order.max_bytes, log_line)
         else:
-            self.judge = Judge(header.settings)
+            self.checker = ShadowChecker(header.settings)
         self.status = Status(header.engine, order.mode, os.getpid(), socket.gethostname())
         self._recent: list[Stored] = []
         self._written = 0.0
         self._could_write = True
         self._is_suspended = False
-        self._was_told_of_room = False
+        self._was_full_disk_reported = False
 
     def take(self, payload: bytes) -> None:
         """The calls of a step."""
@@ -101,10 +101,10 @@ class Beside:
                 self._is_suspended = isinstance(record, Suspended)
         if self.rotation is not None:
             self.rotation.append(records)
-        if self.judge is not None:
+        if self.checker is not None:
             self.ring.append(records)
             for record in records:
-                for finding in self.judge.follow(record):
+                for finding in self.checker.follow(record):
                     self._found(finding)
                 self._recent = [*self._recent[-11:], record]
 
@@ -116,60 +116,65 @@ class Beside:
         line = headline(finding)
         self.status.first = self.status.first or line
         if self.status.differences > self.order.dumps:
-            self._counts_only(line)
+            self._count_only(line)
         else:
             self._write(finding, line)
         self.report()
 
-    def _counts_only(self, line: str) -> None:
+    def _count_only(self, line: str) -> None:
         if self.status.differences == self.order.dumps + 1:
-            say(f"{line}; the engine goes on. This one and more are counted, and not written")
+            log_line(f"{line}; the engine continues. This one and more are counted, and not written")
 
     def _write(self, finding: Finding, line: str) -> None:
-        """Write down the story of a difference and, where there is room, what led there."""
+        """Write the report of a difference and, within the disk budget, the calls before it."""
         name = f"{DIFFERENCE}{self.header.engine}-{self.status.differences}"
         text = self.folder / f"{name}.txt"
         is_recorded = False
         try:
-            if self._has_no_room():
-                if not self._was_told_of_room:
-                    say("there is no room for what led to a difference: only its story is written, until there is")
-                self._was_told_of_room = True
+            if self._is_over_budget():
+                if not self._was_full_disk_reported:
+                    log_line(
+                        "the disk budget is used up: only the text of a difference is written, not the calls before it"
+                    )
+                self._was_full_disk_reported = True
             else:
                 self.ring.dump(self.folder / f"{name}{SUFFIX}", self.header)
                 self.status.dumps.append(f"{name}{SUFFIX}")
                 is_recorded = True
         except OSError as error:
-            say(f"{line}; the engine goes on. What led there could not be written to {self.folder}: {error.strerror}")
+            log_line(
+                f"{line}; the engine continues. The calls before it could not be written to {self.folder}: "
+                f"{error.strerror}"
+            )
         again = f"kvgate replay {name}{SUFFIX}" if is_recorded else None
         try:
             text.touch(mode=0o600)
-            text.write_text(told(finding, self._recent, again, self.ring.is_whole), encoding="utf-8")
-            say(f"{line}; the engine goes on. See {text}")
+            text.write_text(format_finding(finding, self._recent, again, self.ring.is_whole), encoding="utf-8")
+            log_line(f"{line}; the engine continues. See {text}")
         except OSError as error:
-            say(f"{line}; the engine goes on. It could not be written to {self.folder}: {error.strerror}")
+            log_line(f"{line}; the engine continues. It could not be written to {self.folder}: {error.strerror}")
 
-    def _has_no_room(self) -> bool:
-        taken = differences_bytes(self.folder) + self.ring.dump_bytes(self.header)
-        return taken > self.order.max_bytes
+    def _is_over_budget(self) -> bool:
+        bytes_used = differences_bytes(self.folder) + self.ring.dump_bytes(self.header)
+        return bytes_used > self.order.max_bytes
 
     def begin(self) -> None:
-        """The engine begins; what tells of those long gone is deleted."""
+        """The engine begins; the status files of engines that ended long ago are deleted."""
         self.report()
         with contextlib.suppress(OSError):
-            forget(self.folder, self.header.engine)
+            delete_old_statuses(self.folder, self.header.engine)
 
     def report(self, state: str = "watching") -> None:
         """Write the status, if that is possible."""
-        judge, status = self.judge, self.status
+        checker, status = self.checker, self.status
         status.state = state
-        is_following = not self._is_suspended and (judge is None or judge.is_following)
+        is_following = not self._is_suspended and (checker is None or checker.is_following)
         if state == "watching" and not is_following:
             status.state = "waiting"
-        if judge is not None:
-            tally = judge.tally
-            status.steps, status.judged, status.checkpoints = tally.steps, tally.judged, tally.checkpoints
-            status.unjudged = dict(tally.unjudged)
+        if checker is not None:
+            stats = checker.stats
+            status.steps, status.judged, status.checkpoints = stats.steps, stats.judged, stats.checkpoints
+            status.unjudged = dict(stats.unjudged)
         if self.rotation is not None:
             rotation = self.rotation
             status.steps, status.bytes_written, status.unwritten = rotation.steps, rotation.bytes_written, rotation.lost
@@ -177,7 +182,7 @@ class Beside:
             write(self.folder, status)
         except OSError as error:
             if self._could_write:
-                say(f"the status cannot be written to {self.folder}: {error.strerror}")
+                log_line(f"the status cannot be written to {self.folder}: {error.strerror}")
             self._could_write = False
 
     def close(self) -> None:
@@ -187,32 +192,32 @@ class Beside:
         self.report("ended")
 
 
-def _serve(beside: Beside, source: int, buffered: bytearray) -> None:
+def _serve(sidecar: Sidecar, source: int, buffered: bytearray) -> None:
     """Take frames until the engine has ended."""
-    next_report, heard = 0.0, time.monotonic()
+    next_report, last_received = 0.0, time.monotonic()
     while True:
         while (payload := _frame(buffered)) is not None:
-            beside.take(payload)
-            next_report = _report_when_due(beside, next_report)
-        next_report = _report_when_due(beside, next_report)
-        is_idle = time.monotonic() - heard > _IDLE_SECONDS
+            sidecar.take(payload)
+            next_report = _report_when_due(sidecar, next_report)
+        next_report = _report_when_due(sidecar, next_report)
+        is_idle = time.monotonic() - last_received > _IDLE_SECONDS
         readable, _, _ = select.select([source], [], [], _STATUS_EVERY_SECONDS if is_idle else 0)
         data = os.read(source, _READ_BYTES) if readable else None
         if data == b"":
             return
         if data:
-            heard = time.monotonic()
+            last_received = time.monotonic()
             buffered += data
         if not is_idle and len(data or b"") < _NAP_BYTES:
             time.sleep(_NAP_SECONDS)
 
 
-def _report_when_due(beside: Beside, due: float) -> float:
+def _report_when_due(sidecar: Sidecar, due: float) -> float:
     """Write the status twice a second; when the next one is due."""
     now = time.monotonic()
     if now < due:
         return due
-    beside.report()
+    sidecar.report()
     return now + _STATUS_EVERY_SECONDS
 
 
@@ -233,7 +238,7 @@ def _frame(buffered: bytearray) -> bytes | None:
 
 def main() -> None:
     """Serve the engine at the other end of standard input."""
-    # Whoever interrupts the engine interrupts what is around it, too: this ends when the engine has.
+    # An interrupt of the engine reaches its process group, too: this ends when the engine has.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(OSError):
@@ -245,15 +250,15 @@ def main() -> None:
         if not data:
             return
         buffered += data
-    beside = Beside(_CONVERTER.structure(msgspec.json.decode(first), Order))
+    sidecar = Sidecar(_CONVERTER.structure(msgspec.json.decode(first), Order))
     try:
-        beside.begin()
-        _serve(beside, source, buffered)
+        sidecar.begin()
+        _serve(sidecar, source, buffered)
     except Exception as error:
-        say(f"ends, and the engine goes on without it: {type(error).__name__}: {error}")
+        log_line(f"ends, and the engine continues without it: {type(error).__name__}: {error}")
         raise SystemExit(1) from error
     finally:
-        beside.close()
+        sidecar.close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The status of a shadow: a small file that says what was seen so far, replaced as a whole."""
+"""The status of a shadow: a small file that reports what was observed so far, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMAT = "kvgate-shadow-status"
 VERSION = 1
 FILE_BYTES_MAX = 2**20
 FILES_MAX = 32
-"""How many engines are told of, the latest ones: old files cost a scrape no time."""
+"""How many engines are reported, the latest ones: old files cost a scrape no time."""
 _CONVERTER = strict_converter()
 
 
@@ -27,7 +27,7 @@ class Status:
     """Which engine: when it started, and its process id."""
     mode: str
     pid: int
-    """The process beside the engine. If it is ended, the engine goes on without a shadow."""
+    """The sidecar process. If it is ended, the engine continues without a shadow."""
     host: str = ""
     """Where that process is."""
     format: str = FORMAT
@@ -39,7 +39,7 @@ class Status:
     judged: int = 0
     checkpoints: int = 0
     lost: int = 0
-    """Calls that were not taken, because this process fell behind."""
+    """Calls that were not taken, because this process was too slow."""
     unwritten: int = 0
     """Calls that could not be written to disk."""
     bytes_written: int = 0
@@ -48,11 +48,11 @@ class Status:
     declared: dict[str, int] = field(factory=dict)
     """Differences by the finding of vLLM that explains them."""
     unjudged: dict[str, int] = field(factory=dict)
-    """Calls that were not judged, by why."""
+    """Calls that were not checked, by why."""
     first: str = ""
     """The first difference, in a line."""
     dumps: list[str] = field(factory=list)
-    """The files that tell differences."""
+    """The files with reports of differences."""
 
 
 def path_of(folder: Path, engine: str) -> Path:
@@ -68,7 +68,7 @@ def write(folder: Path, status: Status) -> None:
     """
     path = path_of(folder, status.engine)
     fresh = path.with_suffix(".new")
-    # As recordings are: for nobody but whoever serves.
+    # As recordings are: readable only by the user who serves.
     fresh.touch(mode=0o600)
     fresh.write_bytes(msgspec.json.encode(asdict(status)) + b"\n")
     fresh.replace(path)
@@ -85,7 +85,7 @@ def read_all(folder: Path) -> Iterator[Status]:
 def read(path: Path) -> Status | None:
     """A status; None if ``path`` is none."""
     try:
-        # Whoever opens a named pipe waits for somebody at its other end.
+        # Opening a named pipe blocks until its other end is open.
         if not path.is_file() or path.stat().st_size > FILE_BYTES_MAX:
             return None
         document: Any = msgspec.json.decode(path.read_bytes())

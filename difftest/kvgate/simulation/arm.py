@@ -1,4 +1,4 @@
-"""An arm: who serves a workload. All arms serve the same requests in the same order, and are told apart by name."""
+"""An arm serves a workload. All arms serve the same requests in the same order; each has a name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @frozen
 class Setting:
-    """One simulation: who asks, who serves, what is kept. Equal settings have equal results."""
+    """One simulation: the clients, the server, what is kept. Equal settings have equal results."""
 
     workload: Workload
     serving: Serving
@@ -79,7 +79,7 @@ ARMS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "retention": ("kvgate.simulation.adapter.real:retention", "vLLM 0.20.2's real scheduler, with the plug-in"),
     }
 )
-"""Per name, the factory of the arm (a function without arguments), and who serves."""
+"""Per name, the factory of the arm (a function without arguments), and what serves."""
 
 
 def arm_of(name: str) -> Arm:

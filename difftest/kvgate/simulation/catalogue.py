@@ -68,7 +68,7 @@ def workload_of(text: str) -> Workload:
 
 
 def options(name: str) -> str:
-    """What a workload takes, with what it is unless told otherwise."""
+    """What a workload takes, with its default."""
     return ", ".join(
         each.name if each.default is inspect.Parameter.empty else f"{each.name}={_spelt(each.default)}"
         for each in inspect.signature(generator(name)).parameters.values()

@@ -1,4 +1,4 @@
-"""The clients of a workload: who sends what next. Every arm asks the same clients, so all serve the same requests."""
+"""The clients of a workload. Every arm asks the same clients, so all serve the same requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two arms, request by request: equal settings must have equal results, whoever serves."""
+"""Two arms, request by request: equal settings must have equal results in every arm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWN_WAY = ("infinite",)
 def difference(ours: Result, theirs: Result) -> str | None:
     """The first thing in which two results of one setting differ, in words; None if they agree.
 
-    Compared are, for every request, all that is told of it, and in sum the server's counters, the steps and the
+    Compared are, for every request, all that is reported of it, and in sum the server's counters, the steps and the
     evictions. Times are not.
     """
     names = f"{ours.arm} and {theirs.arm}"

@@ -25,7 +25,7 @@ def relative_work(result: Result) -> float:
 
 
 def recomputed_tokens(result: Result) -> int:
-    """What was computed again because blocks were taken back: beyond each request's own tokens behind its hit."""
+    """What was computed again because blocks were taken back: beyond each request's own tokens after its hit."""
     return sum(
         max(0, each.computed_tokens - (each.prompt_tokens + each.answer_tokens - 1 - each.hit_tokens))
         for each in result.counted

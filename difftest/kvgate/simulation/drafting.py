@@ -20,8 +20,8 @@ class Drafting:
         """How many of ``drafts`` in flight hold for request ``number``, which has ``tokens`` tokens."""
         if not drafts:
             return 0
-        drawn = random.Random(f"{self.seed} {number} {tokens}")
-        return next((held for held in range(drafts) if drawn.random() >= self.acceptance), drafts)
+        random_source = random.Random(f"{self.seed} {number} {tokens}")
+        return next((held for held in range(drafts) if random_source.random() >= self.acceptance), drafts)
 
 
 def answers(turn: Turn, tokens: int, count: int) -> list[int]:

@@ -32,7 +32,7 @@ class Spellings:
         self._next = 0
 
     def fresh(self, tokens: int) -> Run:
-        """``tokens`` tokens that nobody else has."""
+        """``tokens`` tokens that no other request has."""
         run = Run(self._next, tokens)
         self._next += tokens
         return run
@@ -167,7 +167,7 @@ def agents(
     answer_tokens: int = 256,
     seed: int = 0,
 ) -> Workload:
-    """Multi-turn agents: every turn is all that was said before, and something new of a random length.
+    """Multi-turn agents: every turn is the whole conversation before, and something new of a random length.
 
     All sessions share the system prompt. What is new in a turn is between half and one and a half times
     ``turn_tokens``, and so are the answers around ``answer_tokens``.
@@ -178,17 +178,17 @@ def agents(
             f"{sessions:,} sessions of {turns:,} turns: every turn repeats all before it, so sessions times the square "
             f"of turns may be {PIECES_MAX:,} at most; give smaller numbers"
         )
-    words, drawn = Spellings(), random.Random(seed)
+    words, random_source = Spellings(), random.Random(seed)
     system = words.fresh(system_tokens)
 
     def about(tokens: int) -> Run:
-        return words.fresh(max(1, drawn.randint(tokens - tokens // 2, tokens + tokens // 2)))
+        return words.fresh(max(1, random_source.randint(tokens - tokens // 2, tokens + tokens // 2)))
 
     def talk() -> Iterator[Turn]:
-        said: tuple[Run, ...] = (system,)
+        context: tuple[Run, ...] = (system,)
         for _ in range(turns):
-            turn = Turn((*said, about(turn_tokens)), about(answer_tokens))
-            said = turn.runs
+            turn = Turn((*context, about(turn_tokens)), about(answer_tokens))
+            context = turn.runs
             yield turn
 
     return Workload(

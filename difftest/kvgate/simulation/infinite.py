@@ -36,8 +36,8 @@ class InfiniteArm:
 
     def run(self, setting: Setting, progress: Progress | None = None) -> Result:
         """Serve the whole workload."""
-        told = RangesRun(endless(setting), self.name).finish(progress)
-        return evolve(told, policy=setting.policy.name, blocks=setting.serving.blocks)
+        result = RangesRun(endless(setting), self.name).finish(progress)
+        return evolve(result, policy=setting.policy.name, blocks=setting.serving.blocks)
 
 
 def arm() -> InfiniteArm:

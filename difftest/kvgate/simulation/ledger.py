@@ -17,7 +17,7 @@ USAGE_MAX = 400
 
 @define
 class Entry:
-    """One request so far. Counts are in tokens unless said otherwise."""
+    """One request so far. Counts are in tokens by default."""
 
     sending: Sending
     hit: int | None = None
@@ -27,7 +27,7 @@ class Entry:
     look_ups: int = 0
 
     def served(self) -> Served:
-        """What is told of it."""
+        """The result of it."""
         sending = self.sending
         return Served(
             sending.number,
@@ -83,8 +83,8 @@ class Ledger:
         """A request was sent."""
         self.entries[sending.number] = Entry(sending)
 
-    def let_in(self, number: int, hit_tokens: int) -> None:
-        """A request got blocks behind a hit; the first time counts."""
+    def admit(self, number: int, hit_tokens: int) -> None:
+        """A request got blocks after a hit; the first time counts."""
         entry = self.entries[number]
         if entry.hit is None:
             entry.hit = hit_tokens

@@ -6,7 +6,7 @@ wrote it, and the half-open range of that request's tokens in it. What is read i
 text agrees with the writer's up to the last token read. No hash and no block manager is asked: only which blocks the
 worker was told, what it computed, and what the prompts say.
 
-Blocks of full attention are judged when they come into a request's table, and again if somebody else writes to them;
+Blocks of full attention are checked when they come into a request's table, and again if another request writes to them;
 those of sliding windows at every step that reads them.
 """
 
@@ -35,7 +35,7 @@ class Work:
 
     number: int
     tables: Sequence[Sequence[int]]
-    """Per group, the blocks that the worker was told."""
+    """Per group, the blocks that the worker was sent."""
     start: int
     end: int
     verified: int
@@ -53,7 +53,7 @@ class _Written:
     low: int
     high: int
     tentative: int
-    """To here there are drafts behind ``high``, of which nobody knows yet whether they hold."""
+    """To here there are drafts behind ``high``, which are not yet accepted or rejected."""
 
 
 @define
@@ -64,9 +64,9 @@ class _Reader:
     """Per group, how many leading blocks of full attention need no second look."""
     verified: int = 0
     holds: list[int] = field(factory=list)
-    """Blocks of full attention in its table, as far as they are judged."""
+    """Blocks of full attention in its table, as far as they are checked."""
     again: set[int] = field(factory=set)
-    """Blocks of full attention that somebody else has written to."""
+    """Blocks of full attention that another request has written to."""
 
 
 class BlockMemory:
@@ -87,7 +87,7 @@ class BlockMemory:
         self._written: dict[int, _Written] = {}
         self._readers: dict[int, _Reader] = {}
         self._holders: dict[int, set[int]] = {}
-        """Per block of full attention, who has it in its table."""
+        """Per block of full attention, which requests have it in their tables."""
         self._shared: dict[tuple[int, int], int] = {}
 
     def enter(self, number: int, text: tuple[Run, ...]) -> None:
@@ -195,7 +195,7 @@ class BlockMemory:
             begin = first_read(group, work.start)
             first = max(begin // size, reader.judged[index])
             for position in range(first, group.blocks_occupied(end)):
-                self._judge(work.number, index, table, position, (begin, end))
+                self._check(work.number, index, table, position, (begin, end))
             if group.keeps_all:
                 if reader.again:
                     self._look_again(work.number, index, table, first, end)
@@ -210,9 +210,9 @@ class BlockMemory:
         again = self._readers[number].again
         for position in range(positions):
             if table[position] in again:
-                self._judge(number, index, table, position, (0, end))
+                self._check(number, index, table, position, (0, end))
 
-    def _judge(self, number: int, index: int, table: Sequence[int], position: int, span: tuple[int, int]) -> None:
+    def _check(self, number: int, index: int, table: Sequence[int], position: int, span: tuple[int, int]) -> None:
         size = self.groups[index].block_size_tokens
         low, high = max(span[0], position * size), min(span[1], (position + 1) * size)
         self.reads += 1
@@ -231,5 +231,5 @@ class BlockMemory:
 def _describe(held: _Written | None) -> str:
     if held is None:
         return "nothing that was written"
-    who = "a draft layer" if held.writer == JUNK else f"request {held.writer}"
-    return f"tokens {held.low} to {held.high} of {who}, in group {held.group}"
+    writer = "a draft layer" if held.writer == JUNK else f"request {held.writer}"
+    return f"tokens {held.low} to {held.high} of {writer}, in group {held.group}"

@@ -18,7 +18,7 @@ WIDTH_INCHES, HEIGHT_INCHES = 8.0, 4.5
 
 
 def draw(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Draw what there is to see, and say where it is.
+    """Plot the results, and return the files.
 
     Raises:
         UsageError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""The arm ``reference``: the reference's own scheduler and block manager, judged by ghost memory."""
+"""The arm ``reference``: the reference's own scheduler and block manager, checked by ghost memory."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ReferenceRun:
         ledger = self.ledger
         ledger.steps += 1
         if not self.scheduler.apply(Step()).advanced:
-            raise UsageError(f"step {ledger.steps}: nobody gets blocks, and there is nothing to wait for")
+            raise UsageError(f"step {ledger.steps}: no request gets blocks, and there is nothing to wait for")
         for number in self._ended:
             self.clients.end(number)
         self._ended = []
@@ -111,8 +111,8 @@ class ReferenceRun:
             ledger.samples.add(Usage(ledger.steps, self.clients.ended, held, running))
 
     def _counters(self) -> Counters:
-        told = self.manager.cache.statistics
-        return Counters(told.requests, told.queries_tokens, told.hits_tokens)
+        statistics = self.manager.cache.statistics
+        return Counters(statistics.requests, statistics.queries_tokens, statistics.hits_tokens)
 
     # What the scheduler did
 
@@ -135,7 +135,7 @@ class ReferenceRun:
     def _granted(self, operation: Admit | Schedule, granted: Granted, before: int) -> None:
         request = self.manager.population[operation.request]
         if isinstance(operation, Admit):
-            self.ledger.let_in(request.number, granted.hit_tokens)
+            self.ledger.admit(request.number, granted.hit_tokens)
         start, end = before + granted.hit_tokens, request.tokens_computed
         self.ledger.entries[request.number].computed += end - start
         settings = self.setting.serving

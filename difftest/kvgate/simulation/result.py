@@ -1,4 +1,4 @@
-"""What a simulation tells: per request, as the server counts it, and over time. All of it is data.
+"""What a simulation reports: per request, as the server counts it, and over time. All of it is data.
 
 Two hit rates, because they differ: ``hit_rate`` adds up what every request hit when it was let in, each once;
 ``server.hit_rate`` is what vLLM's own counters say, which count a request again at every step in which it is looked up
@@ -19,7 +19,7 @@ from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, strict_converter
 
 @frozen
 class Served:
-    """One request that was served to its end. Counts are in tokens unless said otherwise."""
+    """One request that was served to its end. Counts are in tokens by default."""
 
     number: int
     """In the order in which requests were sent, over all lanes."""
@@ -30,14 +30,14 @@ class Served:
     prompt_tokens: int
     answer_tokens: int
     hit_tokens: int
-    """What it hit when it was let in the first time."""
+    """What it hit when it was admitted the first time."""
     computed_tokens: int
     """All that was computed for it, prompt and answers, rejected drafts and what preemption threw away among them."""
     copied_tokens: int = 0
     """What was copied for hits that end inside blocks."""
     preemptions: int = 0
     look_ups: int = 1
-    """How often it was looked up: more than once if it was not let in at once, or lost its blocks."""
+    """How often it was looked up: more than once if it was not admitted at once, or lost its blocks."""
 
 
 @frozen
@@ -50,7 +50,7 @@ class Counters:
 
     @property
     def hit_rate(self) -> float:
-        """Hits by queries, as a server tells it."""
+        """Hits by queries, as a server reports it."""
         return self.hits_tokens / self.queries_tokens if self.queries_tokens else 0.0
 
     def since(self, before: Counters) -> Counters:
@@ -79,13 +79,13 @@ class Soundness:
     """What a monitor that knows nothing of hashes found in the blocks that were read."""
 
     reads: int = 0
-    """How many blocks were judged when a token's attention read them."""
+    """How many blocks were checked when a token's attention read them."""
     hits: int = 0
-    """How many requests began behind a hit, each block of which was judged."""
+    """How many requests began after a hit, each block of which was checked."""
     unsound: str | None = None
     """The first read that was not what the request's own tokens had written; None: all were."""
     judged: bool = True
-    """Whether anybody judged at all."""
+    """Whether ghost memory checked at all."""
 
     @property
     def sound(self) -> bool:
@@ -127,7 +127,7 @@ class Result:
 
     @property
     def hit_tokens(self) -> int:
-        """What counted requests hit, each when it was let in the first time."""
+        """What counted requests hit, each when it was admitted the first time."""
         return sum(each.hit_tokens for each in self.counted)
 
     @property

@@ -1,4 +1,4 @@
-"""Many simulations side by side, each in a process of its own; whoever interrupts keeps those that are done."""
+"""Many simulations in parallel, each in a process of its own; after an interrupt, the finished ones are kept."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.result import Result
 
 POLL_SECONDS = 0.2
-TELL_PARTS = 200
-"""How often a simulation tells how far it is, from its beginning to its end."""
+PROGRESS_PARTS = 200
+"""How often a simulation reports its progress, from its beginning to its end."""
 
 
 @frozen
@@ -28,29 +28,31 @@ class Job:
     setting: Setting
 
 
-Tell: TypeAlias = Callable[[str], None]
+ReportProgress: TypeAlias = Callable[[str], None]
 Take: TypeAlias = Callable[[int, Result], None]
 """Called with the place of a job, and its result."""
 
 
-def run_all(jobs: Sequence[Job], processes: int, take: Take, tell: Tell = lambda _text: None) -> None:
+def run_all(jobs: Sequence[Job], processes: int, take: Take, report: ReportProgress = lambda _text: None) -> None:
     """Run all ``jobs``, at most ``processes`` at a time; results are taken as they come.
 
     Raises:
         UsageError: a job's arm has nothing for its setting.
-        KeyboardInterrupt: somebody interrupted; what is done has been taken.
+        KeyboardInterrupt: the user interrupted; what is done has been taken.
     """
     if processes <= 1 or len(jobs) <= 1:
         for place, job in enumerate(jobs):
-            take(place, arm_of(job.arm).run(job.setting, _teller(tell, jobs, place)))
+            take(place, arm_of(job.arm).run(job.setting, _progress_reporter(report, jobs, place)))
         return
     news: Any = multiprocessing.get_context("spawn").SimpleQueue()
     with Workers(min(processes, len(jobs)), _begin, news) as pool:
         futures = {pool.submit(_run, place, job): place for place, job in enumerate(jobs)}
-        _follow(futures, jobs, news, take, tell)
+        _follow(futures, jobs, news, take, report)
 
 
-def _follow(futures: dict[Future[Result], int], jobs: Sequence[Job], news: Any, take: Take, tell: Tell) -> None:
+def _follow(
+    futures: dict[Future[Result], int], jobs: Sequence[Job], news: Any, take: Take, report: ReportProgress
+) -> None:
     waiting = set(futures)
     done = 0
     standing: dict[int, float] = {}
@@ -64,7 +66,7 @@ def _follow(futures: dict[Future[Result], int], jobs: Sequence[Job], news: Any, 
             standing.pop(futures[future], None)
             done += 1
         running = ", ".join(f"{_name(jobs[place])} {part:.0%}" for place, part in sorted(standing.items()))
-        tell(f"{done} of {len(jobs)} simulations done; {running or 'starting'}")
+        report(f"{done} of {len(jobs)} simulations done; {running or 'starting'}")
 
 
 def _result_of(future: Future[Result]) -> Result:
@@ -78,9 +80,9 @@ def _name(job: Job) -> str:
     return f"{job.arm} {job.setting.policy.name}"
 
 
-def _teller(tell: Tell, jobs: Sequence[Job], place: int) -> Callable[[int, int], None]:
+def _progress_reporter(report: ReportProgress, jobs: Sequence[Job], place: int) -> Callable[[int, int], None]:
     name = _name(jobs[place])
-    return lambda ended, of: tell(f"{place} of {len(jobs)} simulations done; {name}: {ended:,} of {of:,} requests")
+    return lambda ended, of: report(f"{place} of {len(jobs)} simulations done; {name}: {ended:,} of {of:,} requests")
 
 
 # In a process of its own
@@ -93,12 +95,12 @@ def _begin(news: Any) -> None:
 
 
 def _run(place: int, job: Job) -> Result:
-    told = [0]
+    parts_reported = [0]
 
     def progress(ended: int, of: int) -> None:
-        part = ended * TELL_PARTS // of
-        if part > told[0]:
-            told[0] = part
+        part = ended * PROGRESS_PARTS // of
+        if part > parts_reported[0]:
+            parts_reported[0] = part
             _NEWS[0].put((place, ended / of))
 
     return arm_of(job.arm).run(job.setting, progress)

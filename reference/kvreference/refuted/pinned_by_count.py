@@ -60,15 +60,15 @@ class CountingPool(BlockPool):
     def slide(self, blocks: Sequence[int], anchor: Sequence[int]) -> None:
         dropped = [block for block in blocks if block != NULL]
         pins = anchor if len(dropped) >= self.drop_blocks_min else ()
-        self._give_up([block for block in dropped if block not in pins], 2)
+        self._release([block for block in dropped if block not in pins], 2)
         self.end(pins)
 
     def end(self, blocks: Sequence[int]) -> None:
         held = [block for block in blocks if block != NULL]
         self.meant |= {block for block in held if self.is_cached(block)}
-        self._give_up(held, 1)
+        self._release(held, 1)
 
-    def _give_up(self, blocks: Iterable[int], references: int) -> None:
+    def _release(self, blocks: Iterable[int], references: int) -> None:
         for block in blocks:
             self.references[block] -= references
             if self.references[block] == 0:

@@ -35,7 +35,7 @@ def is_stuck(scheduler: Scheduler, observation: Observation) -> bool:
     return not observation.advanced and bool(scheduler.queues.terms) and not scheduler.transfers()
 
 
-def steps_to_be_let_in(scheduler: Scheduler, number: int) -> int:
+def steps_to_admission(scheduler: Scheduler, number: int) -> int:
     """The most steps, held-up ones apart, after which a request that waits for no transfer is let in."""
     return _steps_ahead(scheduler, number) + 1
 

@@ -49,7 +49,7 @@ class Queues:
         self.waiting.append(number)
         self.terms[number] = terms
 
-    def let_in(self, number: int, runs: bool) -> bool:
+    def admit(self, number: int, runs: bool) -> bool:
         """A waiting request was given blocks: it runs behind all others, or keeps its place and loads.
 
         Returns whether it was let in for the first time.

@@ -157,7 +157,7 @@ class Scheduler:
                 break
             budget -= tokens
             runs = self.manager.population[number].status is Status.RUNNING
-            if self.queues.let_in(number, runs):
+            if self.queues.admit(number, runs):
                 entered.append(number)
         return tuple(entered)
 
@@ -194,11 +194,11 @@ class Scheduler:
         """Whether a request finds room, and if it parks blocks, leaves room for all who were let in before."""
         terms = self.queues.terms
         parked = blocks_parked(self.manager.tables, self.queues.running)
-        let_in = {number}
+        admitted = {number}
         if terms[number].parks:
             parked[number] = self._blocks_to_run(len(self.manager.population[number].tokens))
-            let_in.update(other for other in terms if terms[other].entered)
-        needed = {other: self._blocks_to_run(terms[other].limit_tokens - 1) for other in let_in}
+            admitted.update(other for other in terms if terms[other].entered)
+        needed = {other: self._blocks_to_run(terms[other].limit_tokens - 1) for other in admitted}
         return is_room(self.settings.blocks - 1, needed, parked)
 
     def _blocks_to_run(self, tokens: int) -> int:

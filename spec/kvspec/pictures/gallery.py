@@ -199,7 +199,7 @@ def what_is_kept(found: Mapping[str, Any]) -> Picture:
     )
 
 
-def the_block_behind(found: Mapping[str, Any]) -> Picture:
+def the_block_after(found: Mapping[str, Any]) -> Picture:
     """What a window needs with and without a draft layer, where only so many blocks are cached."""
     window: Group = found["window"]
     plain = Group(window.kind, window.block_size_tokens, window.window_tokens)
@@ -377,7 +377,7 @@ PICTURES: Mapping[str, Callable[[Names], Picture]] = MappingProxyType(
         "attention-kinds": what_each_kind_reads,
         "hit-lookup": one_lost_block,
         "retention": what_is_kept,
-        "eagle": the_block_behind,
+        "eagle": the_block_after,
         "compressed-groups": large_blocks,
         "partial-hits": a_copy,
         "pinned-tier": one_demoted,
@@ -398,7 +398,7 @@ def run(chapter: Chapter) -> Names:
     return found
 
 
-def drawn(chapter: Chapter) -> str:
+def render_picture(chapter: Chapter) -> str:
     """The picture of ``chapter``, as a file."""
     return svg(PICTURES[chapter.name](run(chapter)))
 
@@ -411,4 +411,4 @@ def path_of(chapter: Chapter) -> str:
 def write(home: Path = HOME) -> None:
     """Draw all pictures anew."""
     for chapter in read_all(home):
-        (home / path_of(chapter)).write_text(drawn(chapter), encoding="utf-8")
+        (home / path_of(chapter)).write_text(render_picture(chapter), encoding="utf-8")

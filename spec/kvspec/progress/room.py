@@ -123,7 +123,7 @@ def has_room_behind(u: Any) -> Any:
         if not made._leaves_room(NEW):
             return True
         made.manager.tables.update(tables_of({NEW: u.takes}))
-        made.queues.let_in(NEW, runs=not u.parks)
+        made.queues.admit(NEW, runs=not u.parks)
         return has_room(made, OTHER, u.other_needed) and has_room(made, NEW, u.needed)
 
 

@@ -273,7 +273,7 @@ def _at_once(u: Any) -> Any:
     )
 
 
-_let_in = Manager._let_in
+_admit_with_hit = Manager._admit_with_hit
 
 
 AT_ONCE = Obligation(
@@ -290,8 +290,8 @@ AT_ONCE = Obligation(
         only(
             "takes-the-last-token",
             "A token more is taken than may be: where all that is left is offered, the last one too.",
-            "kvreference.manager:Manager._let_in",
-            lambda self, request, budget, hit, provided, later, lookahead: _let_in(
+            "kvreference.manager:Manager._admit_with_hit",
+            lambda self, request, budget, hit, provided, later, lookahead: _admit_with_hit(
                 self, request, budget, hit, least(provided + 1, request.tokens.number - hit.tokens), later, lookahead
             ),
         ),

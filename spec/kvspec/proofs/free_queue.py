@@ -252,7 +252,7 @@ EVICTION = Obligation(
 )
 
 
-def _given_up(u: Any) -> Any:
+def _freed(u: Any) -> Any:
     """The queue after a request gave up two tables: two blocks of one, the earlier first, and one of the other."""
     queue_of = ScratchFirstPositions if u.scratch_first == 1 else PlainPositions
     pool = NumberedPool(u.references, u.cached, queue_of(u.place, u.queued, -u.prepended, u.appended))
@@ -266,7 +266,7 @@ def _given_up(u: Any) -> Any:
 
 
 def _tail_first(u: Any) -> Any:
-    queue = _given_up(u)
+    queue = _freed(u)
     both = (queue.queued[u.earlier] == 1) & (queue.queued[u.later] == 1)
     same = (u.cached[u.earlier] == 0) & (u.cached[u.later] == 0) | (u.cached[u.earlier] != 0) & (u.cached[u.later] != 0)
     third = (queue.queued[u.earlier] == 1) & (queue.queued[u.elsewhere] == 1)

@@ -118,13 +118,13 @@ def preempted(u: Any) -> list[tuple[Any, Any]]:
         return [(then, steps_to_end(scheduler, n)) for n, then in enumerate(before)]
 
 
-def let_in(u: Any, number: int, runs: bool) -> list[tuple[Any, Any]]:
+def admit(u: Any, number: int, runs: bool) -> list[tuple[Any, Any]]:
     """The steps of all others that wait for no transfer, before and after a waiting one was given blocks."""
     with counted():
         scheduler = in_line(u)
         others = [n for n in range(5) if n != number and not (number == 4 and n == 3)]
         before = {n: steps_to_end(scheduler, n) for n in others}
-        scheduler.queues.let_in(number, runs)
+        scheduler.queues.admit(number, runs)
         return [(before[n], steps_to_end(scheduler, n)) for n in others]
 
 
@@ -356,13 +356,13 @@ ADMISSION = Obligation(
     title="To let somebody in, to run or to load, adds to nobody's steps; only one that loads is passed.",
     unknowns=LINE,
     assumes=_in_line,
-    claim=lambda u: _never_grows([*let_in(u, 3, False), *let_in(u, 3, True), *let_in(u, 4, True)]),
-    witnesses={"a load is begun for one step": lambda u: let_in(u, 3, False)[3][0] == let_in(u, 3, False)[3][1] + 1},
+    claim=lambda u: _never_grows([*admit(u, 3, False), *admit(u, 3, True), *admit(u, 4, True)]),
+    witnesses={"a load is begun for one step": lambda u: admit(u, 3, False)[3][0] == admit(u, 3, False)[3][1] + 1},
     mutants=(
         only(
             "passes-those-that-run",
             "Whoever is let in runs before all others.",
-            "kvreference.scheduler.queues:Queues.let_in",
+            "kvreference.scheduler.queues:Queues.admit",
             lambda self, number, runs: runs and (self.waiting.remove(number), self.running.insert(0, number)),
         ),
     ),

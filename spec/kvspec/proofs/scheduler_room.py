@@ -195,7 +195,7 @@ def _taken(u: Any) -> Any:
     return admission.blocks_to_come(settings_of(u, *groups), u.tokens, u.computed, live) + sum(live)
 
 
-LET_IN = Obligation(
+ADMITTED = Obligation(
     id="scheduler-progress.empty-pool-lets-in",
     statements=("KV-LIVE-01", "KV-OP-03"),
     title="A request that fits the empty pool passes the gate when nobody holds a block, whatever it hits and "
@@ -207,7 +207,7 @@ LET_IN = Obligation(
     mutants=(COUNTED_WHOLE,),
 )
 
-ADMISSION = (*(bound(kind) for kind in PEAK_KINDS), SHORTER, LET_IN)
+ADMISSION = (*(bound(kind) for kind in PEAK_KINDS), SHORTER, ADMITTED)
 
 
 SIZES = {
@@ -404,21 +404,21 @@ ROOM = Obligation(
 TWO = ("blocks", "tokens", "needed", "takes", "held", "external", "rest", "other_needed", "other_held")
 
 
-def _one_asks(u: Any) -> Any:
+def _one_applicant(u: Any) -> Any:
     """Two requests as they may stand: the one that asks is back from a load, or holds nothing."""
     sizes = (u.tokens <= u.needed) & (u.held <= u.needed) & (u.other_held <= u.other_needed)
-    asks = ((u.entered == 1) & (u.parks == 0)) | ((u.entered == 0) & (u.held == 0))
+    applies = ((u.entered == 1) & (u.parks == 0)) | ((u.entered == 0) & (u.held == 0))
     accepted = (u.needed <= u.blocks) & (u.other_needed <= u.blocks)
-    return sizes & asks & accepted & (u.takes <= u.tokens)
+    return sizes & applies & accepted & (u.takes <= u.tokens)
 
 
 def _forgets_those_that_run(self: Any, number: int) -> Any:
     """The rule of the reference, asked with nobody running."""
     terms, parked = self.queues.terms, blocks_parked(self.manager.tables, self.queues.running)
-    let_in = [other for other in terms if other == number or (terms[other].entered and other in parked)]
+    admitted = [other for other in terms if other == number or (terms[other].entered and other in parked)]
     if terms[number].parks:
         parked[number] = self._blocks_to_run(self.manager.population[number].tokens.number)
-    needed = {other: self._blocks_to_run(terms[other].limit_tokens - 1) for other in let_in}
+    needed = {other: self._blocks_to_run(terms[other].limit_tokens - 1) for other in admitted}
     return is_room(self.settings.blocks - 1, needed, parked)
 
 
@@ -431,7 +431,7 @@ STAYS = Obligation(
         **{name: Count() for name in TWO},
         **{name: Count(0, 1) for name in ("entered", "parks", "other_runs")},
     },
-    assumes=lambda u: had_room(u) if _one_asks(u) else False,
+    assumes=lambda u: had_room(u) if _one_applicant(u) else False,
     claim=has_room_behind,
     witnesses={
         "a load is begun beside another": lambda u: (

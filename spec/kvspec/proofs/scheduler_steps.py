@@ -252,7 +252,7 @@ def _course(loads: tuple[bool, ...], u: Any) -> Course:
     return on_terms(Shop(FULL, loads, steps=20, chunk_tokens=2), u)
 
 
-def ends_in_time(name: str, loads: tuple[bool, ...], who: str) -> Obligation:
+def ends_in_time(name: str, loads: tuple[bool, ...], subject: str) -> Obligation:
     """From the beginning and to the end, within the steps that were promised when the last was submitted."""
 
     def claim(u: Any) -> Any:
@@ -263,7 +263,7 @@ def ends_in_time(name: str, loads: tuple[bool, ...], who: str) -> Obligation:
     return Obligation(
         id=f"scheduler-progress.{name}",
         statements=("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
-        title=f"{who} that are accepted both end within as many steps as were promised, however small the pool is.",
+        title=f"{subject} that are accepted both end within as many steps as were promised, however small the pool is.",
         unknowns={**Shop(FULL, loads, steps=20).unknowns(1, TOKENS_MOST), "blocks": Count(1)},
         claim=claim,
         witnesses={

@@ -22,7 +22,7 @@ from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition
 from kvspec.pool.transitions import Reset
 from kvspec.refinement.picture import picture
 from kvspec.refinement.recording import Call, Did, RecordedPool, record
-from kvspec.refinement.requirements import ALLOWED, Due, Progress, due, missing, progress_behind, retention_of
+from kvspec.refinement.requirements import ALLOWED, Due, Progress, due, missing, progress_after, retention_of
 from kvspec.refinement.step import Drift, ForeignPrefixError, Labelled, Labels, Step, UnexplainedError, begin
 
 
@@ -88,7 +88,7 @@ class Follower:
         if isinstance(answer, Granted):
             tokens = step.manager.population[number].tokens_computed
             if step.named is None:
-                self._goes_on(number, progress_behind(step.manager.geometry, answer.hit_tokens))
+                self._continue(number, progress_after(step.manager.geometry, answer.hit_tokens))
             if answer.loads:
                 return None
         elif isinstance(step.operation, Transferred) and number in step.manager.population.alive:
@@ -96,14 +96,14 @@ class Follower:
         else:
             return None
         found = due(step.manager, self._retention, number, step.names, self._progress[number], tokens)
-        self._goes_on(number, found.progress)
+        self._continue(number, found.progress)
         if isinstance(answer, Granted):
             groups = step.manager.geometry.groups
             contents = (content for content, _ in found.full | found.begun)
             self._undispatched |= {content for content in contents if groups[content[0]].fences}
         return found
 
-    def _goes_on(self, number: int, progress: Progress) -> None:
+    def _continue(self, number: int, progress: Progress) -> None:
         self._progress = {**self._progress, number: progress}
 
     def _follow(self, step: Step) -> None:

@@ -58,18 +58,18 @@ from kvspec.pool.transitions import (
 from kvspec.refinement.step import Blocks, Drift, Step, content_of_block, content_up_to
 
 _CACHES = frozenset[type[Transition]]({Register, Begin})
-_GIVES_UP = frozenset[type[Transition]]({Pin, Drop})
-_GROWS = frozenset[type[Transition]]({Demote, Take, Move, *_GIVES_UP, *_CACHES})
+_FREES = frozenset[type[Transition]]({Pin, Drop})
+_GROWS = frozenset[type[Transition]]({Demote, Take, Move, *_FREES, *_CACHES})
 
 ALLOWED: Mapping[type[Operation], frozenset[type[Transition]]] = MappingProxyType(
     {
         Admit: _GROWS | {Hold, Read, Aim},
         Schedule: _GROWS,
-        ReleaseSkipped: _GIVES_UP,
-        Preempt: _GIVES_UP,
-        Finish: _GIVES_UP,
-        Abort: _GIVES_UP,
-        Transferred: _GIVES_UP | _CACHES,
+        ReleaseSkipped: _FREES,
+        Preempt: _FREES,
+        Finish: _FREES,
+        Abort: _FREES,
+        Transferred: _FREES | _CACHES,
         Evict: frozenset({Forget}),
         Dispatch: frozenset({ReadDone}),
         ResetOperation: frozenset({Reset}),
@@ -102,7 +102,7 @@ class Progress:
     """Per group, the first index that is not known, and may be due later."""
 
 
-def progress_behind(geometry: Geometry, hit_tokens: int) -> Progress:
+def progress_after(geometry: Geometry, hit_tokens: int) -> Progress:
     """The progress of a request that holds its hit alone."""
     return Progress(hit_tokens, hit_tokens, tuple(hit_tokens // group.block_size_tokens for group in geometry.groups))
 
@@ -196,7 +196,7 @@ def _kept(step: Step, index: int, group: Group, computed: int) -> Sequence[int |
     """What a table names before it grows: what it named, or the full blocks of the hit, without what is dead."""
     assert isinstance(step.answer, Granted)
     if step.named is not None:
-        return _given_up(step.named[index], group.blocks_dead(computed))
+        return _freed_entries(step.named[index], group.blocks_dead(computed))
     unread = group.blocks_unread(computed)
     hit: list[int | None] = [NULL] * unread
     return grown(hit, step.answer.hit_tokens // group.block_size_tokens)
@@ -216,14 +216,14 @@ def _grown(step: Step, was: Request, group: Group, kept: Sequence[int | None]) -
     return group.layout(kept, entries, step.named is None) if entries > len(kept) else kept
 
 
-def _given_up(blocks: Sequence[int], dead: int) -> Sequence[int]:
+def _freed_entries(blocks: Sequence[int], dead: int) -> Sequence[int]:
     dead = min(dead, len(blocks))
     return [*(NULL,) * dead, *blocks[dead:]] if any(blocks[:dead]) else blocks
 
 
 def _without_dead(step: Step, named: Blocks, computed: int) -> Pattern:
     groups = step.manager.geometry.groups
-    return [_given_up(blocks, group.blocks_dead(computed)) for group, blocks in zip(groups, named, strict=True)]
+    return [_freed_entries(blocks, group.blocks_dead(computed)) for group, blocks in zip(groups, named, strict=True)]
 
 
 def _unchanged(step: Step, _was: Request) -> Pattern | None:

@@ -82,13 +82,13 @@ def after(life: Life, action: Any) -> Life:
     demoted = (action == DEMOTE) & (life.count == 1)
     gone = either(dropped, 2, either(pins, 1, either(demoted, 1, 0)))
     count = either(taken, 2, life.count + either(hit, 1, 0) - gone)
-    gives_up = dropped | pins
+    frees = dropped | pins
     return Life(
         count,
-        either(taken, 1, life.holders + either(hit, 1, 0) - either(gives_up, 1, 0)),
+        either(taken, 1, life.holders + either(hit, 1, 0) - either(frees, 1, 0)),
         either(taken | demoted, 0, either(pins, 1, life.pinned)),
-        either(taken | hit, 0, either((gives_up | demoted) & (count == 0), 1, life.free)),
-        either(action == DEMOTE, 0, either(gives_up & (count == 1), 1, life.tracked)),
+        either(taken | hit, 0, either((frees | demoted) & (count == 0), 1, life.free)),
+        either(action == DEMOTE, 0, either(frees & (count == 1), 1, life.tracked)),
         either(taken, 1, life.known),
     )
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from attrs import evolve
 
-from kvgate.doctor.checks import SYSTEM_PROGRAM, Z3_PROGRAM, Check, judge
+from kvgate.doctor.checks import SYSTEM_PROGRAM, Z3_PROGRAM, Check, run_checks
 from kvgate.doctor.facts import Facts
-from kvgate.doctor.probe import Tried
+from kvgate.doctor.probe import Probe
 
 SOUND = Facts(
     python="3.11.7",
@@ -33,12 +33,12 @@ SOUND = Facts(
     shadow_folder=Path("kvgate-shadow"),
 )
 LOADED = {"torch": "2.11.0", "cuda_devices": 0, "npu": "no NPU: none", "stock": "0.20.2", "plug_in": 0}
-TRIED = {SYSTEM_PROGRAM: Tried(0, "", LOADED), Z3_PROGRAM: Tried(0, "", {"z3": "4.15"})}
+TRIED = {SYSTEM_PROGRAM: Probe(0, "", LOADED), Z3_PROGRAM: Probe(0, "", {"z3": "4.15"})}
 
 
-def judged(facts: Facts = SOUND, tried: Mapping[str, Tried] = TRIED) -> dict[str, Check]:
+def judged(facts: Facts = SOUND, tried: Mapping[str, Probe] = TRIED) -> dict[str, Check]:
     """The checks, by their commands."""
-    return {check.command: check for check in judge(facts, tried)}
+    return {check.command: check for check in run_checks(facts, tried)}
 
 
 def without(facts: Facts, *names: str) -> Facts:
@@ -46,9 +46,9 @@ def without(facts: Facts, *names: str) -> Facts:
     return evolve(facts, installed={name: told for name, told in facts.installed.items() if name not in names})
 
 
-def loaded(code: int | None, facts: Mapping[str, object] = {}, said: str = "") -> dict[str, Tried]:
+def loaded(code: int | None, facts: Mapping[str, object] = {}, said: str = "") -> dict[str, Probe]:
     """What was tried, with another end of vLLM's import."""
-    return {**TRIED, SYSTEM_PROGRAM: Tried(code, said, facts)}
+    return {**TRIED, SYSTEM_PROGRAM: Probe(code, said, facts)}
 
 
 def installed(**versions: str) -> Facts:

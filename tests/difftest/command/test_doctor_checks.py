@@ -1,7 +1,7 @@
 """What the doctor makes of an installation.
 
 Goal: each part of kvgate is said to work where it does, and what is wrong where it does not, with the command that
-would mend it. Method: installations that are made up, one trouble each.
+would fix it. Method: installations that are made up, one trouble each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from attrs import evolve
 
 from kvgate.doctor.checks import Z3_PROGRAM, Works, notes
 from kvgate.doctor.facts import BROKEN, Facts
-from kvgate.doctor.probe import Tried
+from kvgate.doctor.probe import Probe
 
 from .installations import LOADED, SOUND, TRIED, installed, judged, loaded, without
 
@@ -33,7 +33,7 @@ def test_where_all_is_there_all_works() -> None:
     """But for the NPU that there is not, and what is never tried."""
     assert ["pytest difftest/ --npu"] == [name for name, check in judged().items() if check.works is Works.NO]
     assert ONLY_FOUND == {name: check.why for name, check in judged().items() if check.works is Works.UNTRIED}
-    assert [] == [check.mend for check in judged().values() if check.works is Works.YES and check.mend]
+    assert [] == [check.fix for check in judged().values() if check.works is Works.YES and check.fix]
     assert [] == list(notes(SOUND))
 
 
@@ -71,13 +71,13 @@ def test_where_all_is_there_all_works() -> None:
         (without(SOUND, "torch"), loaded(1, said="No module"), "torch is not installed", "uv sync"),
     ],
 )
-def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Tried], why: str, mend: str) -> None:
+def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Probe], why: str, mend: str) -> None:
     """With why, and what would help; whatever needs it says the same of itself."""
     checks = judged(facts, tried)
     gate = checks["kvgate check"]
     assert Works.NO is gate.works
     assert why in gate.why
-    assert mend in gate.mend
+    assert mend in gate.fix
     for command in ("kvgate check --level scheduler", "kvgate check --sut retention", "kvgate corpus; kvgate mutants"):
         assert (Works.NO, "as for kvgate check") == (checks[command].works, checks[command].why)
     # What needs no vLLM is not said to be broken.
@@ -136,7 +136,7 @@ def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Tried]
         (
             "kvgate prove; kvgate conform",
             SOUND,
-            {**TRIED, Z3_PROGRAM: Tried(1, "Z3Exception: libz3.so not found", {})},
+            {**TRIED, Z3_PROGRAM: Probe(1, "Z3Exception: libz3.so not found", {})},
             "z3 cannot be loaded: Z3Exception: libz3.so not found",
             "--force-reinstall",
         ),
@@ -182,13 +182,13 @@ def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Tried]
     ],
 )
 def test_a_part_that_does_not_work_is_told(
-    command: str, facts: Facts, tried: Mapping[str, Tried], why: str, mend: str
+    command: str, facts: Facts, tried: Mapping[str, Probe], why: str, mend: str
 ) -> None:
-    """It alone, with why, and the command that would mend it."""
+    """It alone, with why, and the command that would fix it."""
     checks = judged(facts, tried)
     assert Works.NO is checks[command].works
     assert why in checks[command].why
-    assert mend in checks[command].mend
+    assert mend in checks[command].fix
     assert Works.YES is checks["kvgate check"].works
 
 
@@ -199,7 +199,7 @@ def test_a_part_that_does_not_work_is_told(
         (without(SOUND, "torch"), {}, "torch is not installed"),
     ],
 )
-def test_other_releases_need_torch(facts: Facts, tried: Mapping[str, Tried], why: str) -> None:
+def test_other_releases_need_torch(facts: Facts, tried: Mapping[str, Probe], why: str) -> None:
     """And not the vLLM that is installed."""
     native = "kvgate check --sut native@0.33.0"
     assert (Works.NO, why) == (judged(facts, tried)[native].works, judged(facts, tried)[native].why)

@@ -84,7 +84,7 @@ def test_what_differs_is_exit_code_1(here: Path, kvgate: Kvgate) -> None:
     ended = kvgate("replay", str(path))
     assert 1 == ended.code
     assert "KV-OP-05" in ended.out
-    assert "step 1, call 4: request 0 is let in: 20 tokens behind 0 -> has [[3, 1]], 2 blocks free" in ended.out
+    assert "step 1, call 4: request 0 is admitted: 20 tokens after 0 -> has [[3, 1]], 2 blocks free" in ended.out
     assert "expected: ((1, 2),)\ngot: ((3, 1),)" in ended.out
     assert f"kvgate replay {path}" in ended.out
 
@@ -131,7 +131,7 @@ def test_where_two_lives_part(here: Path, kvgate: Kvgate) -> None:
     ended = kvgate("diff", "a.kvrec", "b.kvrec")
     assert 1 == ended.code
     assert "the same in 3 calls; then they differ: Allocated" in ended.out
-    assert "b.kvrec: request 0 is let in: 20 tokens behind 0 -> has [[3, 1]]" in ended.out
+    assert "b.kvrec: request 0 is admitted: 20 tokens after 0 -> has [[3, 1]]" in ended.out
     written(here / "c.kvrec", life()[:2])
     (story,) = from_json(kvgate("diff", "a.kvrec", "c.kvrec", "--format", "json").out, "out").found
     assert "one of them ends here" == story.details["difference"]
@@ -145,8 +145,8 @@ def test_what_two_recordings_lack_is_told(here: Path, kvgate: Kvgate) -> None:
         written(here / "cut" / name, whole[:-1])
         written(here / "gap" / name, gap)
     for folder, message in (
-        ("cut", "it was not closed: whoever wrote it ended first"),
-        ("gap", "behind call 3, at least 7 calls are missing: calls were lost"),
+        ("cut", "it was not closed: the process that wrote it ended first"),
+        ("gap", "after call 3, at least 7 calls are missing: calls were lost"),
     ):
         ended = kvgate("diff", f"{folder}/a.kvrec", f"{folder}/b.kvrec")
         assert 0 == ended.code

@@ -15,7 +15,7 @@ from kvgate.adapters.cpu_engine.engines import Engines
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, VOCABULARY
 from kvgate.adapters.cpu_engine.job import Ask, Job
 from kvgate.equality.feature import FEATURE, FEATURES, with_feature
-from kvgate.equality.table import PLANTED, State, fill, judged, plain_job
+from kvgate.equality.table import FAULTS, State, compare, fill, plain_job
 
 pytestmark = pytest.mark.deep
 
@@ -35,7 +35,7 @@ def spread_job(model: str) -> Job:
 @pytest.mark.parametrize("model", HYBRIDS)
 def test_an_early_token_changes_the_answer(started: Engines, model: str) -> None:
     """Otherwise equal answers would say nothing of what was read from the cache; and the groups are as expected."""
-    told = started.tell(spread_job(model))
+    told = started.run(spread_job(model))
     assert None is told.error
     first, *others = [answer.tokens for answer in told.answers]
     assert [] == [place for place, tokens in zip(PLACES, others, strict=True) if tokens == first]
@@ -46,28 +46,28 @@ def test_an_early_token_changes_the_answer(started: Engines, model: str) -> None
 def test_partial_hits_change_nothing_and_a_foreign_block_does(started: Engines) -> None:
     """One model, one row of the table, and one fault."""
     plain = plain_job("gemma-4")
-    expected = started.tell(plain)
+    expected = started.run(plain)
     partial = with_feature(FEATURE["partial"], plain, (0, 0))
-    cell = judged("gemma-4", "partial", expected, started.tell(partial))
+    cell = compare("gemma-4", "partial", expected, started.run(partial))
     assert State.EQUAL is cell.state, cell.why
-    assert cell.told is not None
-    assert any(answer.cached_tokens % 64 for answer in cell.told.answers)
+    assert cell.result is not None
+    assert any(answer.cached_tokens % 64 for answer in cell.result.answers)
     broken = with_feature(FEATURE["hits"], plain, (0, 0))
-    broken = evolve(broken, name=PLANTED[0], mutants=PLANTED[:1])
-    assert State.DIFFERS is judged("gemma-4", PLANTED[0], expected, started.tell(broken)).state
+    broken = evolve(broken, name=FAULTS[0], mutants=FAULTS[:1])
+    assert State.DIFFERS is compare("gemma-4", FAULTS[0], expected, started.run(broken)).state
 
 
 def test_an_engine_that_does_not_start_is_told(started: Engines) -> None:
     """Goal: a failure is no answer, and the next engine starts. Method: a pool that holds no request."""
     job = evolve(spread_job("gemma-3"), options={"num_gpu_blocks_override": 2, "max_model_len": 512})
-    told = started.tell(job)
+    told = started.run(job)
     assert "ValueError" in str(told.error)
-    assert State.FAILED is judged("gemma-3", "hits", told, told).state
+    assert State.FAILED is compare("gemma-3", "hits", told, told).state
 
 
 @pytest.mark.deep
 def test_the_whole_table(started: Engines) -> None:
     """Every model with every feature, and every fault."""
     cells = list(fill(started, tuple(HYBRIDS), FEATURES))
-    assert len(HYBRIDS) * (len(FEATURES) + len(PLANTED)) == len(cells)
+    assert len(HYBRIDS) * (len(FEATURES) + len(FAULTS)) == len(cells)
     assert [] == [(cell.model, cell.feature, cell.state, cell.why) for cell in cells if not cell.is_as_it_should_be]

@@ -13,13 +13,13 @@ from attrs import evolve
 
 from kvgate.adapters.cpu_engine.engines import Engines
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
-from kvgate.adapters.cpu_engine.job import Answer, Told
+from kvgate.adapters.cpu_engine.job import Answer, JobResult
 from kvgate.live.shadowed import FAULTS, Outcome, Reported, Watched, reported, requests, run, watched
 from kvgate.shadow.status import Status
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
 
-STATISTICS = "the first statistics behind a restart"
-SILENT = Watched("gemma-3", 1, Told("", (Answer((1,), 0, 0.0, 1.0),)), Status("0", "check", 1, judged=5))
+STATISTICS = "the first statistics after a restart"
+SILENT = Watched("gemma-3", 1, JobResult("", (Answer((1,), 0, 0.0, 1.0),)), Status("0", "check", 1, judged=5))
 IN_TIME = Reported(FAULTS[0], "gemma-3", 7, 7, "KV-OP-01 at step 7: …", 24, 24)
 
 
@@ -61,7 +61,7 @@ def test_a_shadow_is_silent_and_a_fault_is_in_time(started: Engines, tmp_path: P
     """One model, few requests, one fault."""
     seen = watched(started, "gpt-oss", 36, tmp_path / "check")
     assert seen.is_silent, seen.status
-    assert (36, 0, 0) == (len(seen.told.answers), seen.status.differences, seen.status.lost)
+    assert (36, 0, 0) == (len(seen.result.answers), seen.status.differences, seen.status.lost)
     fault = reported(started, "gpt-oss", FAULTS[1], 24, tmp_path / "fault")
     assert fault.is_in_time, fault
 
@@ -70,5 +70,5 @@ def test_a_shadow_is_silent_and_a_fault_is_in_time(started: Engines, tmp_path: P
 def test_a_thousand_requests(started: Engines, tmp_path: Path) -> None:
     """Over three models, and three faults."""
     outcome = run(started, tuple(HYBRIDS), 1000, tmp_path)
-    assert 1000 <= sum(len(each.told.answers) for each in outcome.watched)
+    assert 1000 <= sum(len(each.result.answers) for each in outcome.watched)
     assert outcome.is_as_it_should_be, outcome.reported

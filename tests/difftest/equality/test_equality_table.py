@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.cpu_engine.job import Answer, Told, document, job_of, told_of
-from kvgate.equality.asks import LONG_TOKENS, rounds
+from kvgate.adapters.cpu_engine.job import Answer, JobResult, document, job_of, result_of
+from kvgate.equality.ask_rounds import LONG_TOKENS, rounds
 from kvgate.equality.feature import EVIDENCE, FEATURE, FEATURES, lacking, with_feature
 from kvgate.equality.report import report_of
-from kvgate.equality.table import PLANTED, TOLERANCE, Cell, State, chosen, judged, plain_job
+from kvgate.equality.table import FAULTS, TOLERANCE, Cell, State, chosen, compare, plain_job
 from kvgate.kernel.errors import UsageError
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
 
 ANSWER = Answer((5, 6, 7), 0, -0.5, 0.1)
-PLAIN = Told("without caching", (ANSWER, ANSWER), (("SlidingWindowSpec", 16), ("FullAttentionSpec", 64)))
+PLAIN = JobResult("without caching", (ANSWER, ANSWER), (("SlidingWindowSpec", 16), ("FullAttentionSpec", 64)))
 SEEN = evolve(
     PLAIN,
     answers=(ANSWER, evolve(ANSWER, cached_tokens=80)),
@@ -33,7 +33,7 @@ SEEN = evolve(
 )
 
 
-def with_answer(**changed: Any) -> Told:
+def with_answer(**changed: Any) -> JobResult:
     """What was said, with the second answer changed."""
     return evolve(SEEN, answers=(ANSWER, evolve(ANSWER, **changed)))
 
@@ -51,9 +51,9 @@ def with_answer(**changed: Any) -> Told:
         (evolve(SEEN, error="ValueError: no"), (), State.FAILED),
     ],
 )
-def test_cells(told: Told, unseen: tuple[str, ...], expected: State) -> None:
+def test_cells(told: JobResult, unseen: tuple[str, ...], expected: State) -> None:
     """Each thing that can be wrong is, once."""
-    assert expected is judged("gemma-4", "hits", PLAIN, told, unseen).state
+    assert expected is compare("gemma-4", "hits", PLAIN, told, unseen).state
 
 
 def test_what_was_not_seen_is_lacking() -> None:
@@ -69,14 +69,14 @@ def test_a_fault_should_make_a_difference() -> None:
     """A planted fault that is not seen is as wrong as a difference without one."""
     differs = with_answer(tokens=(1, 2, 3))
     assert [True, False, False, True] == [
-        judged("gemma-4", name, PLAIN, told).is_as_it_should_be
-        for name, told in (("hits", SEEN), ("hits", differs), (PLANTED[0], SEEN), (PLANTED[0], differs))
+        compare("gemma-4", name, PLAIN, told).is_as_it_should_be
+        for name, told in (("hits", SEEN), ("hits", differs), (FAULTS[0], SEEN), (FAULTS[0], differs))
     ]
 
 
 def test_planted_faults_are_known() -> None:
     """By their names in the zoo."""
-    assert set(PLANTED) <= {mutant.name for mutant in BLOCK_MANAGER_MUTANTS}
+    assert set(FAULTS) <= {mutant.name for mutant in BLOCK_MANAGER_MUTANTS}
 
 
 def test_documents_come_back() -> None:
@@ -84,7 +84,7 @@ def test_documents_come_back() -> None:
     for feature in FEATURES:
         job = with_feature(feature, plain_job("gemma-3"), (10, 20))
         assert job == job_of(json.loads(json.dumps(document(job))))
-    assert SEEN == told_of(json.loads(json.dumps(document(SEEN))))
+    assert SEEN == result_of(json.loads(json.dumps(document(SEEN))))
 
 
 def test_windows_are_crossed_many_times() -> None:
@@ -96,9 +96,9 @@ def test_windows_are_crossed_many_times() -> None:
 def test_the_page_says_what_is_wrong() -> None:
     """And the document agrees."""
     cells = [
-        judged("gemma-3", "hits", PLAIN, SEEN),
+        compare("gemma-3", "hits", PLAIN, SEEN),
         Cell("gemma-3", "partial", State.NOT_THERE, "blocks of one size"),
-        judged("gemma-3", "pins", PLAIN, SEEN, ("pins",)),
+        compare("gemma-3", "pins", PLAIN, SEEN, ("pins",)),
     ]
     report = report_of(cells)
     equal, absent, _ = report.tested[0].records()

@@ -31,9 +31,9 @@ def drips() -> Iterator[bytes]:
     [
         lambda server: server.complete(Asked("a", "b", 1)),
         lambda server: server.metrics(),
-        lambda server: server.give_up(Asked("a", "b", 1)),
+        lambda server: server.abort(Asked("a", "b", 1)),
     ],
-    ids=["complete", "metrics", "give_up"],
+    ids=["complete", "metrics", "abort"],
 )
 def test_an_answer_that_drips_has_an_end(ask: Callable[[Server], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: the limit is one of the whole answer. Method: as above, by each way to ask."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
-from kvgate.live.check_stats import Judged, Tally, Verdict, judged
+from kvgate.live.check_stats import Comparison, Tally, Verdict, compare_answers
 from kvgate.live.exercises import EXERCISES, Exercises
 from kvgate.live.metrics import HITS, held_at_rest
 from kvgate.live.sample import summed
@@ -34,8 +34,8 @@ def test_a_right_cache_passes(name: str) -> None:
     """And prompts were served from it."""
     tally = exercised(Pretended(), name)
     assert None is tally.complaint
-    assert len(tally.judged) == tally.count(Verdict.EQUAL)
-    assert sum(each.cached_tokens or 0 for each in tally.judged) > 0
+    assert len(tally.comparisons) == tally.count(Verdict.EQUAL)
+    assert sum(each.cached_tokens or 0 for each in tally.comparisons) > 0
 
 
 def test_a_foreign_block_is_seen() -> None:
@@ -48,7 +48,7 @@ def test_a_foreign_block_is_seen() -> None:
 def test_of_noise_nothing_is_said() -> None:
     """A server that differs from itself is not blamed on its cache, and does not pass either."""
     tally = exercised(Pretended(is_noisy=True), "shared-prefixes")
-    assert len(tally.judged) == tally.count(Verdict.NOT_JUDGED)
+    assert len(tally.comparisons) == tally.count(Verdict.NOT_CHECKED)
     assert "Half or more could not be judged" in str(tally.complaint)
 
 
@@ -68,7 +68,7 @@ def test_a_server_that_ignores_salts_is_seen() -> None:
     """Goal: cached answers are not compared with cached ones. Method: a right cache, and one that is wrong too."""
     for forgets in (False, True):
         tally = exercised(Pretended(ignores_salt=True, forgets_last_word=forgets), "near-twins")
-        assert len(tally.judged) == tally.count(Verdict.SALT_IGNORED)
+        assert len(tally.comparisons) == tally.count(Verdict.SALT_IGNORED)
         assert "8 with a salt of their own were served from the cache" in str(tally.complaint)
 
 
@@ -76,23 +76,23 @@ def test_a_server_that_ignores_salts_is_seen() -> None:
     ("pretended", "expected"),
     [
         (Pretended(tells_cached=False), Verdict.EQUAL),
-        (Pretended(tells_cached=False, tells_metrics=False), Verdict.NOT_JUDGED),
-        (Pretended(tells_cached=False, ignores_salt=True), Verdict.NOT_JUDGED),
+        (Pretended(tells_cached=False, tells_metrics=False), Verdict.NOT_CHECKED),
+        (Pretended(tells_cached=False, ignores_salt=True), Verdict.NOT_CHECKED),
     ],
     ids=["by its counter", "untold", "the counter moves"],
 )
 def test_uncached_is_not_believed(pretended: Pretended, expected: Verdict) -> None:
     """Goal: what is not known to be uncached is no measure. Method: a server whose answers do not tell of its cache."""
     tally = exercised(pretended, "near-twins")
-    assert len(tally.judged) == tally.count(expected)
+    assert len(tally.comparisons) == tally.count(expected)
     assert (expected is not Verdict.EQUAL) == ("not known to be uncached" in str(tally.complaint))
 
 
 @pytest.mark.parametrize(("equal", "others", "passes"), [(9, 7, True), (8, 8, False), (1, 15, False)])
 def test_most_is_judged(equal: int, others: int, passes: bool) -> None:
     """A few equal answers do not speak for many of which nothing is known."""
-    for other in (Verdict.NOT_JUDGED, Verdict.TIE):
-        tally = Tally((Judged(Verdict.EQUAL),) * equal + (Judged(other, "why"),) * others)
+    for other in (Verdict.NOT_CHECKED, Verdict.TIE):
+        tally = Tally((Comparison(Verdict.EQUAL),) * equal + (Comparison(other, "why"),) * others)
         assert passes is (tally.complaint is None)
 
 
@@ -115,7 +115,7 @@ def test_what_is_held_at_rest_is_told() -> None:
 def test_of_a_server_without_metrics_nothing_is_known() -> None:
     """It is not at rest because it does not tell what runs."""
     with listening(Pretended(tells_metrics=False)) as url, connected(url) as server:
-        assert "vllm:num_requests_running is not told" == held_at_rest(server.metrics, seconds=0.0)
+        assert "vllm:num_requests_running is not reported" == held_at_rest(server.metrics, seconds=0.0)
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,13 @@ def reply(tokens: str, logprobs: Callable[[int], float] = lambda _place: -0.5, n
 )
 def test_verdicts(cached: Reply, expected: Verdict) -> None:
     """Tokens count, and the first one's log-probability."""
-    assert expected is judged(cached, reply("aba"), reply("aba")).verdict
+    assert expected is compare_answers(cached, reply("aba"), reply("aba")).verdict
 
 
 def test_a_tie_is_no_difference() -> None:
     """Only if both answers were undecided where they part."""
-    assert Verdict.TIE is judged(reply("ab", near=1e-6), reply("aa", near=1e-6), reply("aa", near=1e-6)).verdict
-    assert Verdict.DIFFERS is judged(reply("ab"), reply("aa", near=1e-6), reply("aa", near=1e-6)).verdict
-    assert Tally((Judged(Verdict.TIE),)).complaint is not None
+    assert (
+        Verdict.TIE is compare_answers(reply("ab", near=1e-6), reply("aa", near=1e-6), reply("aa", near=1e-6)).verdict
+    )
+    assert Verdict.DIFFERS is compare_answers(reply("ab"), reply("aa", near=1e-6), reply("aa", near=1e-6)).verdict
+    assert Tally((Comparison(Verdict.TIE),)).complaint is not None

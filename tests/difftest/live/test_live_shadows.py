@@ -23,15 +23,20 @@ pytest.importorskip("httpx")
 pytest.importorskip("prometheus_client")
 
 OLD, MINE, OTHER = Engine("old", "check"), Engine("mine", "check"), Engine("other", "record")
-STOOD = Shadow(judged=40, differences=3, lost=5, calls=60)
+STOOD = Shadow(checked=40, differences=3, lost=5, calls=60)
 
 
 def told(shadows: Shadows) -> tuple[Sample, ...]:
-    """The samples that tell these counters."""
+    """The samples of these counters."""
     return tuple(
-        Sample(f"kvgate_shadow_{name}_total", {"engine": engine.name, "mode": engine.mode}, getattr(shadow, name))
+        Sample(f"kvgate_shadow_{name}_total", {"engine": engine.name, "mode": engine.mode}, value)
         for engine, shadow in shadows.items()
-        for name in ("calls", "judged", "differences", "lost")
+        for name, value in (
+            ("calls", shadow.calls),
+            ("judged", shadow.checked),
+            ("differences", shadow.differences),
+            ("lost", shadow.lost),
+        )
     )
 
 

@@ -55,14 +55,14 @@ def test_an_arrow_leads_from_whoever_waits_to_whom_it_waits_for() -> None:
 
 def test_a_request_that_can_never_fit_is_named() -> None:
     """With what it needs, what there is, and who waits behind it."""
-    edges = (Wait(0, Reason.NOBODY), Wait(1, Reason.LINE, 0))
+    edges = (Wait(0, Reason.NO_REQUEST), Wait(1, Reason.LINE, 0))
     drawn = drawing(hung(WaitFor(edges, 4, STANDING)))
     assert drawn is not None
     expected = (
         "Request 0 can never run: its 150 tokens need 38 blocks, and the pool has 4. 1 request behind it waits as well."
     )
     assert expected == drawn.conclusion
-    alone = drawing(hung(WaitFor((Wait(0, Reason.NOBODY),), 4, STANDING), tokens=5))
+    alone = drawing(hung(WaitFor((Wait(0, Reason.NO_REQUEST),), 4, STANDING), tokens=5))
     assert alone is not None
     assert "Request 0 waits for nobody: nothing but the scheduler keeps it from getting on." == alone.conclusion
 

@@ -41,7 +41,7 @@ def explained(
     detector: str = "ghost",
     reference: object = None,
     release: str = "ascend 0.20.2rc1",
-    mends: frozenset[str] = frozenset(),
+    fixes: frozenset[str] = frozenset(),
 ) -> bool:
     """Whether a read of token 40 is, where the prefix that was read shares so many tokens with the right one."""
     states = States()
@@ -51,7 +51,7 @@ def explained(
     slots: list[int | None] = [None] * size
     slots[TOKEN % size] = theirs if read is None else read
     held = (group if writer is None else writer, tuple(slots))
-    engine = engine_with(states, {BLOCK: held}, reference, release, mends)
+    engine = engine_with(states, {BLOCK: held}, reference, release, fixes)
     expected = f"token {TOKEN} in block {BLOCK}: {states.describe(ours)}"
     difference = Difference("KV-MEM-01", f"request 3, group {group}", expected, "another")
     return explain_engine(Divergence(7, None, detector, difference), engine) == FINDING
@@ -62,13 +62,13 @@ def engine_with(
     slots: dict[int, Any],
     reference: object = None,
     release: str = "ascend 0.20.2rc1",
-    mends: frozenset[str] = frozenset(),
+    fixes: frozenset[str] = frozenset(),
 ) -> Any:
     """An engine on a stage on which every finding of the scheduler can show, with these slots."""
     return SimpleNamespace(
         settings=SimpleNamespace(geometry=GEOMETRY),
         stage=SimpleNamespace(by_priority=True, connector=True, asynchronous=True, failed_loads_end=False),
-        followed=SimpleNamespace(release=release, mends=lambda: mends, population=SimpleNamespace(alive={})),
+        followed=SimpleNamespace(release=release, fixes=lambda: fixes, population=SimpleNamespace(alive={})),
         lockstep=SimpleNamespace(reference=reference, system=None),
         memory=SimpleNamespace(states=states, slots=slots.get, marks={}),
         progress=SimpleNamespace(waiting=None),
@@ -100,7 +100,7 @@ def test_without_its_folder_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
         {"detector": "leak"},
         {"reference": object()},
         {"release": "0.20.2"},
-        {"mends": frozenset({FINDING})},
+        {"fixes": frozenset({FINDING})},
     ],
     ids=lambda changed: next(iter(changed)),
 )

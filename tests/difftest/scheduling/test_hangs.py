@@ -117,7 +117,7 @@ def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> No
     assert ("progress", "KV-LIVE-03") == (found.detector, found.difference.statement)
     waiting = engine.progress.waiting
     assert waiting is not None
-    assert (stuck, circle, waiting.told()) == (waiting.stuck(), waiting.circle(), found.difference.got)
+    assert (stuck, circle, waiting.describe()) == (waiting.stuck(), waiting.circle(), found.difference.got)
     assert engine.steps <= 4
     assert DECLARED.get(name) == explain_engine(found, engine)
 

@@ -25,11 +25,11 @@ STUCK: dict[str, tuple[tuple[Wait, ...], tuple[int, ...], tuple[int, ...]]] = {
     "for a transfer": ((transfer(A),), (), ()),
     "for a transfer that never ends": ((transfer(A, lost=True),), (A,), ()),
     "for one that waits for a transfer": ((blocks(A, B), transfer(B)), (), ()),
-    "behind one that waits for nobody": ((Wait(A, Reason.NOBODY), Wait(B, Reason.LINE, A)), (A, B), ()),
+    "behind one that waits for nobody": ((Wait(A, Reason.NO_REQUEST), Wait(B, Reason.LINE, A)), (A, B), ()),
     "for each other": ((blocks(A, B), blocks(B, A)), (A, B), (A, B)),
     "in a ring": ((blocks(A, B), blocks(B, C), blocks(C, A)), (A, B, C), (A, B, C)),
     "for each other, and for a transfer": ((blocks(A, B), blocks(A, C), blocks(B, A), transfer(C)), (), (A, B)),
-    "one for a grammar, one for nobody": ((Wait(A, Reason.GRAMMAR), Wait(B, Reason.NOBODY)), (B,), ()),
+    "one for a grammar, one for nobody": ((Wait(A, Reason.GRAMMAR), Wait(B, Reason.NO_REQUEST)), (B,), ()),
     "for one that is served": ((Wait(A, Reason.PLACE, B),), (A,), ()),
 }
 
@@ -47,4 +47,4 @@ def test_the_story_says_who_holds_what() -> None:
     graph = WaitFor((blocks(A, B), blocks(A, B), blocks(B, A)), 1, ("request 0 waits",))
     told = "1 blocks are free; request 0 waits; request 0 waits for blocks: request 1 holds 3; "
     told += "request 1 waits for blocks: request 0 holds 3; in a circle: request 0 → request 1 → request 0"
-    assert told == graph.told()
+    assert told == graph.describe()

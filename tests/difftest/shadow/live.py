@@ -17,11 +17,11 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.shadow.adapter.geometry import settings_of
-from kvgate.shadow.adapter.observing import Observer
+from kvgate.shadow.adapter.observer import Observer
 from kvgate.shadow.calls import Raw
-from kvgate.shadow.salted import Salting
+from kvgate.shadow.salting import Salting
 from kvgate.shadow.sampling import Sampling
-from kvgate.shadow.shadow_checker import Finding, Judge
+from kvgate.shadow.shadow_checker import Finding, ShadowChecker
 from kvreference.content import Keys
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Submit
@@ -108,18 +108,18 @@ class Beneath:
     is_ready: bool = True
     found: list[Finding] = field(factory=list)
     salting: Salting = field(init=False)
-    judge: Judge = field(init=False)
+    judge: ShadowChecker = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         groups = self.settings.geometry.groups
         sizes = [group.block_size_tokens for group in groups]
         self.salting = Salting(self.settings.geometry.grain_tokens, sizes)
-        self.judge = Judge(self.settings)
+        self.judge = ShadowChecker(self.settings)
 
     def ready(self) -> bool:
         return self.is_ready
 
-    def tell(self, records: Sequence[Raw]) -> None:
+    def send(self, records: Sequence[Raw]) -> None:
         for record in self.salting.salted(records):
             self.found += self.judge.follow(record)
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kvgate.kernel.shadow_switch import Mode, Switch
-from kvgate.shadow.adapter.attaching import attach
+from kvgate.shadow.adapter.attachment import attach
 from kvgate.shadow.adapter.geometry import settings_of
 from kvgate.shadow.sampling import Sampling
-from kvgate.shadow.sink import DifferenceError
+from kvgate.shadow.sink_protocol import DifferenceError
 
 from .live import Server, watched
 
@@ -38,8 +38,8 @@ def test_vllm_is_followed(model: str, drafts_max: int, asynchronous: bool) -> No
     server.serve(120)
     assert [] == sink.new
     assert KNOWN >= {finding.declared for finding in sink.found}
-    assert 500 < sink.judge.tally.judged
-    assert 2 <= sink.judge.tally.checkpoints
+    assert 500 < sink.judge.stats.judged
+    assert 2 <= sink.judge.stats.checkpoints
 
 
 @pytest.mark.parametrize(("model", "drafts_max"), [*MODELS, ("swa", 0), ("mamba-align", 0)])
@@ -162,10 +162,10 @@ def test_a_sample_is_followed(model: str, unjudged_min: int) -> None:
     server = Server(model)
     sink = watched(server, sampling=Sampling(0.3, 15))
     server.serve(200)
-    tally = sink.judge.tally
+    tally = sink.judge.stats
     assert [] == sink.new
     assert 60 == tally.steps
-    unjudged = tally.unjudged.get("a hit on blocks that were cached while nobody looked", 0)
+    unjudged = tally.unjudged.get("a hit on blocks that were cached while calls were not observed", 0)
     assert unjudged_min <= unjudged < tally.judged
 
 
@@ -176,11 +176,11 @@ def test_behind_a_gap_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> N
     server.serve(30)
     sink.is_ready, sink.lost = False, 7
     server.serve(30)
-    steps = sink.judge.tally.steps
+    steps = sink.judge.stats.steps
     sink.is_ready = True
     server.serve(30)
     assert [] == sink.new
-    assert [30, 7, 0] == [sink.judge.tally.steps - steps, sink.judge.tally.lost, sink.lost]
+    assert [30, 7, 0] == [sink.judge.stats.steps - steps, sink.judge.stats.lost, sink.lost]
     released_early(monkeypatch, lambda: None)
     server.serve(30)
     assert "KV-OP-06" == sink.new[0].difference.statement

@@ -21,7 +21,7 @@ from attrs import define
 
 from kvgate.adapters.tap import Tap
 from kvgate.kernel.shadow_switch import Mode, Switch
-from kvgate.shadow.adapter import attaching
+from kvgate.shadow.adapter import attachment
 from kvgate.shadow.channel import Channel
 
 CHECK = Switch(Mode.CHECK)
@@ -89,15 +89,15 @@ def test_a_look_that_fails_beneath_another_wrapper_is_not_repeated() -> None:
 
 def test_an_installation_that_lacks_something_does_not_stop_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: a scheduler is built whatever is missing. Method: modules that cannot be imported."""
-    for name in ("geometry", "observing", "sinks"):
+    for name in ("geometry", "observer", "sinks"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, f"kvgate.shadow.adapter.{name}", None)
-            assert attaching.attach(object(), CHECK) is None
+            assert attachment.attach(object(), CHECK) is None
 
 
 def test_a_vllm_without_a_scheduler_is_imported_all_the_same() -> None:
     """Goal: the hook never breaks an import. Method: a module that has no such class."""
-    attaching.watch_when_imported(ModuleType("empty"), CHECK)
+    attachment.watch_when_imported(ModuleType("empty"), CHECK)
 
 
 @define
@@ -116,7 +116,7 @@ class Broken:
 
 def test_an_end_that_fails_is_not_the_engines() -> None:
     """Goal: not even the last thing that the shadow does raises. Method: a sink that cannot be ended."""
-    attaching._end(CHECK, Broken(), RuntimeError("first"))
+    attachment._end(CHECK, Broken(), RuntimeError("first"))
 
 
 @define
@@ -135,7 +135,7 @@ class Waits:
 def test_the_engine_does_not_wait_for_a_shadow_that_failed() -> None:
     """Goal: within a step nobody waits for what is still to be sent. Method: a sink that is asked not to."""
     sink = Waits([])
-    attaching._end(CHECK, sink, RuntimeError("first"))
+    attachment._end(CHECK, sink, RuntimeError("first"))
     assert [False] == sink.waited
 
 
@@ -200,7 +200,7 @@ class Full:
     def ready(self) -> bool:
         return True
 
-    def tell(self, records: Any) -> None:
+    def send(self, records: Any) -> None:
         self.begun += any(type(each).__name__ == "Restart" for each in records)
         self.lost += 0 if self.takes else len(records)
 
@@ -217,7 +217,7 @@ class TestBeneathAScheduler:
 
     def test_what_is_too_large_to_be_told_is_not_told_at_every_step(self, server: Any) -> None:
         """Goal: beginning again costs a small share of the time. Method: a sink that nothing fits into."""
-        from kvgate.shadow.adapter.observing import Observer
+        from kvgate.shadow.adapter.observer import Observer
 
         sink = Full()
         Observer(server.scheduler, sink, fails, share_of_time=10**9)
@@ -226,7 +226,7 @@ class TestBeneathAScheduler:
 
     def test_what_is_lost_is_a_gap_though_there_is_room_again(self, server: Any) -> None:
         """Goal: what follows a loss begins anew, with everything. Method: one message is not taken."""
-        from kvgate.shadow.adapter.observing import Observer
+        from kvgate.shadow.adapter.observer import Observer
 
         sink = Full(takes=True)
         Observer(server.scheduler, sink, fails, share_of_time=0)
@@ -242,7 +242,7 @@ class TestBeneathAScheduler:
         self, server: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Goal: a scheduler without one of the calls has no shadow. Method: take one away."""
-        from kvgate.shadow.adapter.observing import Observer
+        from kvgate.shadow.adapter.observer import Observer
 
         manager = server.scheduler.kv_cache_manager
         before = set(vars(manager))
@@ -253,19 +253,19 @@ class TestBeneathAScheduler:
 
     def test_what_a_checkpoint_takes_to_tell_counts_as_its_time(self, server: Any) -> None:
         """Goal: checkpoints stay a small share of the time. Method: a sink that needs long for one."""
-        from kvgate.shadow.adapter.observing import Observer
+        from kvgate.shadow.adapter.observer import Observer
 
         sink = Slow()
         observer = Observer(server.scheduler, sink, fails)
         assert observer._checkpoint_seconds >= 0.05
         before = observer._checkpoint_seconds
         sink.seconds = 0.2
-        observer._say_checkpoint()
+        observer._emit_checkpoint()
         assert observer._checkpoint_seconds >= 0.2 > before
 
     def test_a_request_that_is_none_reaches_the_engine(self, server: Any) -> None:
         """Goal: even what is asked before the engine's own call raises nothing of its own. Method: a foreign object."""
-        from kvgate.shadow.adapter.observing import Observer
+        from kvgate.shadow.adapter.observer import Observer
 
         ended: list[BaseException] = []
         asked: list[object] = []
@@ -289,6 +289,6 @@ class Slow:
     def ready(self) -> bool:
         return True
 
-    def tell(self, records: Any) -> None:
+    def send(self, records: Any) -> None:
         del records
         time.sleep(self.seconds)

@@ -21,8 +21,8 @@ from kvgate.shadow.calls import (
     Restart,
     Stored,
 )
-from kvgate.shadow.order_agnostic_reference import Following
-from kvgate.shadow.shadow_checker import Judge
+from kvgate.shadow.order_agnostic_reference import OrderAgnosticReference
+from kvgate.shadow.shadow_checker import ShadowChecker
 from kvreference.answers import Hit
 
 FINDING = "014-second-full-group-not-cut"
@@ -36,7 +36,7 @@ class Engine:
     """A block manager with the finding, told call by call."""
 
     def __init__(self) -> None:
-        self.state = Following.at(SETTINGS, EMPTY)
+        self.state = OrderAgnosticReference.at(SETTINGS, EMPTY)
         self.miscounted = 0
         self.calls: list[Stored] = [EMPTY]
 
@@ -59,7 +59,7 @@ class Engine:
         self.state.allocate(Allocated(*asked, None, True, (), [], After(0, 0, ())), hit)
         given = [list(table.blocks) for table in self.state.tables[number]]
         registered = [Registered(group, at, [block]) for group, at, block in self.state.take_registered(number)]
-        nulls = self.state.given_up(number)
+        nulls = self.state.entries_freed(number)
         self.calls.append(Allocated(*asked, given, True, nulls, registered, self.after()))
 
     def evict(self, block: int) -> None:
@@ -89,7 +89,7 @@ def loaded(miscounted: int) -> Engine:
 
 def found(engine: Engine) -> list[tuple[str, str, str, str | None]]:
     """The differences that a judge tells of an engine."""
-    judge = Judge(SETTINGS)
+    judge = ShadowChecker(SETTINGS)
     told = [finding for record in engine.calls for finding in judge.follow(record)]
     return [(each.difference.statement, each.difference.expected, each.difference.got, each.declared) for each in told]
 
@@ -124,7 +124,7 @@ def test_the_counter_stays_off() -> None:
     engine.free(1)
     engine.free(0)
     engine.calls += [Restart(0, "a gap"), EMPTY]
-    engine.state = Following.at(SETTINGS, EMPTY)
+    engine.state = OrderAgnosticReference.at(SETTINGS, EMPTY)
     engine.evict(1)
     assert before == found(engine)
     engine.miscounted = 2

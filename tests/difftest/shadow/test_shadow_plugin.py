@@ -25,12 +25,12 @@ print(json.dumps([sorted(new), len(sys.meta_path) - found]))
 # A package that stands for vLLM: what is watched is a module's name, and a class in it.
 ON = """
 import json, sys, types
-from kvgate.shadow.adapter import attaching, plugin
+from kvgate.shadow.adapter import attachment, plugin
 attached = []
-attaching.attach = lambda scheduler, switch: attached.append((type(scheduler).__name__, switch.mode.value))
+attachment.attach = lambda scheduler, switch: attached.append((type(scheduler).__name__, switch.mode.value))
 plugin.register()
 plugin.register()
-watched = attaching.SCHEDULER in sys.modules
+watched = attachment.SCHEDULER in sys.modules
 import vllm.v1.core.sched.scheduler as scheduler
 scheduler.Scheduler()
 scheduler.AsyncScheduler()

@@ -28,12 +28,12 @@ from kvgate.shadow.calls import (
     Step,
     Stored,
 )
+from kvgate.shadow.describe import format_finding
+from kvgate.shadow.recheck import recheck_recordings
 from kvgate.shadow.recording import Header, Writer, encoded, is_recording, open_recording
-from kvgate.shadow.rejudging import judge
 from kvgate.shadow.ring import Ring
 from kvgate.shadow.rotation import Rotation
 from kvgate.shadow.shadow_checker import Finding
-from kvgate.shadow.story import told
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
@@ -229,8 +229,8 @@ def test_the_ring_is_bounded_and_can_be_judged(tmp_path: Path) -> None:
 
 def judged_again(path: Path) -> tuple[list[str], int]:
     """What a file or a folder violates, and how many checkpoints were compared."""
-    (rejudged,) = judge(path, lambda _text: None)
-    return [finding.difference.statement for finding in rejudged.found], rejudged.judge.tally.checkpoints
+    (rejudged,) = recheck_recordings(path, lambda _text: None)
+    return [finding.difference.statement for finding in rejudged.found], rejudged.checker.stats.checkpoints
 
 
 def lives(number: int) -> list[list[Stored]]:
@@ -292,7 +292,7 @@ def test_a_dump_behind_three_checkpoints_is_judged(tmp_path: Path) -> None:
 def test_a_dump_that_is_not_whole_says_so() -> None:
     """Goal: nobody is sent to a command that shows nothing. Method: a story with and without its beginning."""
     finding = Finding(3, 1, LIFE[1][0], Difference("KV-OP-01", "answer", "1", "2"))
-    whole, torn = (told(finding, [], "kvgate replay x.kvrec", is_whole) for is_whole in (True, False))
+    whole, torn = (format_finding(finding, [], "kvgate replay x.kvrec", is_whole) for is_whole in (True, False))
     assert ("to see it again:" in whole, "to see it again:" in torn) == (True, False)
     assert "KVGATE_SHADOW_RING_BYTES" in torn
 

@@ -54,8 +54,8 @@ def test_what_is_wrong_is_named(name: str, value: str, message: str) -> None:
 def test_the_share_of_steps(share: float, expected: int) -> None:
     """Goal: as many steps as were asked for, in whole periods. Method: count them."""
     sampling = Sampling(share, 10)
-    wanted = [sampling.wants(step) for step in range(1, 1001)]
+    wanted = [sampling.is_sampled(step) for step in range(1, 1001)]
     assert expected == sum(wanted)
     assert [True] * 10 == wanted[:10]
     sampling.stop()
-    assert not any(map(sampling.wants, range(1, 1001)))
+    assert not any(map(sampling.is_sampled, range(1, 1001)))

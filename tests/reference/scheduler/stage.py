@@ -13,7 +13,7 @@ from kvreference.population import Status
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.observation import Observation
 from kvreference.scheduler.operations import Operation, Step, Submit
-from kvreference.scheduler.progress import is_held_up, is_stuck, steps_to_answer, steps_to_be_let_in, steps_to_end
+from kvreference.scheduler.progress import is_held_up, is_stuck, steps_to_admission, steps_to_answer, steps_to_end
 from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
@@ -84,7 +84,7 @@ def outlook(scheduler: Scheduler) -> Outlook:
     transfers = frozenset(scheduler.transfers())
     waits = {
         number: {
-            "let in": steps_to_be_let_in(scheduler, number),
+            "let in": steps_to_admission(scheduler, number),
             "answered": steps_to_answer(scheduler, number),
             "ended": steps_to_end(scheduler, number),
         }

@@ -16,7 +16,7 @@ from kvreference.operations import Operation as BlockOperation
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.observation import Observation
 from kvreference.scheduler.operations import Operation, Reply, Step, Submit
-from kvreference.scheduler.progress import is_held_up, is_stuck, steps_to_answer, steps_to_be_let_in, steps_to_end
+from kvreference.scheduler.progress import is_held_up, is_stuck, steps_to_admission, steps_to_answer, steps_to_end
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
 
@@ -26,7 +26,7 @@ from .stage import DRAFTING, FULL, WINDOW, line, load, outlook, perform, schedul
 
 def bounds(scheduler: Scheduler, number: int) -> tuple[int, int, int]:
     """The most steps until a request is let in, is answered, and ends."""
-    return steps_to_be_let_in(scheduler, number), steps_to_answer(scheduler, number), steps_to_end(scheduler, number)
+    return steps_to_admission(scheduler, number), steps_to_answer(scheduler, number), steps_to_end(scheduler, number)
 
 
 def test_the_bounds_of_one_request() -> None:

@@ -30,9 +30,9 @@ from kvgate.shadow.calls import (
     Stored,
     Suspended,
 )
-from kvgate.shadow.contrast import contrast
+from kvgate.shadow.recheck import recheck_recordings
 from kvgate.shadow.recording import Header, Writer, encoded
-from kvgate.shadow.rejudging import judge
+from kvgate.shadow.recording_diff import diff_recordings
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
@@ -82,7 +82,7 @@ def _seeds(folder: Path) -> list[bytes]:
 
 
 def _judge(path: Path) -> None:
-    rejudged = judge(path, lambda _text: None)
+    rejudged = recheck_recordings(path, lambda _text: None)
     report = report_of(rejudged)
     text_report(report)
     to_json(report)
@@ -90,5 +90,5 @@ def _judge(path: Path) -> None:
 
 RECORDINGS = (
     Parser("recording", "recording of an engine, judged", Form.FRAMES, _seeds, from_file(_judge)),
-    Parser("diff", "the same, compared", Form.FRAMES, _seeds, from_file(lambda path: contrast(path, path))),
+    Parser("diff", "the same, compared", Form.FRAMES, _seeds, from_file(lambda path: diff_recordings(path, path))),
 )

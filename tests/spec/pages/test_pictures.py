@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvspec.chapters import Chapter, parse, read_all
-from kvspec.pictures.gallery import PICTURES, drawn, path_of, write
+from kvspec.pictures.gallery import PICTURES, path_of, render_picture, write
 from kvspec.pictures.svg import (
     MARGIN,
     WIDTH,
@@ -31,7 +31,7 @@ each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: 
 def test_pictures_are_current(chapter: Chapter) -> None:
     """Goal: what is seen is what the example found. Method: draw again, and compare."""
     written = (SPEC / path_of(chapter)).read_text(encoding="utf-8")
-    assert drawn(chapter) == written, "run: python -m kvspec.pictures"
+    assert render_picture(chapter) == written, "run: python -m kvspec.pictures"
 
 
 def test_there_are_no_others() -> None:
@@ -65,7 +65,7 @@ def test_a_changed_example_is_another_picture(number: str, old: str, new: str) -
     text = (SPEC / chapter.file).read_text(encoding="utf-8")
     assert old in text
     changed = parse(chapter.file, re.sub(r"^( *)assert ", r"\1_ = ", text.replace(old, new), flags=re.MULTILINE))
-    assert (SPEC / path_of(chapter)).read_text(encoding="utf-8") != drawn(changed)
+    assert (SPEC / path_of(chapter)).read_text(encoding="utf-8") != render_picture(changed)
 
 
 @each_chapter

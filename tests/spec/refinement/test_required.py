@@ -321,7 +321,7 @@ def test_what_is_registered_late_is_noticed() -> None:
 
 def test_what_another_node_did_not_bring_yet_is_not_registered() -> None:
     """What is being loaded becomes known with its arrival, and not before."""
-    let_in = Manager._let_in
+    let_in = Manager._admit_with_hit
 
     def early(self: Manager, request: Any, budget: int, hit: Hit, provided: int, later: bool, ahead: int) -> Any:
         answer = let_in(self, request, budget, hit, provided, later, ahead)
@@ -329,6 +329,6 @@ def test_what_another_node_did_not_bring_yet_is_not_registered() -> None:
             self._register(request, request.tokens_computed + hit.tokens + provided)
         return answer
 
-    with patch.object(Manager, "_let_in", early):
+    with patch.object(Manager, "_admit_with_hit", early):
         (wrong,) = driven(TRANSFERS).wrong
     assert "registered at (" in wrong

@@ -45,7 +45,7 @@ def serve(
     handed = {name: value for name, value in os.environ.items() if name.startswith("VLLM_")}
     serving = Serving(model, handed, mutants=tuple(mutants or ()), preloads=tuple(preloads or ()), port=port)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # Whoever asks this process to end means the server: it is not left behind.
+        # A request to end this process ends the server too.
         # One that is ignored, as under nohup, stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)

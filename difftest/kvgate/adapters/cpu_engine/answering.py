@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.cpu_engine.engine import groups_of, prepare_environment, scheduler_of, start
-from kvgate.adapters.cpu_engine.job import DRAFT, Answer, Ask, Job, Told, document, job_of
+from kvgate.adapters.cpu_engine.job import DRAFT, Answer, Ask, Job, JobResult, document, job_of
 from kvgate.adapters.cpu_engine.plugged import mutants_named
 
 if TYPE_CHECKING:
@@ -53,40 +53,40 @@ def _import_once() -> None:
 
 
 def _in_child(job: Job, folder: Path) -> None:
-    """Answer a job in a child of its own, which leaves what it says in a file."""
-    said = folder / "told.json"
-    said.write_text(json.dumps(document(Told(job.name, error="the engine's process died"))))
+    """Answer a job in a child of its own, which writes its result to a file."""
+    result_path = folder / "told.json"
+    result_path.write_text(json.dumps(document(JobResult(job.name, error="the engine's process died"))))
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         return
     try:
         prepare_environment(job.plug_ins, job.environment)
-        told = answer(job, folder)
+        result = answer(job, folder)
     except BaseException as error:
         traceback.print_exc()
-        told = Told(job.name, error=f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX])
-    said.write_text(json.dumps(document(told)))
-    # As any process ends, so that whoever watches the engine is told that it has ended.
+        result = JobResult(job.name, error=f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX])
+    result_path.write_text(json.dumps(document(result)))
+    # As any process ends, so that a watcher of the engine sees that it has ended.
     sys.exit(0)
 
 
-def answer(job: Job, folder: Path) -> Told:
+def answer(job: Job, folder: Path) -> JobResult:
     """Start an engine in this process, and ask it."""
     from kvgate.adapters.cpu_engine.checkpoint import model_in
 
     began = time.monotonic()
-    with ExitStack() as planted:
+    with ExitStack() as faults:
         for mutant in mutants_named(job.mutants):
-            planted.enter_context(mutant.applied())
+            faults.enter_context(mutant.applied())
         engine = start(model_in(folder, job.model), **_options(job, folder))
         answers: list[Answer] = []
         prompts: list[tuple[int, ...]] = []
-        for asks in job.rounds:
-            asked = [_prompt(ask, prompts, answers) for ask in asks]
+        for each_round in job.rounds:
+            asked = [_prompt(ask, prompts, answers) for ask in each_round]
             answers += _answers(engine, asked, job.answer_tokens)
             prompts += asked
-        return _told(job, engine, answers, time.monotonic() - began)
+        return _job_result(job, engine, answers, time.monotonic() - began)
 
 
 def _options(job: Job, folder: Path) -> dict[str, Any]:
@@ -125,11 +125,11 @@ def _answers(engine: LLM, prompts: Sequence[tuple[int, ...]], answer_tokens: int
     return answers
 
 
-def _told(job: Job, engine: LLM, answers: Sequence[Answer], seconds: float) -> Told:
+def _job_result(job: Job, engine: LLM, answers: Sequence[Answer], seconds: float) -> JobResult:
     pool = scheduler_of(engine).kv_cache_manager.block_pool
     tier = getattr(pool, "pinned_tier", None)
     counted: dict[str, Any] = {each.name: getattr(each, "value", 0) for each in engine.get_metrics()}
-    return Told(
+    return JobResult(
         name=job.name,
         answers=tuple(answers),
         groups=tuple(groups_of(engine)),

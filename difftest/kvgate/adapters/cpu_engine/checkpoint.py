@@ -1,7 +1,7 @@
 """A tiny model as vLLM loads one: a folder with a configuration, a tokenizer of words, and random weights.
 
 The weights are spread so that an answer depends on every token before it, and so that answers are made of few tokens:
-then a draft is right now and then although nobody trained anybody.
+then a draft is right now and then although no model was trained.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def write_model(hybrid: Hybrid, folder: Path, seed: int = 1) -> Path:
     with torch.device("meta"):
         model = models.from_config(AutoConfig.from_pretrained(folder))
     shapes = {name: tuple(weight.shape) for name, weight in sorted(model.state_dict().items())}
-    _write_weights(folder, _drawn(shapes, seed, hybrid.norms_around, hybrid.scales))
+    _write_weights(folder, _random_tensor(shapes, seed, hybrid.norms_around, hybrid.scales))
     return folder
 
 
@@ -74,11 +74,11 @@ def write_draft(hybrid: Hybrid, folder: Path, seed: int = 3) -> Path:
     }
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(folder, config)
-    _write_weights(folder, _drawn(shapes, seed, 1.0, {}))
+    _write_weights(folder, _random_tensor(shapes, seed, 1.0, {}))
     return folder
 
 
-def _drawn(
+def _random_tensor(
     shapes: Mapping[str, tuple[int, ...]], seed: int, norms_around: float, scales: Mapping[str, float]
 ) -> dict[str, torch.Tensor]:
     """Weights that are spread."""
@@ -87,18 +87,18 @@ def _drawn(
     chance = torch.Generator().manual_seed(seed)
     weights = {}
     for name, shape in shapes.items():
-        drawn = torch.randn(shape, generator=chance)
+        values = torch.randn(shape, generator=chance)
         own = next((scale for part, scale in scales.items() if part in name), None)
         if "norm" in name:
-            drawn = (norms_around if own is None else own) + 0.05 * drawn
+            values = (norms_around if own is None else own) + 0.05 * values
         elif name.startswith("lm_head"):
-            drawn[ANSWERS + len(SPECIAL) :] *= QUIET
-            drawn[: len(SPECIAL)] *= QUIET
+            values[ANSWERS + len(SPECIAL) :] *= QUIET
+            values[: len(SPECIAL)] *= QUIET
         elif "embed" in name:
-            drawn *= 1.0 if own is None else own
+            values *= 1.0 if own is None else own
         else:
-            drawn *= SPREAD if len(shape) > 1 else 0.1
-        weights[name] = drawn
+            values *= SPREAD if len(shape) > 1 else 0.1
+        weights[name] = values
     return weights
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attrs import define
 
-from kvgate.adapters.cpu_engine.job import Job, Told, document, told_of
+from kvgate.adapters.cpu_engine.job import Job, JobResult, document, result_of
 from kvgate.kernel.child_process import Child, started
 from kvgate.kernel.errors import SystemUnavailableError
 
@@ -30,33 +30,33 @@ class Engines:
     log: Path
     """What vLLM printed."""
 
-    def tell(self, job: Job) -> Told:
+    def run(self, job: Job) -> JobResult:
         """Have a job answered.
 
         Raises:
             SystemUnavailableError: the process died, or was ended because it took too long.
         """
-        asked, said = self.child.process.stdin, self.child.process.stdout
-        assert asked is not None, "it was asked for"
-        assert said is not None, "it was asked for"
+        requests, replies = self.child.process.stdin, self.child.process.stdout
+        assert requests is not None, "it was asked for"
+        assert replies is not None, "it was asked for"
         # With its child, which would go on without it.
         timer = threading.Timer(JOB_SECONDS_MAX, self.child.end)
         timer.start()
         try:
-            asked.write(json.dumps(document(job)).encode() + b"\n")
-            asked.flush()
-            line = said.readline()
+            requests.write(json.dumps(document(job)).encode() + b"\n")
+            requests.flush()
+            line = replies.readline()
         except BrokenPipeError:
             line = b""
         finally:
             timer.cancel()
         if not line:
             raise SystemUnavailableError(
-                f"{job.name} on {job.model}: the engines' process ended. Its last words: {self._last_words()}"
+                f"{job.name} on {job.model}: the engines' process ended. Its last words: {self._log_tail()}"
             )
-        return told_of(json.loads(line))
+        return result_of(json.loads(line))
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         return self.log.read_text(errors="replace")[-_TAIL_CHARACTERS:].strip() or "none"
 
 

@@ -29,7 +29,7 @@ _SHARED = {
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "max_position_embeddings": POSITIONS_MAX,
-    # A head of its own: tied to the embedding, a model of random weights repeats its last token for ever.
+    # A head of its own: tied to the embedding, a model of random weights repeats its last token without end.
     "tie_word_embeddings": False,
     "dtype": "float32",
     "pad_token_id": 0,

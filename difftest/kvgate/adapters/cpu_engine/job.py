@@ -1,4 +1,4 @@
-"""What one engine is asked, and what it says: plain data, for the engine runs in a process of its own."""
+"""What one engine is asked, and its result: plain data, for the engine runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Job:
     environment: Mapping[str, str] = field(factory=dict)
     plug_ins: str = "swa_retention"
     mutants: tuple[str, ...] = ()
-    """Faults of kvgate's own that are planted before the engine is built."""
+    """Faults of kvgate's own that are injected before the engine is built."""
 
 
 DRAFT = "DRAFT"
@@ -51,8 +51,8 @@ class Answer:
 
 
 @frozen
-class Told:
-    """What an engine said of a job, in the order of the asks."""
+class JobResult:
+    """The result of a job, in the order of the prompts."""
 
     name: str
     answers: tuple[Answer, ...] = ()
@@ -79,7 +79,7 @@ class Told:
 _CONVERTER = cattrs.Converter(forbid_extra_keys=True)
 
 
-def document(value: Job | Told) -> dict[str, Any]:
+def document(value: Job | JobResult) -> dict[str, Any]:
     """As JSON takes it."""
     plain: dict[str, Any] = _CONVERTER.unstructure(value)
     return plain
@@ -90,6 +90,6 @@ def job_of(plain: object) -> Job:
     return _CONVERTER.structure(plain, Job)
 
 
-def told_of(plain: object) -> Told:
-    """What an engine said, out of a document."""
-    return _CONVERTER.structure(plain, Told)
+def result_of(plain: object) -> JobResult:
+    """The result of a job, from a document."""
+    return _CONVERTER.structure(plain, JobResult)

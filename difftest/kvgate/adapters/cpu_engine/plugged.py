@@ -71,12 +71,12 @@ def put_in_place(mutants: Sequence[str], files: Sequence[str]) -> object:
 
     chosen = mutants_named(mutants)
     repair()
-    planted = ExitStack()
+    faults = ExitStack()
     for mutant in chosen:
-        planted.enter_context(mutant.applied())
+        faults.enter_context(mutant.applied())
     for index, file in enumerate(files):
         run_preload(Path(file), index)
-    return planted
+    return faults
 
 
 def mutants_named(names: Sequence[str]) -> Sequence[Any]:

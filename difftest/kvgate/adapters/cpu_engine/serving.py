@@ -85,7 +85,7 @@ def command(folder: Path, port: int, options: Sequence[str] = ()) -> list[str]:
 
 
 @contextmanager
-def served(serving: Serving, say: Callable[[str], None] = lambda _text: None) -> Iterator[Served]:
+def served(serving: Serving, report: Callable[[str], None] = lambda _text: None) -> Iterator[Served]:
     """Start a server on this machine, and end it.
 
     Raises:
@@ -95,7 +95,7 @@ def served(serving: Serving, say: Callable[[str], None] = lambda _text: None) ->
     mutants_named(serving.mutants)
     folder = Path(tempfile.mkdtemp(prefix="kvgate-served-"))
     try:
-        say(f"making {serving.model} …")
+        report(f"making {serving.model} …")
         _run([sys.executable, "-m", "kvgate.adapters.cpu_engine.checkpoint", serving.model, str(folder / "model")])
         write_plug_in(folder / "plug-in", serving.mutants, serving.preloads)
         port = serving.port or _free_port()
@@ -112,7 +112,7 @@ def served(serving: Serving, say: Callable[[str], None] = lambda _text: None) ->
                     start_new_session=True,
                 )
             server = Served(f"http://127.0.0.1:{port}", process, folder, _shadow_in(environment))
-            _wait_until_up(server, say)
+            _wait_until_up(server, report)
             yield server
         finally:
             if process is not None:
@@ -144,7 +144,7 @@ def _shadow_in(environment: Mapping[str, str]) -> Path | None:
     return Path(environment[variable_of("dir")]) if environment.get(VARIABLE) else None
 
 
-def _wait_until_up(server: Served, say: Callable[[str], None]) -> None:
+def _wait_until_up(server: Served, report: Callable[[str], None]) -> None:
     began = time.monotonic()
     while not server.is_up:
         waited = time.monotonic() - began
@@ -152,12 +152,12 @@ def _wait_until_up(server: Served, say: Callable[[str], None]) -> None:
         if code is not None or waited > START_SECONDS_MAX:
             ended = f"ended with {code}" if code is not None else f"was not up after {waited:.0f} s"
             raise SystemUnavailableError(f"vllm serve {ended}. Its last words:\n{server.log[-_TAIL_CHARACTERS:]}")
-        say(f"waiting for vllm serve, {waited:.0f} s …")
+        report(f"waiting for vllm serve, {waited:.0f} s …")
         time.sleep(0.5)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server with the processes that it started, politely at first; whoever is interrupted ends it at once."""
+    """End the server with the processes that it started, with SIGTERM first; an interrupt ends it at once."""
     try:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

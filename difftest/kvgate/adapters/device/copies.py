@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
-from kvgate.adapters.device.reference_copy import drawn, shaped, slot_by_slot
+from kvgate.adapters.device.reference_copy import generate_copies, shaped, slot_by_slot
 from swa_retention.copying.batch import copy_in, index_of
 from swa_retention.copying.layout import Layout
 from swa_retention.copying.runner import BY_INDEX
@@ -65,7 +65,7 @@ def tried(device: str, dtype: str) -> Iterator[Copied]:
 def _complaint(
     device: str, dtype: str, shape: tuple[int, ...], layout: Layout, padding: int, count: int, seed: int
 ) -> str | None:
-    copies = drawn(seed, layout, count, BLOCKS)
+    copies = generate_copies(seed, layout, count, BLOCKS)
     expected, right = shaped(shape, dtype, seed, padding)
     slot_by_slot(expected, layout, copies)
     for way in ways(device):

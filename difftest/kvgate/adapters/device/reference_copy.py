@@ -23,7 +23,7 @@ def memory(size_bytes: int, seed: int) -> torch.Tensor:
 def shaped(
     shape: Sequence[int], dtype: str, seed: int, padding: int = 0, device: str = "cpu"
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A tensor over random bytes, and these; with ``padding`` elements behind each index of its first axis.
+    """A tensor over random bytes, and these; with ``padding`` elements after each index of its first axis.
 
     On an NPU a tensor of a layer is such a part of larger pages, in which others of the layer lie between its blocks.
     """
@@ -55,13 +55,18 @@ def slot_by_slot(tensor: torch.Tensor, layout: Layout, copies: Sequence[BlockCop
             plain[tuple(there[: plain.ndim])] = plain[tuple(here[: plain.ndim])]
 
 
-def drawn(seed: int, layout: Layout, count: int, blocks: int) -> list[BlockCopy]:
+def generate_copies(seed: int, layout: Layout, count: int, blocks: int) -> list[BlockCopy]:
     """Copies between ``blocks`` blocks of which none is both; two may have one source."""
-    draw = random.Random(seed)
+    random_source = random.Random(seed)
     order = list(range(blocks))
-    draw.shuffle(order)
+    random_source.shuffle(order)
     slots_max = layout.rows_per_block * layout.slots_per_row
     return [
-        BlockCopy(0, draw.choice(order[count:]), order[index], draw.randint(1, slots_max) * layout.tokens_per_slot)
+        BlockCopy(
+            0,
+            random_source.choice(order[count:]),
+            order[index],
+            random_source.randint(1, slots_max) * layout.tokens_per_slot,
+        )
         for index in range(count)
     ]

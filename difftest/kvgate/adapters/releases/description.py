@@ -41,11 +41,11 @@ class SchedulerRules:
     joins_queues: bool = True
     """Whether by priority the more urgent of the queues' heads is next; else one queue comes after the other, and the
     first has the requests that hold blocks."""
-    tells_preempted_later: bool = False
+    reports_preempted_later: bool = False
     """Whether a step reports all requests preempted since the step before, and not only those of the step itself."""
     spares_the_only_one: bool = False
     """Whether the only request may have all of a step, whatever is the most that a step computes of one prompt."""
-    gives_up_late: bool = False
+    frees_late: bool = False
     """Whether blocks that a window has left are freed when the step that left them is over."""
     drafting: Mapping[str, Any] = field(default=MappingProxyType({}))
     """Further arguments of its speculative configuration."""

@@ -51,8 +51,8 @@ SCHEDULER_RULES = evolve(
     spares_the_only_one=True,
     queues=("kv_holding_waiting", "waiting"),
     joins_queues=False,
-    tells_preempted_later=True,
-    gives_up_late=True,
+    reports_preempted_later=True,
+    frees_late=True,
     # Its hashes then cover what a draft layer reads after a block: another cache, which the reference does not have.
     drafting=MappingProxyType({"disable_lookahead_block_hashes": True}),
 )

@@ -1,4 +1,4 @@
-"""The rules, in the order in which their causes are told: what is certain first."""
+"""The rules, in the order in which their causes are printed: what is certain first."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def causes(case: Case) -> list[Cause]:
     found.sort(key=lambda cause: order.index(cause.effect))
     if case.cached is None:
         return found
-    # With caching off nothing else matters yet; who follows the first remedy is to know what comes next.
-    behind = [evolve(cause, says=f"once prefix caching is on: {cause.says}") for cause in causes(case.cached)]
-    ids = {cause.id for cause in behind}
+    # With caching off nothing else matters yet; the causes after the first remedy are listed next.
+    once_cached = [evolve(cause, says=f"once prefix caching is on: {cause.says}") for cause in causes(case.cached)]
+    ids = {cause.id for cause in once_cached}
     certain = [cause for cause in found if cause.effect is Effect.ALWAYS_ZERO]
-    return [*certain, *behind, *(cause for cause in found if cause not in certain and cause.id not in ids)]
+    return [*certain, *once_cached, *(cause for cause in found if cause not in certain and cause.id not in ids)]
 
 
 def _applied(rule: Rule, case: Case) -> Iterator[Cause]:

@@ -46,7 +46,7 @@ def coarse_alignment(case: Case) -> Cause | None:
 
 
 def _is_reached(case: Case, geometry: Geometry) -> bool:
-    """Whether the prompts that are told share enough for the first boundary."""
+    """Whether the given prompts share enough for the first boundary."""
     if case.prompts is None:
         return False
     return min(case.prompts.shared_tokens, case.prompts.second_tokens - 1) >= geometry.alignment_tokens

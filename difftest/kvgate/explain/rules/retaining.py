@@ -1,4 +1,4 @@
-"""What is not kept long enough, or not for everybody."""
+"""What is not kept long enough, or not for all requests."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ class LoadForgetsItsLastToken(ChangesSpan):
 
     _end_tokens = 0
 
-    def _let_in(
+    def _admit_with_hit(
         self, request: Request, budget_tokens: int, hit: Hit, provided: int, later: bool, lookahead_tokens: int
     ) -> Granted | Refused:
         self._end_tokens = request.tokens_computed + hit.tokens + provided
-        return super()._let_in(request, budget_tokens, hit, provided, later, lookahead_tokens)
+        return super()._admit_with_hit(request, budget_tokens, hit, provided, later, lookahead_tokens)
 
     def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
         return super()._fits(request, hit, max(computed, self._end_tokens))

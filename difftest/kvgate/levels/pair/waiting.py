@@ -58,7 +58,7 @@ class Across:
 
     def told(self, waiting: WaitFor) -> str:
         """The graph in words."""
-        return "; ".join((*waiting.standing, *waiting.who_waits(self.called)))
+        return "; ".join((*waiting.standing, *waiting.describe_waits(self.called)))
 
     def _free(self, node: Node) -> int:
         return int(self.nodes[node].followed.manager.block_pool.get_num_free_blocks())
@@ -84,7 +84,7 @@ class Across:
         engine = self.nodes[Node.PREFILL]
         if handover is None:
             told = engine.nodes.is_told_of(edge.request)
-            yield Wait(place, Reason.TRANSFER if told else Reason.NOBODY)
+            yield Wait(place, Reason.TRANSFER if told else Reason.NO_REQUEST)
         elif handover.stand is not Stand.PREFILLED:
             yield Wait(place, Reason.TRANSFER, lost=handover.lost)
         elif handover.there is not None:

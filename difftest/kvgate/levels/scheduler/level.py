@@ -209,7 +209,7 @@ class SchedulerLevel(DrivenLevel):
         """
         from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 
-        late = case.stage.asynchronous and SUBJECTS[bench.subject].scheduling.gives_up_late
+        late = case.stage.asynchronous and SUBJECTS[bench.subject].scheduling.frees_late
         settings = case.settings
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
         operations = (Step() if isinstance(each, Serve) and not fits(held, each) else each for each in case.operations)

@@ -18,7 +18,7 @@ from kvgate.levels.scheduler.adapter.interception import Interception
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.nodes import OtherNodes
 from kvgate.levels.scheduler.operations import Stage
-from kvgate.monitors.wait_graph import Called, Reason, Wait, WaitFor, plainly
+from kvgate.monitors.wait_graph import Naming, Reason, Wait, WaitFor, by_number
 from kvreference.population import Status
 
 Standing = tuple[object, ...]
@@ -37,7 +37,7 @@ class ProgressMonitor:
         self.stage = stage
         self.grammars: set[int] = set()
         """The requests whose grammar is being compiled."""
-        self.called: Called = plainly
+        self.called: Naming = by_number
         """What requests are called where somebody waits."""
         self.waiting: WaitFor | None = None
         """Who waited for whom when a hang was found."""
@@ -89,7 +89,9 @@ class ProgressMonitor:
         if waiting.is_held_up() if scheduled else not waiting.stuck():
             return None
         self.waiting = waiting
-        return Difference("KV-LIVE-03", "progress", "somebody gets on, or something changes", waiting.told(self.called))
+        return Difference(
+            "KV-LIVE-03", "progress", "somebody gets on, or something changes", waiting.describe(self.called)
+        )
 
     def forget(self) -> None:
         """Something happened from outside: whatever stood still may move now."""
@@ -114,7 +116,7 @@ class ProgressMonitor:
             if self._patience[number] < 0:
                 waiting = self.waiting = self.wait_for(scheduled)
                 expected = "a token in as many steps as everybody alive needs to its end"
-                return Difference("KV-LIVE-02", f"request {number}", expected, waiting.told(self.called))
+                return Difference("KV-LIVE-02", f"request {number}", expected, waiting.describe(self.called))
         return None
 
     def _steps_alone(self, number: int) -> int:
@@ -162,13 +164,13 @@ class ProgressMonitor:
         if number in self.interception.refused:
             holders = [(other, self._held(other)) for other in self.followed.population.alive if other != number]
             edges = [Wait(number, Reason.BLOCKS, other, blocks) for other, blocks in holders if blocks]
-            yield from edges or [Wait(number, Reason.NOBODY)]
+            yield from edges or [Wait(number, Reason.NO_REQUEST)]
         elif first_refused is not None and first_refused != number:
             yield Wait(number, Reason.LINE, first_refused)
         elif sum(scheduled.values()) >= self.scheduler.max_num_scheduled_tokens:
             yield from (Wait(number, Reason.TURN, other) for other in scheduled)
         else:
-            yield Wait(number, Reason.NOBODY)
+            yield Wait(number, Reason.NO_REQUEST)
 
     def _outside(self, number: int, status: str) -> Wait | None:
         """What a request waits for that somebody outside ends."""

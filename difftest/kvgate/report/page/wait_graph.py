@@ -33,7 +33,7 @@ _HELD_UP_BY = {
     Reason.READER: "waits for another node to read its blocks",
     Reason.GRAMMAR: "waits for its grammar to be compiled",
     Reason.ANSWER: "waits for what other nodes offer",
-    Reason.NOBODY: "waits for nobody: only the scheduler could bring it on",
+    Reason.NO_REQUEST: "waits for nobody: only the scheduler could bring it on",
 }
 
 
@@ -128,7 +128,7 @@ def _arrow(edge: Wait, places: dict[int, int], circle: tuple[int, ...]) -> Arrow
     from_y, to_y = start * ROW + ROW // 2 - 5, end * ROW + ROW // 2 + 5
     path = f"M {WIDTH - 4} {from_y} C {out} {from_y}, {out} {to_y}, {WIDTH - 6} {to_y}"
     around = {(one, other) for one, other in zip(circle, (*circle[1:], *circle[:1]), strict=True)}
-    return Arrow(path, edge.told(), (edge.request, edge.holder) in around)
+    return Arrow(path, edge.describe(), (edge.request, edge.holder) in around)
 
 
 def _conclusion(recording: Recording, graph: WaitFor) -> str:
@@ -140,7 +140,7 @@ def _conclusion(recording: Recording, graph: WaitFor) -> str:
     lost = [edge.request for edge in graph.edges if edge.lost]
     if lost:
         return f"Request {lost[0]} waits for a transfer that never ends, and nobody takes it out."
-    alone = next((edge.request for edge in graph.edges if edge.reason is Reason.NOBODY), None)
+    alone = next((edge.request for edge in graph.edges if edge.reason is Reason.NO_REQUEST), None)
     if alone is None:
         return "Nobody will do anything for those that are marked."
     return _of_one_alone(recording, graph, alone)

@@ -1,7 +1,7 @@
-"""Counters next to vLLM's own: what the shadows of this server have seen, read when somebody asks for metrics.
+"""Counters next to vLLM's own: what the shadows of this server observed, read when metrics are scraped.
 
-Engines run in processes of their own, and vLLM tells its metrics in another. So the counters are read from the small
-status files that shadows write, at the moment at which they are asked for.
+Engines run in processes of their own, and vLLM exports its metrics from another. So the counters are read from the
+small status files that shadows write, at the moment at which they are asked for.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from kvgate.shadow.status import Status, path_of, read_all
 _COUNTS = {
     "calls": "Calls of the block manager that were observed.",
     "judged": "Calls that the reference was compared with.",
-    "lost": "Calls that were left out, because the shadow fell behind.",
+    "lost": "Calls that were left out, because the shadow was too slow.",
     "unwritten": "Calls that could not be written to disk.",
     "differences": "Differences from the reference that no finding explains.",
 }
 FRESH_SECONDS = 10.0
-"""The status is written twice a second: one that is older has nobody who writes it."""
+"""The status is written twice a second: an older one is no longer written by any process."""
 _exposed: set[Path] = set()
 
 
 def expose(folder: Path) -> None:
-    """Have the status of the shadows in ``folder`` told with this process's metrics, if it tells any."""
+    """Export the status of the shadows in ``folder`` with this process's metrics, if it exports any."""
     try:
         from prometheus_client import REGISTRY
     except ImportError:
@@ -43,11 +43,11 @@ class StatusCollector:
         self.folder = folder
 
     def describe(self) -> Iterator[Any]:
-        """Nothing yet: files are read when there is something to tell."""
+        """Nothing yet: files are read when the counters are collected."""
         return iter(())
 
     def collect(self) -> Iterator[Any]:
-        """One counter for each count, by engine; nothing, rather than to fail what else is told."""
+        """One counter for each count, by engine; nothing, rather than to make the other metrics fail."""
         try:
             found = [(status, self._is_watching(status)) for status in read_all(self.folder)]
             families = list(_families(found))
@@ -56,7 +56,7 @@ class StatusCollector:
         return iter(families)
 
     def _is_watching(self, status: Status) -> bool:
-        """Whether a shadow follows now: one that was killed leaves its last words behind."""
+        """Whether a shadow follows now: a shadow that was killed leaves its last status file."""
         if status.state != "watching":
             return False
         try:

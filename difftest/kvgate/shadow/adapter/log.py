@@ -1,4 +1,4 @@
-"""What the shadow says in the engine's log: rarely, and each thing once."""
+"""What the shadow writes to the engine's log: rarely, and each thing once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _LOGGER = logging.getLogger("vllm.kvgate_shadow")
 
 
 def note(text: str) -> None:
-    """Something that somebody may want to know."""
+    """Log something that may be of interest."""
     _LOGGER.info("kvgate shadow: %s", text)
 
 
 def warn(text: str) -> None:
-    """Something that somebody should know: the shadow does less than it was asked to."""
+    """Log a warning: the shadow does less than it was asked to."""
     _LOGGER.warning("kvgate shadow: %s", text)

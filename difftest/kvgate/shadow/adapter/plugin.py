@@ -10,7 +10,7 @@ def register() -> None:
     if not os.environ.get("KVGATE_SHADOW"):
         return
     try:
-        from kvgate.shadow.adapter.attaching import put_in_place
+        from kvgate.shadow.adapter.attachment import put_in_place
 
         put_in_place()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Where a live engine's shadow goes: a process beside it, or, in tests, a judge within it."""
+"""Where a live engine's shadow goes: a sidecar process, or, in tests, a checker within the engine."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.shadow.adapter.log import warn
 from kvgate.shadow.calls import ENCODER, Raw, Stored
 from kvgate.shadow.channel import Channel, ClosedError
+from kvgate.shadow.describe import format_finding
 from kvgate.shadow.recording import Header
-from kvgate.shadow.salted import Salting
-from kvgate.shadow.shadow_checker import Judge
+from kvgate.shadow.salting import Salting
+from kvgate.shadow.shadow_checker import ShadowChecker
 from kvgate.shadow.sidecar import Order, order_frame
-from kvgate.shadow.sink import DifferenceError
-from kvgate.shadow.story import told
+from kvgate.shadow.sink_protocol import DifferenceError
 from kvreference.settings import Settings
 
 CLOSE_SECONDS = 2.0
 """How long an engine that ends waits for what is still to be sent."""
 
 
-def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) -> BesideSink | StrictSink:
+def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) -> SidecarSink | StrictSink:
     """Who takes what is observed.
 
     Raises:
@@ -40,7 +40,7 @@ def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) ->
     switch.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
     header = Header(settings, system, _version(), scheduler, 0, engine)
-    return BesideSink(switch, header)
+    return SidecarSink(switch, header)
 
 
 def _version() -> str:
@@ -52,16 +52,16 @@ def _version() -> str:
     return "unknown"
 
 
-class BesideSink:
-    """A process beside the engine."""
+class SidecarSink:
+    """A sidecar process of the engine."""
 
     is_immediate = False
 
     def __init__(self, switch: Switch, header: Header) -> None:
         self.lost = 0
         self.folder = switch.dir.resolve()
-        self._is_behind = False
-        self._was_told = False
+        self._is_lagging = False
+        self._was_reported = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             self._process = subprocess.Popen(
@@ -78,26 +78,26 @@ class BesideSink:
 
     def describe(self) -> str:
         """Where it is, for the log."""
-        return f"process {self._process.pid} beside this engine writes to {self.folder}; end it to end the shadow"
+        return f"process {self._process.pid} next to this engine writes to {self.folder}; end it to end the shadow"
 
     def ready(self) -> bool:
-        if self._is_behind and self.channel.flush():
-            self._is_behind = False
-        return not self._is_behind
+        if self._is_lagging and self.channel.flush():
+            self._is_lagging = False
+        return not self._is_lagging
 
-    def tell(self, records: Sequence[Raw]) -> None:
-        if self._is_behind or not self.channel.send(ENCODER.encode(records)):
+    def send(self, records: Sequence[Raw]) -> None:
+        if self._is_lagging or not self.channel.send(ENCODER.encode(records)):
             self.lost += len(records)
-            self._is_behind = True
-            if not self._was_told:
-                self._was_told = True
+            self._is_lagging = True
+            if not self._was_reported:
+                self._was_reported = True
                 warn(
-                    f"process {self._process.pid} falls behind: calls are left out, and counted, until it has caught "
+                    f"process {self._process.pid} is too slow: calls are left out, and counted, until it has caught "
                     "up; the engine does not wait"
                 )
 
     def why_closed(self, error: BaseException) -> str:
-        """Why nothing can be told any more."""
+        """Why nothing can be sent any more."""
         if not isinstance(error, ClosedError):
             return f"{type(error).__name__}: {error}"
         code = self._process.poll()
@@ -108,7 +108,7 @@ class BesideSink:
             if code < 0
             else f"exited with {code}"
         )
-        return f"the process beside it, {self._process.pid}, {how}"
+        return f"its sidecar process, {self._process.pid}, {how}"
 
     def close(self, wait: bool = True) -> None:
         """Nothing follows. An engine that ends can ``wait`` a moment for what is still to be sent."""
@@ -116,10 +116,10 @@ class BesideSink:
 
 
 def _environment() -> dict[str, str]:
-    """The engine's environment; the process beside it finds this kvgate, and no shadow of its own."""
-    rooms = {str(Path(package.__path__[0]).parent) for package in (kvgate, kvreference)}
+    """The engine's environment; the sidecar imports this kvgate, and attaches no shadow of its own."""
+    package_parents = {str(Path(package.__path__[0]).parent) for package in (kvgate, kvreference)}
     others = os.environ.get("PYTHONPATH", "")
-    path = os.pathsep.join([*sorted(rooms), *([others] if others else [])])
+    path = os.pathsep.join([*sorted(package_parents), *([others] if others else [])])
     return {**os.environ, "KVGATE_SHADOW": "", "PYTHONPATH": path}
 
 
@@ -132,7 +132,7 @@ class StrictSink:
         self.lost = 0
         groups = settings.geometry.groups
         self.salting = Salting(settings.geometry.grain_tokens, [group.block_size_tokens for group in groups])
-        self.judge = Judge(settings)
+        self.checker = ShadowChecker(settings)
         self.declared: dict[str, int] = {}
         self._recent: list[Stored] = []
 
@@ -143,16 +143,18 @@ class StrictSink:
     def ready(self) -> bool:
         return True
 
-    def tell(self, records: Sequence[Raw]) -> None:
+    def send(self, records: Sequence[Raw]) -> None:
         for record in self.salting.salted(records):
-            for finding in self.judge.follow(record):
+            for finding in self.checker.follow(record):
                 if finding.declared is None:
-                    raise DifferenceError(told(finding, self._recent, "run it once more with KVGATE_SHADOW=check"))
+                    raise DifferenceError(
+                        format_finding(finding, self._recent, "run it once more with KVGATE_SHADOW=check")
+                    )
                 self.declared[finding.declared] = self.declared.get(finding.declared, 0) + 1
             self._recent = [*self._recent[-11:], record]
 
     def why_closed(self, error: BaseException) -> str:
-        """Why nothing is judged any more."""
+        """Why nothing is checked any more."""
         return f"{type(error).__name__}: {error}"
 
     def close(self, wait: bool = True) -> None:

@@ -1,7 +1,7 @@
 """The arms ``stock`` and ``retention``: vLLM 0.20.2's real scheduler, its worker's place taken by ghost memory.
 
-The scheduler is told what a worker would tell, and asked for nothing else: hits, tables and preemptions are read from
-what each of its steps sends to the worker, its counters from what it tells the metrics.
+The scheduler receives what a worker would send, and nothing else: hits, tables and preemptions are read from
+what each of its steps sends to the worker, its counters from what it sends to the metrics.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kvgate.adapters.tap import Raises, Tap
 from kvgate.kernel.errors import UsageError
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.operations import Stage
-from kvgate.simulation.adapter.worker import Worker, drafts_told
+from kvgate.simulation.adapter.worker import Worker, drafts_reported
 from kvgate.simulation.arm import Progress, Setting
 from kvgate.simulation.clients import Clients
 from kvgate.simulation.drafting import Drafting, answers
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
 
 IDLE_STEPS_MAX = 3
-"""How many steps may pass in which nobody is scheduled, before it counts as a hang."""
+"""How many steps may pass in which no request is scheduled, before it counts as a hang."""
 
 
 class RealRun(Raises):
@@ -71,7 +71,7 @@ class RealRun(Raises):
             self._send()
             idle = 0 if self._step() else idle + 1
             if idle > IDLE_STEPS_MAX:
-                raise UsageError(f"step {self.ledger.steps}: nobody is scheduled, and there is nothing to wait for")
+                raise UsageError(f"step {self.ledger.steps}: no request is scheduled, and there is nothing to wait for")
             if warming and not self.clients.warming:
                 warm = self.counters
             if progress is not None:
@@ -95,12 +95,12 @@ class RealRun(Raises):
         ledger.steps += 1
         output = self.scheduler.schedule()
         self._preempted(output)
-        works, let = self.worker.take(output)
-        for each in let:
-            ledger.let_in(each.number, each.hit_tokens)
+        works, admission = self.worker.take(output)
+        for each in admission:
+            ledger.admit(each.number, each.hit_tokens)
         self._copy_and_compute(works, output)
         sampled, proposed = self._sampled(works, output)
-        self._tell(output, sampled, proposed)
+        self._update_scheduler(output, sampled, proposed)
         if ledger.samples.due(ledger.steps):
             free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
             held = self.setting.serving.blocks - 1 - free - self._pinned_free()
@@ -128,8 +128,8 @@ class RealRun(Raises):
                     self.ledger.entries[work.number].copied += copy.tokens
 
     def _sampled(self, works: list[Work], output: SchedulerOutput) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """Per request whose tokens are all computed: what the model answers, and the drafts behind it."""
-        drafts = drafts_told(output)
+        """Per request whose tokens are all computed: what the model answers, and the drafts after it."""
+        drafts = drafts_reported(output)
         sampled, proposed = {}, {}
         for work in works:
             turn = self.ledger.entries[work.number].sending.asked
@@ -142,12 +142,14 @@ class RealRun(Raises):
             proposed[work.number] = list(range(last + 1, last + 1 + self.settings.drafts_max))
         return sampled, proposed
 
-    def _tell(self, output: SchedulerOutput, sampled: dict[int, list[int]], proposed: dict[int, list[int]]) -> None:
-        """The scheduler takes the worker's answers, and tells its clients and its metrics."""
+    def _update_scheduler(
+        self, output: SchedulerOutput, sampled: dict[int, list[int]], proposed: dict[int, list[int]]
+    ) -> None:
+        """The scheduler takes the worker's answers, and reports to its clients and its metrics."""
         from kvgate.levels.scheduler.adapter.worker import answer, drafts
 
-        told = self.scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), sampled))
-        for outputs in told.values():
+        reported = self.scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), sampled))
+        for outputs in reported.values():
             self._count(outputs.scheduler_stats)
         for number in sampled:
             if name_of(number) not in self.scheduler.requests:
@@ -160,12 +162,12 @@ class RealRun(Raises):
     def _count(self, stats: Any) -> None:
         if stats is None or stats.prefix_cache_stats is None:
             return
-        told, before = stats.prefix_cache_stats, self.counters
+        reported, before = stats.prefix_cache_stats, self.counters
         self.counters = evolve(
             before,
-            look_ups=before.look_ups + told.requests,
-            queries_tokens=before.queries_tokens + told.queries,
-            hits_tokens=before.hits_tokens + told.hits,
+            look_ups=before.look_ups + reported.requests,
+            queries_tokens=before.queries_tokens + reported.queries,
+            hits_tokens=before.hits_tokens + reported.hits,
         )
 
 

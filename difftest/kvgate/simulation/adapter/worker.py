@@ -1,4 +1,4 @@
-"""A worker that computes nothing: it keeps its block tables as vLLM's scheduler tells it, and says what it would do."""
+"""A worker that computes nothing: it keeps block tables from vLLM's scheduler output, and reports what it would do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Let:
+class Admission:
     """A request that came in, or came in again, in this step."""
 
     number: int
@@ -28,37 +28,39 @@ class Worker:
 
     tokens_max: int
     lookahead_tokens: int
-    """How many slots behind the computed tokens draft layers write in a step."""
+    """How many slots after the computed tokens draft layers write in a step."""
     tables: dict[int, list[list[int]]]
 
-    def take(self, output: SchedulerOutput) -> tuple[list[Work], list[Let]]:
-        """What a step tells: what is computed, and who came in behind which hit."""
+    def take(self, output: SchedulerOutput) -> tuple[list[Work], list[Admission]]:
+        """What a step computes, and which requests were admitted with which hit."""
         for name in output.finished_req_ids:
             self.tables.pop(number_in(name), None)
-        let, starts = self._let_in(output)
+        admission, starts = self._admitted(output)
         known = output.scheduled_cached_reqs
         columns = (known.req_ids, known.new_block_ids, known.num_computed_tokens)
         for name, blocks, start in zip(*columns, strict=True):
             number = number_in(name)
             starts[number] = start
             if name in known.resumed_req_ids:
-                assert blocks is not None, "who comes in again is told all its blocks"
+                assert blocks is not None, "a resumed request is sent with all its blocks"
                 self.tables[number] = [list(group) for group in blocks]
-                let.append(Let(number, start))
+                admission.append(Admission(number, start))
             elif blocks is not None:
                 for table, new in zip(self.tables[number], blocks, strict=True):
                     table.extend(new)
-        first = {each.number for each in let}
-        return [self._work(number, starts[number], output, number in first) for number in self._order(output)], let
+        first = {each.number for each in admission}
+        return [
+            self._work(number, starts[number], output, number in first) for number in self._order(output)
+        ], admission
 
-    def _let_in(self, output: SchedulerOutput) -> tuple[list[Let], dict[int, int]]:
-        let, starts = [], {}
+    def _admitted(self, output: SchedulerOutput) -> tuple[list[Admission], dict[int, int]]:
+        admission, starts = [], {}
         for data in output.scheduled_new_reqs:
             number = number_in(data.req_id)
             self.tables[number] = [list(group) for group in data.block_ids]
             starts[number] = data.num_computed_tokens
-            let.append(Let(number, data.num_computed_tokens))
-        return let, starts
+            admission.append(Admission(number, data.num_computed_tokens))
+        return admission, starts
 
     @staticmethod
     def _order(output: SchedulerOutput) -> list[int]:
@@ -72,6 +74,6 @@ class Worker:
         return Work(number, self.tables[number], start, end, end - drafts, min(end + lookahead, self.tokens_max))
 
 
-def drafts_told(output: SchedulerOutput) -> Mapping[int, int]:
+def drafts_reported(output: SchedulerOutput) -> Mapping[int, int]:
     """Per request, how many drafts the step computes."""
     return {number_in(name): len(tokens) for name, tokens in output.scheduled_spec_decode_tokens.items()}

@@ -68,15 +68,15 @@ class RangesRun:
         for number in events.looked_up:
             entries[number].look_ups += 1
         for number, hit_tokens in events.admitted:
-            self.ledger.let_in(number, hit_tokens)
+            self.ledger.admit(number, hit_tokens)
         for number in events.preempted:
             entries[number].preemptions += 1
         for number, tokens in events.computed:
             entries[number].computed += tokens
 
     def _counters(self) -> Counters:
-        told = self.scheduler.manager.statistics
-        return Counters(told.requests, told.queries_tokens, told.hits_tokens)
+        statistics = self.scheduler.manager.statistics
+        return Counters(statistics.requests, statistics.queries_tokens, statistics.hits_tokens)
 
 
 class RangesArm:

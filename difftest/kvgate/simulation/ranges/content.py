@@ -155,7 +155,7 @@ class Node:
 
 
 class Piece(Node):
-    """The blocks ``[first, end)`` of ``row``, all cached. They queue exactly if nobody holds them."""
+    """The blocks ``[first, end)`` of ``row``, all cached. They queue if and only if no request holds them."""
 
     __slots__ = ("end", "first", "pinned", "references", "row")
 

@@ -36,14 +36,14 @@ class Table:
         self.end = hit_blocks
         """How many entries the table has."""
         self.dead = dead
-        """How many of them were given up."""
+        """How many of them were freed."""
         self.registered = hit_blocks
         """Up to where it was looked at what is cached."""
         self.quiet = 0
         """A token computed behind fewer than this many changes nothing here."""
 
     def spans(self, first: int, end: int) -> list[Span]:
-        """What stands in the entries ``[first, end)``, none of which was given up."""
+        """What stands in the entries ``[first, end)``, none of which was freed."""
         spans = [
             (row, max(first, start), min(end, stop)) for row, start, stop in self.hit if start < end and first < stop
         ]
@@ -67,7 +67,7 @@ class Request:
         """The longest hit that a replay of it can have."""
         self.computed = 0
         self.hit = 0
-        """What it hit when it was let in last."""
+        """What it hit when it was admitted last."""
         self.tables: list[Table] = []
         self.preemptions = 0
         self.quiet_tokens = 0
@@ -77,7 +77,7 @@ class Request:
 def _first_dead(group: Group) -> int | None:
     """Behind how many computed tokens the first block is dead; each further one is a block later. None: never.
 
-    Attention chunks give up several blocks at once: there, every token may be the one.
+    Attention chunks free several blocks at once: there, every token may be the one.
     """
     if group.keeps_all:
         return None
@@ -135,7 +135,7 @@ class Manager:
         wanted = self._wanted(tables, hit_tokens + chunk)
         if not self.pool.make_room(sum(wanted) + free, held):
             return None
-        self.witness.judge(request.path, spans)
+        self.witness.check(request.path, spans)
         request.tables = tables
         self.pool.hold(held)
         self._fill(tables, wanted)
@@ -201,7 +201,7 @@ class Manager:
         table, size = request.tables[place], self.groups[place].block_size_tokens
         ranges, table.registered = self._due[place].take(table.registered, tokens, request.replay)
         for start, end in ranges:
-            # What was given up before it was due holds nothing.
+            # What was freed before it was due holds nothing.
             first = max(start, table.dead)
             if first >= end:
                 continue

@@ -78,7 +78,7 @@ class Pool:
         """Free blocks that are taken before the queue."""
         self.queue = Queue()
         self.pinned = Queue()
-        """Pinned pieces that nobody holds, the oldest first."""
+        """Pinned pieces that no request holds, the oldest first."""
         self.evictions = 0
         """How many cached blocks were taken for something else."""
         self._put_scratch(settings.blocks - 1)

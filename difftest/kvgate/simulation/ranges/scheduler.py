@@ -24,9 +24,9 @@ class Events:
     def __init__(self) -> None:
         self.looked_up: list[int] = []
         self.admitted: list[tuple[int, int]] = []
-        """Who was let in, and the hit in tokens."""
+        """Which requests were admitted, and the hit in tokens."""
         self.computed: list[tuple[int, int]] = []
-        """Who lost its blocks or ended, and how many tokens were computed since it was let in."""
+        """Which requests lost their blocks or ended, and how many tokens each computed since its admission."""
         self.preempted: list[int] = []
         self.ended: list[int] = []
 
@@ -57,7 +57,7 @@ class Scheduler:
         return None
 
     def step(self) -> Events:
-        """One step: blocks for those that run, then for those that wait; then everybody who can be is answered."""
+        """One step: blocks for those that run, then for those that wait; then complete requests are answered."""
         events = Events()
         budget = self._schedule_running(self.limits.budget_tokens, events)
         if budget is not None:
@@ -66,7 +66,7 @@ class Scheduler:
         return events
 
     def _schedule_running(self, budget: int, events: Events) -> int | None:
-        """The budget that is left, or None if somebody did not get blocks."""
+        """The budget that is left, or None if a request did not get blocks."""
         running, manager = self.running, self.manager
         refused = False
         place = 0

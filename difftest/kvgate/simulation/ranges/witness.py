@@ -18,14 +18,14 @@ class Witness:
     def __init__(self, settings: Settings) -> None:
         self._sizes_tokens = [group.block_size_tokens for group in settings.geometry.groups]
         self.reads = 0
-        """How many blocks were judged."""
+        """How many blocks were checked."""
         self.hits = 0
         """How many hits."""
         self.unsound: str | None = None
         """The first block that was not what it should have been."""
 
-    def judge(self, path: Path, spans: list[list[Span]]) -> None:
-        """The request of ``path`` begins behind a hit that ``spans`` serve, per group."""
+    def check(self, path: Path, spans: list[list[Span]]) -> None:
+        """The request of ``path`` begins after a hit that ``spans`` serve, per group."""
         self.hits += any(spans)
         for index, group in enumerate(spans):
             for row, first, end in group:

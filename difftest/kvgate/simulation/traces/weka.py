@@ -33,7 +33,7 @@ def weka(
     tokens_max: int = 1 << 20,
     requests: int = 0,
 ) -> Workload:
-    """``sessions`` sessions of a trace behind the first ``skip``, the first ``turns`` turns of each; 0 being all.
+    """``sessions`` sessions of a trace after the first ``skip``, the first ``turns`` turns of each; 0 being all.
 
     ``requests``: the lanes stop after so many requests, wherever they stand; 0: at the end.
 
@@ -47,14 +47,14 @@ def weka(
     if min(sessions, turns, skip, requests) < 0:
         raise UsageError("sessions, turns, skip and requests must be at least 0")
     read: list[Session] = []
-    spoken = Spellings()
+    spellings = Spellings()
     for number, document in read_lines(path):
         if number <= skip:
             continue
         if len(read) == (sessions or SESSIONS_MAX):
             break
         try:
-            talk = list(takewhile(lambda turn: turn.tokens <= tokens_max, _turns(document, spoken)))
+            talk = list(takewhile(lambda turn: turn.tokens <= tokens_max, _turns(document, spellings)))
         except ValueError as error:
             raise UsageError(f"{path}, line {number}: {error}") from error
         if len(talk) >= max(1, turns_min):
@@ -64,13 +64,13 @@ def weka(
     asked = sum(len(session.turns) for session in read)
     asked = min(asked, requests or asked)
     first = "the first " if requests else ""
-    behind = f" behind the first {skip:,}" if skip else ""
+    skipped = f" behind the first {skip:,}" if skip else ""
     name = path.name.removesuffix(".xz").removesuffix(".jsonl").removesuffix(".rle")
     return Workload(
-        f"{name}, {len(read)} sessions{behind}, {asked} requests, {lanes} lanes",
+        f"{name}, {len(read)} sessions{skipped}, {asked} requests, {lanes} lanes",
         tuple(read),
         lanes,
-        about=f"{first}{asked:,} requests of {len(read)} coding-agent sessions{behind}, {lanes} at once; "
+        about=f"{first}{asked:,} requests of {len(read)} coding-agent sessions{skipped}, {lanes} at once; "
         "nobody stops to think",
         requests_max=requests or None,
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from kvgate.adapters.tap import CALLS, Raises, Tap
-from kvgate.adapters.translate import event_of, ids_of, in_our_words
+from kvgate.adapters.translate import event_of, ids_of, to_statistics
 from kvgate.levels.scheduler.adapter.followed import Followed
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.batch import All, Due
@@ -91,7 +91,7 @@ class Interception(Raises):
     def begin(self) -> None:
         """A step begins."""
         self.refused.clear()
-        if not self.followed.scheduling.tells_preempted_later:
+        if not self.followed.scheduling.reports_preempted_later:
             self.preempted.clear()
         self.shared = None
 
@@ -293,7 +293,7 @@ class Interception(Raises):
 
     def after_make_prefix_cache_stats(self, taken: Any) -> None:
         if taken is not None:
-            self._say(TakeStatistics(), in_our_words(taken))
+            self._say(TakeStatistics(), to_statistics(taken))
 
 
 def number_of(request: Request) -> int:

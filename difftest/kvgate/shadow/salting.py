@@ -1,7 +1,7 @@
-"""Salting: what a recording says of tokens, without saying the tokens.
+"""Salting: what a recording stores of tokens, without the tokens themselves.
 
 Per grain of a request there is one digest, of the salt, of the digest before it, and of the grain's tokens and items.
-The salt is drawn once for a recording and stored nowhere. Digests are chained because one per token, or per grain,
+The salt is generated once for a recording and stored nowhere. Digests are chained because one per token, or per grain,
 would be a cipher that keeps frequencies: here equal digests mean equal prefixes and nothing else. What remains visible
 is the shape: lengths, times, and who shares how long a prefix with whom.
 """
@@ -41,7 +41,7 @@ TOKEN = "I"
 
 
 def new_salt() -> bytes:
-    """A salt nobody knows."""
+    """A random, secret salt."""
     return secrets.token_bytes(SALT_BYTES)
 
 
@@ -52,16 +52,16 @@ class _Request:
     media: list[Media]
     tokens: int = 0
     begun: list[int] = field(factory=list)
-    """The tokens behind the last complete grain."""
+    """The tokens after the last complete grain."""
     digests: list[bytes] = field(factory=list)
     prompt_tokens: int = 0
     reads_cache: bool = True
 
 
 class Salting:
-    """Turns what the engine tells into what may be stored. Remembers of requests the digests alone.
+    """Turns the engine's records into what may be stored. Keeps only the digests of a request.
 
-    It follows which digest each block holds, as the engine says what it caches, so that a checkpoint can tell.
+    It follows which digest each block holds, from the cached blocks that the engine reports, for use in checkpoints.
     """
 
     def __init__(self, grain_tokens: int, block_sizes_tokens: Sequence[int], salt: bytes | None = None) -> None:
@@ -70,8 +70,8 @@ class Salting:
         self._key = salt or new_salt()
         self._requests: dict[int, _Request] = {}
         self._contents: dict[int, tuple[int, bytes]] = {}
-        self._known: dict[bytes, tuple[int, bytes]] = {}
-        """By what a block was known at the last checkpoint, its content."""
+        self._content_by_identity: dict[bytes, tuple[int, bytes]] = {}
+        """The content of a block, by its identity at the last checkpoint."""
 
     def salted(self, records: Sequence[Raw]) -> list[Stored]:
         """The records as they may be stored."""
@@ -80,16 +80,16 @@ class Salting:
     def _each(self, records: Sequence[Raw]) -> Iterator[Stored]:
         for record in records:
             if isinstance(record, Arriving):
-                yield self._arrived(record)
+                yield self._salt_arrival(record)
             elif isinstance(record, Appended):
-                yield self._grew(record)
+                yield self._salt_growth(record)
             elif isinstance(record, Checkpoint):
                 yield self._checkpoint(record)
             else:
                 self._follow(record)
                 yield record
 
-    def _arrived(self, record: Arriving) -> Arrived:
+    def _salt_arrival(self, record: Arriving) -> Arrived:
         about = msgspec.json.encode([record.salt, record.lora])
         request = _Request(
             self._digest(b"", about), record.media, prompt_tokens=record.prompt_tokens, reads_cache=record.reads_cache
@@ -98,7 +98,7 @@ class Salting:
         self._append(request, array(TOKEN, record.tokens))
         return _as_arrival(record.number, request)
 
-    def _grew(self, record: Appended) -> Grew:
+    def _salt_growth(self, record: Appended) -> Grew:
         request = self._requests[record.number]
         before = len(request.digests)
         self._append(request, record.tokens)
@@ -143,14 +143,14 @@ class Salting:
                     self._contents[block] = run.group, request.digests[(position + 1) * grains - 1]
 
     def _checkpoint(self, record: Checkpoint) -> Checkpoint:
-        identities = {block: self._digest(b"identity", known) for block, known in record.identities.items()}
+        identities = {block: self._digest(b"identity", identity) for block, identity in record.identities.items()}
         contents = {}
-        for block, known in identities.items():
-            content = self._contents.get(block) or self._known.get(known)
+        for block, identity in identities.items():
+            content = self._contents.get(block) or self._content_by_identity.get(identity)
             if content is not None:
                 contents[block] = content
         self._contents = dict(contents)
-        self._known = {identities[block]: content for block, content in contents.items()}
+        self._content_by_identity = {identities[block]: content for block, content in contents.items()}
         arrivals = [_as_arrival(number, request) for number, request in self._requests.items()]
         return msgspec.structs.replace(record, identities=identities, contents=contents, arrivals=arrivals)
 

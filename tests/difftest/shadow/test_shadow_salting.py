@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from kvgate.shadow.calls import ENCODER, Appended, Arrived, Arriving, Grew, Media
-from kvgate.shadow.salted import TOKEN, Salting
+from kvgate.shadow.salting import TOKEN, Salting
 
 GRAIN = 4
 

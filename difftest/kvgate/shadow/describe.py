@@ -1,4 +1,4 @@
-"""A difference in a recording, told."""
+"""Formats differences in a recording, and its calls."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from kvgate.shadow.calls import Stored
 from kvgate.shadow.shadow_checker import Finding
 from kvreference.statements import STATEMENTS
 
-TEXT_MAX = 400
-"""How much of an answer is told."""
-STORY_MAX = 2**14
-"""How much of a story is told; one of the calls that are handed over here is shorter."""
-_NO_ROOM = "it cannot be seen again: what led there was not written, for want of room; see KVGATE_SHADOW_MAX_BYTES"
-_TORN = (
-    "it cannot be seen again from what was written: there was no room for the checkpoint that it begins with; "
+ANSWER_CHARACTERS_MAX = 400
+"""How much of an answer is printed."""
+TEXT_CHARACTERS_MAX = 2**14
+"""The longest report of one difference."""
+_NOT_RECORDED = (
+    "it cannot be reproduced: the calls before it were not written, because the disk budget is used up; "
+    "see KVGATE_SHADOW_MAX_BYTES"
+)
+_CHECKPOINT_MISSING = (
+    "it cannot be reproduced from the recording: the checkpoint that it begins with did not fit; "
     "set KVGATE_SHADOW_RING_BYTES higher"
 )
 
@@ -25,10 +28,12 @@ def headline(finding: Finding) -> str:
     """A difference in a line."""
     difference = finding.difference
     text = f"expected {difference.expected}, got {difference.got}"
-    return printable(f"{difference.statement} at step {finding.step}: {difference.subject}: {text}", TEXT_MAX)
+    return printable(
+        f"{difference.statement} at step {finding.step}: {difference.subject}: {text}", ANSWER_CHARACTERS_MAX
+    )
 
 
-def told(finding: Finding, before: Sequence[Stored], again: str | None, is_whole: bool = True) -> str:
+def format_finding(finding: Finding, before: Sequence[Stored], again: str | None, is_whole: bool = True) -> str:
     """A difference with the calls that led there, and how to see it again; ``is_whole`` if that is possible.
 
     ``again`` is None where no recording was written.
@@ -37,16 +42,16 @@ def told(finding: Finding, before: Sequence[Stored], again: str | None, is_whole
     lines = [
         f"{difference.statement}: {STATEMENTS[difference.statement]}",
         f"step {finding.step}, call {finding.call}: {describe(finding.record)}",
-        f"expected: {printable(difference.expected, TEXT_MAX)}",
-        f"got: {printable(difference.got, TEXT_MAX)}",
+        f"expected: {printable(difference.expected, ANSWER_CHARACTERS_MAX)}",
+        f"got: {printable(difference.got, ANSWER_CHARACTERS_MAX)}",
         f"differs: {difference.subject}",
     ]
     if finding.declared is not None:
         lines.append(f"declared: {finding.declared}")
     lines += ["calls:", *(f"      {describe(record)}" for record in before), f">     {describe(finding.record)}"]
-    how = ["to see it again:", f"  {again}"] if is_whole else [_TORN]
-    how = [_NO_ROOM] if again is None else how
-    return "\n".join([*lines, *how])[: STORY_MAX - 1] + "\n"
+    how = ["to see it again:", f"  {again}"] if is_whole else [_CHECKPOINT_MISSING]
+    how = [_NOT_RECORDED] if again is None else how
+    return "\n".join([*lines, *how])[: TEXT_CHARACTERS_MAX - 1] + "\n"
 
 
 def describe(record: Stored) -> str:
@@ -61,18 +66,19 @@ def describe(record: Stored) -> str:
     elif isinstance(record, calls.LookedUp):
         text = f"request {record.number} looks up -> a hit of {record.hit_tokens} tokens {record.blocks}"
     elif isinstance(record, calls.Gated):
-        text = f"request {record.number} behind {record.computed + record.hit_tokens} tokens -> " + (
+        text = f"request {record.number} after {record.computed + record.hit_tokens} tokens -> " + (
             "fits" if record.fits else "does not fit"
         )
     elif isinstance(record, calls.Allocated):
-        kind = "is let in" if record.is_first else "runs"
-        gets = "refused" if record.given is None else f"{'has' if record.is_whole else 'gets'} {record.given}"
+        kind = "is admitted" if record.is_first else "runs"
+        outcome = "rejected" if record.given is None else f"{'has' if record.is_whole else 'gets'} {record.given}"
         text = (
-            f"request {record.number} {kind}: {record.tokens} tokens behind "
-            f"{record.computed + record.hit_tokens + record.external_tokens} -> {gets}, {record.after.free} blocks free"
+            f"request {record.number} {kind}: {record.tokens} tokens after "
+            f"{record.computed + record.hit_tokens + record.external_tokens} -> {outcome}, "
+            f"{record.after.free} blocks free"
         )
     elif isinstance(record, calls.Step):
         text = f"step {record.number}"
     else:
         text = str(record)
-    return printable(text, TEXT_MAX)
+    return printable(text, ANSWER_CHARACTERS_MAX)

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from kvgate.kernel.shadow_switch import Mode, Switch
-from kvgate.shadow.adapter import attaching, counters, observing, sinks
-from kvgate.shadow.adapter.attaching import attach
+from kvgate.shadow.adapter import attachment, counters, observer, sinks
+from kvgate.shadow.adapter.attachment import attach
 from kvgate.shadow.adapter.counters import StatusCollector
-from kvgate.shadow.adapter.observing import Observer
-from kvgate.shadow.rejudging import judge
+from kvgate.shadow.adapter.observer import Observer
+from kvgate.shadow.recheck import recheck_recordings
 from kvgate.shadow.status import Status, read_all, write
 from kvgate.shadow.status import path_of as status_file
 
@@ -35,7 +35,7 @@ WAIT_SECONDS = 300.0
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the shadow warns of in the engine's log."""
     lines: list[str] = []
-    for module in (attaching, observing, sinks):
+    for module in (attachment, observer, sinks):
         monkeypatch.setattr(module, "warn", lines.append)
     return lines
 
@@ -61,7 +61,7 @@ class Shadowed:
 
     def end(self) -> Status:
         """The engine ends; the status that its shadow leaves."""
-        attaching._leave(os.getpid(), self.observer, self.sink)
+        attachment._leave(os.getpid(), self.observer, self.sink)
         wait_until(lambda: [status.state for status in read_all(self.folder)] == ["ended"])
         return self.status
 
@@ -74,9 +74,9 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def beside(shadowed: Shadowed) -> sinks.BesideSink:
+def beside(shadowed: Shadowed) -> sinks.SidecarSink:
     """What goes to the process beside a server."""
-    assert isinstance(shadowed.sink, sinks.BesideSink)
+    assert isinstance(shadowed.sink, sinks.SidecarSink)
     return shadowed.sink
 
 
@@ -113,9 +113,9 @@ def test_it_is_recorded_and_judged_later(shadowed: Callable[..., Shadowed], said
     each = shadowed(Mode.RECORD)
     each.server.serve(100)
     status = each.end()
-    (rejudged,) = judge(each.folder, lambda _text: None)
-    assert [0, [], 100] == [rejudged.differences, rejudged.endings, rejudged.judge.tally.steps]
-    assert rejudged.judge.tally.judged > 400
+    (rejudged,) = recheck_recordings(each.folder, lambda _text: None)
+    assert [0, [], 100] == [rejudged.differences, rejudged.endings, rejudged.checker.stats.steps]
+    assert rejudged.checker.stats.judged > 400
     assert status.bytes_written > 10_000
     assert [] == said
 
@@ -138,7 +138,7 @@ def test_a_difference_is_told_and_the_server_goes_on(
     assert "A block that no later token reads" in dump.with_suffix(".txt").read_text()
     private = (dump, dump.with_suffix(".txt"), status_file(each.folder, status.engine))
     assert [0o600] * 3 == [path.stat().st_mode & 0o777 for path in private]
-    (again,) = judge(dump, lambda _text: None)
+    (again,) = recheck_recordings(dump, lambda _text: None)
     assert status.first.split(":")[0] == f"KV-OP-06 at step {again.found[0].step}"
     assert [] == said
 
@@ -154,8 +154,8 @@ def test_the_process_dies(shadowed: Callable[..., Shadowed], said: list[str]) ->
     each.server.serve(100)
     assert each.server.answered > answered
     (line,) = said
-    assert f"the process beside it, {process.pid}, was ended by signal 9" in line
-    assert "goes on without it" in line
+    assert f"its sidecar process, {process.pid}, was ended by signal 9" in line
+    assert "continues without it" in line
     assert not each.observer.tap.placed
 
 
@@ -175,7 +175,7 @@ def test_the_process_stands_still(shadowed: Callable[..., Shadowed], said: list[
     each.server.serve(50)
     assert each.server.answered > answered
     (line,) = said
-    assert "falls behind" in line
+    assert "is too slow" in line
     assert "the engine does not wait" in line
     process.send_signal(signal.SIGCONT)
     wait_until(channel.flush)
@@ -190,7 +190,7 @@ def test_the_process_stands_still(shadowed: Callable[..., Shadowed], said: list[
 SERVED = """
 import sys
 from pathlib import Path
-from kvgate.shadow.adapter.attaching import attach
+from kvgate.shadow.adapter.attachment import attach
 from kvgate.kernel.shadow_switch import Mode, Switch
 from tests.difftest.shadow.live import Server
 server = Server("gpt-oss-hybrid", blocks=100)
@@ -212,8 +212,8 @@ def test_the_engine_is_killed(tmp_path: Path) -> None:
         steps = 50 * sum(1 for _, _line in zip(range(4), process.stdout, strict=False))
         process.kill()
     wait_until(lambda: [status.state for status in read_all(tmp_path)] == ["ended"])
-    (rejudged,) = judge(tmp_path, lambda _text: None)
-    assert rejudged.judge.tally.steps >= steps - 1
+    (rejudged,) = recheck_recordings(tmp_path, lambda _text: None)
+    assert rejudged.checker.stats.steps >= steps - 1
     assert 0 == rejudged.differences
     (ending,) = rejudged.endings
     assert "whoever wrote it ended first" in ending
@@ -226,7 +226,7 @@ def test_it_cannot_be_put_anywhere(tmp_path: Path, said: list[str]) -> None:
     assert attach(server.scheduler, Switch(Mode.CHECK, tmp_path / "file")) is None
     server.serve(5)
     (line,) = said
-    assert "is off for this engine, which goes on without it" in line
+    assert "is off for this engine, which continues without it" in line
 
 
 def test_a_fault_of_the_shadow_ends_the_shadow(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
@@ -238,7 +238,7 @@ def test_a_fault_of_the_shadow_ends_the_shadow(shadowed: Callable[..., Shadowed]
     each.server.serve(50)
     assert each.server.answered > answered
     (line,) = said
-    assert "ended, and the engine goes on without it: KeyError" in line
+    assert "ended, and the engine continues without it: KeyError" in line
 
 
 def test_counters_next_to_vllms_own(shadowed: Callable[..., Shadowed]) -> None:
@@ -342,8 +342,8 @@ def test_a_forked_engine_ends_its_shadow(tmp_path: Path) -> None:
     process.join(WAIT_SECONDS)
     assert 0 == process.exitcode
     wait_until(lambda: [status.state for status in read_all(tmp_path)] == ["ended"])
-    (rejudged,) = judge(tmp_path, lambda _text: None)
-    assert ([], 30) == (rejudged.endings, rejudged.judge.tally.steps)
+    (rejudged,) = recheck_recordings(tmp_path, lambda _text: None)
+    assert ([], 30) == (rejudged.endings, rejudged.checker.stats.steps)
 
 
 def test_a_scheduler_that_is_shut_down_ends_its_shadow(shadowed: Callable[..., Shadowed]) -> None:
@@ -352,7 +352,7 @@ def test_a_scheduler_that_is_shut_down_ends_its_shadow(shadowed: Callable[..., S
     each.server.serve(30)
     each.server.scheduler.shutdown()
     wait_until(lambda: each.status.state == "ended")
-    assert [] == judge(each.folder, lambda _text: None)[0].endings
+    assert [] == recheck_recordings(each.folder, lambda _text: None)[0].endings
     assert not each.observer.tap.placed
     assert 0 == beside(each)._process.wait(WAIT_SECONDS)
 

@@ -1,7 +1,7 @@
-"""Room on disk: what engines that have ended left in a folder is within the bound as well.
+"""The disk budget of a folder, which includes the files of engines that have ended.
 
-A server that is started again and again writes into one folder. Recordings give way, the oldest first; what tells a
-difference is never deleted, and where it takes all the room there is, only its story is written.
+A server that is started again and again writes into one folder. Recordings are deleted, the oldest first. The
+recording of a difference is never deleted; once these use up the budget, only the text of a difference is written.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ STALE_SECONDS = 60.0
 """The status of an engine that is followed is written twice a second: if it is so much older than one's own, and its
 process is gone, it has ended."""
 STALE_ELSEWHERE_SECONDS = 86_400.0
-"""The same for a process on another host, of which nobody here knows whether it is gone."""
+"""The same for a process on another host, which cannot be asked whether it has ended."""
 _ENGINE = r"\d{8}T\d{6}-\d+"
 _RECORDING = re.compile(rf"{RECORDING}({_ENGINE})-\d{{6,}}{re.escape(SUFFIX)}", re.ASCII)
 _OTHER = re.compile(rf"(?:{RECORDING}|{DIFFERENCE})({_ENGINE})-", re.ASCII)
 _STATUS = re.compile(rf"status-({_ENGINE})\.json", re.ASCII)
 
 
-def left_behind(folder: Path, engine: str) -> dict[Path, int]:
+def remaining_recordings(folder: Path, engine: str) -> dict[Path, int]:
     """The recordings of all engines but ``engine`` that have ended, oldest first, and how many bytes each has.
 
-    Only what is called as a shadow calls its files: others are somebody's.
+    Only files with a shadow's own names are listed: other files belong to others.
     """
     parts = [
         (part, match[1])
         for part in sorted(folder.glob(f"{RECORDING}*{SUFFIX}"))
         if (match := _RECORDING.fullmatch(part.name)) and match[1] != engine
     ]
-    over = {name: _is_over(folder, name, engine) for name in {name for _, name in parts}}
+    over = {name: _has_ended(folder, name, engine) for name in {name for _, name in parts}}
     return {part: _bytes(part) for part, name in parts if over[name]}
 
 
@@ -46,8 +46,8 @@ def differences_bytes(folder: Path) -> int:
     return sum(_bytes(path) for path in folder.glob(f"{DIFFERENCE}*{SUFFIX}"))
 
 
-def forget(folder: Path, engine: str) -> None:
-    """Delete the status of engines that have ended, left nothing else, and are too old to be told of.
+def delete_old_statuses(folder: Path, engine: str) -> None:
+    """Delete the status of engines that have ended, left nothing else, and are too old to be reported.
 
     Raises:
         OSError: one cannot be deleted.
@@ -55,12 +55,12 @@ def forget(folder: Path, engine: str) -> None:
     others = {match[1] for path in folder.iterdir() if (match := _OTHER.match(path.name))}
     for path in sorted(folder.glob("status-*.json"))[:-FILES_MAX]:
         match = _STATUS.fullmatch(path.name)
-        if match and match[1] not in others | {engine} and _is_over(folder, match[1], engine):
+        if match and match[1] not in others | {engine} and _has_ended(folder, match[1], engine):
             path.unlink(missing_ok=True)
 
 
-def _is_over(folder: Path, engine: str, own: str) -> bool:
-    """Whether an engine has certainly ended; ``own`` is the engine that asks."""
+def _has_ended(folder: Path, engine: str, own: str) -> bool:
+    """Whether an engine has certainly ended; ``own`` is the caller's engine."""
     path = path_of(folder, engine)
     try:
         written = path.stat().st_mtime
@@ -72,7 +72,7 @@ def _is_over(folder: Path, engine: str, own: str) -> bool:
     if status is None or status.state == "ended":
         return status is not None
     try:
-        # By the clock of whoever keeps the folder, which need not be this host's.
+        # By the clock of the file server, which need not be this host's.
         silent_seconds = path_of(folder, own).stat().st_mtime - written
     except OSError:
         return False

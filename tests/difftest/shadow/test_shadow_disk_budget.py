@@ -15,12 +15,18 @@ from attrs import evolve
 
 from kvgate.kernel.shadow_switch import Mode
 from kvgate.shadow.calls import ENCODER, After, Evicted, Restart
+from kvgate.shadow.describe import TEXT_CHARACTERS_MAX
+from kvgate.shadow.disk_budget import (
+    STALE_ELSEWHERE_SECONDS,
+    STALE_SECONDS,
+    _has_ended,
+    differences_bytes,
+    remaining_recordings,
+)
 from kvgate.shadow.recording import FILE_BYTES_MAX, Writer, encoded
-from kvgate.shadow.room import STALE_ELSEWHERE_SECONDS, STALE_SECONDS, _is_over, differences_bytes, left_behind
 from kvgate.shadow.rotation import Rotation
-from kvgate.shadow.sidecar import Beside, Order
+from kvgate.shadow.sidecar import Order, Sidecar
 from kvgate.shadow.status import FILES_MAX, Status, path_of, write
-from kvgate.shadow.story import STORY_MAX
 
 from .test_shadow_recording import CHECKPOINT, HEADER, LIFE, written
 
@@ -92,8 +98,8 @@ def watched(folder: Path, silent_seconds: float, process: int, host: str) -> Pat
 def test_who_left_no_status_has_ended(tmp_path: Path) -> None:
     """Goal: nobody needs to have said that they end. Method: a recording without a status."""
     path = left_by(tmp_path, OTHER, None)
-    assert {path: path.stat().st_size} == left_behind(tmp_path, HEADER.engine)
-    assert {} == left_behind(tmp_path, OTHER)
+    assert {path: path.stat().st_size} == remaining_recordings(tmp_path, HEADER.engine)
+    assert {} == remaining_recordings(tmp_path, OTHER)
 
 
 @pytest.mark.parametrize(
@@ -112,16 +118,16 @@ def test_who_is_silent_has_ended_if_that_is_sure(
 ) -> None:
     """Goal: nobody deletes what a live engine writes. Method: silence, a process, its host, and a clock that is off."""
     path = watched(tmp_path, silent_seconds, os.getppid() if runs else gone(), host)
-    assert ([path] if is_over else []) == list(left_behind(tmp_path, HEADER.engine))
+    assert ([path] if is_over else []) == list(remaining_recordings(tmp_path, HEADER.engine))
 
 
 def test_without_ones_own_status_nobody_is_silent(tmp_path: Path) -> None:
     """Goal: when in doubt an engine is alive. Method: nothing to compare the time with; a status that is none."""
     watched(tmp_path, STALE_ELSEWHERE_SECONDS + 1, gone(), HERE)
     path_of(tmp_path, HEADER.engine).unlink()
-    assert {} == left_behind(tmp_path, HEADER.engine)
+    assert {} == remaining_recordings(tmp_path, HEADER.engine)
     path_of(tmp_path, OTHER).write_text("{}")
-    assert {} == left_behind(tmp_path, HEADER.engine)
+    assert {} == remaining_recordings(tmp_path, HEADER.engine)
 
 
 def test_a_status_that_cannot_be_looked_at_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +138,7 @@ def test_a_status_that_cannot_be_looked_at_says_nothing(tmp_path: Path, monkeypa
 
     left_by(tmp_path, OTHER, "ended")
     monkeypatch.setattr(Path, "stat", fails)
-    assert not _is_over(tmp_path, OTHER, HEADER.engine)
+    assert not _has_ended(tmp_path, OTHER, HEADER.engine)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,7 @@ def test_a_status_that_cannot_be_looked_at_says_nothing(tmp_path: Path, monkeypa
 def test_what_the_shadow_did_not_write_is_not_deleted(tmp_path: Path, name: str) -> None:
     """Goal: what somebody keeps is theirs. Method: other names, where there is no room."""
     kept = left_by(tmp_path, OTHER, None).rename(tmp_path / name)
-    assert {} == left_behind(tmp_path, HEADER.engine)
+    assert {} == remaining_recordings(tmp_path, HEADER.engine)
     record(tmp_path, BOUND_BYTES // 2 // STEP_BYTES)
     assert kept.exists()
 
@@ -175,14 +181,14 @@ def test_parts_can_be_read_however_much_is_allowed(tmp_path: Path) -> None:
     assert [FILE_BYTES_MAX // 4, FILE_BYTES_MAX] == [rotation.part_bytes, rotation.part_bytes_max]
 
 
-def differing(folder: Path, bound_bytes: int, times: int, dumps: int = 100) -> Beside:
+def differing(folder: Path, bound_bytes: int, times: int, dumps: int = 100) -> Sidecar:
     """A process beside an engine that differs so many times."""
-    beside = Beside(Order(Mode.CHECK.value, str(folder), bound_bytes, 10**6, dumps, HEADER))
+    beside = Sidecar(Order(Mode.CHECK.value, str(folder), bound_bytes, 10**6, dumps, HEADER))
     differ(beside, times)
     return beside
 
 
-def differ(beside: Beside, times: int) -> None:
+def differ(beside: Sidecar, times: int) -> None:
     """The engine differs so many times."""
     for _ in range(times):
         # Three blocks are free.
@@ -201,7 +207,7 @@ def test_differences_are_bounded_too(tmp_path: Path, capfd: pytest.CaptureFixtur
     another = differing(tmp_path, bound_bytes, 3)
     assert bound_bytes == differences_bytes(tmp_path)
     assert [3, []] == [another.status.differences, another.status.dumps]
-    assert 1 == capfd.readouterr().err.count("there is no room for what led to a difference")
+    assert 1 == capfd.readouterr().err.count("the disk budget is used up")
 
 
 def test_stories_are_short_and_written_without_room_and_recordings_where_there_is_some_again(tmp_path: Path) -> None:
@@ -210,8 +216,8 @@ def test_stories_are_short_and_written_without_room_and_recordings_where_there_i
     other.write_bytes(bytes(BOUND_BYTES))
     beside = differing(tmp_path, BOUND_BYTES, 2)
     story = tmp_path / f"difference-{HEADER.engine}-2.txt"
-    assert story.read_text().endswith("for want of room; see KVGATE_SHADOW_MAX_BYTES\n")
-    assert (0o600, True) == (story.stat().st_mode & 0o777, story.stat().st_size <= STORY_MAX)
+    assert story.read_text().endswith("because the disk budget is used up; see KVGATE_SHADOW_MAX_BYTES\n")
+    assert (0o600, True) == (story.stat().st_mode & 0o777, story.stat().st_size <= TEXT_CHARACTERS_MAX)
     assert [] == beside.status.dumps
     other.unlink()
     differ(beside, 1)

@@ -14,16 +14,16 @@ from attrs import evolve, fields, frozen
 
 from kvgate.kernel.comparison import Correspondence
 from kvgate.shadow.calls import Arrived, Checkpoint, End, Grew, Restart, Step, Stored
+from kvgate.shadow.describe import describe
 from kvgate.shadow.recording import Recording, open_recording
-from kvgate.shadow.story import describe
 from kvreference.settings import Settings
 
 GAPS_MAX = 10
-"""How many gaps of a recording are told."""
+"""How many gaps of a recording are reported."""
 
 
 @frozen
-class Contrast:
+class RecordingDiff:
     """What two recordings share, and where they part."""
 
     shared: int
@@ -36,7 +36,7 @@ class Contrast:
     """What is not in the recordings, of what was compared: ends that are cut off, and gaps."""
 
 
-def contrast(one: Path, other: Path) -> Contrast:
+def diff_recordings(one: Path, other: Path) -> RecordingDiff:
     """Compare two recordings.
 
     Raises:
@@ -46,25 +46,25 @@ def contrast(one: Path, other: Path) -> Contrast:
     for each in fields(Settings):
         mine, theirs = getattr(first.header.settings, each.name), getattr(second.header.settings, each.name)
         if mine != theirs:
-            return Contrast(0, f"settings: {each.name}", str(mine), str(theirs))
+            return RecordingDiff(0, f"settings: {each.name}", str(mine), str(theirs))
     gaps: tuple[list[str], list[str]] = [], []
-    found = _parted(_calls(first.records(), gaps[0]), _calls(second.records(), gaps[1]))
+    found = _first_difference(_calls(first.records(), gaps[0]), _calls(second.records(), gaps[1]))
     return evolve(found, missing=(*_missing(first, gaps[0]), *_missing(second, gaps[1])))
 
 
-def _parted(ours: Iterator[Stored], others: Iterator[Stored]) -> Contrast:
+def _first_difference(ours: Iterator[Stored], others: Iterator[Stored]) -> RecordingDiff:
     contents = Correspondence()
     shared = 0
     while True:
         mine, theirs = next(ours, None), next(others, None)
         if mine is None and theirs is None:
-            return Contrast(shared, None)
+            return RecordingDiff(shared, None)
         if mine is None or theirs is None:
             one, other = ("nothing more" if each is None else describe(each) for each in (mine, theirs))
-            return Contrast(shared, "one of them ends here", one, other)
+            return RecordingDiff(shared, "one of them ends here", one, other)
         if not _same(contents, mine, theirs):
             what = type(mine).__name__ if type(mine) is type(theirs) else "what happens"
-            return Contrast(shared, what, describe(mine), describe(theirs))
+            return RecordingDiff(shared, what, describe(mine), describe(theirs))
         shared += 1
 
 
@@ -78,11 +78,11 @@ def _missing(recording: Recording, gaps: Sequence[str]) -> Iterator[str]:
 
 
 def _calls(records: Iterator[Stored], gaps: list[str]) -> Iterator[Stored]:
-    """What is compared; what was not recorded is told in ``gaps``, as far as it was read."""
+    """What is compared; what was not recorded is reported in ``gaps``, as far as it was read."""
     passed = 0
     for record in records:
         if isinstance(record, Restart) and passed:
-            gaps.append(f"behind call {passed - 1}, at least {record.lost} calls are missing: {record.because}")
+            gaps.append(f"after call {passed - 1}, at least {record.lost} calls are missing: {record.because}")
         if isinstance(record, Step):
             record = msgspec.structs.replace(record, since_start_ms=0)
         if not isinstance(record, (Checkpoint, Restart, End)):

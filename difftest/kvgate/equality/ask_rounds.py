@@ -1,7 +1,7 @@
-"""What engines are asked: prompts that share beginnings, and prompts that nearly do.
+"""The prompts for the engines: some share beginnings, and some nearly do.
 
 Everything that goes wrong with a cache has a prompt here that would show it: whole and broken blocks shared, several
-together, a turn behind an answer, tokens that differ in the last place of a block, a block in another place.
+together, a turn after an answer, tokens that differ in the last place of a block, a block in another place.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ def rounds() -> tuple[tuple[Ask, ...], ...]:
     """The asks of each round; those of one are computed together."""
     chance = random.Random(0)
 
-    def drawn(count: int) -> tuple[int, ...]:
+    def random_tokens(count: int) -> tuple[int, ...]:
         return tuple(chance.randrange(_FIRST_TOKEN, _VOCABULARY) for _ in range(count))
 
-    first, long = drawn(200), drawn(LONG_TOKENS)
+    first, long = random_tokens(200), random_tokens(LONG_TOKENS)
     return (
         (Ask(first), Ask(long)),
         (
-            Ask((*first[:85], *drawn(60))),
-            Ask((*first[:170], *drawn(3))),
-            Ask((*first[:40], *drawn(30))),
-            Ask((*long[:600], *drawn(20))),
+            Ask((*first[:85], *random_tokens(60))),
+            Ask((*first[:170], *random_tokens(3))),
+            Ask((*first[:40], *random_tokens(30))),
+            Ask((*long[:600], *random_tokens(20))),
             Ask(first),
         ),
         # The next turns of three conversations.
-        (Ask(drawn(21), after=0), Ask(drawn(5), after=1), Ask(drawn(33), after=4)),
+        (Ask(random_tokens(21), after=0), Ask(random_tokens(5), after=1), Ask(random_tokens(33), after=4)),
         (
             # In the last tokens of blocks that are cached, another one.
             Ask(_changed(first, 6 * _BLOCK_TOKENS - 1)),
             Ask(_changed(long, 16 * _BLOCK_TOKENS - 1)),
-            # Blocks that are cached, behind another beginning.
-            Ask((*first[_BLOCK_TOKENS : 8 * _BLOCK_TOKENS], *drawn(9))),
-            Ask((*long[4 * _BLOCK_TOKENS : 20 * _BLOCK_TOKENS], *drawn(9))),
+            # Blocks that are cached, after another beginning.
+            Ask((*first[_BLOCK_TOKENS : 8 * _BLOCK_TOKENS], *random_tokens(9))),
+            Ask((*long[4 * _BLOCK_TOKENS : 20 * _BLOCK_TOKENS], *random_tokens(9))),
         ),
-        (Ask(long), Ask(drawn(17), after=7)),
-        # Short prompts whose answers are several blocks: where blocks are few, all are let in and not all can go on.
-        tuple(Ask(drawn(_BLOCK_TOKENS - 1)) for _ in range(CROWD)),
+        (Ask(long), Ask(random_tokens(17), after=7)),
+        # Short prompts whose answers are several blocks: where blocks are few, not all that are admitted continue.
+        tuple(Ask(random_tokens(_BLOCK_TOKENS - 1)) for _ in range(CROWD)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Recordings judged offline: any that were kept can be judged again, by the reference of today."""
+"""Checks recordings offline: a kept recording can be checked again by today's reference."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from attrs import define, field
 
 from kvgate.kernel.errors import UsageError
 from kvgate.shadow.calls import Stored
+from kvgate.shadow.describe import format_finding
 from kvgate.shadow.recording import SUFFIX, Header, is_recording, open_recording
-from kvgate.shadow.shadow_checker import CALLS_TOLD, Finding, Judge
-from kvgate.shadow.story import told
+from kvgate.shadow.shadow_checker import CALLS_SHOWN, Finding, ShadowChecker
 
 FINDINGS_MAX = 100
 """How many differences are kept of one engine; all are counted."""
-SAY_EVERY_CALLS = 2000
+REPORT_EVERY_CALLS = 2000
 
 
 @define
-class Rejudged:
-    """What the reference says of one engine's recording."""
+class Recheck:
+    """The result of checking one engine's recording."""
 
     header: Header
     files: list[Path] = field(factory=list)
@@ -31,23 +31,23 @@ class Rejudged:
     differences: int = 0
     """Differences that nothing explains."""
     declared: dict[str, int] = field(factory=dict)
-    judge: Judge = field(init=False)
+    checker: ShadowChecker = field(init=False)
     recent: list[Stored] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.judge = Judge(self.header.settings)
+        self.checker = ShadowChecker(self.header.settings)
 
     def take(self, record: Stored, path: Path) -> None:
         """One more call."""
-        for finding in self.judge.follow(record):
+        for finding in self.checker.follow(record):
             if finding.declared is not None:
                 self.declared[finding.declared] = self.declared.get(finding.declared, 0) + 1
                 continue
             self.differences += 1
             if self.differences <= FINDINGS_MAX:
                 self.found.append(finding)
-                self.stories.append(told(finding, self.recent, f"kvgate replay {path}"))
-        self.recent = [*self.recent[-(CALLS_TOLD - 1) :], record]
+                self.stories.append(format_finding(finding, self.recent, f"kvgate replay {path}"))
+        self.recent = [*self.recent[-(CALLS_SHOWN - 1) :], record]
 
 
 def is_recorded(path: Path) -> bool:
@@ -55,8 +55,8 @@ def is_recorded(path: Path) -> bool:
     return any(path.glob(f"*{SUFFIX}")) if path.is_dir() else is_recording(path)
 
 
-def judge(path: Path, say: Callable[[str], None]) -> list[Rejudged]:
-    """Judge a recording; or all in a folder, the parts of each engine one behind the other.
+def recheck_recordings(path: Path, report: Callable[[str], None]) -> list[Recheck]:
+    """Check a recording; or all in a folder, the parts of each engine in order.
 
     Raises:
         UsageError: a file is corrupted, or none; says where.
@@ -65,28 +65,28 @@ def judge(path: Path, say: Callable[[str], None]) -> list[Rejudged]:
     engines: dict[str, list[tuple[Header, Path]]] = {}
     for header, file in headers:
         engines.setdefault(header.engine, []).append((header, file))
-    return [_judged(sorted(parts, key=lambda part: part[0].segment), say) for parts in engines.values()]
+    return [_recheck_engine(sorted(parts, key=lambda part: part[0].segment), report) for parts in engines.values()]
 
 
 def _files(path: Path) -> Sequence[Path]:
-    """Recordings themselves; what was dumped with a difference is a part of one, and is judged when it is named."""
+    """Recordings themselves; what was dumped with a difference is a part of one, and is checked when it is named."""
     return sorted(path.glob(f"recording-*{SUFFIX}")) or sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
 
 
-def _judged(parts: Iterable[tuple[Header, Path]], say: Callable[[str], None]) -> Rejudged:
-    rejudged: Rejudged | None = None
+def _recheck_engine(parts: Iterable[tuple[Header, Path]], report: Callable[[str], None]) -> Recheck:
+    recheck: Recheck | None = None
     for header, file in parts:
-        if rejudged is None:
-            rejudged = Rejudged(header)
-        elif header.settings != rejudged.header.settings:
-            raise UsageError(f"{file}: its settings are not those of {rejudged.files[0]}, the part before it")
-        rejudged.files.append(file)
+        if recheck is None:
+            recheck = Recheck(header)
+        elif header.settings != recheck.header.settings:
+            raise UsageError(f"{file}: its settings are not those of {recheck.files[0]}, the part before it")
+        recheck.files.append(file)
         recording = open_recording(file)
         for record in recording.records():
-            rejudged.take(record, file)
-            if rejudged.judge.tally.calls % SAY_EVERY_CALLS == 0:
-                say(f"{file.name}: {rejudged.judge.tally.calls} calls, {rejudged.differences} differences")
+            recheck.take(record, file)
+            if recheck.checker.stats.calls % REPORT_EVERY_CALLS == 0:
+                report(f"{file.name}: {recheck.checker.stats.calls} calls, {recheck.differences} differences")
         if recording.ended:
-            rejudged.endings.append(f"{file.name}: {recording.ended}")
-    assert rejudged is not None, "an engine has a part at least"
-    return rejudged
+            recheck.endings.append(f"{file.name}: {recording.ended}")
+    assert recheck is not None, "an engine has a part at least"
+    return recheck

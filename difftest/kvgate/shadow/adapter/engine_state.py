@@ -1,4 +1,4 @@
-"""Where everything stands in a live scheduler: its requests by number, and the whole state of its block manager."""
+"""The state of a live scheduler: its requests by number, and the whole state of its block manager."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from kvgate.shadow.calls import Appended, Arriving, Checkpoint, Media, Standing
-from kvgate.shadow.salted import TOKEN
+from kvgate.shadow.salting import TOKEN
 
 
 @define
@@ -17,9 +17,9 @@ class Followed:
 
     number: int
     tokens: int
-    """How many of its tokens were told."""
+    """How many of its tokens were sent."""
     nulls: list[int] = field(factory=list)
-    """Per group with a window, how many leading entries are known to be given up."""
+    """Per group with a window, how many leading entries are known to be freed."""
 
 
 class RequestBook:
@@ -38,8 +38,8 @@ class RequestBook:
         """A request is over."""
         del self.followed[name]
 
-    def holds_nothing(self, name: str) -> None:
-        """A request has given up its blocks, and those that it has next are new."""
+    def clear_blocks(self, name: str) -> None:
+        """A request has freed its blocks, and those that it has next are new."""
         self.followed[name].nulls = [0] * self._windowed_groups
 
     def arrival_of(self, request: Any) -> Arriving:
@@ -59,10 +59,10 @@ class RequestBook:
 
 
 def more_of(tokens: list[int], followed: Followed) -> Appended:
-    """The tokens of a request that were not told yet.
+    """The tokens of a request that were not sent yet.
 
     Raises:
-        ValueError: it has fewer than were told.
+        ValueError: it has fewer than were sent.
     """
     known = followed.tokens
     if len(tokens) < known:
@@ -80,11 +80,11 @@ def checkpoint_of(scheduler: Any, book: RequestBook) -> Checkpoint:
         _free_queue(pool),
         {block.block_id: block._block_hash for block in pool.blocks if block._block_hash is not None},
         _several(pool.cached_block_hash_to_block._cache),
-        [_standing(manager, name, followed.number) for name, followed in book.followed.items()],
+        [_request_state(manager, name, followed.number) for name, followed in book.followed.items()],
     )
 
 
-def _standing(manager: Any, name: str, number: int) -> Standing:
+def _request_state(manager: Any, name: str, number: int) -> Standing:
     managers = manager.coordinator.single_type_managers
     return Standing(
         number,

@@ -44,7 +44,7 @@ def watch_when_imported(module: ModuleType, switch: Switch) -> None:
     try:
         watch_schedulers(module, switch)
     except Exception as error:
-        warn(f"is off: {SCHEDULER} is not as it was expected: {_in_words(error)}")
+        warn(f"is off: {SCHEDULER} is not as it was expected: {_describe_error(error)}")
 
 
 class _WhenImported(importlib.abc.MetaPathFinder):
@@ -94,7 +94,7 @@ def attach(scheduler: Any, switch: Switch) -> Any:
     sink: Any = None
     try:
         from kvgate.shadow.adapter.geometry import settings_of, system_of
-        from kvgate.shadow.adapter.observing import Observer
+        from kvgate.shadow.adapter.observer import Observer
         from kvgate.shadow.adapter.sinks import sink_for
         from kvgate.shadow.sampling import Sampling
 
@@ -108,7 +108,7 @@ def attach(scheduler: Any, switch: Switch) -> Any:
             sampling=Sampling(switch.sample, switch.period_steps),
         )
     except Exception as error:
-        warn(f"is off for this engine, which goes on without it: {_in_words(error)}")
+        warn(f"is off for this engine, which continues without it: {_describe_error(error)}")
         if sink is not None:
             with suppress(Exception):
                 sink.close(wait=False)
@@ -119,7 +119,7 @@ def attach(scheduler: Any, switch: Switch) -> Any:
 
 
 def _end_with(observer: Any, sink: Any) -> None:
-    """End the shadow with its engine, however that ends; nothing of it stays behind a scheduler that is forgotten."""
+    """End the shadow with its engine, however that ends; nothing of it outlives a scheduler that is deleted."""
     seen = weakref.ref(observer)
 
     def leave() -> None:
@@ -142,7 +142,7 @@ def _end_with(observer: Any, sink: Any) -> None:
     try:
         observer.at_shutdown(shut_down)
     except Exception as error:
-        warn(f"is ended with the process alone: {_in_words(error)}")
+        warn(f"is ended with the process alone: {_describe_error(error)}")
     weakref.finalize(observer, forget).atexit = False
 
 
@@ -159,20 +159,20 @@ def _leave(process: int, observer: Any, sink: Any) -> None:
         observer.end()
         sink.close()
     except Exception as error:
-        warn(f"ended with {_in_words(error)}")
+        warn(f"ended with {_describe_error(error)}")
 
 
 def _end(switch: Switch, sink: Any, error: BaseException) -> None:
     """Something went wrong in the shadow itself: it is off, and the engine as it was."""
     try:
-        warn(f"ended, and the engine goes on without it: {sink.why_closed(error)}")
+        warn(f"ended, and the engine continues without it: {sink.why_closed(error)}")
         if switch.mode is not Mode.STRICT:
-            # In the middle of a step nobody waits for what is still to be sent.
+            # In the middle of a step the engine does not wait for what is still to be sent.
             sink.close(wait=False)
     except Exception as another:
         with suppress(Exception):
-            warn(f"ended, and that failed too: {_in_words(another)}")
+            warn(f"ended, and that failed too: {_describe_error(another)}")
 
 
-def _in_words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"

@@ -1,7 +1,8 @@
-"""What a live scheduler asks of its block manager, told call by call.
+"""Reports a live scheduler's calls of its block manager, call by call.
 
 The engine's own call is always made first, and its answer is always what the engine gets. Whatever goes wrong here ends
-the shadow and nothing else. Only what is needed is looked at: a call costs a few microseconds, whatever the context is.
+the shadow and nothing else. Only what is needed is read: a call costs a few
+microseconds, independent of the context length.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from contextlib import suppress
 from typing import Any
 
 from kvgate.adapters.tap import Tap
-from kvgate.adapters.translate import in_our_words
+from kvgate.adapters.translate import to_statistics
 from kvgate.shadow import calls
+from kvgate.shadow.adapter.engine_state import Followed, RequestBook, checkpoint_of, more_of
 from kvgate.shadow.adapter.log import warn
-from kvgate.shadow.adapter.standing import Followed, RequestBook, checkpoint_of, more_of
 from kvgate.shadow.calls import After, Blocks, Raw, Registered
 from kvgate.shadow.sampling import Sampling
-from kvgate.shadow.sink import DifferenceError, Sink
+from kvgate.shadow.sink_protocol import DifferenceError, Sink
 
 _NOTHING: list[int] = []
 TAIL = 4
-"""How many of the last free blocks are looked at behind each call."""
+"""How many of the last free blocks are read after each call."""
 _WINDOWED = ("SlidingWindowSpec", "SlidingWindowMLASpec", "ChunkedLocalAttentionSpec")
 SHARE_OF_TIME = 200
 """A checkpoint may take this part of the time since the one before, and no more."""
 SHARED_EVERY_STEPS = 16
-"""How often what all share is told: to judge it takes a look at every table."""
+"""How often the shared prefix is reported: checking it reads every table."""
 
 
 class Observer:
@@ -60,7 +61,7 @@ class Observer:
         self.steps = 0
         self._running = RequestStatus.RUNNING
         self._records: list[Raw] = []
-        self._say: Callable[[Raw], None] = self._say_at_once if sink.is_immediate else self._records.append
+        self._emit: Callable[[Raw], None] = self._emit_and_flush if sink.is_immediate else self._records.append
         self._calls = 0
         self._registered: list[Registered] = []
         specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
@@ -100,7 +101,7 @@ class Observer:
         self.tap.close()
 
     def raised(self) -> None:
-        """The engine's own call raised: whatever was seen until then is passed on while there is time."""
+        """The engine's own call raised: what was observed until then is passed on while there is time."""
         if self.tap.is_on:
             with suppress(Exception):
                 self.flush()
@@ -117,14 +118,14 @@ class Observer:
 
     def _begin_step(self) -> None:
         self.steps += 1
-        wanted = self.sampling.wants(self.steps)
+        wanted = self.sampling.is_sampled(self.steps)
         is_ready = self.sink.ready()
         # What was lost leaves a gap, even if there is room again by now.
         is_whole = is_ready and not self.sink.lost
         if self.tap.is_on and not (wanted and is_whole):
             if is_whole:
-                # Whoever looks again later knows from this what the blocks of today hold.
-                self._say_checkpoint()
+                # A later restart learns from this checkpoint what today's blocks hold.
+                self._emit_checkpoint()
                 self.flush()
             self.tap.is_on = False
         elif wanted and is_ready:
@@ -132,9 +133,9 @@ class Observer:
                 if self._may_take_time():
                     self._start("calls were lost" if self.sink.lost else "only a sample is observed")
             elif self._calls >= self.checkpoint_calls and self._may_take_time():
-                self._say_checkpoint()
+                self._emit_checkpoint()
         if self.tap.is_on:
-            self._say(calls.Step(self.steps, int((time.monotonic() - self._started) * 1000)))
+            self._emit(calls.Step(self.steps, int((time.monotonic() - self._started) * 1000)))
 
     def _may_take_time(self) -> bool:
         return time.monotonic() - self._checkpoint_at >= self.share_of_time * self._checkpoint_seconds
@@ -143,21 +144,21 @@ class Observer:
         """Begin, or begin again, with all that is alive."""
         begun = time.monotonic()
         self._records.clear()
-        self._say(calls.Restart(self.sink.lost, because))
+        self._emit(calls.Restart(self.sink.lost, because))
         self.sink.lost = 0
         self._registered = []
         self.book.clear()
         for request in self.scheduler.requests.values():
-            self._say(self.book.arrival_of(request))
-        self._say_checkpoint()
-        # The tokens of all that is alive are told as well.
+            self._emit(self.book.arrival_of(request))
+        self._emit_checkpoint()
+        # The tokens of all live requests are sent as well.
         self._checkpoint_seconds = self._checkpoint_at - begun
         self.tap.is_on = True
 
-    def _say_checkpoint(self) -> None:
+    def _emit_checkpoint(self) -> None:
         begun = time.monotonic()
-        self._say(checkpoint_of(self.scheduler, self.book))
-        # To tell it takes time as well.
+        self._emit(checkpoint_of(self.scheduler, self.book))
+        # Sending takes time as well.
         self.flush()
         self._checkpoint_at = time.monotonic()
         self._checkpoint_seconds = self._checkpoint_at - begun
@@ -169,27 +170,27 @@ class Observer:
         if records:
             self._calls += len(records)
             try:
-                self.sink.tell(records)
+                self.sink.send(records)
             finally:
                 records.clear()
 
     def end(self) -> None:
         """Nothing follows."""
         if self.tap.is_on:
-            self._say(calls.End())
+            self._emit(calls.End())
             self.flush()
         self.detach()
 
-    def _say_at_once(self, record: Raw) -> None:
+    def _emit_and_flush(self, record: Raw) -> None:
         self._records.append(record)
         self.flush()
 
     def _followed(self, request: Any) -> Followed:
-        """A request, of which all tokens are told."""
+        """A request, of which all tokens were sent."""
         followed = self.book.followed[request.request_id]
         tokens = request._all_token_ids
         if len(tokens) != followed.tokens:
-            self._say(more_of(tokens, followed))
+            self._emit(more_of(tokens, followed))
         return followed
 
     def _after(self) -> After:
@@ -201,8 +202,8 @@ class Observer:
             block = block.prev_free_block
         return After(queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache), tuple(tail))
 
-    def _given_up(self, name: str, known: list[int]) -> tuple[int, ...]:
-        """How many leading entries are given up now, found from where the last look ended."""
+    def _entries_freed(self, name: str, known: list[int]) -> tuple[int, ...]:
+        """How many leading entries are freed now, counted from where the last look ended."""
         for index, tables in enumerate(self._windowed):
             table = tables.get(name)
             if table:
@@ -218,20 +219,20 @@ class Observer:
         registered, self._registered = self._registered, []
         return registered
 
-    # What is told
+    # Reported calls
 
     def _added(self, _answer: None, request: Any) -> None:
         if request.request_id in self.book.followed:
             return
         if request.resumable or request.prompt_token_ids is None:
             kind = "a request whose input is streamed" if request.resumable else "a prompt of embeddings"
-            self._say(calls.Suspended(f"{kind} cannot be followed"))
+            self._emit(calls.Suspended(f"{kind} cannot be followed"))
             self.sampling.stop()
             self.flush()
             self.tap.is_on = False
             warn(f"watches nothing more of this engine, until the server is started anew: {kind} cannot be followed")
             return
-        self._say(self.book.arrival_of(request))
+        self._emit(self.book.arrival_of(request))
 
     def _ended(self, _answer: Any, *_args: Any, **_others: Any) -> None:
         self.flush()
@@ -239,7 +240,7 @@ class Observer:
     def after_get_computed_blocks(self, answer: Any, request: Any) -> None:
         blocks, tokens = answer
         number = self._followed(request).number
-        self._say(calls.LookedUp(number, tokens, list(blocks.get_block_ids()), request.num_preemptions > 0))
+        self._emit(calls.LookedUp(number, tokens, list(blocks.get_block_ids()), request.num_preemptions > 0))
 
     def after_can_fit_full_sequence(
         self,
@@ -253,7 +254,7 @@ class Observer:
         del new_computed_blocks, num_encoder_tokens
         number = self._followed(request).number
         computed, external = request.num_computed_tokens, num_external_computed_tokens
-        self._say(calls.Gated(number, computed, num_new_computed_tokens, external, bool(fits)))
+        self._emit(calls.Gated(number, computed, num_new_computed_tokens, external, bool(fits)))
 
     def after_allocate_slots(
         self,
@@ -281,8 +282,8 @@ class Observer:
             else:
                 # Most steps give nothing: then nothing is gone through.
                 given = list(answer.get_block_ids()) if any(answer.blocks) else [_NOTHING] * len(answer.blocks)
-            nulls = self._given_up(name, followed.nulls)
-        self._say(
+            nulls = self._entries_freed(name, followed.nulls)
+        self._emit(
             calls.Allocated(
                 followed.number,
                 computed,
@@ -319,33 +320,33 @@ class Observer:
 
     def after_cache_blocks(self, _answer: None, request: Any, num_computed_tokens: int) -> None:
         number, registered = self._followed(request).number, self._take_registered()
-        self._say(calls.Cached(number, num_computed_tokens, registered, self._after()))
+        self._emit(calls.Cached(number, num_computed_tokens, registered, self._after()))
 
     def after_remove_skipped_blocks(self, _answer: None, request_id: str, total_computed_tokens: int) -> None:
         followed = self.book.followed[request_id]
-        nulls = self._given_up(request_id, followed.nulls)
-        self._say(calls.Skipped(followed.number, total_computed_tokens, nulls, self._after()))
+        nulls = self._entries_freed(request_id, followed.nulls)
+        self._emit(calls.Skipped(followed.number, total_computed_tokens, nulls, self._after()))
 
     def after_free(self, _answer: None, request: Any) -> None:
         is_over, name = request.is_finished(), request.request_id
         number = self.book.followed[name].number
-        self.book.holds_nothing(name)
+        self.book.clear_blocks(name)
         if is_over:
             self.book.forget(name)
-        self._say(calls.Freed(number, is_over, self._after()))
+        self._emit(calls.Freed(number, is_over, self._after()))
 
     def after_get_num_common_prefix_blocks(self, answer: list[int], running_request_id: str) -> None:
         if self.steps % SHARED_EVERY_STEPS == 0:
-            self._say(calls.Shared(self.book.followed[running_request_id].number, list(answer)))
+            self._emit(calls.Shared(self.book.followed[running_request_id].number, list(answer)))
 
     def after_evict_blocks(self, _answer: None, block_ids: Any) -> None:
-        self._say(calls.Evicted(sorted(block_ids), self._after()))
+        self._emit(calls.Evicted(sorted(block_ids), self._after()))
 
     def after_reset_prefix_cache(self, succeeded: bool) -> None:
-        self._say(calls.Reset(bool(succeeded), self._after()))
+        self._emit(calls.Reset(bool(succeeded), self._after()))
         self.flush()
 
     def after_make_prefix_cache_stats(self, taken: Any) -> None:
         if taken is not None and (taken.requests or taken.preempted_requests or taken.reset):
-            words = in_our_words(taken)
-            self._say(calls.Counted(*(getattr(words, name) for name in calls.Counted.__struct_fields__)))
+            words = to_statistics(taken)
+            self._emit(calls.Counted(*(getattr(words, name) for name in calls.Counted.__struct_fields__)))

@@ -1,4 +1,4 @@
-"""Who takes what is observed."""
+"""The protocol of what takes the observed records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Sink(Protocol):
     """Takes records, and never blocks."""
 
     lost: int
-    """Records that were not taken since somebody looked last."""
+    """Records that were lost since the last reset of this count."""
     is_immediate: bool
     """Whether it wants each record at once, and not with all others of its step."""
 
@@ -24,6 +24,6 @@ class Sink(Protocol):
         """Whether records are taken now; if not, a checkpoint is needed once they are again."""
         ...
 
-    def tell(self, records: Sequence[Raw]) -> None:
+    def send(self, records: Sequence[Raw]) -> None:
         """Take records."""
         ...

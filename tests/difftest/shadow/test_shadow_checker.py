@@ -26,7 +26,7 @@ from kvgate.shadow.calls import (
     Step,
     Stored,
 )
-from kvgate.shadow.shadow_checker import Judge
+from kvgate.shadow.shadow_checker import ShadowChecker
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
@@ -60,7 +60,7 @@ LIFE: list[Stored] = [
 
 def judged(life: list[Stored]) -> list[str]:
     """The guarantees that a life violates."""
-    judge = Judge(SETTINGS)
+    judge = ShadowChecker(SETTINGS)
     return [finding.difference.statement for record in life for finding in judge.follow(record)]
 
 
@@ -128,28 +128,28 @@ LATER: list[Stored] = [
 
 def test_a_recording_that_begins_in_the_middle_of_a_life() -> None:
     """Goal: the first checkpoint of a file is where judging begins. Method: one that tells of a cache in use."""
-    judge = Judge(SETTINGS)
+    judge = ShadowChecker(SETTINGS)
     assert not judge.is_following
     assert [] == [finding for record in LATER for finding in judge.follow(record)]
-    assert (1, 0, {}) == (judge.tally.judged, judge.tally.checkpoints, judge.tally.unjudged)
+    assert (1, 0, {}) == (judge.stats.judged, judge.stats.checkpoints, judge.stats.unjudged)
     wrong = [*LATER[:-1], LookedUp(2, 0, [[]], False)]
     assert ["KV-OP-01"] == judged(wrong)
 
 
 def test_what_is_before_the_first_checkpoint_is_not_judged() -> None:
     """Goal: a file whose beginning is gone has no false differences. Method: calls without a checkpoint."""
-    judge = Judge(SETTINGS)
+    judge = ShadowChecker(SETTINGS)
     assert [] == [finding for record in LIFE[1:7] for finding in judge.follow(record)]
-    assert (0, {"before the first checkpoint": 4}) == (judge.tally.judged, judge.tally.unjudged)
+    assert (0, {"before the first checkpoint": 4}) == (judge.stats.judged, judge.stats.unjudged)
 
 
 def test_statistics_begun_before_the_first_checkpoint_stay_unknown() -> None:
     """Goal: no false difference. Method: two checkpoints, and then statistics that were begun before both."""
-    judge = Judge(SETTINGS)
+    judge = ShadowChecker(SETTINGS)
     assert [] == [
         finding for record in (EMPTY, EMPTY, Counted(7, 700, 7, 0, 0, 0, False)) for finding in judge.follow(record)
     ]
-    assert {"the first statistics behind a restart": 1} == judge.tally.unjudged
+    assert {"the first statistics after a restart": 1} == judge.stats.unjudged
 
 
 # Blocks of which nobody knows what they hold
@@ -168,15 +168,15 @@ UNKNOWN = Checkpoint([0] * 6, [1, 2, 3, 4, 5], {5: b"from before"}, [], [])
 )
 def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: list[str]) -> None:
     """Goal: what needs no content is compared, and the rest is not counted. Method: change one thing after another."""
-    judge = Judge(SETTINGS)
+    judge = ShadowChecker(SETTINGS)
     found = [
         finding.difference.statement
         for record in (UNKNOWN, msgspec.structs.replace(UNKNOWN, **change))
         for finding in judge.follow(record)
     ]
     assert statements == found
-    why = "contents at a checkpoint, with blocks that were cached while nobody looked"
-    assert (0, {why: 1}) == (judge.tally.checkpoints, judge.tally.unjudged)
+    why = "contents at a checkpoint, with blocks that were cached while calls were not observed"
+    assert (0, {why: 1}) == (judge.stats.checkpoints, judge.stats.unjudged)
 
 
 # Numbers that nobody has
