@@ -33,6 +33,9 @@ class RayWorkers:
     """Actors on a Ray cluster."""
 
     def __init__(self, plan: str, jobs: int | None, address: str) -> None:
+        if address == LOCAL:
+            # Under `uv run`, Ray would start each worker with uv in a copy of this folder, where nothing is installed.
+            os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         try:
             # Without types: of what little is used, half has none.
             ray: Any = import_module("ray")
