@@ -118,9 +118,10 @@ def test_a_release_agrees_but_for_what_is_declared(version: str) -> None:
     ended = kvgate_apart(*arguments)
     assert 0 == ended.returncode, ended.stdout[-3000:] + ended.stderr[-3000:]
     verdict = json.loads(ended.stdout)
-    system = verdict["system"]
-    assert (f"native@{version}", version, []) == (system["name"], system["version"], verdict["found"])
-    under_a_scheduler = [each for each in verdict["tested"] if each["preset"].startswith("scheduler/")]
+    run = verdict["circumstances"]
+    assert (f"native@{version}", version, []) == (run["system"], run["version"], verdict["found"])
+    rows = verdict["tested"][0]["rows"]
+    under_a_scheduler = [each for each in rows if each["preset"].startswith("scheduler/")]
     assert 0 < sum(each["operations"] for each in under_a_scheduler)
 
 

@@ -44,7 +44,7 @@ with scratch_first_uninvited.applied():
 def printed_by(fork_server: ForkServer, *command: str) -> list[str]:
     """What a clean process prints with no switch set; all of them hash alike."""
     environment = {name: value for name, value in os.environ.items() if name not in SWITCHES}
-    environment |= {"VLLM_PLUGINS": "swa_retention", "VLLM_LOGGING_LEVEL": "ERROR"}
+    environment |= {"PYTHONHASHSEED": "0", "VLLM_PLUGINS": "swa_retention", "VLLM_LOGGING_LEVEL": "ERROR"}
     finished = fork_server.run(*command, timeout=600, env=environment)
     assert 0 == finished.returncode, finished.stderr
     return finished.stdout.splitlines()
