@@ -6,11 +6,12 @@ together wait for each other's blocks. What counts is the peak: a sliding window
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kvreference.answers import Hit
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.geometry import Group
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 
 
@@ -33,6 +34,11 @@ def blocks_to_come(settings: Settings, tokens: int, computed: int, live: Sequenc
     )
 
 
+def blocks_to_come_with(settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]) -> int:
+    """The same for a request whose table in each group is one of ``tables``; the null block is no live one."""
+    return blocks_to_come(settings, tokens, computed, [sum(block != NULL for block in table) for table in tables])
+
+
 def fits_empty_pool(settings: Settings, tokens: int) -> bool:
     """Whether a request of ``tokens`` tokens passes the admission gate when nobody holds a block, whatever it hits.
 
@@ -43,21 +49,32 @@ def fits_empty_pool(settings: Settings, tokens: int) -> bool:
     return needed <= settings.blocks - 1
 
 
-def blocks_of_hit(settings: Settings, hit: Hit, computed: int) -> list[list[int]]:
-    """Per group, the blocks of the hit that a token after the first ``computed`` reads."""
-    return [
-        [block for block in blocks[group.blocks_unread(computed) :] if block != NULL]
-        for group, blocks in zip(settings.geometry.groups, hit.blocks, strict=True)
-    ]
+def tables_of_hit(settings: Settings, hit: Hit, computed: int) -> list[list[int]]:
+    """Per group, the table of a hit, with the null block where no token after the first ``computed`` reads."""
+    unread = (group.blocks_unread(computed) for group in settings.geometry.groups)
+    return [[*(NULL,) * dead, *blocks[dead:]] for dead, blocks in zip(unread, hit.blocks, strict=True)]
 
 
-def passes_gate(settings: Settings, pool: BlockPool, hit: Hit, tokens: int, computed: int) -> bool:
+def blocks_said_free(pool: BlockPool) -> int:
+    """How many blocks the pool says that are free."""
+    return len(pool.free)
+
+
+def has_room(pool: BlockPool, count: int, kept: Collection[int], rules: Rules = OWN_RULES) -> bool:
+    """Whether ``count`` blocks can be taken, by what the pool says; ``kept`` must stay what they are."""
+    return pool.make_room(count + len(pool.free) - rules.ask(blocks_said_free, pool), kept)
+
+
+def passes_gate(
+    settings: Settings, pool: BlockPool, hit: Hit, tokens: int, computed: int, rules: Rules = OWN_RULES
+) -> bool:
     """Whether the blocks that a waiting request of ``tokens`` tokens will still take fit into what can be taken now.
 
     The live blocks of the hit are part of its peak; to hold those that are free, and the sources of its copies, takes
     them out of the free queue.
     """
-    live = blocks_of_hit(settings, hit, computed)
-    held = {*(block for blocks in live for block in blocks), *(partial.source for partial in hit.partials)}
-    needed = blocks_to_come(settings, tokens, computed, [len(blocks) for blocks in live])
-    return pool.make_room(needed + pool.count_free(held), held)
+    tables = tables_of_hit(settings, hit, computed)
+    held = {block for table in tables for block in table if block != NULL}
+    held.update(partial.source for partial in hit.partials)
+    needed = rules.ask(blocks_to_come_with, settings, tokens, computed, tables)
+    return has_room(pool, needed + pool.count_free(held), held, rules)

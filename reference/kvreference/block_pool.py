@@ -13,6 +13,7 @@ from attrs import frozen
 from kvreference.cached_map import CachedMap, Content
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.partial_map import PartialMap
+from kvreference.rules import OWN_RULES, Rules
 
 NULL = 0
 """The null block's id."""
@@ -26,10 +27,17 @@ class Pinned:
     queue: tuple[int, ...] = ()
 
 
+def contents_lost(full: Content | None, begun: Sequence[Content]) -> list[Content]:
+    """What consumers of events are told to be gone with a block that held ``full``, and that began with ``begun``."""
+    del begun
+    return [] if full is None else [full]
+
+
 class BlockPool:
     """All blocks of one system; ``blocks`` counts the null block."""
 
-    def __init__(self, blocks: int, scratch_first: bool = False) -> None:
+    def __init__(self, blocks: int, scratch_first: bool = False, rules: Rules = OWN_RULES) -> None:
+        self.rules = rules
         self.references = [0] * blocks
         """Per block, how many table entries name it and how many copies read it. Not kept for the null block."""
         self.free = (ScratchFirstQueue if scratch_first else FreeQueue)(range(1, blocks))
@@ -39,6 +47,7 @@ class BlockPool:
     def copy(self) -> BlockPool:
         """An independent pool in the same state."""
         other = type(self).__new__(type(self))
+        other.rules = self.rules
         other.references = list(self.references)
         other.free = self.free.copy()
         other.cached = self.cached.copy()
@@ -69,7 +78,7 @@ class BlockPool:
         Returns the blocks, and the content that was lost with them, in order.
         """
         blocks = [self.free.pop() for _ in range(count)]
-        lost = [content for block in blocks if (content := self._forget(block)) is not None]
+        lost = [content for block in blocks for content in self._lose(block)]
         for block in blocks:
             self.references[block] = 1
         return blocks, lost
@@ -113,13 +122,17 @@ class BlockPool:
 
     # Forgetting
 
-    def evict(self, block: int) -> Content | None:
-        """Forget what ``block`` holds, whoever holds it; returns the content that was cached, or None."""
+    def evict(self, block: int) -> list[Content]:
+        """Forget what ``block`` holds, whoever holds it; returns the content that was lost."""
         was_cached = self.is_cached(block)
-        content = self._forget(block)
+        lost = self._lose(block)
         if was_cached and self.references[block] == 0:
             self._turned_scratch(block)
-        return content
+        return lost
+
+    def _lose(self, block: int) -> list[Content]:
+        begun = self.partial.contents_of(block)
+        return self.rules.ask(contents_lost, self._forget(block), begun)
 
     def _forget(self, block: int) -> Content | None:
         self.partial.forget(block)

@@ -15,6 +15,7 @@ from kvreference.events import Event, Stored
 from kvreference.geometry import Geometry, Group
 from kvreference.population import Request
 from kvreference.retention import Retention
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.tables import Table, Tables, content_up_to
 
 
@@ -26,6 +27,7 @@ def register(
     prefixes: Sequence[Prefix],
     tables: Tables,
     tokens: int,
+    rules: Rules = OWN_RULES,
 ) -> tuple[list[Event], list[Content]]:
     """Cache what the first ``tokens`` tokens of ``request`` make due.
 
@@ -34,29 +36,47 @@ def register(
     events: list[Event] = []
     fenced: list[Content] = []
     for index, (group, table) in enumerate(zip(geometry.groups, tables, strict=True)):
-        due = list(_take_due(group, retention, request, table, tokens))
-        contents = [content_up_to(geometry, index, prefixes, (i + 1) * group.block_size_tokens) for i in due]
+        seen = table.registered
+        due = list(_take_due(group, retention, request, table, tokens, rules))
+        size = group.block_size_tokens
+        contents = [rules.ask(content_up_to, geometry, index, prefixes, (i + 1) * size) for i in due]
         for position, content in zip(due, contents, strict=True):
             pool.cached.register(content, table.blocks[position])
-        beginnings = list(_take_boundaries(group, retention, request, table, tokens))
-        for end in beginnings:
-            content = content_up_to(geometry, index, prefixes, end)
-            pool.partial.register(content, table.blocks[end // group.block_size_tokens])
-            contents.append(content)
+        boundaries = list(_take_boundaries(group, retention, request, table, tokens))
+        ends = rules.ask(ends_inside, group, request, table, tokens, boundaries)
+        began = [
+            end for end in ends if _begins(pool, content_up_to(geometry, index, prefixes, end), table, end // size)
+        ]
+        contents += (content_up_to(geometry, index, prefixes, end) for end in ends)
         fenced += contents if group.fences else ()
-        events += (_stored(geometry, index, request, prefixes, run) for run in _runs(due))
+        looked_at = range(seen, table.registered)
+        events += rules.ask(stored_events, geometry, index, request, prefixes, looked_at, due, began)
     return events, fenced
 
 
-def _take_due(group: Group, retention: Retention, request: Request, table: Table, tokens: int) -> Iterator[int]:
+def _begins(pool: BlockPool, content: Content, table: Table, position: int) -> bool:
+    """Make the beginning of a block an entry; whether it was none."""
+    known = content in pool.partial.contents_of(table.blocks[position])
+    pool.partial.register(content, table.blocks[position])
+    return not known
+
+
+def due_tokens(retention: Retention, group: Group, index: int, prompt_tokens: int) -> int | None:
+    """How many tokens must be computed for the block at ``index`` to be cached; None if it never is."""
+    return retention.due_tokens(group, index, prompt_tokens)
+
+
+def _take_due(
+    group: Group, retention: Retention, request: Request, table: Table, tokens: int, rules: Rules
+) -> Iterator[int]:
     """The positions of the blocks that are due now; whatever was looked at is not looked at again."""
     for position in range(table.registered, tokens // group.block_size_tokens):
-        due_tokens = retention.due_tokens(group, position, request.prompt_tokens)
-        if due_tokens is not None and due_tokens > tokens:
+        due = rules.ask(due_tokens, retention, group, position, request.prompt_tokens)
+        if due is not None and due > tokens:
             return
         table.registered = position + 1
         # Accepted drafts may span a whole window: the blocks they filled can be dead before they are cached.
-        if due_tokens is not None and table.blocks[position] != NULL:
+        if due is not None and table.blocks[position] != NULL:
             yield position
 
 
@@ -72,6 +92,29 @@ def _take_boundaries(group: Group, retention: Retention, request: Request, table
             yield matched
 
 
+def ends_inside(group: Group, request: Request, table: Table, tokens: int, due: list[int]) -> list[int]:
+    """Where, in the first ``tokens`` tokens, prefixes end inside blocks that are entries now: those ``due``."""
+    del group, request, table, tokens
+    return due
+
+
+def stored_events(
+    geometry: Geometry,
+    index: int,
+    request: Request,
+    prefixes: Sequence[Prefix],
+    looked_at: range,
+    due: Sequence[int],
+    began: Sequence[int],
+) -> list[Event]:
+    """The events of what became cached in a group: one for each run of neighbours among the positions ``due``.
+
+    They are of the positions ``looked_at``. Blocks that ``began``, up to these tokens, have none.
+    """
+    del looked_at, began
+    return [_stored(geometry, index, request, prefixes, run, run) for run in _runs(due)]
+
+
 def _runs(positions: Iterable[int]) -> Iterator[list[int]]:
     """Neighbouring positions together."""
     run: list[int] = []
@@ -84,16 +127,23 @@ def _runs(positions: Iterable[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _stored(geometry: Geometry, index: int, request: Request, prefixes: Sequence[Prefix], run: list[int]) -> Stored:
-    """The event of one run of neighbouring blocks."""
+def _stored(
+    geometry: Geometry,
+    index: int,
+    request: Request,
+    prefixes: Sequence[Prefix],
+    run: Sequence[int],
+    named: Sequence[int],
+) -> Stored:
+    """The event of one run of neighbouring blocks, of which some are named."""
     size = geometry.groups[index].block_size_tokens
     start, end = run[0] * size, (run[-1] + 1) * size
     return Stored(
         group=index,
-        contents=tuple(content_up_to(geometry, index, prefixes, (i + 1) * size) for i in run),
+        contents=tuple(content_up_to(geometry, index, prefixes, (i + 1) * size) for i in named),
         parent=content_up_to(geometry, index, prefixes, start) if start else None,
         tokens=tuple(request.tokens[start:end]),
         block_size_tokens=size,
         lora=request.keys.lora,
-        extra_keys=tuple(request.keys.of_block(i * size, (i + 1) * size) for i in run),
+        extra_keys=tuple(request.keys.of_block(i * size, (i + 1) * size) for i in named),
     )

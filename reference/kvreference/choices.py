@@ -1,6 +1,6 @@
 """What a release may decide differently by design, and be as right: each default is the reference's own choice.
 
-A fault is never a choice.
+Where a release is wrong, ``rules`` has a delta: it is never a choice.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kvreference.answers import Answer
 from kvreference.holdings import Holdings
 from kvreference.operations import Operation
 from kvreference.prefix_cache import NoPrefixCache, new_cache
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 
 
@@ -26,14 +27,16 @@ def _as_the_reference(manager: Any, operation: Operation) -> Answer:
 class Choices:
     """The choices of one release and its scheduler."""
 
-    holdings: Callable[[Settings], Holdings] = Holdings
+    holdings: Callable[[Settings, Rules], Holdings] = Holdings
     """Where blocks come from, and in which order they are released."""
-    cache: Callable[[Settings], NoPrefixCache] = new_cache
+    cache: Callable[[Settings, Rules], NoPrefixCache] = new_cache
     """What is cached, and what a look-up finds."""
     promises_scratch_first: bool = True
     """Whether scratch stands before all else whenever the settings say scratch first, or only after a release."""
     lookahead_when_admitted: bool = False
     """Whether an admitted request gets look-ahead slots with its first tokens, except for a load."""
+    rules: Rules = OWN_RULES
+    """The rules of the reference, with the deltas of the release."""
     blocks_reserved: Mapping[int, int] = field(factory=dict)
     """By the number of an operation, how many blocks its admission must leave free."""
     perform: Callable[[Any, Operation], Answer] = _as_the_reference

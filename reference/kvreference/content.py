@@ -14,6 +14,8 @@ from itertools import pairwise
 from attrs import field, frozen
 from attrs.validators import ge, min_len, optional
 
+from kvreference.rules import OWN_RULES, Rules
+
 
 @frozen
 class Media:
@@ -92,11 +94,21 @@ class Prefix:
         return f"<prefix of {self.tokens} tokens>"
 
 
+def names_of_piece(keys: Keys, start_tokens: int, end_tokens: int, known_tokens: int) -> tuple[ExtraKey, ...]:
+    """What besides the tokens ``[start_tokens, end_tokens)`` their content depends on.
+
+    The prefix of the first ``known_tokens`` tokens was there before.
+    """
+    del known_tokens
+    return keys.of_block(start_tokens, end_tokens)
+
+
 class Prefixes:
     """All prefixes seen so far, as a tree whose edges are pieces of ``grain_tokens`` tokens."""
 
-    def __init__(self, grain_tokens: int) -> None:
+    def __init__(self, grain_tokens: int, rules: Rules = OWN_RULES) -> None:
         self.grain_tokens = grain_tokens
+        self._rules = rules
         self._children: dict[tuple[Prefix | None, Hashable], Prefix] = {}
 
     def _child(self, parent: Prefix | None, piece: Hashable, tokens: int) -> Prefix:
@@ -111,10 +123,10 @@ class Prefixes:
 
         ``known[i]`` is the prefix of ``(i + 1) * grain_tokens`` tokens.
         """
-        grain = self.grain_tokens
-        parent = known[-1] if known else self._child(None, (keys.salt, keys.lora), 0)
-        for start in range(len(known) * grain, len(tokens) - grain + 1, grain):
-            piece: tuple[int, ...] = tuple(tokens[start : start + grain])
-            media = keys.media_within(start, start + grain)
-            parent = self._child(parent, (piece, media), start + grain)
+        grain, known_tokens = self.grain_tokens, len(known) * self.grain_tokens
+        parent = known[-1] if known else None
+        for start in range(known_tokens, len(tokens) - grain + 1, grain):
+            end = start + grain
+            names = self._rules.ask(names_of_piece, keys, start, end, known_tokens)
+            parent = self._child(parent, (tuple(tokens[start:end]), names), end)
             known.append(parent)

@@ -11,14 +11,16 @@ The last token is never served from the cache: its state would be there, but not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 from kvreference.answers import Hit, Partial
 from kvreference.block_pool import NULL
 from kvreference.cached_map import CachedMap
 from kvreference.content import Prefix
-from kvreference.geometry import Geometry
+from kvreference.geometry import Geometry, Group
 from kvreference.partial_map import PartialMap
+from kvreference.rules import OWN_RULES, Rules
 
 
 class _Found:
@@ -27,13 +29,13 @@ class _Found:
     def __init__(
         self, geometry: Geometry, index: int, maps: tuple[CachedMap, PartialMap], prefixes: list[Prefix]
     ) -> None:
-        cached, self.partial_map = maps
+        self.cached, self.partial_map = maps
         self.group = geometry.groups[index]
         self.index = index
         self.grain_tokens = geometry.grain_tokens
         self.prefixes = prefixes
         grains = self.group.block_size_tokens // self.grain_tokens
-        self.blocks = [cached.find((index, prefix)) for prefix in prefixes[grains - 1 :: grains]]
+        self.blocks = [self.cached.find((index, prefix)) for prefix in prefixes[grains - 1 :: grains]]
         # absent[i] counts the missing among the first i blocks, so that a range is complete if its ends agree.
         self.absent = list(accumulate((block is None for block in self.blocks), initial=0))
 
@@ -71,9 +73,24 @@ class _Found:
         return Partial(self.index, source, hit_tokens % self.group.block_size_tokens)
 
 
-def is_worthwhile(geometry: Geometry, hit_tokens: int, partial_hit_tokens_min: int) -> bool:
+def longest_length(found: Sequence[_Found], lengths: range, tokens: int, partial_hit_tokens_min: int) -> int:
+    """The first of ``lengths``, which end with 0, at which every group of ``found`` is satisfied."""
+    return next(
+        length
+        for length in lengths
+        if is_worthwhile([each.group for each in found], length, partial_hit_tokens_min)
+        and all(each.satisfies(length, tokens) for each in found)
+    )
+
+
+def tables_found(found: Sequence[_Found], hit_tokens: int, _tokens: int) -> tuple[tuple[int, ...], ...]:
+    """The blocks of a hit in each group."""
+    return tuple(each.table(hit_tokens) for each in found)
+
+
+def is_worthwhile(groups: Sequence[Group], hit_tokens: int, partial_hit_tokens_min: int) -> bool:
     """Whether a hit of ``hit_tokens`` is as long as the minimum, or ends inside no block."""
-    return hit_tokens >= partial_hit_tokens_min or not any(group.ends_inside(hit_tokens) for group in geometry.groups)
+    return hit_tokens >= partial_hit_tokens_min or not any(group.ends_inside(hit_tokens) for group in groups)
 
 
 def longest_hit(
@@ -83,22 +100,20 @@ def longest_hit(
     tokens: int,
     partial: PartialMap | None = None,
     partial_hit_tokens_min: int = 0,
+    rules: Rules = OWN_RULES,
+    tokens_readable: int | None = None,
 ) -> Hit:
     """The longest hit of a request of ``tokens`` tokens, given what is cached and the entries inside blocks.
 
     ``prefixes[i]`` is the request's prefix of ``(i + 1) * geometry.grain_tokens`` tokens. The blocks returned cover
     the hit; those that no later token reads are the null block. A hit shorter than ``partial_hit_tokens_min`` ends
-    inside no block.
+    inside no block. ``tokens_readable`` may be more than ``tokens``: then look-ahead may match the last token too.
     """
     maps = cached, PartialMap() if partial is None else partial
     found = [_Found(geometry, index, maps, prefixes) for index in range(len(geometry.groups))]
     alignment = geometry.alignment_tokens
-    candidates = range((tokens - 1) // alignment * alignment, -1, -alignment)
-    worthwhile = (length for length in candidates if is_worthwhile(geometry, length, partial_hit_tokens_min))
-    hit_tokens = next(length for length in worthwhile if all(group.satisfies(length, tokens) for group in found))
+    lengths = range((tokens - 1) // alignment * alignment, -1, -alignment)
+    hit_tokens = rules.ask(longest_length, found, lengths, tokens_readable or tokens, partial_hit_tokens_min)
+    tables = rules.ask(tables_found, found, hit_tokens, tokens)
     partials = (group.partial(hit_tokens) for group in found)
-    return Hit(
-        hit_tokens,
-        tuple(group.table(hit_tokens) for group in found),
-        tuple(partial for partial in partials if partial is not None),
-    )
+    return Hit(hit_tokens, tables, tuple(partial for partial in partials if partial is not None))

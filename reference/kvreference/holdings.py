@@ -6,15 +6,16 @@ specified exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
-from kvreference.admission import blocks_to_come, passes_gate
+from kvreference.admission import blocks_to_come_with, has_room, passes_gate
 from kvreference.answers import BlockTable, Copy, Hit
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import Content
 from kvreference.pinned_tier import PinnedPool
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 from kvreference.tables import Plan, Tables, blocks_new, plan, plan_provided, tables_of_hit
 
@@ -43,20 +44,33 @@ class Allocation:
     lost: tuple[Content, ...]
 
 
-def new_pool(settings: Settings) -> BlockPool:
+def new_pool(settings: Settings, rules: Rules = OWN_RULES) -> BlockPool:
     """A pool in which everything is free."""
     if settings.pin_drop_blocks_min is None:
-        return BlockPool(settings.blocks, settings.scratch_first)
-    return PinnedPool(settings.blocks, settings.scratch_first, settings.pin_drop_blocks_min)
+        return BlockPool(settings.blocks, settings.scratch_first, rules)
+    return PinnedPool(settings.blocks, settings.scratch_first, settings.pin_drop_blocks_min, rules)
+
+
+def rounds_of_admission(
+    tables: Sequence[Sequence[int]], counts: Sequence[int], free: Iterable[int], provided: int
+) -> list[range]:
+    """In which rounds groups hold their hits and then get the blocks that another node writes: all in one.
+
+    ``tables`` are the hits; ``counts`` says how many blocks each group gets then, from the front of ``free``, to hold
+    what is ``provided``, in tokens.
+    """
+    del counts, free, provided
+    return [range(len(tables))]
 
 
 class Holdings:
     """Every table, over one pool."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, rules: Rules = OWN_RULES) -> None:
         self.settings = settings
+        self.rules = rules
         self.groups = settings.geometry.groups
-        self.pool = new_pool(settings)
+        self.pool = new_pool(settings, rules)
         self.tables: dict[int, Tables] = {}
         """Per request that holds blocks, its table in every group."""
         self.copies: list[Copy] = []
@@ -66,6 +80,7 @@ class Holdings:
         """Independent holdings in the same state."""
         other = type(self).__new__(type(self))
         other.settings = self.settings
+        other.rules = self.rules
         other.groups = self.groups
         other.pool = self.pool.copy()
         other.tables = {number: [table.copy() for table in tables] for number, tables in self.tables.items()}
@@ -76,11 +91,12 @@ class Holdings:
 
     def passes_gate(self, request: int, tokens: int, hit: Hit, computed: int) -> bool:
         """Whether all ``tokens`` tokens of a request that asks to be admitted fit; see ``kvreference.admission``."""
-        tables = self.tables.get(request)
-        if tables is None:
-            return passes_gate(self.settings, self.pool, hit, tokens, computed)
-        live = [len(table.live()) for table in tables]
-        return self.pool.make_room(blocks_to_come(self.settings, tokens, computed, live), ())
+        known = self.tables.get(request)
+        if known is None:
+            return passes_gate(self.settings, self.pool, hit, tokens, computed, self.rules)
+        tables = [table.blocks for table in known]
+        needed = self.rules.ask(blocks_to_come_with, self.settings, tokens, computed, tables)
+        return has_room(self.pool, needed, (), self.rules)
 
     def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
         """Give ``request`` slots for ``span``, behind ``hit`` if it holds nothing yet.
@@ -99,13 +115,12 @@ class Holdings:
         provided = plan_provided(self.settings.geometry, tables, span.provided)
         complete = self._plan(tables, provided, span)
         needed = blocks_new(complete, provided) + self.pool.count_free(set(held))
-        if not self.pool.make_room(needed + span.reserved, held):
+        if not has_room(self.pool, needed + span.reserved, held, self.rules):
             return None
 
         self.tables[request] = tables
-        self.pool.touch(held)
         before = [len(table.blocks) for table in tables]
-        lost = self._fill(tables, provided)
+        lost = self._fill(tables, provided) if known else self._begin(tables, hit, provided, span.provided)
         # What was provided for has its blocks now: the rest is planned on top of them.
         nothing: Plan = [None] * len(tables)
         lost += self._fill(tables, self._plan(tables, nothing, span) if span.provided else complete)
@@ -114,6 +129,16 @@ class Holdings:
         for table in tables:
             table.fresh = False
         return Allocation(entries, tuple(lost))
+
+    def _begin(self, tables: Tables, hit: Hit, layouts: Plan, provided: int) -> list[Content]:
+        """Hold the blocks of a hit, and take those that another node writes."""
+        self.pool.touch(partial.source for partial in hit.partials)
+        counts = [0 if layout is None else layout.count(None) for layout in layouts]
+        blocks, lost = [table.blocks for table in tables], list[Content]()
+        for indices in self.rules.ask(rounds_of_admission, blocks, counts, self.pool.free, provided):
+            self.pool.touch(block for index in indices for block in tables[index].live())
+            lost += self._fill(tables, [each if index in indices else None for index, each in enumerate(layouts)])
+        return lost
 
     def _plan(self, tables: Tables, before: Plan, span: Span) -> Plan:
         slots = min(span.computed + span.tokens + span.lookahead, self.settings.tokens_max)

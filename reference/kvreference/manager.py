@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import evolve
 
+from kvreference.admission import blocks_said_free
 from kvreference.answers import Answer, Copies, Copy, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
 from kvreference.block_pool import BlockPool
 from kvreference.cached_map import Content
@@ -48,6 +49,14 @@ OWN = Choices()
 """The reference's own choices."""
 
 
+def tokens_computed(end: int, tokens: int) -> int:
+    """How many of a request's ``tokens`` tokens are computed when it is admitted with the first ``end`` at hand.
+
+    The last token is computed even if it arrives, so what it reads is not given up.
+    """
+    return min(end, tokens - 1)
+
+
 class Manager:
     """The reference of the block manager, with the requests it serves."""
 
@@ -56,9 +65,9 @@ class Manager:
         self.choices = choices
         self.geometry = settings.geometry
         self.population = Population(settings)
-        self.holdings = choices.holdings(settings)
-        self.cache = choices.cache(settings)
-        self._interned = Prefixes(self.geometry.grain_tokens)
+        self.holdings = choices.holdings(settings, choices.rules)
+        self.cache = choices.cache(settings, choices.rules)
+        self._interned = Prefixes(self.geometry.grain_tokens, choices.rules)
         self.prefixes: dict[int, list[Prefix]] = {}
         """Per request alive, its prefixes at every whole grain."""
         self._events: list[Event] = []
@@ -150,8 +159,7 @@ class Manager:
         self, request: Request, budget_tokens: int, hit: Hit, provided: int, later: bool, lookahead_tokens: int
     ) -> Granted | Refused:
         end = request.tokens_computed + hit.tokens + provided
-        # The last token is computed even if it arrives, so what it reads is not given up.
-        computed = min(end, len(request.tokens) - 1)
+        computed = self.choices.rules.ask(tokens_computed, end, len(request.tokens))
         tokens = end - computed if later else self.population.tokens_from(request, computed, budget_tokens)
         ready = self.cache.is_ready(hit, self.prefixes[request.number])
         if self.settings.full_sequence_must_fit and not (ready and self._fits(request, hit, computed)):
@@ -224,9 +232,7 @@ class Manager:
         return Done()
 
     def _evict(self, operation: Evict) -> Done:
-        content = self.pool.evict(operation.block)
-        if content is not None:
-            self._events.append(Removed(content))
+        self._events += map(Removed, self.pool.evict(operation.block))
         return Done()
 
     def _reset(self, _operation: Reset) -> Success:
@@ -252,7 +258,7 @@ class Manager:
             tables={number: [list(table.blocks) for table in tables] for number, tables in self.tables.items()},
             references=list(self.pool.references),
             free=list(self.pool.free),
-            blocks_free=len(self.pool.free),
+            blocks_free=self.choices.rules.ask(blocks_said_free, self.pool),
             contents=self.pool.cached.contents(),
             read_entries=self.pool.cached.entries,
             pinned=self.pool.pinned_blocks(),

@@ -18,13 +18,14 @@ from collections.abc import Collection, Iterable, Sequence
 from kvreference.block_pool import NULL, BlockPool, Pinned
 from kvreference.cached_map import Content
 from kvreference.free_queue import FreeQueue
+from kvreference.rules import OWN_RULES, Rules
 
 
 class PinnedPool(BlockPool):
     """A block pool with a pinned tier."""
 
-    def __init__(self, blocks: int, scratch_first: bool, drop_blocks_min: int) -> None:
-        super().__init__(blocks, scratch_first)
+    def __init__(self, blocks: int, scratch_first: bool, drop_blocks_min: int, rules: Rules = OWN_RULES) -> None:
+        super().__init__(blocks, scratch_first, rules)
         self.drop_blocks_min = drop_blocks_min
         """A window drop of fewer blocks pins none: decoding drops blocks that no other request will ask for."""
         self.is_pinned = [False] * blocks

@@ -14,6 +14,7 @@ from kvreference.geometry import Geometry
 from kvreference.hit_lookup import longest_hit
 from kvreference.population import Request
 from kvreference.retention import Dense, Retention, Sparse
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 from kvreference.tables import Tables, content_up_to
 
@@ -26,8 +27,9 @@ def no_hit(geometry: Geometry) -> Hit:
 class NoPrefixCache:
     """Prefix caching is off: nothing is known, nothing is counted, nobody shares."""
 
-    def __init__(self, geometry: Geometry) -> None:
+    def __init__(self, geometry: Geometry, rules: Rules = OWN_RULES) -> None:
         self.geometry = geometry
+        self.rules = rules
         self.statistics = Statistics()
         """Since they were last taken."""
 
@@ -35,6 +37,7 @@ class NoPrefixCache:
         """An independent cache in the same state."""
         other = type(self).__new__(type(self))
         other.geometry = self.geometry
+        other.rules = self.rules
         other.statistics = self.statistics
         return other
 
@@ -63,8 +66,10 @@ class NoPrefixCache:
 class PrefixCache(NoPrefixCache):
     """Prefix caching is on."""
 
-    def __init__(self, geometry: Geometry, retention: Retention, partial_hit_tokens_min: int = 0) -> None:
-        super().__init__(geometry)
+    def __init__(
+        self, geometry: Geometry, retention: Retention, partial_hit_tokens_min: int = 0, rules: Rules = OWN_RULES
+    ) -> None:
+        super().__init__(geometry, rules)
         self.retention = retention
         self.partial_hit_tokens_min = partial_hit_tokens_min
         """The shortest hit that may end inside a block."""
@@ -83,10 +88,15 @@ class PrefixCache(NoPrefixCache):
         """The longest hit, counted. A request that may not read the cache is not counted either."""
         if not request.reads_cache:
             return no_hit(self.geometry)
-        tokens = len(request.tokens)
-        hit = longest_hit(self.geometry, pool.cached, prefixes, tokens, pool.partial, self.partial_hit_tokens_min)
+        tokens, shortest = len(request.tokens), self.partial_hit_tokens_min
+        readable = self.tokens_readable(tokens)
+        hit = longest_hit(self.geometry, pool.cached, prefixes, tokens, pool.partial, shortest, self.rules, readable)
         self.statistics = self.statistics.counted(tokens, hit.tokens, request.preemptions > 0)
         return hit
+
+    def tokens_readable(self, tokens: int) -> int:
+        """A hit of a request of ``tokens`` tokens matches fewer than these, look-ahead included."""
+        return tokens
 
     def is_ready(self, hit: Hit, prefixes: Sequence[Prefix]) -> bool:
         """Whether ``hit`` needs no state, and no slot to be copied, that the worker has yet to compute."""
@@ -102,7 +112,7 @@ class PrefixCache(NoPrefixCache):
         self, pool: BlockPool, request: Request, prefixes: Sequence[Prefix], tables: Tables, tokens: int, now: bool
     ) -> list[Event]:
         verified = min(tokens, len(request.tokens))
-        events, fenced = register(pool, self.geometry, self.retention, request, prefixes, tables, verified)
+        events, fenced = register(pool, self.geometry, self.retention, request, prefixes, tables, verified, self.rules)
         self.fenced.update(fenced if now else ())
         return events
 
@@ -113,10 +123,10 @@ class PrefixCache(NoPrefixCache):
         return tuple(leading)
 
 
-def new_cache(settings: Settings) -> NoPrefixCache:
+def new_cache(settings: Settings, rules: Rules = OWN_RULES) -> NoPrefixCache:
     """A cache that knows nothing yet."""
     geometry, interval_tokens = settings.geometry, settings.retention_interval_tokens
     if not settings.caches:
-        return NoPrefixCache(geometry)
+        return NoPrefixCache(geometry, rules)
     retention = Dense(geometry) if interval_tokens is None else Sparse(geometry, interval_tokens)
-    return PrefixCache(geometry, retention, settings.partial_hit_tokens_min)
+    return PrefixCache(geometry, retention, settings.partial_hit_tokens_min, rules)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvreference.admission import blocks_at_peak, blocks_of_hit, blocks_to_come, fits_empty_pool, passes_gate
+from kvreference.admission import blocks_at_peak, blocks_to_come, fits_empty_pool, passes_gate, tables_of_hit
 from kvreference.answers import Hit, Partial
 from kvreference.block_pool import BlockPool
 from kvreference.content import Prefix
@@ -79,15 +79,15 @@ def test_an_empty_pool_has_room_for_a_copy(blocks: int, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("computed", "expected"),
     [
-        (16, [[1, 2, 3, 4], [6, 7]]),  # 8 tokens dead
-        (20, [[1, 2, 3, 4], [7]]),  # 12, with 4 provided
-        (40, [[1, 2, 3, 4], []]),
+        (16, [[1, 2, 3, 4], [0, 0, 6, 7]]),  # 8 tokens dead
+        (20, [[1, 2, 3, 4], [0, 0, 0, 7]]),  # 12, with 4 provided
+        (40, [[1, 2, 3, 4], [0] * 8]),
     ],
 )
 def test_the_blocks_of_a_hit(computed: int, expected: list[list[int]]) -> None:
     """Goal: of a hit, what a later token reads. Method: a hit of 16, window 9; more is provided behind it."""
     hit = Hit(16, ((1, 2, 3, 4), (0, 0, 6, 7)))
-    assert expected == blocks_of_hit(settings_of(FULL, WINDOW), hit, computed)
+    assert expected == tables_of_hit(settings_of(FULL, WINDOW), hit, computed)
 
 
 @pytest.mark.parametrize(

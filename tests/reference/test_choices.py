@@ -34,7 +34,7 @@ def granted(manager: Manager, operation: Operation) -> int:
 
 def test_holdings_and_cache_are_what_the_choices_build() -> None:
     """From the manager's settings."""
-    manager = Manager(SETTINGS, Choices(Others, lambda settings: NoPrefixCache(settings.geometry)))
+    manager = Manager(SETTINGS, Choices(Others, lambda settings, _rules: NoPrefixCache(settings.geometry)))
     assert (Others, NoPrefixCache) == (type(manager.holdings), type(manager.cache))
     assert (Holdings, PrefixCache) == (type(Manager(SETTINGS).holdings), type(Manager(SETTINGS).cache))
 

@@ -17,22 +17,21 @@ from typing import TypeAlias
 
 from attrs import evolve
 
-from kvgate.adapters.releases import ASCEND, RELEASES
+from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.kernel.protocol import System
-from kvreference.answers import Answer, Granted, Hit
+from kvreference.answers import Answer, Granted
 from kvreference.block_pool import BlockPool
 from kvreference.choices import Choices
-from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.geometry import Geometry, Group
-from kvreference.hit_lookup import longest_hit
 from kvreference.holdings import Holdings
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Admit, LookUp, Operation, Sample
-from kvreference.population import Request, Status
+from kvreference.population import Status
 from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache
 from kvreference.retention import Sparse
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 
 NewReference: TypeAlias = Callable[[Settings], Manager]
@@ -54,16 +53,16 @@ class ForgottenInPlace(ScratchFirstQueue):
 class ScratchFirst(Holdings):
     """Scratch goes to the front of the free queue, of any group, and without prefix caching too."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, rules: Rules = OWN_RULES) -> None:
+        super().__init__(settings, rules)
         self.pool.free = ForgottenInPlace(range(1, settings.blocks))
 
 
 class ScratchFirstOfCaches(ScratchFirst):
     """Without prefix caching everything is queued in the order of release."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, rules: Rules = OWN_RULES) -> None:
+        super().__init__(settings, rules)
         if not settings.caches:
             self.pool.free = FreeQueue(self.pool.free)
 
@@ -114,9 +113,6 @@ class WhenFull:
 class CountsNothingShared(PrefixCache):
     """No caller asks how many leading blocks all requests share: the answer is none."""
 
-    matches_last_token = False
-    """Whether a look-ahead block may hold the request's last token."""
-
     def shared(self, leading: Sequence[int]) -> tuple[int, ...]:
         return (0,) * len(leading)
 
@@ -124,16 +120,8 @@ class CountsNothingShared(PrefixCache):
 class LookAheadAtTheEnd(CountsNothingShared):
     """A look-ahead block may hold the request's last token, which is computed again all the same."""
 
-    matches_last_token = True
-
-    def look_up(self, pool: BlockPool, request: Request, prefixes: list[Prefix]) -> Hit:
-        if not (request.reads_cache and self.geometry.lookahead_tokens):
-            return super().look_up(pool, request, prefixes)
-        tokens = len(request.tokens)
-        # A look-ahead block lies after every hit, so none reaches the last token.
-        hit = longest_hit(self.geometry, pool.cached, prefixes, tokens + 1)
-        self.statistics = self.statistics.counted(tokens, hit.tokens, request.preemptions > 0)
-        return hit
+    def tokens_readable(self, tokens: int) -> int:
+        return tokens + 1 if self.geometry.lookahead_tokens else tokens
 
 
 class CountsShared(NoPrefixCache):
@@ -144,25 +132,25 @@ class CountsShared(NoPrefixCache):
 
 
 def _when_full(
-    settings: Settings, kind: type[PrefixCache] = PrefixCache, keeps_extension: bool = False
+    settings: Settings, rules: Rules, kind: type[PrefixCache] = PrefixCache, keeps_extension: bool = False
 ) -> NoPrefixCache:
     """A cache of ``kind`` that caches blocks when they are full."""
-    cache, interval_tokens = new_cache(settings), settings.retention_interval_tokens
+    cache, interval_tokens = new_cache(settings, rules), settings.retention_interval_tokens
     if not isinstance(cache, PrefixCache):
         return cache
     geometry, retention = cache.geometry, cache.retention
     if interval_tokens is not None:
         retention = WhenFull(geometry, interval_tokens, keeps_extension)
-    return kind(geometry, retention, cache.partial_hit_tokens_min)
+    return kind(geometry, retention, cache.partial_hit_tokens_min, rules)
 
 
-def _look_ahead_at_the_end(settings: Settings) -> NoPrefixCache:
+def _look_ahead_at_the_end(settings: Settings, rules: Rules) -> NoPrefixCache:
     several = len(settings.geometry.groups) > 1
-    return _when_full(settings, LookAheadAtTheEnd if several else CountsNothingShared, keeps_extension=True)
+    return _when_full(settings, rules, LookAheadAtTheEnd if several else CountsNothingShared, keeps_extension=True)
 
 
-def _counting_shared(settings: Settings) -> NoPrefixCache:
-    return new_cache(settings) if settings.caches else CountsShared(settings.geometry)
+def _counting_shared(settings: Settings, rules: Rules) -> NoPrefixCache:
+    return new_cache(settings, rules) if settings.caches else CountsShared(settings.geometry, rules)
 
 
 # What a scheduler does more
@@ -196,13 +184,14 @@ CHOICES: Mapping[str, Choices] = {
 """By the name in a release's description."""
 
 
-def _choices_of(release: Release | None) -> Choices:
+def choices_of_release(release: Release | None) -> Choices:
+    """What a release decides differently by design."""
     return OWN if release is None or release.choices is None else CHOICES[release.choices]
 
 
-def _choices_under_scheduler(system: System) -> Choices:
+def choices_of(system: System) -> Choices:
     """The choices of a system's release, and of the scheduler that drives it, if one does."""
-    choices = _choices_of(getattr(system, "description", None))
+    choices = choices_of_release(getattr(system, "description", None))
     rules: SchedulerRules | None = getattr(system, "scheduling", None)
     if rules is None:
         return choices
@@ -214,14 +203,7 @@ def _choices_under_scheduler(system: System) -> Choices:
     )
 
 
-def reference_for_release(system: System, kind: type[Manager] = Manager) -> NewReference:
-    """The reference with the choices of ``system``; ``kind`` is the reference with a finding's fault."""
-    choices = _choices_under_scheduler(system)
-    return kind if choices is OWN else partial(kind, choices=choices)
-
-
-def reference_named(system: str) -> NewReference:
-    """The same for the block manager of that name, whether its system is here or not."""
-    release = ASCEND if system in ("ascend", "ascend-retention") else RELEASES.get(system)
-    choices = _choices_of(release)
-    return Manager if choices is OWN else partial(Manager, choices=choices)
+def release_of(system: str) -> Release | None:
+    """The release of the block manager of that name, whether its system is here or not."""
+    named = {"stock": INSTALLED, "retention": INSTALLED, "ascend": ASCEND, "ascend-retention": ASCEND}
+    return named.get(system) or RELEASES.get(system)

@@ -27,6 +27,11 @@ FIXED = frozenset({"013-compressed-block-known-by-its-slots", "014-second-full-g
 """What the plug-in fixes of compressed groups: one is vLLM-Ascend's, one is vLLM's."""
 
 
+def fixes(settings: Settings) -> frozenset[str]:
+    """The findings of vLLM that the plug-in fixes under ``settings``."""
+    return FIXED if any(group.compress_ratio > 1 for group in settings.geometry.groups) else frozenset()
+
+
 class Retention(Stock):
     """vLLM's block manager with the plug-in, under the gate's protocol.
 
@@ -39,8 +44,7 @@ class Retention(Stock):
             super().__init__(settings)
 
     def fixes(self) -> frozenset[str]:
-        compressed = any(group.compress_ratio > 1 for group in self.settings.geometry.groups)
-        return FIXED if compressed else frozenset()
+        return fixes(self.settings)
 
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_in_plug_in(settings), counts_begun_slots(settings), not_represented(settings)), None)

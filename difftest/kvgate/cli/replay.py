@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -13,7 +14,7 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format
 
 if TYPE_CHECKING:
-    from kvgate.gate.trace_codec import Trace
+    from kvgate.gate.trace_codec import Line, Trace
     from kvgate.gate.verdict import Verdict
 
 
@@ -172,11 +173,20 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
 
 def where_the_reference_changed(trace: Trace) -> str | None:
     """The first operation that the reference of today does not answer as it did when the trace was written."""
-    from kvgate.adapters.release_variants import reference_named
+    from kvgate.adapters.release_variants import choices_of_release, release_of
+    from kvgate.findings.modelled import reference_named
     from kvgate.gate.trace_codec import annotated
+    from kvreference.manager import Manager
 
     header = trace.header
-    today = list(annotated(header.settings, trace.operations, reference_named(header.system)))
+    # Without the findings of its release too: older traces were written so.
+    choices = choices_of_release(release_of(header.system))
+    references = reference_named(header.system), partial(Manager, choices=choices)
+    changes = [_changed(trace, list(annotated(header.settings, trace.operations, each))) for each in references]
+    return changes[0] if all(changes) else None
+
+
+def _changed(trace: Trace, today: Sequence[Line]) -> str | None:
     if len(today) != len(trace.lines):
         return f"{len(trace.lines) - len(today)} of its operations are not legal any more"
     for number, (then, now) in enumerate(zip(trace.lines, today, strict=True)):

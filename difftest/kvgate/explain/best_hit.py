@@ -67,7 +67,7 @@ def best_hit(
     # Groups that are alike but for their place answer alike.
     groups = tuple(dict.fromkeys(group for group in geometry.groups if group.attention.serves_hits))
     for tokens in range(limit // alignment * alignment, 0, -alignment):
-        if is_worthwhile(geometry, tokens, settings.partial_hit_tokens_min) and all(
+        if is_worthwhile(geometry.groups, tokens, settings.partial_hit_tokens_min) and all(
             _serves(group, tokens, limit, prompts.first_tokens, kept, ends) for group in groups
         ):
             return tokens

@@ -1,36 +1,12 @@
-"""What findings of the scheduler are recognised by: why a block was not written, and which requests hold blocks.
-
-vLLM caches blocks when it schedules the step that is to write them. If the step then leaves them out, they stay cached,
-and a request that hits them reads what was never written. And it frees blocks that an in-flight step still writes. The
-worker's memory marks such blocks with the reason why they do not hold what they should, until they are written again.
-"""
+"""What hangs of the scheduler are recognised by: which requests hold the blocks that others lack."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any
-
-from kvgate.findings.finding import Engine, ExplainsEngine
+from kvgate.findings.finding import Engine
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.wait_graph import Reason
 from kvreference.population import Status
 from kvreference.scheduler.room import blocks_to_run
-
-_READ = re.compile(r"token \d+ in block (\d+): ", re.DOTALL)
-
-
-def reads_marked(mark: str, stage: Callable[[Any], bool]) -> ExplainsEngine:
-    """Whether a token was read from a block with this mark, on a stage on which vLLM leaves such blocks cached."""
-
-    def explains(divergence: Divergence, engine: Engine) -> bool:
-        found = divergence.difference
-        read = _READ.match(found.expected)
-        if divergence.detector != "ghost" or found.statement != "KV-MEM-01" or read is None:
-            return False
-        return stage(engine.stage) and engine.memory.marks.get(int(read[1])) == mark
-
-    return explains
 
 
 def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:

@@ -1,25 +1,21 @@
-"""What a finding consists of: where it applies, the fault that it injects into the reference, and how it is recognised.
+"""What a finding consists of: where a published system departs from a rule of the reference, and on what condition.
 
 A finding is a difference between a published system and the reference that is understood and written up. Each has a
-folder of its own in this package, which defines one ``FINDING``.
+folder of its own in this package, which defines one ``FINDING``. It excuses nothing: its deltas are part of the
+reference that the system is compared with (``kvgate.findings.modelled``), so everything else that differs is new.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from attrs import frozen
 
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
-from kvgate.monitors.slot_memory import WorkerMemory
-from kvreference.answers import Hit
-from kvreference.block_pool import BlockPool
-from kvreference.content import Prefix
-from kvreference.geometry import Geometry
-from kvreference.manager import Manager
-from kvreference.population import Population
+from kvgate.monitors.slot_memory import Misread, WorkerMemory
+from kvreference.rules import Delta
 from kvreference.settings import Settings
 
 
@@ -39,81 +35,49 @@ class Engine(Protocol):
     """The other nodes."""
 
 
-class LiveReference(Protocol):
-    """The reference as a shadow drives it, call by call; see ``kvgate.shadow.order_agnostic_reference``."""
-
-    geometry: Geometry
-    population: Population
-    prefixes: dict[int, list[Prefix]]
-    cache: Any
-
-    @property
-    def pool(self) -> BlockPool:
-        """The block pool."""
-
-    def seen_as(self, kind: type[Any]) -> Any:
-        """The same state under the rules of another kind of reference."""
-
-
-class Miscount(Protocol):
-    """How far off a live engine's count of free blocks is, by one finding."""
-
-    blocks: int
-
-    def admit(self, geometry: Geometry, call: Any, hit: Hit) -> None:
-        """Note an allocation, as the shadow records it."""
-
-    def explains(self, expected: int, got: int) -> bool:
-        """Whether the finding explains the count; if so, it is expected from now on."""
-
-
-Explains: TypeAlias = Callable[[Divergence, Lockstep], bool]
 ExplainsEngine: TypeAlias = Callable[[Divergence, Engine], bool]
-ExplainsTogether: TypeAlias = Callable[[type[Manager], type[Manager], Divergence, Lockstep], bool]
+
+
+@frozen
+class Acts:
+    """How a finding acts in one run."""
+
+    deltas: Sequence[Delta] = ()
+    """How it changes the reference's rules."""
+    follow: Sequence[Delta] = ()
+    """What follows from that, and is not counted."""
+    misreads: Callable[[Misread], bool] = lambda _misread: False
+    """Whether what a request reads from a wrong slot follows from it."""
 
 
 @frozen(kw_only=True)
 class Finding:
-    """One finding. A divergence that it explains is reported as known, and every other divergence as new."""
+    """One finding."""
 
     id: str
     """``NNN-slug``; its folder has the same name as a Python package, ``fNNN_slug``."""
     rank: int
-    """Findings are tried in this order, and the first one that explains a divergence names it."""
-    releases: tuple[str, ...] | None = None
-    """The releases that have it; None: each that the gate runs, as far as the fault shows."""
+    """Deltas of one rule are applied in this order, each to what the ones before it have made of the rule."""
+    statement: str
+    """The guarantee that it violates."""
+    condition: str
+    """What there must be for it to act, in a sentence."""
     where: Callable[[Settings], bool] = lambda _settings: True
-    """The settings under which it can show."""
+    """The condition as far as settings decide it: elsewhere it is left out."""
+    acts: Callable[[Settings, str], Acts] = lambda _settings, _release: Acts()
+    """How it acts in a run with these settings, on the release of that name; called once for each run."""
+    on: Callable[[Any], bool] = lambda _stage: True
+    """The condition as far as the configuration of a scheduler decides it; None for a block manager alone."""
+    holds: Callable[..., bool] = lambda *_arguments: True
+    """The condition where a delta acts: of the reference's answer, the delta's, and the arguments of the rule."""
+    settings: Callable[[Settings], Settings] | None = None
+    """What it makes of the settings, if the system goes by others than it was given."""
 
-    fault: type[Manager] | None = None
-    """The fault, injected into the reference: it overrides one rule and leaves all others as they are."""
-    without: type[Manager] = Manager
-    """What the reference is compared with: the reference itself, or with a fault that ``fault`` contains."""
-    together_with: tuple[str, ...] = ()
-    """The findings that can act in the same step. One whose folder is deleted is left out."""
-    explains: Explains | None = None
-    """The recogniser at the level of the block manager, if replaying with ``fault`` is not enough."""
-    explains_together: ExplainsTogether | None = None
-    """How it shows in the same step as another finding's fault, if this one has no ``fault``. Arguments: that fault,
-    and what the other finding is compared with."""
-
+    explains: Callable[[Divergence, Lockstep], bool] | None = None
+    """The recogniser of what remains at the end, which no rule of the reference is about."""
     explains_engine: ExplainsEngine | None = None
     """The recogniser at the level of the scheduler, and of each node of a pair."""
-    explains_unreferenced: ExplainsEngine | None = None
-    """The same, if no reference follows the engine and no other finding explains the divergence."""
-
-    explains_hit: Callable[[LiveReference, int, Hit], bool] | None = None
-    """The recogniser of a live look-up's answer, for the request of that number."""
-    explains_gate: Callable[[LiveReference, Any, Hit], bool] | None = None
-    """The recogniser of a live admission gate's answer."""
-    miscount: Callable[[], Miscount] | None = None
-    """The recogniser of a live count of free blocks."""
-
+    goes_on: bool = False
+    """Whether a run goes on after ``explains_engine`` has recognised it."""
     unrecognised: str = ""
-    """Why no divergence is recognised as this finding."""
-
-    def applies_to(self, lockstep: Lockstep) -> bool:
-        """Whether the system has it, and can show it under its settings."""
-        system = lockstep.system
-        has_it = self.releases is None or getattr(system, "release", None) in self.releases
-        return has_it and self.where(system.population.settings)
+    """Why nothing is recognised as this finding."""

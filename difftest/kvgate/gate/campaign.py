@@ -119,15 +119,18 @@ class Campaign:
     def _judge(self, lane: Lane, trial: Trial) -> int:
         """Count what came of one case; returns how many operations it performed."""
         tally = self._tallies[lane]
-        cut = any(found.finding is not None and found.divergence.operation is not None for found in trial.found)
         operations = tally.operations + trial.operations
         self._tallies[lane] = evolve(
-            tally, cases=tally.cases + 1, operations=operations, cut=tally.cut + cut, alone=tally.alone + trial.alone
+            tally,
+            cases=tally.cases + 1,
+            operations=operations,
+            cut=tally.cut + trial.cut,
+            alone=tally.alone + trial.alone,
         )
         for found in trial.found:
             if found.finding is not None:
                 seen = self._declared.get(found.finding) or evolve(found, times=0)
-                self._declared[found.finding] = evolve(seen, times=seen.times + 1)
+                self._declared[found.finding] = evolve(seen, times=seen.times + found.times)
                 continue
             kind = kind_of(found.divergence)
             if kind in self._found:

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
-from kvgate.gate.level import Bench, Case
+from kvgate.gate.level import Bench, Case, Part
 from kvgate.gate.shrink import shrink_case
 from kvgate.gate.verdict import Found
-from kvgate.kernel.difference import Divergence
+from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model
 
@@ -38,6 +38,8 @@ class Trial:
     """Each with the case up to where it diverged; with a finding if that explains it."""
     alone: int = 0
     """How many operations the reference did not follow, though it was to."""
+    cut: bool = False
+    """Whether a known finding ended it before its time."""
 
 
 @frozen
@@ -57,22 +59,38 @@ class CaseRun:
         """
         level = self.case.level
         parts = level.parts(self.world, self.case)
+        return [
+            self._found(each, parts[level.part_of(self.world, each)], seed, level.explain(each, self.world))
+            for each in self.divergences
+        ]
+
+    def known(self, seed: int = 0) -> list[Found]:
+        """The same for each known finding that acted, where it acted first: it ended nothing."""
+        found = []
+        for part in self.case.level.parts(self.world, self.case):
+            lockstep = part.lockstep
+            for acted in lockstep.known.first.values():
+                at = min(acted.step, len(lockstep.performed) - 1)
+                difference = Difference(acted.statement, acted.rule, acted.ideal, acted.answered)
+                divergence = Divergence(at, lockstep.performed[at], "lockstep", difference)
+                each = self._found(divergence, part, seed, acted.finding)
+                found.append(evolve(each, times=lockstep.known.times[acted.finding]))
+        return found
+
+    def _found(self, divergence: Divergence, part: Part, seed: int, finding: str | None) -> Found:
+        level = self.case.level
         driver = None
         if level.stage_type is not None:
             driver = evolve(self.case, operations=self.case.operations[: self.performed])
-        found = []
-        for divergence in self.divergences:
-            part = parts[level.part_of(self.world, divergence)]
-            asked = level.below.case(
-                part.settings,
-                part.lockstep.performed[: divergence.step + 1],
-                model=self.case.model,
-                # As the tallies of this level are called.
-                preset=level.label(self.case.preset),
-                seed=seed,
-            )
-            found.append(Found(divergence, asked, finding=level.explain(divergence, self.world), driver=driver))
-        return found
+        asked = level.below.case(
+            part.settings,
+            part.lockstep.performed[: divergence.step + 1],
+            model=self.case.model,
+            # As the tallies of this level are called.
+            preset=level.label(self.case.preset),
+            seed=seed,
+        )
+        return Found(divergence, asked, finding=finding, driver=driver)
 
     @property
     def operations(self) -> int:
@@ -128,7 +146,9 @@ class Trials:
         """Run the case that a seed stands for, no longer than ``until``."""
         run = run_case(self.bench, self.generate(lane, seed, campaign_seed), until)
         alone = run.alone if "lockstep" in self.bench.detectors else 0
-        return Trial(run.operations, tuple(run.found(campaign_seed)), alone)
+        found = run.found(campaign_seed)
+        cut = any(each.finding is not None and each.divergence.operation is not None for each in found)
+        return Trial(run.operations, (*found, *run.known(campaign_seed)), alone, cut)
 
     def smallest(self, found: Found, until: float = math.inf) -> Found:
         """The smallest case found by ``until`` that shows the same defect, and that no finding explains.

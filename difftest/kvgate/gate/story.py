@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvgate.adapters.registry import is_built_in
-from kvgate.adapters.release_variants import NewReference, reference_named
+from kvgate.adapters.release_variants import NewReference
+from kvgate.findings.modelled import reference_named
 from kvgate.gate.level import Case
 from kvgate.gate.verdict import Found
 from kvgate.kernel.difference import Divergence

@@ -16,7 +16,8 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from kvgate.adapters.release_variants import NewReference, reference_named
+from kvgate.adapters.release_variants import NewReference
+from kvgate.findings.modelled import reference_named
 from kvgate.gate.level import Case, Level, Operation
 from kvgate.gate.story import describe_answer
 from kvgate.kernel import trace_lines

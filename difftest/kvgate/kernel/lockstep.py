@@ -6,17 +6,44 @@ run, and judged, alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from attrs import define
 
 from kvgate.kernel.comparison import Comparison
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.monitor import Monitor, Step
 from kvgate.kernel.protocol import System
-from kvreference.answers import Answer
+from kvreference.answers import Answer, Granted
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Dispatch, OfRequest, Operation, TakeEvents, TakeStatistics, Transferred
 from kvreference.population import Population
+
+
+class Known(Protocol):
+    """The known findings that the reference is changed by; see ``kvgate.findings.modelled``."""
+
+    step: int
+    """The number of the operation that is performed."""
+
+    def take_outside(self) -> Difference | None:
+        """That a finding acted where it cannot, told once."""
+        ...
+
+
+@define
+class NothingKnown:
+    """No finding at all."""
+
+    step: int = 0
+    findings: tuple[Any, ...] = ()
+    first: Mapping[str, Any] = MappingProxyType({})
+
+    def take_outside(self) -> Difference | None:
+        return None
 
 
 class Lockstep:
@@ -25,7 +52,11 @@ class Lockstep:
     After the first divergence nothing more can be performed: from there on the states mean nothing.
     """
 
-    def __init__(self, system: System, reference: Manager | None, monitors: Sequence[Monitor]) -> None:
+    def __init__(
+        self, system: System, reference: Manager | None, monitors: Sequence[Monitor], known: Known | None = None
+    ) -> None:
+        self.known: Any = NothingKnown() if known is None else known
+        """The known findings, and how often each acted."""
         self.system = system
         self.reference = reference
         self.monitors = monitors
@@ -35,6 +66,8 @@ class Lockstep:
         """Every operation performed, as it was resolved."""
         self.alone = 0
         """How many of them the reference did not follow."""
+        self.given = [0] * len(system.population.settings.geometry.groups)
+        """Per group, how many blocks the reference has given."""
         self.answers: tuple[Answer | None, Answer | None] = (None, None)
         """The reference's answer to the last operation, and the system's."""
 
@@ -48,7 +81,7 @@ class Lockstep:
         resolved = self.population.resolve(operation)
         if resolved is None:
             return None
-        step = len(self.performed)
+        step = self.known.step = len(self.performed)
         self.performed.append(resolved)
         self.alone += self.reference is None
         expected = None if self.reference is None else self.reference.apply(resolved)
@@ -65,8 +98,11 @@ class Lockstep:
         self.answers = (expected, answer)
         found: Difference | None = None
         if self.reference is not None and expected is not None:
+            if isinstance(expected, Granted):
+                self.given = [had + len(blocks) for had, blocks in zip(self.given, expected.blocks, strict=True)]
             found = self.comparison.of_answers(resolved, expected, answer)
             found = found or self.comparison.of_states(resolved, self.reference.snapshot(), snapshot)
+            found = found or self.known.take_outside()
             if found:
                 return Divergence(step, resolved, "lockstep", found)
         seen = Step(resolved, answer, snapshot, self.system.population)

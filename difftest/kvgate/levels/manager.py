@@ -9,8 +9,8 @@ from typing import Any, cast, get_args
 from attrs import frozen
 
 from kvgate.adapters.registry import Loaded
-from kvgate.adapters.release_variants import reference_for_release
 from kvgate.findings import explain
+from kvgate.findings.modelled import reference_of
 from kvgate.gate import profiles
 from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
@@ -74,19 +74,19 @@ class Bench:
             UsageError: the system does not support ``settings``.
             SystemUnavailableError: it cannot be built.
         """
+        system = self._system(settings)
+        reference, known = reference_of(system, settings)
         monitors: list[Monitor] = []
         if "check" in self.detectors:
             monitors.append(Invariants())
         if "ghost" in self.detectors:
-            monitors.append(GhostMemory(settings))
+            monitors.append(GhostMemory(settings, known.is_known))
         if "leak" in self.detectors:
             monitors.append(LeakMonitor(settings))
-        system = self._system(settings)
-        reference = reference_for_release(system)(settings) if "lockstep" in self.detectors else None
         if "work" in self.judges:
             # Counting is not part of the protocol of a system: only those that say that they count are asked to.
             monitors.append(WorkMonitor(settings, cast("Counts", system).count_work()))
-        return Lockstep(system, reference, monitors)
+        return Lockstep(system, reference if "lockstep" in self.detectors else None, monitors, known)
 
     def _system(self, settings: Settings) -> System:
         try:

@@ -102,16 +102,50 @@ def first_read(group: Group, token: int) -> int:
     return token - token % window if group.kind is Kind.CHUNKED_LOCAL else 0
 
 
+@frozen
+class Reader:
+    """Who reads or writes slots."""
+
+    request: int
+    group: int
+    prompt_tokens: int
+
+    def __str__(self) -> str:
+        return f"request {self.request}, group {self.group}"
+
+
+@frozen
+class Misread:
+    """A slot that does not hold what is read from it."""
+
+    reader: Reader
+    token: int
+    block: int
+    expected: str
+    got: str
+    wanted: Sequence[Origin]
+    """Everything that went into the state that is read, as in ``States.history``."""
+    found: Sequence[Origin]
+    """The same for the state that is there; empty if it is none."""
+    mark: str | None = None
+    """Why the block does not hold what was to be written there, if a worker knows."""
+
+
+IsKnown: TypeAlias = Callable[[Misread], bool]
+"""Whether a misread follows from a known finding."""
+
+
 class PhysicalSlots:
     """What every block holds."""
 
-    def __init__(self, states: States) -> None:
+    def __init__(self, states: States, is_known: IsKnown = lambda _misread: False) -> None:
         self.states = states
+        self.is_known = is_known
         self._slots: dict[int, Slots] = {}
 
     def copy(self) -> PhysicalSlots:
         """Independent slots that hold the same. The numbers of states are shared: they are never given anew."""
-        other = PhysicalSlots(self.states)
+        other = PhysicalSlots(self.states, self.is_known)
         other._slots = dict(self._slots)
         return other
 
@@ -144,7 +178,7 @@ class PhysicalSlots:
         table: Sequence[int],
         chain: Sequence[int],
         span: tuple[int, int, int],
-        where: str,
+        where: Reader,
     ) -> Difference | None:
         """Write the states of the tokens from ``start`` to ``end``, and junk from there to ``drafted``.
 
@@ -177,7 +211,7 @@ class PhysicalSlots:
         self._slots[block] = index, tuple(slots)
 
     def read(
-        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], span: tuple[int, int], where: str
+        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], span: tuple[int, int], where: Reader
     ) -> Difference | None:
         """Read what the attention of the tokens from ``start`` to ``end`` covers."""
         start, end = span
@@ -191,7 +225,9 @@ class PhysicalSlots:
                 return _no_slot(where, low)
             held = list(self.held(table[position], index)[low - first : high - first])
             if held != chain[low:high]:
-                return self._misread(low, list(chain[low:high]), held, table[position], where)
+                found = self._misread(low, list(chain[low:high]), held, table[position], where)
+                if found is not None:
+                    return found
         return None
 
     # State-space layers: a slot per block
@@ -203,7 +239,7 @@ class PhysicalSlots:
         table: Sequence[int],
         chain: Sequence[int],
         span: tuple[int, int],
-        where: str,
+        where: Reader,
         passing: bool,
     ) -> Difference | None:
         """Write the state after ``end``; if ``passing``, also those after every block's end before it."""
@@ -218,7 +254,7 @@ class PhysicalSlots:
         return None
 
     def read_state(
-        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int, where: str
+        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int, where: Reader
     ) -> Difference | None:
         """Read the state after the token before ``start``."""
         position = (start - 1) // group.block_size_tokens
@@ -229,22 +265,27 @@ class PhysicalSlots:
             return None
         return self._misread(start - 1, [chain[start - 1]], held, table[position], where)
 
-    def _misread(self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: str) -> Difference:
-        """The first slot that does not hold what is read from it."""
-        if block == NULL:
-            return Difference("KV-MEM-01", where, f"token {low} in its slot", "the block was given up: null block")
+    def _misread(
+        self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: Reader
+    ) -> Difference | None:
+        """The first slot that does not hold what is read from it, unless that is known of all of them."""
         padded = [*held, *[None] * (len(expected) - len(held))]
-        wrong = next(i for i, state in enumerate(expected) if padded[i] != state)
-        return Difference(
-            "KV-MEM-01",
-            where,
-            f"token {low + wrong} in block {block}: {self.states.describe(expected[wrong])}",
-            self.states.describe(padded[wrong]),
-        )
+        for offset, (state, got) in enumerate(zip(expected, padded, strict=False)):
+            if got == state:
+                continue
+            if block == NULL:
+                texts = f"token {low + offset} in its slot", "the block was given up: null block"
+            else:
+                wanted = f"token {low + offset} in block {block}: {self.states.describe(state)}"
+                texts = wanted, self.states.describe(got)
+            history = self.states.history(got) if got is not None and got != JUNK else []
+            if not self.is_known(Misread(where, low + offset, block, *texts, self.states.history(state), history)):
+                return Difference("KV-MEM-01", str(where), *texts)
+        return None
 
 
-def _no_slot(where: str, token: int) -> Difference:
-    return Difference("KV-MEM-02", where, f"a slot for token {token}", "the table has none")
+def _no_slot(where: Reader, token: int) -> Difference:
+    return Difference("KV-MEM-02", str(where), f"a slot for token {token}", "the table has none")
 
 
 # Steps that are computed when they are dispatched
@@ -265,6 +306,7 @@ class Work:
     """To here the tokens are no drafts."""
     drafted: int
     """To here draft layers write."""
+    prompt_tokens: int
 
 
 @define
@@ -276,7 +318,7 @@ class Kept:
     table: Sequence[int]
     chain: Sequence[int]
     span: tuple[int, int]
-    where: str
+    where: Reader
 
 
 class GhostMemory:
@@ -284,11 +326,11 @@ class GhostMemory:
 
     name = "ghost"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, is_known: IsKnown = lambda _misread: False) -> None:
         self.settings = settings
         self.groups = settings.geometry.groups
         self.states = States()
-        self._physical = PhysicalSlots(self.states)
+        self._physical = PhysicalSlots(self.states, is_known)
         self._chains: dict[int, list[int]] = {}
         """Per request, the states of its tokens."""
         self._computed: dict[int, int] = {}
@@ -406,6 +448,7 @@ class GhostMemory:
             end,
             min(end, len(request.tokens)),
             min(end + lookahead, self.settings.tokens_max),
+            request.prompt_tokens,
         )
 
     def _dispatch(self, copies: Iterable[Copy]) -> Difference | None:
@@ -422,9 +465,9 @@ class GhostMemory:
                         return found
         return None
 
-    def _in_groups(self, work: Work) -> Iterator[tuple[int, Group, tuple[int, ...], str]]:
+    def _in_groups(self, work: Work) -> Iterator[tuple[int, Group, tuple[int, ...], Reader]]:
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
-            yield index, group, table, f"request {work.request}, group {index}"
+            yield index, group, table, Reader(work.request, index, work.prompt_tokens)
 
     def _deliver(self, work: Work) -> None:
         """Another node writes what it provides."""
@@ -444,7 +487,7 @@ class GhostMemory:
                 spare = len(table) - group.blocks_occupied(work.verified)
                 if spare < work.end - work.verified:
                     expected = f"a state for each of {work.end - work.verified} drafts"
-                    yield Difference("KV-MEM-02", where, expected, f"the table has {spare} behind the running one")
+                    yield Difference("KV-MEM-02", str(where), expected, f"the table has {spare} behind the running one")
                 # A kernel hands out what it passes where states are kept everywhere; drafts have states of their own.
                 passing = group.states is StateMode.ALL or work.end > work.verified
                 computed = work.start, work.end
@@ -470,7 +513,7 @@ class GhostMemory:
             return []
         span, chain = (max(0, end - 1), end), self._chain(request)
         return [
-            Kept(index, group, tuple(table), chain, span, f"request {request.number}, group {index}")
+            Kept(index, group, tuple(table), chain, span, Reader(request.number, index, request.prompt_tokens))
             for index, (group, table) in enumerate(zip(self.groups, tables, strict=True))
             if group.keeps_states
         ]
@@ -535,8 +578,8 @@ class StepInFlight:
 class WorkerMemory(GhostMemory):
     """The physical slots of one engine, and what they hold."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, is_known: IsKnown = lambda _misread: False) -> None:
+        super().__init__(settings, lambda misread: is_known(evolve(misread, mark=self.marks.get(misread.block))))
         self._copies: tuple[Copy, ...] = ()
         self._unread: frozenset[int] = frozenset()
         """The requests of the step that is computed whose answer is not needed."""
@@ -676,7 +719,7 @@ class LinkedMemory(WorkerMemory):
     def link(self, states: States) -> PhysicalSlots:
         """Let equal states have equal numbers on both nodes. Returns the slots, for the other to read."""
         self.states = states
-        self._physical = PhysicalSlots(states)
+        self._physical = PhysicalSlots(states, self._physical.is_known)
         return self._physical
 
     def _deliver(self, work: Work) -> None:

@@ -101,7 +101,7 @@ def stored_at(u: Any) -> list[Any]:
     geometry: Any = SimpleNamespace(grain_tokens=u.grain, groups=(SimpleNamespace(block_size_tokens=u.block),))
     prefixes: Any = _Stretch()
     runs = caching._runs(iter(_positions(u, NAMED_MOST)))
-    return [caching._stored(geometry, 0, request, prefixes, run) for run in runs]
+    return [caching._stored(geometry, 0, request, prefixes, run, run) for run in runs]
 
 
 def _reports_its_tokens(u: Any) -> Any:
@@ -124,9 +124,9 @@ def _whole_grains(u: Any) -> tuple[Lemma, ...]:
     return tuple(Lemma(MULTIPLE, {"factor": end, "multiple": u.block, "unit": u.grain}) for end in ends)
 
 
-def _spans_what_is_due(geometry: Any, index: int, request: Any, prefixes: Any, run: list[Any]) -> Any:
+def _spans_what_is_due(geometry: Any, index: int, request: Any, prefixes: Any, *runs: Any) -> Any:
     """Its tokens begin a block early."""
-    event = SOUND_STORED(geometry, index, request, prefixes, run)
+    event = SOUND_STORED(geometry, index, request, prefixes, *runs)
     tokens: Any = event.tokens
     size = geometry.groups[index].block_size_tokens
     ((start, end),) = tokens

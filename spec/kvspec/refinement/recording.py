@@ -100,7 +100,7 @@ class RecordedPool(BlockPool):
         self.calls += [Call(Did.RELEASE, block) for block in blocks if block != NULL]
         self._inside(lambda: super(RecordedPool, self).release(blocks))
 
-    def evict(self, block: int) -> Content | None:
+    def evict(self, block: int) -> list[Content]:
         self.calls.append(Call(Did.EVICT, block))
         return self._inside(lambda: super(RecordedPool, self).evict(block))
 

@@ -35,7 +35,7 @@ def test_places_stand_for_what_is_there() -> None:
         Prefixes(grain).extend(prefixes, tokens, Keys())
         request: Any = SimpleNamespace(tokens=tokens, keys=Keys())
         positions = [sum(gaps[: n + 1]) + n for n in range(u.due)]
-        real = [caching._stored(geometry, 0, request, prefixes, run) for run in caching._runs(positions)]
+        real = [caching._stored(geometry, 0, request, prefixes, run, run) for run in caching._runs(positions)]
         placed = stored_at(u)
         assert len(real) == len(placed)
         for event, place in zip(real, placed, strict=True):

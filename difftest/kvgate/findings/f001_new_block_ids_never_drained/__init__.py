@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import re
 
-from kvgate.adapters.release_variants import reference_for_release
 from kvgate.findings.finding import Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
-from kvreference.answers import Answer, Granted
 from kvreference.attention import Kind
 
 
 def _new_block_ids_grow(divergence: Divergence, lockstep: Lockstep) -> bool:
     """Only the list that is never emptied, with every block that a full group was given; any other growth is new."""
-    settings = lockstep.system.population.settings
+    groups = lockstep.system.population.settings.geometry.groups
     place = re.fullmatch(r".*\.single_type_managers\[(\d+)\]\.new_block_ids", divergence.difference.subject)
-    if place is None or settings.geometry.groups[int(place[1])].kind is not Kind.FULL:
+    if place is None or groups[int(place[1])].kind is not Kind.FULL:
         return False
-    if lockstep.reference is None:
-        return True
-    manager = reference_for_release(lockstep.system)(settings)
-    answers: list[Answer] = [manager.apply(operation) for operation in lockstep.performed]
-    given = sum(len(answer.blocks[int(place[1])]) for answer in answers if isinstance(answer, Granted))
-    return divergence.difference.got == str(given)
+    return lockstep.reference is None or divergence.difference.got == str(lockstep.given[int(place[1])])
 
 
 FINDING = Finding(
     id="001-new-block-ids-never-drained",
     rank=1,
+    statement="KV-LEAK-02",
+    condition="a group of full attention that was given more blocks than there are",
     explains=_new_block_ids_grow,
 )

@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from kvgate.findings.explaining import live_with
-from kvgate.findings.finding import Finding, LiveReference
-from kvreference.answers import Hit
-from kvreference.manager import Manager
-from kvreference.population import Request
-
-
-class GateSubtractsSkippedBlocks(Manager):
-    """The gate takes the whole table off what a request holds at once at most, of which the dead blocks are no part."""
-
-    def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
-        if any(group.keeps_states for group in self.geometry.groups):
-            return super()._fits(request, hit, computed)
-        sources = {partial.source for partial in hit.partials}
-        needed, held = self.pool.count_free(sources), sources
-        known = self.tables.get(request.number)
-        for index, (group, blocks) in enumerate(zip(self.geometry.groups, hit.blocks, strict=True)):
-            peak = min(
-                group.blocks_occupied(len(request.tokens)),
-                group.blocks_held_at_most(self.settings.chunk_tokens, self.settings.tokens_max),
-            )
-            dead = group.blocks_dead(computed)
-            entries = max(dead, len(blocks)) if known is None else len(known[index].blocks)
-            needed += max(0, peak - entries) + self.pool.count_free(blocks[dead:])
-            held.update(blocks[dead:])
-        return self.pool.make_room(needed, held)
+from kvgate.findings.finding import Acts, Finding
+from kvreference.admission import blocks_to_come_with
+from kvreference.rules import Delta
+from kvreference.settings import Settings
 
 
-def _answers_live(live: LiveReference, call: Any, hit: Hit) -> bool:
-    answers = live_with(GateSubtractsSkippedBlocks, live).fits(call, hit)
-    return bool(answers == call.fits)
+def _counts_dead_entries(
+    to_come: Callable[..., int], settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]
+) -> int:
+    """The whole table is taken off what a request holds at once at most, of which the dead entries are no part."""
+    del computed
+    return to_come(settings, tokens, 0, [(1,) * len(table) for table in tables])
+
+
+def _leaves_blocks_dead(settings: Settings) -> bool:
+    groups = settings.geometry.groups
+    return any(group.window_tokens for group in groups) and not any(group.keeps_states for group in groups)
 
 
 FINDING = Finding(
     id="002-gate-subtracts-skipped-blocks",
     rank=3,
-    fault=GateSubtractsSkippedBlocks,
-    together_with=(
-        "008-external-tokens-take-other-hits",
-        "009-load-forgets-its-last-token",
-        "012-prompt-tail-that-serves-nobody",
-    ),
-    explains_gate=_answers_live,
+    statement="KV-OP-03",
+    condition="a window of which entries of the table are dead: fewer blocks seem to be needed than are",
+    where=_leaves_blocks_dead,
+    acts=lambda *_run: Acts([Delta(blocks_to_come_with.__name__, _counts_dead_entries)]),
+    holds=lambda ideal, answered, *_arguments: answered < ideal,
 )

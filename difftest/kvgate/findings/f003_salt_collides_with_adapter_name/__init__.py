@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
-from kvgate.findings.finding import Finding
-from kvreference.choices import Choices
-from kvreference.content import Keys, Prefix, Prefixes
-from kvreference.manager import OWN, Manager
-from kvreference.settings import Settings
+from kvgate.findings.finding import Acts, Finding
+from kvgate.monitors.slot_memory import Misread, Origin
+from kvreference.content import ExtraKey, Keys, names_of_piece
+from kvreference.rules import Delta
 
-
-class SaltNamedLikeAnAdapter(Manager):
-    """Nothing tells whether a name is that of a salt or of an adapter."""
-
-    def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
-        super().__init__(settings, choices)
-        self._interned = _PrefixesWithoutDomains(self.geometry.grain_tokens)
+_Names = tuple[ExtraKey, ...]
 
 
-class _PrefixesWithoutDomains(Prefixes):
-    def extend(self, known: list[Prefix], tokens: Sequence[int], keys: Keys) -> None:
-        grain = self.grain_tokens
-        parent = known[-1] if known else self._child(None, (), 0)
-        for start in range(len(known) * grain, len(tokens) - grain + 1, grain):
-            names = tuple((key.name, key.offset_tokens) for key in keys.of_block(start, start + grain))
-            parent = self._child(parent, (tuple(tokens[start : start + grain]), names), start + grain)
-            known.append(parent)
+def _acts(*_run: object) -> Acts:
+    first: dict[tuple[tuple[str, int | None], ...], _Names] = {}
+
+    def without_domains(
+        names_of: Callable[..., _Names], keys: Keys, start_tokens: int, end_tokens: int, known_tokens: int
+    ) -> _Names:
+        """Names that differ in their domains alone count as those that came first."""
+        names = names_of(keys, start_tokens, end_tokens, known_tokens)
+        return first.setdefault(tuple((key.name, key.offset_tokens) for key in names), names)
+
+    return Acts([Delta(names_of_piece.__name__, without_domains)], misreads=_of_the_other_domain)
+
+
+def _of_a_salt_and_an_adapter(ideal: _Names, answered: _Names, *_arguments: object) -> bool:
+    return {"salt", "lora"} <= {key.domain for key in (*ideal, *answered)}
+
+
+def _of_the_other_domain(misread: Misread) -> bool:
+    """The state is that of the same tokens, with a salt where the other has an adapter of that name."""
+    wanted, found = misread.wanted, misread.found
+    return bool(found) and _names(wanted) == _names(found) and _tokens(wanted) == _tokens(found)
+
+
+def _names(history: Sequence[Origin]) -> list[object]:
+    salt, lora = cast("tuple[str | None, str | None]", history[0][1])
+    return [name for name in (lora, salt) if name is not None]
+
+
+def _tokens(history: Sequence[Origin]) -> list[Origin]:
+    return [origin[1:] for origin in history[1:]]
 
 
 FINDING = Finding(
     id="003-salt-collides-with-adapter-name",
     rank=4,
-    fault=SaltNamedLikeAnAdapter,
+    statement="KV-OP-09",
+    condition="a salt and an adapter of the same name",
+    acts=_acts,
+    holds=_of_a_salt_and_an_adapter,
 )

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from attrs import evolve
 
-from kvgate.findings.finding import Finding
-from kvreference.choices import Choices
-from kvreference.content import Keys, Prefix, Prefixes
-from kvreference.manager import OWN, Manager
+from kvgate.findings.finding import Acts, Finding
+from kvgate.monitors.slot_memory import Misread
+from kvreference.content import Keys, names_of_piece
+from kvreference.rules import Delta
 from kvreference.settings import Settings
 
 
-class MediaForgottenInPromptTail(Manager):
+def _forgets(
+    names_of: Callable[..., object], keys: Keys, start_tokens: int, end_tokens: int, known_tokens: int
+) -> object:
     """What the prompt does not fill depends on the last multimodal item alone."""
-
-    def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
-        super().__init__(settings, choices)
-        self._interned = _PrefixesWithLastMedia(self.geometry.grain_tokens)
+    known = evolve(keys, media=keys.media[-1:]) if known_tokens else keys
+    return names_of(known, start_tokens, end_tokens, known_tokens)
 
 
-class _PrefixesWithLastMedia(Prefixes):
-    def extend(self, known: list[Prefix], tokens: Sequence[int], keys: Keys) -> None:
-        super().extend(known, tokens, evolve(keys, media=keys.media[-1:]) if known else keys)
+def _acts(settings: Settings, _release: str) -> Acts:
+    grain = settings.geometry.grain_tokens
+
+    def of_other_media(misread: Misread) -> bool:
+        """The state is that of the same tokens, with other items in the last piece of the prompt."""
+        wanted, found = misread.wanted, misread.found
+        if not found or len(wanted) != len(found) or wanted[0] != found[0]:
+            return False
+        differs = [at for at, (one, other) in enumerate(zip(wanted, found, strict=True)) if one[1:] != other[1:]]
+        # Salt and adapter come before the first token.
+        tail = 1 + misread.reader.prompt_tokens // grain * grain
+        return bool(differs) and all(at >= tail and wanted[at][1] == found[at][1] for at in differs)
+
+    return Acts([Delta(names_of_piece.__name__, _forgets)], misreads=of_other_media)
 
 
 FINDING = Finding(
     id="004-media-forgotten-in-prompt-tail",
     rank=5,
-    fault=MediaForgottenInPromptTail,
+    statement="KV-OP-09",
+    condition="several multimodal items, of which one but the last reaches into the piece in which the prompt ends",
+    acts=_acts,
+    holds=lambda _ideal, _answered, keys, _start, _end, known_tokens: len(keys.media) > 1 and known_tokens > 0,
 )

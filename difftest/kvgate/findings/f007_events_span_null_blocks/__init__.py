@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from kvgate.findings.finding import Finding
-from kvgate.findings.shared_faults import stored_event
-from kvreference.manager import Manager
+from collections.abc import Callable, Sequence
+
+from kvgate.findings.finding import Acts, Finding
+from kvreference import caching
+from kvreference.content import Prefix
+from kvreference.events import Event
+from kvreference.geometry import Geometry
 from kvreference.population import Request
+from kvreference.rules import Delta
 
 
-class EventsSpanNullBlocks(Manager):
-    """One event has all tokens that a call caches in a group: those of null blocks too, which it does not name."""
-
-    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
-        registered = [table.registered for table in self.tables[request.number]]
-        before = len(self._events)
-        super()._register(request, tokens, now)
-        del self._events[before:]
-        for index, (table, first) in enumerate(zip(self.tables[request.number], registered, strict=True)):
-            if table.registered > first:
-                span = range(first, table.registered)
-                # Neither null blocks are named, nor those that retention leaves out.
-                named = [position for position in span if self.pool.is_cached(table.blocks[position])]
-                size = self.geometry.groups[index].block_size_tokens
-                self._events.append(stored_event(self, request, index, span, named, size))
+def _spans_null_blocks(
+    events: Callable[..., list[Event]],
+    geometry: Geometry,
+    index: int,
+    request: Request,
+    prefixes: Sequence[Prefix],
+    looked_at: range,
+    due: Sequence[int],
+    began: Sequence[int],
+) -> list[Event]:
+    """One event has all tokens that a call caches in a group: those of blocks too that it does not name."""
+    if not looked_at:
+        return events(geometry, index, request, prefixes, looked_at, due, began)
+    return [caching._stored(geometry, index, request, prefixes, looked_at, due)]
 
 
 FINDING = Finding(
     id="007-events-span-null-blocks",
     rank=8,
-    fault=EventsSpanNullBlocks,
+    statement="KV-OP-12",
+    condition="a block that is cached next to one that is not",
+    where=lambda settings: settings.tells_events,
+    acts=lambda *_run: Acts([Delta(caching.stored_events.__name__, _spans_null_blocks)]),
+    holds=lambda _ideal, _answered, _geometry, _index, _request, _prefixes, looked_at, due, _began: (
+        len(due) < len(looked_at)
+    ),
 )

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from attrs import evolve
+from collections.abc import Callable
 
-from kvgate.findings.finding import Finding
-from kvgate.findings.shared_faults import ChangesSpan
-from kvreference.answers import Granted, Hit, Refused
-from kvreference.holdings import Span
-from kvreference.population import Request
+from kvgate.findings.finding import Acts, Finding
+from kvgate.monitors.slot_memory import Misread
+from kvreference.block_pool import NULL
+from kvreference.manager import tokens_computed
+from kvreference.rules import Delta
 
 
-class LoadForgetsItsLastToken(ChangesSpan):
+def _counts_the_last_token(computed: Callable[[int, int], int], end: int, tokens: int) -> int:
     """What is loaded counts as computed, though of a whole request the last token is computed again."""
+    return max(computed(end, tokens), end)
 
-    _end_tokens = 0
 
-    def _admit_with_hit(
-        self, request: Request, budget_tokens: int, hit: Hit, provided: int, later: bool, lookahead_tokens: int
-    ) -> Granted | Refused:
-        self._end_tokens = request.tokens_computed + hit.tokens + provided
-        return super()._admit_with_hit(request, budget_tokens, hit, provided, later, lookahead_tokens)
-
-    def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
-        return super()._fits(request, hit, max(computed, self._end_tokens))
-
-    def _changed(self, span: Span) -> Span:
-        return evolve(span, computed=span.provided, tokens=0) if span.provided > span.computed else span
+def _given_up_before_the_last(misread: Misread) -> bool:
+    """The prompt's last token reads a block that is given up as if it were computed."""
+    return misread.block == NULL and misread.token < misread.reader.prompt_tokens
 
 
 FINDING = Finding(
     id="009-load-forgets-its-last-token",
     rank=10,
-    fault=LoadForgetsItsLastToken,
+    statement="KV-OP-24",
+    condition="a request of which all tokens are loaded",
+    acts=lambda *_run: Acts(
+        [Delta(tokens_computed.__name__, _counts_the_last_token)], misreads=_given_up_before_the_last
+    ),
+    holds=lambda _ideal, _answered, end, tokens: end == tokens,
 )

@@ -4,52 +4,29 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.findings.explaining import hits_whole_blocks
-from kvgate.findings.finding import Finding, LiveReference
-from kvreference.answers import Hit
-from kvreference.choices import Choices
+from kvgate.findings.finding import Finding
+from kvgate.findings.in_turn import hits_whole_blocks
 from kvreference.geometry import Geometry
-from kvreference.hit_lookup import longest_hit
-from kvreference.manager import OWN, Manager
-from kvreference.population import Population
 from kvreference.settings import Settings
 
 
-class LookAheadSpreads(Manager):
-    """Groups that are alike but for a draft layer are looked up together, as if it lived in all of them.
+def spread(settings: Settings) -> Settings:
+    """The same with a draft layer in every group that is like one with a draft layer.
 
     What decides what is kept for a hit, retention and pins, goes by what the look-up asks for.
     """
-
-    def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
-        super().__init__(evolve(settings, geometry=spread(settings.geometry)), choices)
-        # Where the draft layers truly live is still what the model says.
-        self.population = Population(settings)
-
-
-def spread(geometry: Geometry) -> Geometry:
-    """The same with a draft layer in every group that is like one with a draft layer."""
-    flagged = {group for group in geometry.groups if group.lookahead}
-    asked = ((group, evolve(group, lookahead=True)) for group in geometry.groups if not group.keeps_states)
-    return Geometry(tuple(alike if alike in flagged else group for group, alike in asked))
-
-
-def _answers_live(live: LiveReference, number: int, hit: Hit) -> bool:
-    geometry = spread(live.geometry)
-    tokens = len(live.population[number].tokens)
-    return geometry != live.geometry and hit == longest_hit(geometry, live.pool.cached, live.prefixes[number], tokens)
+    groups = settings.geometry.groups
+    flagged = {group for group in groups if group.lookahead}
+    asked = ((group, evolve(group, lookahead=True)) for group in groups if not group.keeps_states)
+    alike = {group: likewise for group, likewise in asked if likewise in flagged}
+    return evolve(settings, geometry=Geometry(tuple(alike.get(group, group) for group in groups)))
 
 
 FINDING = Finding(
     id="010-lookahead-spreads-to-equal-groups",
-    rank=16,
-    where=hits_whole_blocks,
-    fault=LookAheadSpreads,
-    together_with=(
-        "002-gate-subtracts-skipped-blocks",
-        "006-aligned-before-the-drop",
-        "008-external-tokens-take-other-hits",
-        "009-load-forgets-its-last-token",
-    ),
-    explains_hit=_answers_live,
+    rank=0,
+    statement="KV-OP-01",
+    condition="groups that are alike but for a draft layer",
+    where=lambda settings: hits_whole_blocks(settings) and spread(settings) != settings,
+    settings=spread,
 )

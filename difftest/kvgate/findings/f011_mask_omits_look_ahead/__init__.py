@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from attrs import evolve
 
-from kvgate.findings.finding import Finding
-from kvreference.choices import Choices
+from kvgate.findings.finding import Acts, Finding
+from kvreference.caching import due_tokens
 from kvreference.geometry import Geometry, Group
-from kvreference.manager import OWN, Manager
-from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import Retention, Sparse
+from kvreference.rules import Delta
 from kvreference.settings import Settings
 
 
-class MaskOmitsLookAhead(Manager):
+def without_look_ahead(settings: Settings, _release: str = "") -> Acts:
     """What is cached is what hits read without their look-ahead blocks; what is looked up is with them."""
+    interval = settings.retention_interval_tokens
+    assert interval is not None, "there is retention"
+    bare = Sparse(Geometry(tuple(evolve(group, lookahead=False) for group in settings.geometry.groups)), interval)
 
-    def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
-        super().__init__(settings, choices)
-        interval = settings.retention_interval_tokens
-        if isinstance(self.cache, PrefixCache) and interval is not None:
-            bare = Geometry(tuple(evolve(group, lookahead=False) for group in settings.geometry.groups))
-            self.cache.retention = _WithoutLookAhead(Sparse(bare, interval))
+    def due(due_tokens: Callable[..., int | None], _retention: Retention, group: Group, *rest: int) -> int | None:
+        return due_tokens(bare, evolve(group, lookahead=False), *rest)
 
-
-class _WithoutLookAhead:
-    def __init__(self, retention: Retention) -> None:
-        self._retention = retention
-
-    def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
-        return self._retention.due_tokens(evolve(group, lookahead=False), index, prompt_tokens)
-
-    def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
-        return self._retention.boundaries(start_tokens, end_tokens, prompt_tokens)
+    return Acts([Delta(due_tokens.__name__, due)])
 
 
 FINDING = Finding(
     id="011-mask-omits-look-ahead",
     rank=11,
-    releases=("0.22.1",),
-    fault=MaskOmitsLookAhead,
+    statement="KV-OP-15",
+    condition="a retention interval and a group with look-ahead",
+    where=lambda settings: settings.retention_interval_tokens is not None and settings.geometry.lookahead_tokens > 0,
+    acts=without_look_ahead,
 )

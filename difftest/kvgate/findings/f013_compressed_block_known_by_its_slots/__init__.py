@@ -1,29 +1,33 @@
 """Finding 013: A compressed block is known by the hash of a part of what it holds.
 
 Block ``i`` of a compressed group is known by as many of the first tokens as it and the blocks before it have slots. By
-those keys it is cached, looked up and reported in events. The look-up is otherwise that of vLLM 0.20.2, with its
-findings 005, 006 and 014, which cannot be separated from it.
+those keys it is cached, looked up and reported in events.
+
+The look-up takes slots for tokens in some places and not in others, so that its findings 005, 006 and 014 cannot be
+separated from it: it alone of all deltas does not build on the reference's own rule. It acts on compressed groups of
+vLLM-Ascend 0.20.2rc1 alone; everywhere else the reference's rule is compared.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-from kvgate.findings.explaining import explained_by, replays
-from kvgate.findings.finding import Engine, Finding
-from kvgate.findings.register import with_ids
-from kvgate.findings.shared_faults import HitsPastLoad, stored_event
-from kvgate.kernel.difference import Divergence
-from kvgate.kernel.lockstep import Lockstep
-from kvreference.answers import Hit
+from kvgate.findings.finding import Acts, Finding
+from kvgate.findings.past_load import TablesPastLoad
+from kvgate.monitors.slot_memory import Misread
+from kvreference.answers import BlockTable
 from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
-from kvreference.geometry import Group
-from kvreference.manager import Manager
-from kvreference.population import Request
+from kvreference.caching import stored_events
+from kvreference.events import Event
+from kvreference.geometry import Geometry, Group
+from kvreference.hit_lookup import longest_length, tables_found
+from kvreference.rules import Delta
+from kvreference.settings import Settings
+from kvreference.tables import content_up_to
 
 
 def slots_of(group: Group) -> int:
@@ -31,71 +35,20 @@ def slots_of(group: Group) -> int:
     return group.block_size_tokens // group.compress_ratio
 
 
-class KnownBySlots(HitsPastLoad):
-    """What a compressed block holds is known by its number of slots, taken for tokens."""
-
-    spans_null_blocks = False
-    """Whether an event has the tokens of null blocks too (007)."""
-
-    def content(self, request: int, group: int, index: int) -> Content:
-        end_tokens = (index + 1) * slots_of(self.geometry.groups[group])
-        return group, self.prefixes[request][end_tokens // self.geometry.grain_tokens - 1]
-
-    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
-        if not self.settings.caches:
-            super()._register(request, tokens, now)
-            return
-        verified = min(tokens, len(request.tokens))
-        for index, (group, table) in enumerate(zip(self.geometry.groups, self.tables[request.number], strict=True)):
-            first, end = table.registered, verified // group.block_size_tokens
-            if end <= first:
-                continue
-            table.registered = end
-            named = [position for position in range(first, end) if table.blocks[position] != NULL]
-            for position in named:
-                self.pool.cached.register(self.content(request.number, index, position), table.blocks[position])
-            for span in [range(first, end)] if self.spans_null_blocks else _neighbours(named):
-                within = [position for position in named if position in span]
-                self._events.append(stored_event(self, request, index, span, within, slots_of(group)))
-
-    def _hit(self, request: Request) -> Hit:
-        hit = super()._hit(request)
-        if not (self.settings.caches and request.reads_cache):
-            return hit
-        return _LookUp(self, request).hit(hit)
-
-
-class KnownBySlotsSpanning(KnownBySlots):
-    """The same, and events have the tokens of null blocks (007)."""
-
-    spans_null_blocks = True
-
-
-def _neighbours(positions: Sequence[int]) -> list[range]:
-    """Ranges of neighbouring positions."""
-    ranges: list[range] = []
-    for position in positions:
-        if ranges and ranges[-1].stop == position:
-            ranges[-1] = range(ranges[-1].start, position + 1)
-        else:
-            ranges.append(range(position, position + 1))
-    return ranges
-
-
 class _LookUp:
     """One look-up: the kinds of groups shorten the hit in turn, and take slots for tokens."""
 
-    def __init__(self, manager: Manager, request: Request) -> None:
-        self.manager, self.request = manager, request
-        self.groups, self.alignment = manager.geometry.groups, manager.geometry.alignment_tokens
-        self.last = len(request.tokens) - 1
+    def __init__(self, geometry: Geometry, cached: Sequence[Any], tokens: int) -> None:
+        self.cached, self.groups, self.alignment = cached, geometry.groups, geometry.alignment_tokens
+        self.last = tokens - 1
         # Groups that are alike are asked as one, full attention before all others.
         self.kinds = sorted(dict.fromkeys(self.groups), key=lambda kind: not kind.keeps_all)
         self.found: dict[Group, list[list[int]]] = {}
         """By kind, the blocks of each of its groups."""
         self.verified: set[Group] = set()
 
-    def hit(self, hit: Hit) -> Hit:
+    def hit(self) -> tuple[int, BlockTable]:
+        """How many tokens, and the blocks in each group."""
         tokens = self.last
         while True:
             reached = self._round(tokens)
@@ -108,7 +61,7 @@ class _LookUp:
         if first.keeps_all:
             self.found[first] = [blocks[: tokens // slots_of(first)] for blocks in self.found[first]]
         alike = {kind: iter(self.found[kind]) for kind in self.kinds}
-        return evolve(hit, tokens=tokens, blocks=tuple(tuple(next(alike[group])) for group in self.groups), partials=())
+        return tokens, tuple(tuple(next(alike[group])) for group in self.groups)
 
     def _round(self, tokens: int) -> int:
         """What remains of a hit of ``tokens`` once every kind was asked."""
@@ -159,14 +112,15 @@ class _LookUp:
         return self.alignment // size
 
     def _is_cached(self, kind: Group, at: int) -> bool:
-        grains = (at + 1) * slots_of(kind) // self.manager.geometry.grain_tokens
-        if grains > len(self.manager.prefixes[self.request.number]):
-            return False
-        alike = (index for index, group in enumerate(self.groups) if group == kind)
-        return all(self._find(index, at) is not None for index in alike)
+        return all(self._find(index, at) is not None for index, group in enumerate(self.groups) if group == kind)
 
     def _find(self, index: int, at: int) -> int | None:
-        return self.manager.pool.cached.find(self.manager.content(self.request.number, index, at))
+        found = self.cached[index]
+        grains = (at + 1) * slots_of(self.groups[index]) // found.grain_tokens
+        if grains > len(found.prefixes):
+            return None
+        block: int | None = found.cached.find((index, found.prefixes[grains - 1]))
+        return block
 
     def _block(self, index: int, at: int) -> int:
         found = self._find(index, at)
@@ -174,71 +128,61 @@ class _LookUp:
         return found
 
 
-def _explains(divergence: Divergence, lockstep: Lockstep) -> bool:
-    """What 005, 006 or 014 does alone, which this look-up contains, is that finding's.
+def _acts(settings: Settings, _release: str) -> Acts:
+    geometry = settings.geometry
+    groups = (evolve(each, block_size_tokens=slots_of(each), compress_ratio=1) for each in geometry.groups)
+    by_slots = Geometry(tuple(evolve(each, unit_tokens=None) for each in groups))
 
-    vLLM-Ascend's own groups have no states: with states nothing is explained.
-    """
-    if lockstep.system.population.settings.geometry.keeps_states:
-        return False
-    together = "002-gate-subtracts-skipped-blocks", "009-load-forgets-its-last-token"
-    explained = explained_by(KnownBySlots, divergence, lockstep, together_with=together)
-    for spanning in with_ids(["007-events-span-null-blocks"]):
-        assert spanning.fault is not None
-        explained = explained or explained_by(KnownBySlotsSpanning, divergence, lockstep, spanning.fault)
-    return explained and not any(
-        other.fault is not None and replays(other.fault, lockstep) for other in with_ids(_CONTAINED)
+    def content(content_up_to: Callable[..., Content], _geometry: Geometry, index: int, *rest: Any) -> Content:
+        prefixes, tokens = rest
+        return content_up_to(geometry, index, prefixes, tokens // geometry.groups[index].compress_ratio)
+
+    def events(stored_events: Callable[..., list[Event]], _geometry: Geometry, index: int, *rest: Any) -> list[Event]:
+        return stored_events(_WithGrain(by_slots.groups, geometry.grain_tokens), index, *rest)
+
+    def length(_longest: Callable[..., int], found: Sequence[Any], _lengths: range, tokens: int, _minimum: int) -> int:
+        return _LookUp(geometry, found, tokens).hit()[0]
+
+    def tables(_tables: Callable[..., BlockTable], found: Sequence[Any], _hit_tokens: int, tokens: int) -> BlockTable:
+        return _LookUp(geometry, found, tokens).hit()[1]
+
+    return Acts(
+        [
+            Delta(content_up_to.__name__, content),
+            Delta(stored_events.__name__, events),
+            Delta(longest_length.__name__, length),
+            Delta(tables_found.__name__, tables),
+        ],
+        follow=TablesPastLoad(geometry).deltas(),
+        misreads=lambda misread: _known_by_the_same(geometry, misread),
     )
 
 
-_CONTAINED = (
-    "014-second-full-group-not-cut",
-    "005-lookahead-verified-at-another-length",
-    "006-aligned-before-the-drop",
-)
+@frozen
+class _WithGrain:
+    """Groups by slots, and content by the grain of the tokens."""
+
+    groups: Sequence[Group]
+    grain_tokens: int
 
 
-# If no reference follows
-
-_EXPECTED = re.compile(r"token (\d+) in block (\d+): state (\d+): ", re.DOTALL)
-_WHERE = re.compile(r"request \d+, group (\d+)")
-
-
-def _reads_by_slots(divergence: Divergence, engine: Engine) -> bool:
-    """Whether a request read the state of another prefix that has the same key in that block.
-
-    That is the state at the same position of a prefix that has exactly the tokens in common that the block is known by.
-    """
-    found = divergence.difference
-    expected, where = _EXPECTED.match(found.expected), _WHERE.fullmatch(found.subject)
-    if divergence.detector != "ghost" or found.statement != "KV-MEM-01" or expected is None or where is None:
-        return False
-    token, block, state = map(int, expected.groups())
-    group = engine.settings.geometry.groups[int(where[1])]
-    held = engine.memory.slots(block)
-    if group.compress_ratio == 1 or held is None or held[0] != int(where[1]):
-        return False
-    index, offset = divmod(token, group.block_size_tokens)
-    read = held[1][offset]
-    if read is None or read < 0:
-        return False
-    ours, theirs = (_tokens(engine, each) for each in (state, read))
+def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
+    """Whether the state is that of another prefix at the same position that the block is known by as well."""
+    group = geometry.groups[misread.reader.group]
+    index = misread.token // group.block_size_tokens
     # Salt and adapter come before the first token.
     shared = 1 + (index + 1) * slots_of(group)
-    return len(ours) == len(theirs) and ours[:shared] == theirs[:shared]
-
-
-def _tokens(engine: Engine, state: int) -> list[tuple[object, ...]]:
-    """The origins of a state, without the numbers of the states before it."""
-    return [origin[1:] for origin in engine.memory.states.history(state)]
+    wanted, found = ([origin[1:] for origin in history] for history in (misread.wanted, misread.found))
+    return group.compress_ratio > 1 and len(wanted) == len(found) and wanted[:shared] == found[:shared]
 
 
 FINDING = Finding(
     id="013-compressed-block-known-by-its-slots",
-    # Early: where it occurs, nearly every case shows it.
-    rank=2,
-    releases=("ascend 0.20.2rc1",),
-    fault=KnownBySlots,
-    explains=_explains,
-    explains_unreferenced=_reads_by_slots,
+    rank=20,
+    statement="KV-OP-09",
+    condition="a compressed group, and no states",
+    where=lambda settings: (
+        not settings.geometry.keeps_states and any(group.compress_ratio > 1 for group in settings.geometry.groups)
+    ),
+    acts=_acts,
 )

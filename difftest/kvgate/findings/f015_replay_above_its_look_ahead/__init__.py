@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from kvgate.findings.finding import Finding
-from kvgate.findings.shared_faults import KeepsReplays
+from kvgate.findings.replay_tails import keeps_replays, retains_some
+from kvreference.settings import Settings
 
 
-class ReplayAboveItsLookAhead(KeepsReplays):
+def _above_its_look_ahead(settings: Settings, prompt_tokens: int) -> list[int]:
     """A replay is taken to resume at the last boundary before the prompt's last token, look-ahead or not."""
-
-    def boundaries(self, prompt_tokens: int) -> Collection[int]:
-        alignment = self.geometry.alignment_tokens
-        return [(prompt_tokens - 1) // alignment * alignment]
+    alignment = settings.geometry.alignment_tokens
+    return [(prompt_tokens - 1) // alignment * alignment]
 
 
 FINDING = Finding(
     id="015-replay-above-its-look-ahead",
     rank=14,
-    releases=("0.23.0",),
-    fault=ReplayAboveItsLookAhead,
+    statement="KV-OP-15",
+    condition="a retention interval and a group with look-ahead",
+    where=lambda settings: retains_some(settings) and settings.geometry.lookahead_tokens > 0,
+    acts=lambda settings, _release: keeps_replays(settings, _above_its_look_ahead),
 )

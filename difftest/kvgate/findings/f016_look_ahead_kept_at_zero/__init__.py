@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from kvgate.findings.finding import Finding
-from kvgate.findings.shared_faults import KeepsReplays
+from kvgate.findings.replay_tails import keeps_replays, retains_some
+from kvreference.settings import Settings
 
 
-class LookAheadKeptAtZero(KeepsReplays):
+def _kept_at_zero(settings: Settings, prompt_tokens: int) -> list[int]:
     """A replay that cannot resume anywhere is taken to resume at 0, where its look-ahead block is kept."""
-
-    def boundaries(self, prompt_tokens: int) -> Collection[int]:
-        alignment = self.geometry.alignment_tokens
-        if not self.geometry.lookahead_tokens:
-            return [(prompt_tokens - 1) // alignment * alignment]
-        ends = prompt_tokens - 1, prompt_tokens
-        return [max(end // alignment - 1, 0) * alignment for end in ends]
+    alignment = settings.geometry.alignment_tokens
+    if not settings.geometry.lookahead_tokens:
+        return [(prompt_tokens - 1) // alignment * alignment]
+    ends = prompt_tokens - 1, prompt_tokens
+    return [max(end // alignment - 1, 0) * alignment for end in ends]
 
 
 FINDING = Finding(
     id="016-look-ahead-kept-at-zero",
     rank=15,
-    releases=("0.33.0",),
-    fault=LookAheadKeptAtZero,
+    statement="KV-OP-15",
+    condition="a retention interval and a group with look-ahead",
+    where=lambda settings: retains_some(settings) and settings.geometry.lookahead_tokens > 0,
+    acts=lambda settings, _release: keeps_replays(settings, _kept_at_zero),
 )

@@ -1,11 +1,13 @@
 """Finding 020: By priority, a block is cached that was to be written by a step that its request was taken out of."""
 
-from kvgate.findings.engine_state import reads_marked
-from kvgate.findings.finding import Finding
+from kvgate.findings.finding import Acts, Finding
 from kvgate.monitors.slot_memory import PREEMPTED
 
 FINDING = Finding(
     id="020-preempted-in-its-step-stays-cached",
     rank=20,
-    explains_engine=reads_marked(PREEMPTED, lambda stage: stage.by_priority),
+    statement="KV-MEM-01",
+    condition="priorities, and a request preempted in the step that was to write the block",
+    on=lambda stage: stage is not None and stage.by_priority,
+    acts=lambda *_run: Acts(misreads=lambda misread: misread.mark == PREEMPTED),
 )

@@ -16,5 +16,9 @@ def _none_can_run(divergence: Divergence, engine: Engine) -> bool:
 FINDING = Finding(
     id="023-parked-loads-leave-no-room",
     rank=23,
+    statement="KV-LIVE-03",
+    condition="requests that have loaded and wait, and hold the blocks that all of them lack",
+    on=lambda stage: stage is not None and stage.connector,
+    goes_on=True,
     explains_engine=_none_can_run,
 )

@@ -15,5 +15,9 @@ def _one_can_run(divergence: Divergence, engine: Engine) -> bool:
 FINDING = Finding(
     id="024-refused-before-whoever-loaded",
     rank=24,
+    statement="KV-LIVE-03",
+    condition="a request that is rejected before others that hold the blocks it lacks and could run",
+    on=lambda stage: stage is not None and stage.connector,
+    goes_on=True,
     explains_engine=_one_can_run,
 )

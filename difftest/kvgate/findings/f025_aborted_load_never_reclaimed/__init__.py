@@ -5,5 +5,7 @@ from kvgate.findings.finding import Finding
 FINDING = Finding(
     id="025-aborted-load-never-reclaimed",
     rank=25,
+    statement="KV-LEAK-01",
+    condition="a load that is given up and never ends",
     unrecognised="No mark distinguishes it from another leak; every transfer that kvgate check draws ends.",
 )

@@ -5,5 +5,7 @@ from kvgate.findings.finding import Finding
 FINDING = Finding(
     id="029-chunk-shorter-than-a-state-block",
     rank=29,
+    statement="KV-LIVE-03",
+    condition="a chunk shorter than a block of states",
     unrecognised="No mark distinguishes it from another hang; kvgate check draws no chunk shorter than a state block.",
 )

@@ -29,5 +29,8 @@ def _finished_while_preempted(divergence: Divergence, engine: Engine) -> bool:
 FINDING = Finding(
     id="030-ends-without-its-blocks",
     rank=30,
+    statement="KV-SYS-02",
+    condition="asynchronous steps, a connector, and a request preempted with its last answer in flight",
+    on=lambda stage: stage is not None and stage.asynchronous and stage.connector,
     explains_engine=_finished_while_preempted,
 )

@@ -22,7 +22,9 @@ from typing import Any, ClassVar, NoReturn
 
 from attrs import evolve
 
-from kvgate.adapters.release_variants import PADDING, reference_for_release
+from kvgate.adapters.release_variants import PADDING
+from kvgate.findings import goes_on
+from kvgate.findings.modelled import reference_of
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
@@ -85,14 +87,14 @@ class Engine:
         if stage.connector:
             connector.attach(self.nodes, settings.geometry.keeps_states, self._ended)
         self.followed = self.subject.followed(settings, self.scheduler)
-        self.memory = self.memory_type(settings)
+        reference, known = reference_of(self.followed, settings, stage)
+        self.memory = self.memory_type(settings, known.is_known)
         monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
         if not stage.asynchronous:
             # There, blocks are cached when an output is taken: that is nobody's operation, and so nobody's work.
             monitors.append(WorkMonitor(settings, self.followed.count_work()))
         follows = with_reference and not stage.asynchronous
-        reference = reference_for_release(self.followed)(settings) if follows else None
-        self.lockstep = Lockstep(self.followed, reference, monitors)
+        self.lockstep = Lockstep(self.followed, reference if follows else None, monitors, known)
         self.interception = Interception(self.followed, self.nodes, self._follow)
         self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)
         self.batch = Batch(settings.chunk_tokens, stage.running_max)
@@ -211,8 +213,11 @@ class Engine:
         raise Stop(Divergence(len(self.lockstep.performed), None, by, difference))
 
     def _judge(self, detector: str, found: Difference | None) -> None:
-        if found is not None:
+        if found is None:
+            return
+        if not goes_on(Divergence(len(self.lockstep.performed), None, detector, found), self):
             self._stop(detector, found)
+        self.progress.forget()
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:

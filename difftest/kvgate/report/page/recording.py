@@ -13,7 +13,8 @@ from typing import TypeAlias, cast
 from attrs import frozen
 
 from kvgate.adapters.registry import Loaded
-from kvgate.adapters.release_variants import NewReference, reference_for_release
+from kvgate.adapters.release_variants import NewReference
+from kvgate.findings.modelled import reference_of
 from kvgate.gate.case_runner import run_case
 from kvgate.gate.level import Bench, Case
 from kvgate.gate.verdict import Found
@@ -186,7 +187,8 @@ class Recorder:
         self.lockstep = lockstep
         self.settings = settings
         self.names = Names()
-        self._new_reference = reference_for_release(lockstep.system)
+        system = lockstep.system
+        self._new_reference: NewReference = lambda settings: reference_of(system, settings)[0]
         self._own = self._new_reference(settings) if lockstep.reference is None and follows else None
         self._frames: deque[Frame] = deque(maxlen=max(2, min(FRAMES_MAX, CELLS_MAX // settings.blocks)))
         self._now: tuple[Operation, Answer | None] | None = None

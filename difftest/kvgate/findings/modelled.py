@@ -1,0 +1,165 @@
+"""The reference with the findings of a system: what the system is compared with.
+
+Each finding is a delta on a rule of the reference, counted where it acts: where its answer and the answer of the rule
+without it differ, for the same arguments. What the system does beyond that is a new divergence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from kvgate.adapters.release_variants import NewReference, choices_of, choices_of_release, release_of
+from kvgate.adapters.releases.description import Release
+from kvgate.adapters.retention import fixes
+from kvgate.findings.finding import Acts, Finding
+from kvgate.findings.register import with_ids
+from kvgate.kernel.difference import Difference
+from kvgate.kernel.protocol import System
+from kvgate.monitors.slot_memory import Misread
+from kvreference.choices import Choices
+from kvreference.manager import Manager
+from kvreference.population import Population
+from kvreference.rules import Delta, Rules
+from kvreference.settings import Settings
+
+TEXT_MAX = 300
+"""How many characters of an answer are kept."""
+
+
+@frozen
+class Acted:
+    """How a finding acted for the first time in a run."""
+
+    finding: str
+    statement: str
+    """The guarantee that it violates."""
+    step: int
+    """The number of the operation."""
+    rule: str
+    ideal: str
+    """What the reference would have answered without it."""
+    answered: str
+
+
+@define
+class Modelled:
+    """The findings of one system in one run, and how often each acted."""
+
+    findings: tuple[Finding, ...] = ()
+    times: dict[str, int] = field(factory=dict)
+    first: dict[str, Acted] = field(factory=dict)
+    outside: tuple[Finding, str] | None = None
+    """A finding that acted although its condition did not hold, and how."""
+    step: int = 0
+    """The number of the operation that is performed."""
+    _acts: list[tuple[Finding, Acts]] = field(factory=list)
+    _quiet: bool = False
+
+    def rules(self, settings: Settings, release: str) -> Rules:
+        """The reference's rules with the deltas of the findings, each counted."""
+        self._acts = [(finding, finding.acts(settings, release)) for finding in self.findings]
+        return Rules(
+            tuple(
+                delta
+                for finding, acts in self._acts
+                for delta in (*(Delta(each.rule, self._counted(finding, each)) for each in acts.deltas), *acts.follow)
+            )
+        )
+
+    def _counted(self, finding: Finding, delta: Delta) -> Callable[..., Any]:
+        def answer(rule: Callable[..., Any], *arguments: Any) -> Any:
+            ideal = rule(*arguments)
+            # What the deltas before it do was counted just now.
+            quiet, self._quiet = self._quiet, True
+            answered = delta.answer(rule, *arguments)
+            self._quiet = quiet
+            if answered != ideal and not quiet:
+                self.note(finding, delta.rule, ideal, answered)
+                if not finding.holds(ideal, answered, *arguments):
+                    self.outside = finding, f"{_text(answered)}, and {_text(ideal)} without it"
+            return answered
+
+        return answer
+
+    def note(self, finding: Finding, rule: str, ideal: object, answered: object) -> None:
+        """A finding acted."""
+        self.times[finding.id] = self.times.get(finding.id, 0) + 1
+        if finding.id not in self.first:
+            self.first[finding.id] = Acted(
+                finding.id, finding.statement, self.step, rule, _text(ideal), _text(answered)
+            )
+
+    def take_outside(self) -> Difference | None:
+        """That a finding acted although its condition did not hold, told once."""
+        if self.outside is None:
+            return None
+        (finding, answered), self.outside = self.outside, None
+        return Difference(finding.statement, f"finding {finding.id}", f"acts only with {finding.condition}", answered)
+
+    def is_known(self, misread: Misread) -> bool:
+        """Whether that a request reads a wrong slot follows from one of the findings."""
+        for finding, acts in self._acts:
+            if acts.misreads(misread):
+                self.note(finding, "what is read", misread.expected, misread.got)
+                return True
+        return False
+
+
+def _text(answer: object) -> str:
+    return str(answer)[:TEXT_MAX]
+
+
+def findings_of(system: Any) -> tuple[Finding, ...]:
+    """The findings that a system has: those of its release, without those that it is there to fix."""
+    release: Release | None = getattr(system, "description", None)
+    if release is None:
+        return ()
+    return _with_ids(release.findings - system.fixes())
+
+
+def _with_ids(ids: Iterable[str]) -> tuple[Finding, ...]:
+    return tuple(sorted(with_ids(ids), key=lambda finding: finding.rank))
+
+
+def _modelled(findings: Iterable[Finding], settings: Settings, stage: Any) -> tuple[Modelled, Settings]:
+    """Those of the findings that can act under ``settings``, and what the system makes of the settings."""
+    those = [each for each in findings if each.where(settings) and each.on(stage)]
+    for finding in those:
+        settings = settings if finding.settings is None else finding.settings(settings)
+    return Modelled(tuple(those)), settings
+
+
+def reference_of(system: System, settings: Settings, stage: Any = None) -> tuple[Manager, Modelled]:
+    """What ``system`` is compared with: the reference with the choices and the findings of its release.
+
+    ``stage`` is what its scheduler is configured with, if one drives it.
+    """
+    return _reference(findings_of(system), choices_of(system), getattr(system, "release", ""), settings, stage)
+
+
+def _reference(
+    findings: Iterable[Finding], choices: Choices, release: str, settings: Settings, stage: Any = None
+) -> tuple[Manager, Modelled]:
+    known, asked = _modelled(findings, settings, stage)
+    reference = Manager(asked, evolve(choices, rules=known.rules(asked, release)))
+    if asked != settings:
+        # What the model is, is still what the settings say.
+        reference.population = Population(settings)
+    return reference, known
+
+
+def reference_named(system: str) -> NewReference:
+    """The same for the block manager of that name, whether its system is here or not."""
+    release = release_of(system)
+    if release is None:
+        return Manager
+
+    def build(settings: Settings) -> Manager:
+        fixed = fixes(settings) if system.endswith("retention") else frozenset()
+        choices = choices_of_release(release)
+        return _reference(_with_ids(release.findings - fixed), choices, release.label, settings)[0]
+
+    return build

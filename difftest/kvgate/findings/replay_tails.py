@@ -1,0 +1,46 @@
+"""Retention by the boundaries that a replay is said to resume at. Findings 015 and 016."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from kvgate.findings.finding import Acts
+from kvreference.caching import due_tokens
+from kvreference.geometry import Group
+from kvreference.retention import Retention, Sparse
+from kvreference.rules import Delta
+from kvreference.settings import Settings
+
+
+def retains_some(settings: Settings) -> bool:
+    """Whether retention leaves out blocks that some hit could read."""
+    interval = settings.retention_interval_tokens
+    return settings.caches and interval is not None and interval != settings.geometry.alignment_tokens
+
+
+def keeps_replays(settings: Settings, boundaries: Callable[[Settings, int], Collection[int]]) -> Acts:
+    """The boundaries that a replay is said to resume at decide what is kept of a window besides the interval."""
+    masked = Sparse(settings.geometry, settings.geometry.alignment_tokens)
+    interval = settings.retention_interval_tokens
+    assert interval is not None, "there is retention"
+    multiples = Sparse(settings.geometry, interval)
+
+    def due(
+        due_tokens: Callable[..., int | None], retention: Retention, group: Group, index: int, prompt_tokens: int
+    ) -> int | None:
+        if not group.slides:
+            return due_tokens(retention, group, index, prompt_tokens)
+        kept = due_tokens(multiples, group, index, 0) is not None
+        if not kept and not any(_ends_at(group, index, each) for each in boundaries(settings, prompt_tokens)):
+            return None
+        return due_tokens(masked, group, index, prompt_tokens)
+
+    return Acts([Delta(due_tokens.__name__, due)])
+
+
+def _ends_at(group: Group, index: int, boundary: int) -> bool:
+    """Whether a block is of the tail that a hit at ``boundary`` would read, if there were one at 0 as well."""
+    assert group.window_tokens is not None
+    end = (boundary + group.lookahead_tokens) // group.block_size_tokens
+    needed = group.blocks_occupied(group.window_tokens - 1) + group.lookahead
+    return end - needed <= index < end
