@@ -79,5 +79,7 @@ class Finding:
     """The recogniser at the level of the scheduler, and of each node of a pair."""
     goes_on: bool = False
     """Whether a run goes on after ``explains_engine`` has recognised it."""
+    live: bool = True
+    """Whether a shadow, which knows no tokens but their digests, can follow it."""
     unrecognised: str = ""
     """Why nothing is recognised as this finding."""

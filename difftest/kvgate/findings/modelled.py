@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 
 from kvgate.adapters.release_variants import NewReference, choices_of, choices_of_release, release_of
+from kvgate.adapters.releases import INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release
 from kvgate.adapters.retention import fixes
 from kvgate.findings.finding import Acts, Finding
@@ -163,3 +164,11 @@ def reference_named(system: str) -> NewReference:
         return _reference(_with_ids(release.findings - fixed), choices, release.label, settings)[0]
 
     return build
+
+
+def live_rules(settings: Settings, version: str) -> tuple[Settings, Rules, Modelled]:
+    """What a live system of that version makes of ``settings``, and the rules that it is compared with."""
+    release = next((each for each in RELEASES.values() if each.version == version), INSTALLED)
+    those = [finding for finding in _with_ids(release.findings) if finding.live]
+    known, asked = _modelled(those, settings, None)
+    return asked, known.rules(asked, release.label), known

@@ -46,8 +46,6 @@ def format_finding(finding: Finding, before: Sequence[Stored], again: str | None
         f"got: {printable(difference.got, ANSWER_CHARACTERS_MAX)}",
         f"differs: {difference.subject}",
     ]
-    if finding.declared is not None:
-        lines.append(f"declared: {finding.declared}")
     lines += ["calls:", *(f"      {describe(record)}" for record in before), f">     {describe(finding.record)}"]
     how = ["to see it again:", f"  {again}"] if is_whole else [_CHECKPOINT_MISSING]
     how = [_NOT_RECORDED] if again is None else how

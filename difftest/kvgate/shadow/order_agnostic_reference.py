@@ -11,15 +11,19 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import cast
 
+from attrs import evolve
+
 from kvgate.shadow.calls import Allocated, Arrived, Checkpoint, Gated, Grew, Standing
+from kvreference.admission import blocks_said_free
 from kvreference.answers import Hit
 from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
 from kvreference.content import Keys, Prefix
 from kvreference.events import Stored
 from kvreference.holdings import Span
-from kvreference.manager import Manager
+from kvreference.manager import OWN, Manager, tokens_computed
 from kvreference.population import Request, Status
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 from kvreference.tables import Table
 
@@ -33,15 +37,9 @@ class OrderAgnosticReference(Manager):
     Of the system's answers it needs only the hit that its scheduler used.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, rules: Rules = OWN_RULES) -> None:
+        super().__init__(settings, evolve(OWN, rules=rules))
         self._digests: dict[bytes, Prefix] = {}
-
-    def seen_as(self, kind: type[OrderAgnosticReference]) -> OrderAgnosticReference:
-        """The same state, of a reference of another kind: nothing may be changed through it."""
-        other = kind.__new__(kind)
-        other.__dict__.update(self.__dict__)
-        return other
 
     # Requests
 
@@ -92,7 +90,10 @@ class OrderAgnosticReference(Manager):
         request = self.population[call.number]
         end = call.computed + call.hit_tokens + call.external_tokens
         ready = self.cache.is_ready(hit, self.prefixes[call.number])
-        return ready and self._fits(request, hit, min(end, len(request.tokens) - 1))
+        return ready and self._fits(request, hit, self._computed(end, request))
+
+    def _computed(self, end: int, request: Request) -> int:
+        return self.choices.rules.ask(tokens_computed, end, len(request.tokens))
 
     def allocate(self, call: Allocated, hit: Hit) -> tuple[tuple[int, ...], ...] | None:
         """Give slots, and cache what that makes due: what the tables gained, or None.
@@ -107,8 +108,7 @@ class OrderAgnosticReference(Manager):
         request = self.population[call.number]
         if call.is_first:
             end = call.computed + hit.tokens + call.external_tokens
-            # The last token is computed even if it arrives, so what it reads is not freed.
-            computed = min(end, len(request.tokens) - 1)
+            computed = self._computed(end, request)
             tokens = end + call.tokens - computed
             span = Span(computed, tokens, call.lookahead_tokens, provided=end if call.external_tokens else 0)
             ready = self.cache.is_ready(hit, self.prefixes[call.number])
@@ -162,6 +162,11 @@ class OrderAgnosticReference(Manager):
         return list(self.cache.shared(self.holdings.leading_shared(number)))
 
     @property
+    def blocks_said_free(self) -> int:
+        """How many blocks the pool says that are free."""
+        return self.choices.rules.ask(blocks_said_free, self.pool)
+
+    @property
     def contents_cached(self) -> int:
         """How many contents are cached, counted without a copy of them."""
         return len(self.pool.cached._blocks)
@@ -173,13 +178,13 @@ class OrderAgnosticReference(Manager):
     # Beginning in the middle
 
     @classmethod
-    def at(cls, settings: Settings, checkpoint: Checkpoint) -> OrderAgnosticReference:
+    def at(cls, settings: Settings, checkpoint: Checkpoint, rules: Rules = OWN_RULES) -> OrderAgnosticReference:
         """The reference in the state of a checkpoint.
 
         Raises:
             ValueError, LookupError: it does not describe a state.
         """
-        ours = cls(settings)
+        ours = cls(settings, rules)
         for arrival in checkpoint.arrivals:
             ours.arrive(arrival)
         pool = ours.pool

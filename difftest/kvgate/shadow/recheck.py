@@ -29,20 +29,20 @@ class Recheck:
     found: list[Finding] = field(factory=list)
     stories: list[str] = field(factory=list)
     differences: int = 0
-    """Differences that nothing explains."""
-    declared: dict[str, int] = field(factory=dict)
     checker: ShadowChecker = field(init=False)
     recent: list[Stored] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.checker = ShadowChecker(self.header.settings)
+        self.checker = ShadowChecker(self.header.settings, self.header.system_version)
+
+    @property
+    def declared(self) -> dict[str, int]:
+        """How often each known finding acted."""
+        return self.checker.known.times
 
     def take(self, record: Stored, path: Path) -> None:
         """One more call."""
         for finding in self.checker.follow(record):
-            if finding.declared is not None:
-                self.declared[finding.declared] = self.declared.get(finding.declared, 0) + 1
-                continue
             self.differences += 1
             if self.differences <= FINDINGS_MAX:
                 self.found.append(finding)

@@ -13,7 +13,8 @@ from typing import Any
 
 from attrs import asdict, define, evolve, field, frozen
 
-from kvgate.findings import Miscounted, explain_gate, explain_hit
+from kvgate.adapters.releases import VLLM_VERSION
+from kvgate.findings.modelled import live_rules
 from kvgate.kernel.comparison import Comparison, Correspondence
 from kvgate.kernel.difference import Difference
 from kvgate.shadow import calls
@@ -39,8 +40,6 @@ class Finding:
     """In which step of the scheduler."""
     record: Stored
     difference: Difference
-    declared: str | None = None
-    """The finding of vLLM that explains it."""
 
 
 @define
@@ -63,8 +62,9 @@ class CheckStats:
 class ShadowChecker:
     """Follows one recording, from its first checkpoint on."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, version: str = VLLM_VERSION) -> None:
+        self.settings, self._rules, self.known = live_rules(settings, version)
+        """``known`` are the findings of the version, and how often each acted."""
         self.stats = CheckStats()
         self.reference: OrderAgnosticReference | None = None
         self._why_not = "before the first checkpoint"
@@ -72,7 +72,6 @@ class ShadowChecker:
         self._unknown_blocks: set[int] = set()
         """Cached blocks of unknown content."""
         self._counts_are_known = True
-        self._miscounted = Miscounted()
         self._step = 0
 
     @property
@@ -88,17 +87,15 @@ class ShadowChecker:
             found = list(self._follow(record))
         except _UNFOLLOWED as error:
             # What cannot be followed is a difference too: the engine did what the reference cannot do there.
-            found = [
-                (Difference("KV-SYS-02", _subject(record), "a legal call", f"{type(error).__name__}: {error}"), None)
-            ]
+            found = [Difference("KV-SYS-02", _subject(record), "a legal call", f"{type(error).__name__}: {error}")]
             self._stop("after a difference in the state")
-        return [Finding(number, self._step, record, difference, declared) for difference, declared in found]
+        return [Finding(number, self._step, record, difference) for difference in found]
 
     def _stop(self, why: str) -> None:
         self.reference = None
         self._why_not = why
 
-    def _follow(self, record: Stored) -> Sequence[tuple[Difference, str | None]]:
+    def _follow(self, record: Stored) -> Sequence[Difference]:
         if isinstance(record, calls.Step):
             self._step = record.number
             self.stats.steps += 1
@@ -124,7 +121,7 @@ class ShadowChecker:
             return ()
         return self._check(self.reference, record)
 
-    def _check(self, reference: OrderAgnosticReference, record: Stored) -> Sequence[tuple[Difference, str | None]]:
+    def _check(self, reference: OrderAgnosticReference, record: Stored) -> Sequence[Difference]:
         if isinstance(record, calls.Arrived):
             reference.arrive(record)
             return ()
@@ -135,10 +132,10 @@ class ShadowChecker:
         found = _CHECKS[type(record)](self, reference, record)
         if found is None:
             return ()
-        difference, declared, continues = found
+        difference, continues = found
         if not continues:
             self._stop("after a difference in the state")
-        return ((difference, declared),)
+        return (difference,)
 
     # What is asked
 
@@ -157,7 +154,7 @@ class ShadowChecker:
             return None
         statement = "KV-OP-01" if ours.tokens != theirs.tokens else "KV-OP-02"
         difference = Difference(statement, "answer to LookedUp", str(ours), str(theirs))
-        return difference, explain_hit(reference, record.number, theirs), True
+        return difference, True
 
     def _is_from_unknown(self, theirs: Hit) -> bool:
         """Whether a hit uses blocks that were cached while calls were not observed: it is not checked."""
@@ -177,7 +174,7 @@ class ShadowChecker:
             return None
         shown = {True: "fits", False: "does not fit"}
         difference = Difference("KV-OP-03", "answer to Gated", shown[ours], shown[record.fits])
-        return difference, explain_gate(reference, record, hit), True
+        return difference, True
 
     def _hit_of(self, number: int, hit_tokens: int) -> Hit:
         hit = self._hits.get(number)
@@ -193,9 +190,8 @@ class ShadowChecker:
                 "rejected" if ours is None else f"{ours}",
                 "rejected" if record.given is None else f"{record.given}",
             )
-            return Difference("KV-OP-04", "answer to Allocated", *shown), None, False
+            return Difference("KV-OP-04", "answer to Allocated", *shown), False
         if ours is not None and record.given is not None:
-            self._miscounted.admit(self.settings.geometry, record, hit)
             if record.is_whole:
                 ours = tuple(tuple(table.blocks) for table in reference.tables[record.number])
             theirs = _table(record.given)
@@ -203,11 +199,10 @@ class ShadowChecker:
                 statement = "KV-OP-24" if record.external_tokens else "KV-OP-05"
                 return (
                     Difference(statement, f"blocks given to request {record.number}", str(ours), str(theirs)),
-                    None,
                     False,
                 )
         if ours is not None and record.nulls != reference.entries_freed(record.number):
-            return _freed_differ(reference, record), None, False
+            return _freed_differ(reference, record), False
         # What a request that runs was given is the same: then what it gave back is not.
         statement = "KV-OP-05" if record.is_first else "KV-OP-06"
         return self._compare_after(reference, record.number, record.registered, record.after, statement)
@@ -219,7 +214,7 @@ class ShadowChecker:
     def _skipped(self, reference: OrderAgnosticReference, record: calls.Skipped) -> _Found:
         reference.skip(record.number, record.computed)
         if record.nulls != reference.entries_freed(record.number):
-            return _freed_differ(reference, record), None, False
+            return _freed_differ(reference, record), False
         return self._compare_after(reference, record.number, (), record.after, "KV-OP-06")
 
     def _freed(self, reference: OrderAgnosticReference, record: calls.Freed) -> _Found:
@@ -238,7 +233,7 @@ class ShadowChecker:
     def _reset(self, reference: OrderAgnosticReference, record: calls.Reset) -> _Found:
         ours = reference.pool.reset()
         if ours != record.succeeded:
-            return Difference("KV-OP-11", "answer to Reset", str(ours), str(record.succeeded)), None, False
+            return Difference("KV-OP-11", "answer to Reset", str(ours), str(record.succeeded)), False
         if ours:
             self._unknown_blocks.clear()
             reference.cache.statistics = Statistics(**{**_fields(reference.cache.statistics), "reset": True})
@@ -251,7 +246,7 @@ class ShadowChecker:
         ours = reference.share(record.number)
         if ours == record.blocks:
             return None
-        return Difference("KV-OP-14", "answer to Shared", str(ours), str(record.blocks)), None, True
+        return Difference("KV-OP-14", "answer to Shared", str(ours), str(record.blocks)), True
 
     def _counted(self, reference: OrderAgnosticReference, record: calls.Counted) -> _Found:
         ours, reference.cache.statistics = reference.cache.statistics, Statistics()
@@ -262,7 +257,7 @@ class ShadowChecker:
             return None
         if ours == theirs:
             return None
-        return Difference("KV-OP-13", "answer to Counted", str(ours), str(theirs)), None, True
+        return Difference("KV-OP-13", "answer to Counted", str(ours), str(theirs)), True
 
     # The state after a call
 
@@ -286,25 +281,22 @@ class ShadowChecker:
         if ours != theirs:
             extra = [each for each in theirs if each not in ours]
             shown = "(group, position, block) that are cached"
-            return Difference("KV-OP-10" if extra else "KV-OP-08", shown, str(ours), str(theirs)), None, False
-        free = len(reference.pool.free) + self._miscounted.blocks
-        declared = self._miscounted.explain(free, after.free)
-        if free != after.free and declared is None:
-            return Difference(statement, "blocks free", str(free), str(after.free)), None, False
+            return Difference("KV-OP-10" if extra else "KV-OP-08", shown, str(ours), str(theirs)), False
+        free = reference.blocks_said_free
+        if free != after.free:
+            return Difference(statement, "blocks free", str(free), str(after.free)), False
         entries = reference.contents_cached if not self._unknown_blocks else after.entries
         if entries != after.entries:
-            return Difference("KV-INV-05", "contents cached", str(entries), str(after.entries)), None, False
+            return Difference("KV-INV-05", "contents cached", str(entries), str(after.entries)), False
         tail = reference.last_free(len(after.tail))
         if tail != after.tail:
-            return Difference(statement, "last of the free queue", str(tail), str(after.tail)), None, False
-        if declared is None:
-            return None
-        return Difference("KV-INV-03", "blocks reported free", str(free), str(after.free)), declared, True
+            return Difference(statement, "last of the free queue", str(tail), str(after.tail)), False
+        return None
 
     # Checkpoints
 
-    def _at_checkpoint(self, checkpoint: Checkpoint) -> Sequence[tuple[Difference, str | None]]:
-        theirs = OrderAgnosticReference.at(self.settings, checkpoint)
+    def _at_checkpoint(self, checkpoint: Checkpoint) -> Sequence[Difference]:
+        theirs = OrderAgnosticReference.at(self.settings, checkpoint, self._rules)
         found: Difference | None = None
         seen = theirs.snapshot()
         if self.reference is not None:
@@ -319,7 +311,7 @@ class ShadowChecker:
             theirs.cache.statistics = known.cache.statistics
         self.reference = theirs
         self._unknown_blocks = {block for block in checkpoint.identities if block not in checkpoint.contents}
-        return () if found is None else ((found, None),)
+        return () if found is None else (found,)
 
     def _compare(self, ours: OrderAgnosticReference, theirs: Snapshot) -> Difference | None:
         mine = ours.snapshot()
@@ -336,8 +328,8 @@ class ShadowChecker:
         return Comparison().of_states(TakeEvents(), mine, theirs) or _contents_differ(mine, theirs)
 
 
-_Found = tuple[Difference, str | None, bool] | None
-"""A difference, what explains it, and whether the state is still the same."""
+_Found = tuple[Difference, bool] | None
+"""A difference, and whether the state is still the same."""
 _UNFOLLOWED = (
     *(ValueError, LookupError, AttributeError, AssertionError, TypeError, ArithmeticError, RuntimeError, StopIteration),
 )

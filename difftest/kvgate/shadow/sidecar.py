@@ -83,7 +83,7 @@ class Sidecar:
         if order.mode == Mode.RECORD.value:
             self.rotation = Rotation(self.folder, header, order.max_bytes, log_line)
         else:
-            self.checker = ShadowChecker(header.settings)
+            self.checker = ShadowChecker(header.settings, header.system_version)
         self.status = Status(header.engine, order.mode, os.getpid(), socket.gethostname())
         self._recent: list[Stored] = []
         self._written = 0.0
@@ -107,11 +107,9 @@ class Sidecar:
                 for finding in self.checker.follow(record):
                     self._found(finding)
                 self._recent = [*self._recent[-11:], record]
+            self.status.declared = dict(self.checker.known.times)
 
     def _found(self, finding: Finding) -> None:
-        if finding.declared is not None:
-            self.status.declared[finding.declared] = self.status.declared.get(finding.declared, 0) + 1
-            return
         self.status.differences += 1
         line = headline(finding)
         self.status.first = self.status.first or line

@@ -46,7 +46,7 @@ class Status:
     differences: int = 0
     """Differences that no finding explains."""
     declared: dict[str, int] = field(factory=dict)
-    """Differences by the finding of vLLM that explains them."""
+    """How often each known finding of vLLM acted."""
     unjudged: dict[str, int] = field(factory=dict)
     """Calls that were not checked, by why."""
     first: str = ""

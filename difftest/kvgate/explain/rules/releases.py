@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import evolve
+from collections.abc import Iterator
+
+from attrs import evolve, frozen
 
 from kvgate.explain.best_hit import best_hit
 from kvgate.explain.cause import Case, Cause, Effect, Rule
@@ -10,8 +12,11 @@ from kvgate.explain.policies import interval_in_effect
 from kvgate.explain.serving import CACHES_HYBRIDS, Platform
 from kvgate.explain.version import Span
 from kvgate.findings.register import with_ids
-from kvreference.prefix_cache import PrefixCache
-from kvreference.retention import replay_boundary
+from kvreference.caching import due_tokens
+from kvreference.geometry import Group
+from kvreference.prefix_cache import PrefixCache, new_cache
+from kvreference.retention import Retention, replay_boundary
+from kvreference.rules import Rules
 
 _SPIRALS = Span("0.14.0", "0.20.0")
 _SPIRALS_WITH_TWO = Span("0.14.0", "0.16.0")
@@ -69,17 +74,31 @@ def _spirals(kinds: int, case: Case) -> bool:
     return (kinds > 2 and release in _SPIRALS) or (kinds > 1 and release in _SPIRALS_WITH_TWO)
 
 
+@frozen
+class _Kept:
+    """What is kept by the rules of a release."""
+
+    retention: Retention
+    rules: Rules
+
+    def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
+        return self.rules.ask(due_tokens, self.retention, group, index, prompt_tokens)
+
+    def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
+        return self.retention.boundaries(start_tokens, end_tokens, prompt_tokens)
+
+
 def mask_omits_look_ahead(case: Case) -> Cause | None:
     """What is cached of a window lacks the block that every hit asks for."""
     settings = case.settings
     if case.serving.release not in _OMITS_LOOK_AHEAD or settings.retention_interval_tokens is None:
         return None
-    faults = [finding.fault for finding in with_ids(["011-mask-omits-look-ahead"])]
-    cache = faults[0](evolve(settings, blocks=2)).cache if faults and faults[0] else None
-    if not isinstance(cache, PrefixCache):
+    cache, those = new_cache(settings), with_ids(["011-mask-omits-look-ahead"])
+    if not isinstance(cache, PrefixCache) or not all(finding.where(settings) for finding in those):
         return None
+    kept = _Kept(cache.retention, Rules([delta for each in those for delta in each.acts(settings, "").deltas]))
     tried = case.replays if case.prompts is None else (case.prompts,)
-    lost = [prompts for prompts in tried if case.hits(prompts) and not best_hit(settings, prompts, cache.retention)]
+    lost = [prompts for prompts in tried if case.hits(prompts) and not best_hit(settings, prompts, kept)]
     if not lost:
         return None
     certain = len(lost) == len(tried)

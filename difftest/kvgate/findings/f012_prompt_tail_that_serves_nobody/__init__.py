@@ -96,4 +96,5 @@ FINDING = Finding(
     condition="a prompt that ends inside a block of full attention, and smaller blocks in another group",
     where=_blocks_of_two_sizes,
     acts=_acts,
+    live=False,
 )

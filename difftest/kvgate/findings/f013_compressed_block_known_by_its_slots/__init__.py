@@ -185,4 +185,5 @@ FINDING = Finding(
         not settings.geometry.keeps_states and any(group.compress_ratio > 1 for group in settings.geometry.groups)
     ),
     acts=_acts,
+    live=False,
 )

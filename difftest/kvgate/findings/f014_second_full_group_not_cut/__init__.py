@@ -39,7 +39,7 @@ def _acts(settings: Settings, _release: str) -> Acts:
 
 def _leading(found: Any, tokens: int) -> int:
     """How many leading tokens are cached in a group, of ``tokens`` at most."""
-    size = found.group.block_size_tokens
+    size: int = found.group.block_size_tokens
     return next((index for index in range(tokens // size) if found.blocks[index] is None), tokens // size) * size
 
 

@@ -18,7 +18,7 @@ _COUNTS = {
     "judged": "Calls that the reference was compared with.",
     "lost": "Calls that were left out, because the shadow was too slow.",
     "unwritten": "Calls that could not be written to disk.",
-    "differences": "Differences from the reference that no finding explains.",
+    "differences": "Differences from the reference with the known findings.",
 }
 FRESH_SECONDS = 10.0
 """The status is written twice a second: an older one is no longer written by any process."""
@@ -81,7 +81,7 @@ def _families(found: Sequence[tuple[Status, bool]]) -> Iterator[Any]:
             family.add_metric([status.engine, status.mode], getattr(status, name))
         yield family
     declared = CounterMetricFamily(
-        "kvgate_shadow_declared", "Differences that a finding of vLLM explains.", labels=["engine", "finding"]
+        "kvgate_shadow_declared", "How often a known finding of vLLM acted.", labels=["engine", "finding"]
     )
     for status, _ in found:
         for finding, count in status.declared.items():

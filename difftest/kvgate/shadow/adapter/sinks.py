@@ -133,7 +133,6 @@ class StrictSink:
         groups = settings.geometry.groups
         self.salting = Salting(settings.geometry.grain_tokens, [group.block_size_tokens for group in groups])
         self.checker = ShadowChecker(settings)
-        self.declared: dict[str, int] = {}
         self._recent: list[Stored] = []
 
     def describe(self) -> str:
@@ -146,11 +145,9 @@ class StrictSink:
     def send(self, records: Sequence[Raw]) -> None:
         for record in self.salting.salted(records):
             for finding in self.checker.follow(record):
-                if finding.declared is None:
-                    raise DifferenceError(
-                        format_finding(finding, self._recent, "run it once more with KVGATE_SHADOW=check")
-                    )
-                self.declared[finding.declared] = self.declared.get(finding.declared, 0) + 1
+                raise DifferenceError(
+                    format_finding(finding, self._recent, "run it once more with KVGATE_SHADOW=check")
+                )
             self._recent = [*self._recent[-11:], record]
 
     def why_closed(self, error: BaseException) -> str:
