@@ -7,11 +7,13 @@ in their descriptions (``kvgate.adapters.releases``).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from math import lcm
 from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
 
 from kvgate.adapters.groups import Words, counts_begun_slots, group_specs, not_represented
 from kvgate.adapters.releases.description import Release
@@ -20,6 +22,7 @@ from kvgate.adapters.tap import counted_calls
 from kvreference.geometry import Geometry
 from kvreference.retention import Dense, Sparse
 from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
@@ -80,6 +83,25 @@ class Native(Stock):
         if self.description.counts_apart:
             manager.record_prefix_cache_stats(request, tokens)
         return blocks, tokens
+
+    def snapshot(self) -> Snapshot:
+        """What newer releases know by a beginning is a boundary inside a block, and no content of the block."""
+        seen, pool = super().snapshot(), self.manager.block_pool
+        begun: dict[int, set[Hashable]] = {
+            block: set(keys) for block, keys in getattr(pool, "cached_block_hashes_by_block", {}).items()
+        }
+        sizes = [group.block_size_tokens for group in self.settings.geometry.groups]
+        for block in pool.blocks if len(set(sizes)) > 1 else ():
+            # The end of the key is the group.
+            key, tokens = block._block_hash, getattr(block, "block_hash_num_tokens", None)
+            if key is not None and tokens and tokens % sizes[int.from_bytes(key[-4:], "big")]:
+                begun.setdefault(block.block_id, set()).add(key)
+        if not begun:
+            return seen
+        keys = frozenset[Hashable]().union(*begun.values())
+        contents = [None if key in keys else key for key in seen.contents]
+        entries = {key: blocks for key, blocks in seen.entries.items() if key not in keys}
+        return evolve(seen, contents=contents, read_entries=lambda: entries, begun=begun.keys())
 
     def admit(self, request: Request, tokens: int, lookahead_tokens: int, given: Given) -> KVCacheBlocks | bool | None:
         if self.description.gate != "within":

@@ -38,7 +38,10 @@ def _acts(settings: Settings, release: str) -> Acts:
     ) -> list[int]:
         """The end of the prompt is an entry as well."""
         ends, end = ends_inside(group, request, table, tokens, due), end_of(group, request)
-        is_there = 0 < end <= tokens and end // group.block_size_tokens < len(table.blocks)
+        # Whole alignments are cached, and a look-ahead block behind them.
+        cached = tokens // geometry.alignment_tokens * geometry.alignment_tokens
+        cached = min(tokens, cached + group.block_size_tokens) if cached and group.lookahead else cached
+        is_there = 0 < end <= cached and end // group.block_size_tokens < len(table.blocks)
         return [*ends, end] if is_there else ends
 
     def events(
