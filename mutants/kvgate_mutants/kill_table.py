@@ -146,7 +146,8 @@ def _record(kill: Kill) -> dict[str, object]:
 
 def list_of(mutants: Iterable[Mutant]) -> Section:
     """The mutants, without what finds them."""
-    head = (*columns("name", "violates", "needs"), Column("before", optional=True), *columns("sentence", "equivalent"))
+    outcome = Column("before", optional=True)
+    head = (*columns("name", "violates", "needs"), outcome, Column("sentence"), Column("equivalent", optional=True))
     rows = tuple(
         (each.name, each.statement, " ".join(each.needs), each.before, each.sentence, each.equivalent)
         for each in mutants
@@ -157,7 +158,7 @@ def list_of(mutants: Iterable[Mutant]) -> Section:
 def list_page(section: Section, command: str) -> str:
     """The list as a Markdown file."""
     table = markdown_table(section, map(section.texts, section.rows))
-    return "\n".join(("# Mutants", "", f"Written by `{command}`.", "", *table, ""))
+    return "\n".join(("# Mutants", "", f"Written by `{command}`; not edited.", "", *table, ""))
 
 
 def page(tables: Sequence[Killed], command: str) -> str:
