@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -11,11 +11,18 @@ from attrs import frozen
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvgate.report.github import markdown_table
+from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutation_run import Kill, MutantResult
 
 COLUMNS = (
     *columns("mutant", "killed by", "statement"),
-    *(Column("operations"), Column("seconds", ".1f"), Column("smallest case", optional=True), Column("what is broken")),
+    *(
+        Column("operations"),
+        Column("seconds", ".1f"),
+        Column("smallest case", optional=True),
+        Column("what is broken"),
+        Column("before", optional=True),
+    ),
     *(Column("equivalent", shown=False), Column("violates", shown=False), Column("kills", shown=False)),
 )
 """Operations are those of the block manager; the smallest case is counted in what was done to it, or to the engine."""
@@ -74,7 +81,7 @@ def _operations(kill: Kill | None) -> int | None:
 def _row(prey: MutantResult) -> tuple[Any, ...]:
     mutant, kill = prey.mutant, prey.kills["gate"]
     tail = (
-        *(mutant.sentence, mutant.equivalent, mutant.statement),
+        *(mutant.sentence, mutant.before, mutant.equivalent, mutant.statement),
         {name: None if kill is None else _record(kill) for name, kill in prey.kills.items()},
     )
     if kill is None:
@@ -135,6 +142,23 @@ def _record(kill: Kill) -> dict[str, object]:
         "seconds": round(kill.seconds, 2),
         **({} if kill.smallest is None else {"smallest": kill.operations_left}),
     }
+
+
+def list_of(mutants: Iterable[Mutant]) -> Section:
+    """The mutants, without what finds them."""
+    outcome = Column("before", optional=True)
+    head = (*columns("name", "violates", "needs"), outcome, Column("sentence"), Column("equivalent", optional=True))
+    rows = tuple(
+        (each.name, each.statement, " ".join(each.needs), each.before, each.sentence, each.equivalent)
+        for each in mutants
+    )
+    return Section("", head, rows)
+
+
+def list_page(section: Section, command: str) -> str:
+    """The list as a Markdown file."""
+    table = markdown_table(section, map(section.texts, section.rows))
+    return "\n".join(("# Mutants", "", f"Written by `{command}`; not edited.", "", *table, ""))
 
 
 def page(tables: Sequence[Killed], command: str) -> str:

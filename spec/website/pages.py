@@ -28,6 +28,7 @@ LOOK = "spec/website/look.css"
 WIDE = (
     "difftest/corpus/README.md",
     "difftest/mutants.md",
+    "difftest/features.md",
     "spec/traceability.md",
     "benchmarks/headlines/TABLE.md",
     "benchmarks/TABLE.md",

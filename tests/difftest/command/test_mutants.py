@@ -7,6 +7,7 @@ mutants of a system made for these tests; vLLM itself is not needed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from kvgate.kernel.models import MODELS
 from kvgate.report.document import from_json
 from kvgate_mutants.cli import mutants
 from kvgate_mutants.mutants.mutant import Mutant, breaks
-from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, FEATURE_MUTANTS
 from kvreference.answers import Answer
 from kvreference.operations import Finish, Operation
 
@@ -197,6 +198,18 @@ def test_all_are_all(narrower: tuple[str, str], kvgate: Kvgate) -> None:
     assert all(f"\n {name} " in everything for name in ("cached-first", "look-ahead-not-dropped"))
     told = " ".join(kvgate("mutants", "--help").out.split())
     assert "on two nodes" in told
+
+
+@pytest.mark.parametrize("other", [("--sut", "retention"), ("--level", "scheduler"), ("--all",)], ids=" ".join)
+def test_a_subject_has_a_set_of_its_own(other: tuple[str, ...], kvgate: Kvgate, tmp_path: Path) -> None:
+    """Listed alone, also as a page; and no other option chooses among its mutants."""
+    written = tmp_path / "features.md"
+    ended = kvgate("mutants", "--of", "features", "--list", "--write", str(written), "--format", "json")
+    names = [mutant.name for mutant in FEATURE_MUTANTS]
+    assert (0, names) == (ended.code, [row["name"] for row in rows_of(ended.out)])
+    page = written.read_text("utf-8")
+    assert all(f"\n| {name} | KV-" in page for name in names)
+    assert 2 == kvgate("mutants", "--of", "features", "--list", *other).code
 
 
 def test_each_zoo_has_its_names(kvgate: Kvgate) -> None:
