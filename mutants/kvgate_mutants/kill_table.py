@@ -15,7 +15,13 @@ from kvgate_mutants.mutation_run import Kill, MutantResult
 
 COLUMNS = (
     *columns("mutant", "killed by", "statement"),
-    *(Column("operations"), Column("seconds", ".1f"), Column("smallest case", optional=True), Column("what is broken")),
+    *(
+        Column("operations"),
+        Column("seconds", ".1f"),
+        Column("smallest case", optional=True),
+        Column("what is broken"),
+        Column("before", optional=True),
+    ),
     *(Column("equivalent", shown=False), Column("violates", shown=False), Column("kills", shown=False)),
 )
 """Operations are those of the block manager; the smallest case is counted in what was done to it, or to the engine."""
@@ -74,7 +80,7 @@ def _operations(kill: Kill | None) -> int | None:
 def _row(prey: MutantResult) -> tuple[Any, ...]:
     mutant, kill = prey.mutant, prey.kills["gate"]
     tail = (
-        *(mutant.sentence, mutant.equivalent, mutant.statement),
+        *(mutant.sentence, mutant.before, mutant.equivalent, mutant.statement),
         {name: None if kill is None else _record(kill) for name, kill in prey.kills.items()},
     )
     if kill is None:

@@ -30,6 +30,12 @@ class Code(str, Enum):
     RETENTION = "retention"
 
 
+class Of(str, Enum):
+    """Mutants of one subject, as a set of their own."""
+
+    FEATURES = "features"
+
+
 BASELINE_OPERATIONS = 40_000
 MUTANT_OPERATIONS = 200_000
 MUTANT_SECONDS = 60.0
@@ -43,10 +49,13 @@ class MutantSet:
     level: LevelChoice
     title: str
     """The unmutated system, in the tables."""
+    of: Of | None = None
 
     @property
     def option(self) -> str:
         """The options that select this set."""
+        if self.of is not None:
+            return f" --of {self.of.value}"
         sut = "" if self.code is Code.STOCK else f" --sut {self.code.value}"
         return sut + ("" if self.level is LevelChoice.BLOCKS else f" --level {self.level.value}")
 
@@ -55,6 +64,8 @@ class MutantSet:
         """The mutants, in their order."""
         from kvgate_mutants.mutants import registry
 
+        if self.of is Of.FEATURES:
+            return registry.FEATURE_MUTANTS
         if self.code is Code.RETENTION:
             return registry.PLUGIN_MUTANTS
         if self.level is LevelChoice.SCHEDULER:
@@ -93,6 +104,7 @@ SETS = (
     MutantSet(Code.STOCK, LevelChoice.BLOCKS, "vLLM as it is"),
     MutantSet(Code.STOCK, LevelChoice.SCHEDULER, "vLLM's scheduler as it is"),
     MutantSet(Code.STOCK, LevelChoice.PAIR, "two nodes as they are"),
+    MutantSet(Code.STOCK, LevelChoice.SCHEDULER, "vLLM's scheduler as it is, where features meet", Of.FEATURES),
     # The plug-in stays in a process that has loaded it, so its set comes last.
     MutantSet(Code.RETENTION, LevelChoice.BLOCKS, "vLLM with the plug-in as it is"),
 )
@@ -111,6 +123,9 @@ def mutants(
             "--level", help="In vLLM: its block manager, its scheduler, or one after the other; or two nodes."
         ),
     ] = LevelChoice.BLOCKS,
+    of: Annotated[
+        Of | None, typer.Option("--of", help="Mutants of where the scheduler's features meet, and none but these.")
+    ] = None,
     everywhere: Annotated[
         bool, typer.Option("--all", help="Every set: vLLM at both levels and on two nodes, and the plug-in.")
     ] = False,
@@ -148,11 +163,13 @@ def mutants(
 
       kvgate mutants --level pair
 
+      kvgate mutants --of features --write features.md
+
       kvgate mutants --sut retention
 
       kvgate mutants --all --minimise --write mutants.md
     """
-    chosen = _chosen(_sets(sut, level, everywhere), names or ())
+    chosen = _chosen(_sets(sut, level, of, everywhere), names or ())
     if list_only:
         _list([mutant for group in chosen.values() for mutant in group], output)
         return
@@ -168,7 +185,7 @@ def mutants(
     from kvgate_mutants.kill_table import report_of
 
     if write is not None:
-        _write(finished, write, _command(sut, level, everywhere, minimise))
+        _write(finished, write, _command(sut, level, of, everywhere, minimise))
     report = report_of(finished, interrupted)
     echo(report, output)
     raise typer.Exit(report.exit_code)
@@ -182,19 +199,25 @@ def _list(known: Sequence[Mutant], output: TableFormat) -> None:
     echo(Report("mutants --list", tested=(Section("", columns("name", "sentence", "equivalent"), rows),)), output)
 
 
-def _sets(code: Code, level: LevelChoice, everywhere: bool) -> tuple[MutantSet, ...]:
+def _sets(code: Code, level: LevelChoice, of: Of | None, everywhere: bool) -> tuple[MutantSet, ...]:
     if everywhere:
-        if (code, level) != (Code.STOCK, LevelChoice.BLOCKS):
-            raise UsageError("--all takes no --sut and no --level: it runs every mutant set")
+        if (code, level, of) != (Code.STOCK, LevelChoice.BLOCKS, None):
+            raise UsageError("--all takes no --sut, no --level and no --of: it runs every mutant set")
         return SETS
+    if of is not None:
+        if (code, level) != (Code.STOCK, LevelChoice.BLOCKS):
+            raise UsageError("--of takes no --sut and no --level: the set says where it runs")
+        return tuple(each for each in SETS if each.of is of)
     levels = (LevelChoice.BLOCKS, LevelChoice.SCHEDULER) if level is LevelChoice.BOTH else (level,)
     if code is Code.RETENTION and levels != (LevelChoice.BLOCKS,):
         raise UsageError(f"the mutants of schedulers are vLLM's own: kvgate mutants --level {level.value}")
-    return tuple(each for each in SETS if each.code is code and each.level in levels)
+    return tuple(each for each in SETS if each.code is code and each.level in levels and each.of is None)
 
 
-def _command(code: Code, level: LevelChoice, everywhere: bool, minimise: bool) -> str:
-    options = ["--all"] if everywhere else ["--sut", code.value, "--level", level.value]
+def _command(code: Code, level: LevelChoice, of: Of | None, everywhere: bool, minimise: bool) -> str:
+    options = ["--sut", code.value, "--level", level.value]
+    if everywhere or of is not None:
+        options = ["--all"] if of is None else ["--of", of.value]
     return " ".join(["kvgate mutants", *options, *(["--minimise"] if minimise else [])])
 
 

@@ -2,18 +2,22 @@
 
 A mutant is written as a function decorated with ``breaks``. The function stands in for each of its targets and gets
 the original as its first argument; its name is the mutant's name, its docstring the one sentence that says what is
-broken, its file the area. vLLM is imported when a mutant is applied, not before.
+broken, its file the area. Or it is an ``Edit``: a passage of one function, and what stands there instead. vLLM is
+imported when a mutant is applied, not before.
 
 What a mutant breaks while a system is built stays broken in that system, so build the system inside ``applied()``.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from types import MappingProxyType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import Any
 
 from attrs import field, frozen
@@ -27,21 +31,38 @@ NEEDS = MappingProxyType(
         "priority": "a scheduler that serves by priority",
         "transfers": "a scheduler whose requests other nodes offer something, and read",
         "adapter": "requests with the same tokens and different LoRA adapters",
+        "chunks": "prompts that are computed in several steps",
+        "clients": "requests of several clients, each of which gets its own outputs",
         "common-prefix": "the common prefix is asked for",
         "drafts": "draft tokens are proposed",
         "duplicates": "requests that compute the same content side by side",
         "eagle": "a group with a draft layer",
+        "embeddings": "requests whose prompts are embeddings, some of them equal in part",
+        "encoder": "multimodal items that an encoder computes, within a budget, into an encoder cache",
+        "encoder-decoder": "a model that decodes with cross-attention on what an encoder computed",
         "evict": "blocks are evicted by their ids",
         "events": "the events are taken",
+        "failed-loads": "transfers of which some blocks fail to load",
+        "grammar": "requests whose answers follow a grammar",
         "media": "requests with the same tokens and different multimodal items",
         "near-twins": "requests whose tokens differ in the last token of a block",
+        "messages": "what clients are sent besides tokens and ends is compared",
         "no-gate": "a system without the admission gate, so that a first chunk can be refused",
         "no-read": "requests that may not be served from the cache",
+        "pause": "the scheduler is paused",
+        "pipeline": "a worker of several pipeline stages",
+        "pooling": "requests that pool and generate nothing",
         "preemption": "requests are preempted, and end or are preempted again later",
+        "published": "the published events are compared",
         "reset": "the cache is reset",
+        "reset-running": "the cache is reset while requests run, which preempts them",
         "salt": "requests with the same tokens and different cache salts",
+        "sessions": "requests that go on with further prompts after they stopped",
+        "slots": "more LoRA adapters than a step may use",
         "statistics": "the statistics are taken",
+        "stops": "requests with stop tokens and a minimum length",
         "token-limit": "running requests that come close to the longest that a request may become",
+        "zeroing": "a worker that zeroes new blocks",
     }
 )
 """What a run must contain to have a chance to show a mutant, besides ordinary requests that share prefixes."""
@@ -55,6 +76,56 @@ FULL = ("full", *HYBRID)
 
 Broken = Callable[..., Any]
 """Stands in for a target: called with the original, then with the target's own arguments."""
+
+
+@frozen
+class Edit:
+    """A passage of a function, as ``ast.unparse`` prints the function, and what stands there instead.
+
+    Of several lines, all but the first are indented relative to the line in which the passage begins.
+    """
+
+    passage: str
+    instead: str
+
+    def of(self, source: str) -> str:
+        """The source of a function after the edit.
+
+        Raises:
+            LookupError: the function does not contain the passage exactly once.
+        """
+        text = ast.unparse(ast.parse(textwrap.dedent(source)))
+        begins = self.passage.partition("\n")[0]
+        edited = []
+        for found in re.finditer(re.escape(begins), text):
+            before, after = text[: found.start()], text[found.start() :]
+            line = before.rpartition("\n")[2] + begins
+            indent = "\n" + " " * (len(line) - len(line.lstrip()))
+            passage = self.passage.replace("\n", indent)
+            if after.startswith(passage):
+                edited.append(before + self.instead.replace("\n", indent) + after[len(passage) :])
+        if len(edited) != 1:
+            raise LookupError(f"{len(edited)} passages, not one: {self.passage}")
+        return edited[0]
+
+    @contextmanager
+    def applied(self, member: Any) -> Iterator[None]:
+        """Change the code of the function itself, so that it is broken wherever its name was imported to."""
+        function = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+        # A function that calls super() reads the cell __class__ of its class.
+        scope = "def scope():\n    __class__ = None\n" + textwrap.indent(self.of(inspect.getsource(function)), "    ")
+        original = function.__code__
+        (outer,) = _codes(compile(scope, f"<{function.__qualname__}, edited>", "exec"))
+        (function.__code__,) = (code for code in _codes(outer) if code.co_name == function.__name__)
+        try:
+            yield
+        finally:
+            function.__code__ = original
+
+
+def _codes(outer: CodeType) -> list[CodeType]:
+    return [each for each in outer.co_consts if isinstance(each, CodeType)]
+
 
 Check = Callable[[], str | None]
 """Exercises what no operation of the alphabet reaches; returns what is wrong, or None."""
@@ -75,13 +146,15 @@ class Mutant:
     """The id of the guarantee that it violates; None if no guarantee speaks of it, and a check shows it."""
     targets: tuple[str, ...] = field(validator=min_len(1))
     """What is replaced, each as ``module:name`` or ``module:Class.name``."""
-    broken: Broken = field(repr=False)
+    broken: Broken | Edit = field(repr=False)
     models: tuple[str, ...] | None = None
     """The models that can show it, by their presets or whole names; None for all."""
     needs: tuple[str, ...] = field(default=(), validator=deep_iterable(in_(NEEDS)))
     """What a run must contain to have a chance to show it; see ``NEEDS``."""
     equivalent: str | None = None
     """Why nobody can tell it from the original, if that is so."""
+    before: str | None = None
+    """What became of it when it was written, before the generators knew of it."""
     shown_by: Check | None = None
     """What shows it where the block manager's operations do not: the hunt is then this check, and no campaign."""
 
@@ -100,19 +173,23 @@ class Mutant:
             for target in self.targets:
                 owner, attribute = locate(target)
                 original = vars(owner)[attribute]
+                if isinstance(self.broken, Edit):
+                    undo.enter_context(self.broken.applied(original))
+                    continue
                 undo.callback(setattr, owner, attribute, original)
-                setattr(owner, attribute, self._in_place_of(original))
+                setattr(owner, attribute, _in_place_of(original, self.broken))
             yield
 
-    def _in_place_of(self, original: Any) -> Any:
-        """The broken function in the form of ``original``, so that it is called in the same way."""
-        if isinstance(original, classmethod):
-            return classmethod(self._in_place_of(original.__func__))
 
-        def replacement(*arguments: Any, **named: Any) -> Any:
-            return self.broken(original, *arguments, **named)
+def _in_place_of(original: Any, broken: Broken) -> Any:
+    """The broken function in the form of ``original``, so that it is called in the same way."""
+    if isinstance(original, classmethod):
+        return classmethod(_in_place_of(original.__func__, broken))
 
-        return replacement
+    def replacement(*arguments: Any, **named: Any) -> Any:
+        return broken(original, *arguments, **named)
+
+    return replacement
 
 
 def vllms_own(patched: Any) -> Callable[..., Any]:

@@ -8,11 +8,12 @@ from kvgate.kernel.errors import UsageError
 from kvgate_mutants.mutants import allocation, answers, block_pool, hit_lookup, pair, release, work
 from kvgate_mutants.mutants.mutant import Mutant, mutants_in
 from kvgate_mutants.mutants.plugin import installing, partial_hits, pinned_tier, retention
-from kvgate_mutants.mutants.scheduler import finishing, scheduler_output, scheduling, waiting
+from kvgate_mutants.mutants.scheduler import features, finishing, scheduler_output, scheduling, waiting
 
 # No two mutants of a set have the same name.
 BLOCK_MANAGER_MUTANTS = mutants_in((block_pool, hit_lookup, allocation, release, answers, work))
 SCHEDULER_MUTANTS = mutants_in((scheduling, finishing, scheduler_output, waiting))
+FEATURE_MUTANTS = features.FEATURE_MUTANTS
 PAIR_MUTANTS = mutants_in((pair,))
 PLUGIN_MUTANTS = mutants_in((retention, pinned_tier, partial_hits, installing))
 
