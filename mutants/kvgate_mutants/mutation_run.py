@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvgate.adapters.registry import Loaded
-from kvgate.gate.campaign import Campaign, Plan
-from kvgate.gate.case_runner import Lane, Trials
+from kvgate.gate.campaign import Campaign, Plan, TrialSource
+from kvgate.gate.case_runner import Lane, Trial, Trials, kind_of
 from kvgate.gate.generator import PRESETS
 from kvgate.gate.verdict import Found
 from kvgate.kernel.models import Model
@@ -71,8 +72,30 @@ class MutantResult:
         return self.mutant.equivalent is None and self.kills["gate"] is None
 
 
+@frozen
+class _Mutated:
+    """Cases on a mutant. What the unmutated system shows on the same case does not count."""
+
+    trials: Trials
+    mutant: Mutant
+
+    def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
+        """Run the case that a seed stands for; if it diverges, also without the mutant."""
+        with self.mutant.applied():
+            trial = self.trials.trial(lane, seed, campaign_seed, until)
+        if not trial.found:
+            return trial
+        unmutated = {kind_of(each.divergence) for each in self.trials.trial(lane, seed, campaign_seed).found}
+        return evolve(trial, found=tuple(each for each in trial.found if kind_of(each.divergence) not in unmutated))
+
+    def smallest(self, found: Found, until: float) -> Found:
+        """The smallest case found by ``until`` that shows the same defect."""
+        with self.mutant.applied():
+            return self.trials.smallest(found, until)
+
+
 def run_until_killed(
-    trials: Trials, models: Sequence[Model], seed: int, operations: int, seconds: float, shrinks: bool = False
+    trials: TrialSource, models: Sequence[Model], seed: int, operations: int, seconds: float, shrinks: bool = False
 ) -> Kill | None:
     """Run until a divergence is found that no known finding explains; None if there is none within the limits.
 
@@ -121,12 +144,10 @@ def run_mutant(
     ]
     if not fitting:
         raise ValueError(f"{mutant.name} shows on {', '.join(mutant.models or ())}, and none of the models is one")
-    trials = trials.towards(mutant.needs)
-    kills: dict[str, Kill | None] = {}
-    with mutant.applied():
-        kills["gate"] = run_until_killed(trials, fitting, seed, operations, seconds, shrinks)
-        for name, other in alone.items():
-            kills[name] = run_until_killed(other, fitting, seed, operations // 10, seconds)
+    mutated = _Mutated(trials.towards(mutant.needs), mutant)
+    kills = {"gate": run_until_killed(mutated, fitting, seed, operations, seconds, shrinks)}
+    for name, other in alone.items():
+        kills[name] = run_until_killed(_Mutated(other, mutant), fitting, seed, operations // 10, seconds)
     return MutantResult(mutant, kills)
 
 

@@ -202,7 +202,7 @@ def _list(known: Sequence[Mutant], output: TableFormat) -> None:
 def _sets(code: Code, level: LevelChoice, of: Of | None, everywhere: bool) -> tuple[MutantSet, ...]:
     if everywhere:
         if (code, level, of) != (Code.STOCK, LevelChoice.BLOCKS, None):
-            raise UsageError("--all takes no --sut, no --level and no --of: it runs every mutant set")
+            raise UsageError("--all takes no --sut and no --level: it runs every mutant set, that of --of too")
         return SETS
     if of is not None:
         if (code, level) != (Code.STOCK, LevelChoice.BLOCKS):

@@ -16,6 +16,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib import import_module
 from types import CodeType, MappingProxyType, ModuleType
 from typing import Any
@@ -112,15 +113,21 @@ class Edit:
     def applied(self, member: Any) -> Iterator[None]:
         """Change the code of the function itself, so that it is broken wherever its name was imported to."""
         function = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
-        # A function that calls super() reads the cell __class__ of its class.
-        scope = "def scope():\n    __class__ = None\n" + textwrap.indent(self.of(inspect.getsource(function)), "    ")
         original = function.__code__
-        (outer,) = _codes(compile(scope, f"<{function.__qualname__}, edited>", "exec"))
-        (function.__code__,) = (code for code in _codes(outer) if code.co_name == function.__name__)
+        function.__code__ = _edited(function, self)
         try:
             yield
         finally:
             function.__code__ = original
+
+
+@cache
+def _edited(function: Any, edit: Edit) -> CodeType:
+    # A function that calls super() reads the cell __class__ of its class.
+    scope = "def scope():\n    __class__ = None\n" + textwrap.indent(edit.of(inspect.getsource(function)), "    ")
+    (outer,) = _codes(compile(scope, f"<{function.__qualname__}, edited>", "exec"))
+    (code,) = (code for code in _codes(outer) if code.co_name == function.__name__)
+    return code
 
 
 def _codes(outer: CodeType) -> list[CodeType]:
