@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -11,6 +11,7 @@ from attrs import frozen
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvgate.report.github import markdown_table
+from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutation_run import Kill, MutantResult
 
 COLUMNS = (
@@ -141,6 +142,22 @@ def _record(kill: Kill) -> dict[str, object]:
         "seconds": round(kill.seconds, 2),
         **({} if kill.smallest is None else {"smallest": kill.operations_left}),
     }
+
+
+def list_of(mutants: Iterable[Mutant]) -> Section:
+    """The mutants, without what finds them."""
+    head = (*columns("name", "violates", "needs"), Column("before", optional=True), *columns("sentence", "equivalent"))
+    rows = tuple(
+        (each.name, each.statement, " ".join(each.needs), each.before, each.sentence, each.equivalent)
+        for each in mutants
+    )
+    return Section("", head, rows)
+
+
+def list_page(section: Section, command: str) -> str:
+    """The list as a Markdown file."""
+    table = markdown_table(section, map(section.texts, section.rows))
+    return "\n".join(("# Mutants", "", f"Written by `{command}`.", "", *table, ""))
 
 
 def page(tables: Sequence[Killed], command: str) -> str:

@@ -31,6 +31,13 @@ class Sound(Reference):
         return super().apply(operation)
 
 
+class Faulty(Sound):
+    """A system that is broken without a mutant."""
+
+    def apply(self, operation: Operation) -> Answer:
+        return head_first(Sound.apply, self, operation)  # type: ignore[no-any-return]
+
+
 LOADED = Loaded("sound", "1", Sound)
 TRIALS = Trials(Bench(Sound))
 TARGET = f"{__name__}:Sound.apply"
@@ -74,6 +81,26 @@ def test_a_mutant_that_breaks_nothing_survives() -> None:
     """Unless it is known that nobody can tell it from the original."""
     assert hunted(mutant(unchanged)).survived
     assert not hunted(mutant(unchanged, equivalent="The operation is passed on.")).survived
+
+
+def test_what_the_unmutated_system_shows_is_not_a_kill() -> None:
+    """On the same case; a mutant that shows something else is killed all the same."""
+
+    def raises(original: Any, system: Faulty, operation: Operation) -> Any:
+        """Ends raise."""
+        if isinstance(operation, Finish):
+            raise AssertionError("broken")
+        return original(system, operation)
+
+    def run(broken: Any) -> MutantResult:
+        faulty = breaks(f"{__name__}:Faulty.apply", violates="KV-SYS-01")(broken)
+        return run_mutant(Trials(Bench(Faulty)), faulty, [FULL], seed=0, operations=2000, seconds=30.0)
+
+    assert run_until_killed(Trials(Bench(Faulty)), [FULL], 0, 2000, 30.0) is not None
+    assert run(unchanged).survived
+    kill = run(raises).kills["gate"]
+    assert kill is not None
+    assert "KV-SYS-01" == kill.statement
 
 
 def test_a_mutant_is_shown_by_its_check() -> None:

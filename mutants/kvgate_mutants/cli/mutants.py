@@ -170,8 +170,9 @@ def mutants(
       kvgate mutants --all --minimise --write mutants.md
     """
     chosen = _chosen(_sets(sut, level, of, everywhere), names or ())
+    command = _command(sut, level, of, everywhere, minimise)
     if list_only:
-        _list([mutant for group in chosen.values() for mutant in group], output)
+        _list([mutant for group in chosen.values() for mutant in group], output, write, command)
         return
     finished: list[Killed] = []
     interrupted = False
@@ -182,21 +183,24 @@ def mutants(
     except KeyboardInterrupt:
         interrupted = True
     from kvgate.report.formats import echo
-    from kvgate_mutants.kill_table import report_of
+    from kvgate_mutants.kill_table import page, report_of
 
     if write is not None:
-        _write(finished, write, _command(sut, level, of, everywhere, minimise))
+        _write(page(finished, f"{command} --write {write.name}"), write)
     report = report_of(finished, interrupted)
     echo(report, output)
     raise typer.Exit(report.exit_code)
 
 
-def _list(known: Sequence[Mutant], output: TableFormat) -> None:
-    from kvgate.report.document import Report, Section, columns
+def _list(known: Sequence[Mutant], output: TableFormat, write: Path | None, command: str) -> None:
+    from kvgate.report.document import Report
     from kvgate.report.formats import echo
+    from kvgate_mutants.kill_table import list_of, list_page
 
-    rows = tuple((each.name, each.sentence, each.equivalent) for each in known)
-    echo(Report("mutants --list", tested=(Section("", columns("name", "sentence", "equivalent"), rows),)), output)
+    section = list_of(known)
+    if write is not None:
+        _write(list_page(section, f"{command} --list --write {write.name}"), write)
+    echo(Report("mutants --list", tested=(section,)), output)
 
 
 def _sets(code: Code, level: LevelChoice, of: Of | None, everywhere: bool) -> tuple[MutantSet, ...]:
@@ -279,12 +283,10 @@ def _beyond(models: Sequence[Model], named_by: Iterable[Mutant]) -> list[Model]:
     return models_named(tuple(beyond)) if beyond else []
 
 
-def _write(finished: Sequence[Killed], path: Path, command: str) -> None:
-    """Write the table as a Markdown file. What was found counts for more than a file."""
-    from kvgate_mutants.kill_table import page
-
+def _write(page: str, path: Path) -> None:
+    """Write a Markdown file. What was found counts for more than a file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page(finished, f"{command} --write {path.name}"), encoding="utf-8")
+        path.write_text(page, encoding="utf-8")
     except OSError as error:
         typer.echo(f"kvgate: --write {path}: cannot be written: {error.strerror}", err=True)
