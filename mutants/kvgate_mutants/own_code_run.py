@@ -41,7 +41,7 @@ from kvgate_mutants.mutation_run import Kill, Shown, run_until_killed
 
 OPERATIONS = {"blocks": 10_000, "scheduler": 4_000, "pair": 3_000, "conform": 3_000}
 """How many operations a probe runs at most."""
-SECONDS = 30.0
+SECONDS = 60.0
 """How long a probe runs at most."""
 CHECKED_ON = {"scheduler": ("full", "two-windows+eagle", "full+eagle"), "pair": ("gpt-oss-hybrid", "full")}
 """The models that a broken system is run on if it names none; a block manager's on ``BLOCKS_ON``."""
@@ -302,10 +302,15 @@ def run_checkers(mutants: Sequence[Mutant], every_layer: bool, report: Callable[
             result.kills[probe] = Kill(Shown("false alarm", alarm.by), alarm.operations, alarm.seconds)
         else:
             result.kills[probe] = None
-            if (seen.by, seen.statement, seen.operations) != (found.by, found.statement, found.operations):
+            if _found(seen) != _found(found):
                 result.covered[probe] = seen
         yield list(results.values())
     yield list(results.values())
+
+
+def _found(kill: Kill) -> tuple[str, str | None, int]:
+    saw = kill.found.saw if isinstance(kill.found, Shown) else kill.statement
+    return kill.by, saw, kill.operations
 
 
 def _in_order(probes: Iterator[tuple[Mutant, str]]) -> list[tuple[Mutant, str]]:
@@ -353,7 +358,8 @@ def _checker_row(result: Result) -> tuple[Any, ...]:
         passes = f"{kill[0].partition(':')[2]}: {kill[1].found.check}"
     else:
         seen = [
-            f"{probe.partition(':')[2]}: {kill.by} {kill.statement or ''}" for probe, kill in result.covered.items()
+            f"{probe.partition(':')[2]}: {' '.join(map(str, _found(kill)[:2]))}"
+            for probe, kill in result.covered.items()
         ]
         passes = f"covered: {'; '.join(seen)}" if seen else "SURVIVED"
     return mutant.name, mutant.statement, place, passes, mutant.sentence

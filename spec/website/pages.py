@@ -28,6 +28,8 @@ LOOK = "spec/website/look.css"
 WIDE = (
     "difftest/corpus/README.md",
     "difftest/mutants.md",
+    "difftest/mutants-of-reference.md",
+    "difftest/mutants-of-checkers.md",
     "spec/traceability.md",
     "benchmarks/headlines/TABLE.md",
     "benchmarks/TABLE.md",
