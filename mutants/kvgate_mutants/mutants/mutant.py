@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
 from types import CodeType, MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from attrs import field, frozen
 from attrs.validators import deep_iterable, in_, matches_re, min_len, optional
@@ -222,7 +222,7 @@ _ENTRY = re.compile(
 )
 
 
-def mutants_of(text: str, root: str = "", words: str = "needs") -> Iterator[Mutant]:
+def mutants_of(text: str, root: str = "", words: Literal["needs", "probes"] = "needs") -> Iterator[Mutant]:
     """The edits of a file in the form of scheduler/features.txt, as mutants.
 
     Targets are named from ``root`` on; what follows the guarantee are the mutant's ``words``: its needs or probes.
@@ -239,6 +239,7 @@ def mutants_of(text: str, root: str = "", words: str = "needs") -> Iterator[Muta
         passage, instead = (
             "\n".join(line[2:] for line in found["edit"].splitlines() if line[0] == sign) for sign in "-+"
         )
+        given = tuple(found["words"].split())
         yield Mutant(
             name=found["name"],
             sentence=found["sentence"],
@@ -246,7 +247,8 @@ def mutants_of(text: str, root: str = "", words: str = "needs") -> Iterator[Muta
             targets=(root + found["target"],),
             broken=Edit(passage, instead),
             before=found["before"],
-            **{words: tuple(found["words"].split())},
+            needs=given if words == "needs" else (),
+            probes=given if words == "probes" else (),
         )
 
 
