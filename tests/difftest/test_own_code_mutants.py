@@ -152,7 +152,6 @@ def test_a_few_of_the_reference_are_killed(fork_server: ForkServer) -> None:
 
 
 @pytest.mark.ci
-@pytest.mark.xfail(strict=True, reason="known findings excuse them: findings are not deltas on the reference yet")
 @pytest.mark.parametrize("name", MASKED_BY_FINDINGS)
 def test_no_finding_excuses_a_wrong_reference(fork_server: ForkServer, name: str) -> None:
     """Goal: a broken reference is never taken for a known finding. Method: the three that once were."""
