@@ -129,7 +129,7 @@ def _survivors(server: ForkServer, of: str, *names: str, timeout: float = 600.0)
     """What ``kvgate mutants`` reports; in a process of its own, since the plug-in stays where it is loaded."""
     arguments = ["mutants", *names, "--of", of, "--format", "json"]
     ended = server.run("-m", "kvgate.cli", *arguments, timeout=timeout)
-    report = from_json(ended.stdout)
+    report = from_json(ended.stdout, "the table")
     assert report.exit_code == ended.returncode, ended.stderr
     assert report.tested[0].rows
     return [story.headline for story in report.found]

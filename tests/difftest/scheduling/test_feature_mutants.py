@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kvgate_mutants.mutants.mutant import NEEDS, Edit, Mutant
+from kvgate_mutants.mutants.mutant import NEEDS, Edit, Mutant, mutants_of
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, FEATURE_MUTANTS, PAIR_MUTANTS, SCHEDULER_MUTANTS
-from kvgate_mutants.mutants.scheduler.features import mutants_of
 
 ENTRY = "all-are-served KV-SYS-01 drafts chunks\nAll are served.\n@ a:b\n- if x:\n-     y\n+ if z:\n+     y\n"
 
