@@ -146,8 +146,7 @@ def _record(kill: Kill) -> dict[str, object]:
 
 def list_of(mutants: Iterable[Mutant]) -> Section:
     """The mutants, without what finds them."""
-    outcome = Column("before", optional=True)
-    head = (*columns("name", "violates", "needs"), outcome, Column("sentence"), Column("equivalent", optional=True))
+    head = (*columns("name", "violates", "needs"), Column("before", optional=True), *columns("sentence", "equivalent"))
     rows = tuple(
         (each.name, each.statement, " ".join(each.needs), each.before, each.sentence, each.equivalent)
         for each in mutants
@@ -158,7 +157,7 @@ def list_of(mutants: Iterable[Mutant]) -> Section:
 def list_page(section: Section, command: str) -> str:
     """The list as a Markdown file."""
     table = markdown_table(section, map(section.texts, section.rows))
-    return "\n".join(("# Mutants", "", f"Written by `{command}`; not edited.", "", *table, ""))
+    return "\n".join(("# Mutants", "", f"Written by `{command}`.", "", *table, ""))
 
 
 def page(tables: Sequence[Killed], command: str) -> str:

@@ -29,6 +29,8 @@ WIDE = (
     "difftest/corpus/README.md",
     "difftest/mutants.md",
     "difftest/features.md",
+    "difftest/mutants-of-reference.md",
+    "difftest/mutants-of-checkers.md",
     "spec/traceability.md",
     "benchmarks/headlines/TABLE.md",
     "benchmarks/TABLE.md",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from attrs import frozen
@@ -34,6 +34,12 @@ class Of(str, Enum):
     """Mutants of one subject, as a set of their own."""
 
     FEATURES = "features"
+    REFERENCE = "reference"
+    CHECKERS = "checkers"
+
+
+OWN = (Of.REFERENCE, Of.CHECKERS)
+"""Mutants of our own code, which have a run of their own."""
 
 
 BASELINE_OPERATIONS = 40_000
@@ -66,6 +72,8 @@ class MutantSet:
 
         if self.of is Of.FEATURES:
             return registry.FEATURE_MUTANTS
+        if self.of in OWN:
+            return registry.REFERENCE_MUTANTS if self.of is Of.REFERENCE else registry.CHECKER_MUTANTS
         if self.code is Code.RETENTION:
             return registry.PLUGIN_MUTANTS
         if self.level is LevelChoice.SCHEDULER:
@@ -105,6 +113,8 @@ SETS = (
     MutantSet(Code.STOCK, LevelChoice.SCHEDULER, "vLLM's scheduler as it is"),
     MutantSet(Code.STOCK, LevelChoice.PAIR, "two nodes as they are"),
     MutantSet(Code.STOCK, LevelChoice.SCHEDULER, "vLLM's scheduler as it is, where features meet", Of.FEATURES),
+    MutantSet(Code.STOCK, LevelChoice.BLOCKS, "The reference", Of.REFERENCE),
+    MutantSet(Code.STOCK, LevelChoice.BLOCKS, "The checkers", Of.CHECKERS),
     # The plug-in stays in a process that has loaded it, so its set comes last.
     MutantSet(Code.RETENTION, LevelChoice.BLOCKS, "vLLM with the plug-in as it is"),
 )
@@ -124,17 +134,23 @@ def mutants(
         ),
     ] = LevelChoice.BLOCKS,
     of: Annotated[
-        Of | None, typer.Option("--of", help="Mutants of where the scheduler's features meet, and none but these.")
+        Of | None,
+        typer.Option(
+            "--of",
+            help="A set of its own: of where the scheduler's features meet (features); of kvgate's own reference or "
+            "checkers.",
+        ),
     ] = None,
     everywhere: Annotated[
-        bool, typer.Option("--all", help="Every set: vLLM at both levels and on two nodes, and the plug-in.")
+        bool, typer.Option("--all", help="Every set of vLLM at both levels and on two nodes, and of the plug-in.")
     ] = False,
     list_only: Annotated[bool, typer.Option("--list", help="List the mutants, and run nothing.")] = False,
     each_detector: Annotated[
         bool,
         typer.Option(
             "--each-detector",
-            help="Also run lockstep and each monitor on its own; for the scheduler, the monitors without lockstep.",
+            help="Also run lockstep and each monitor on its own; for the scheduler, the monitors without lockstep; for "
+            "kvgate's own code, also the probes after the one that kills.",
         ),
     ] = False,
     minimise: Annotated[
@@ -165,15 +181,20 @@ def mutants(
 
       kvgate mutants --of features --write features.md
 
+      kvgate mutants --of reference --each-detector
+
       kvgate mutants --sut retention
 
       kvgate mutants --all --minimise --write mutants.md
     """
-    chosen = _chosen(_sets(sut, level, of, everywhere), names or ())
+    sets = _sets(sut, level, of, everywhere)
+    chosen = _chosen(sets, names or ())
     command = _command(sut, level, of, everywhere, minimise)
     if list_only:
         _list([mutant for group in chosen.values() for mutant in group], output, write, command)
         return
+    if of in OWN:
+        _run_own(of.value, chosen[sets[0]], each_detector, write, output)
     finished: list[Killed] = []
     interrupted = False
     try:
@@ -203,11 +224,35 @@ def _list(known: Sequence[Mutant], output: TableFormat, write: Path | None, comm
     echo(Report("mutants --list", tested=(section,)), output)
 
 
+def _run_own(of: str, chosen: Sequence[Mutant], every: bool, write: Path | None, output: TableFormat) -> NoReturn:
+    """Run mutants of kvgate's own code, and end."""
+    from kvgate.kernel.progress import progress_line
+    from kvgate.report.formats import echo
+    from kvgate_mutants import own_code_run
+
+    results: list[own_code_run.Result] = []
+    interrupted = False
+    with progress_line() as line:
+        line.say("importing vLLM …")
+        run = own_code_run.run_reference if of == Of.REFERENCE.value else own_code_run.run_checkers
+        try:
+            for state in run(chosen, every, line.say):
+                results = state
+        except KeyboardInterrupt:
+            interrupted = True
+    if write is not None:
+        command = " ".join(["kvgate mutants --of", of, *(["--each-detector"] if every else []), "--write", write.name])
+        _write(own_code_run.page(of, results, command), write)
+    report = own_code_run.report_of(of, results, interrupted)
+    echo(report, output)
+    raise typer.Exit(report.exit_code)
+
+
 def _sets(code: Code, level: LevelChoice, of: Of | None, everywhere: bool) -> tuple[MutantSet, ...]:
     if everywhere:
         if (code, level, of) != (Code.STOCK, LevelChoice.BLOCKS, None):
-            raise UsageError("--all takes no --sut and no --level: it runs every mutant set, that of --of too")
-        return SETS
+            raise UsageError("--all takes no --sut and no --level: it runs every mutant set of vLLM and the plug-in")
+        return tuple(each for each in SETS if each.of not in OWN)
     if of is not None:
         if (code, level) != (Code.STOCK, LevelChoice.BLOCKS):
             raise UsageError("--of takes no --sut and no --level: the set says where it runs")

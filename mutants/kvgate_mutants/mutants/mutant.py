@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
 from types import CodeType, MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from attrs import field, frozen
 from attrs.validators import deep_iterable, in_, matches_re, min_len, optional
@@ -123,8 +123,9 @@ class Edit:
 
 @cache
 def _edited(function: Any, edit: Edit) -> CodeType:
-    # A function that calls super() reads the cell __class__ of its class.
-    scope = "def scope():\n    __class__ = None\n" + textwrap.indent(edit.of(inspect.getsource(function)), "    ")
+    # A function that calls super() reads the cell __class__ of its class, and its own name is a global's.
+    head = f"def scope():\n    global {function.__name__}\n    __class__ = None\n"
+    scope = head + textwrap.indent(edit.of(inspect.getsource(function)), "    ")
     (outer,) = _codes(compile(scope, f"<{function.__qualname__}, edited>", "exec"))
     (code,) = (code for code in _codes(outer) if code.co_name == function.__name__)
     return code
@@ -160,6 +161,8 @@ class Mutant:
     """What a run must contain to have a chance to show it; see ``NEEDS``."""
     equivalent: str | None = None
     """Why nobody can tell it from the original, if that is so."""
+    probes: tuple[str, ...] = ()
+    """Of a mutant of our own code: what is run to show it; see ``kvgate_mutants.own_code_run``."""
     before: str | None = None
     """What became of it when it was written, before the generators knew of it."""
     shown_by: Check | None = None
@@ -208,6 +211,45 @@ def vllms_own(patched: Any) -> Callable[..., Any]:
 def mutants_in(areas: Iterable[ModuleType]) -> tuple[Mutant, ...]:
     """All mutants of these files, in their order."""
     return tuple(mutant for area in areas for mutant in vars(area).values() if isinstance(mutant, Mutant))
+
+
+_ENTRY = re.compile(
+    r"(?P<name>\S+) (?P<violates>\S+)(?P<words>.*)\n"
+    r"(?P<sentence>.*)\n"
+    r"@ (?P<target>.*)\n"
+    r"(?P<edit>(?:[-+] .*\n)+)"
+    r"(?:= (?P<before>.*)\n)?"
+)
+
+
+def mutants_of(text: str, root: str = "", words: Literal["needs", "probes"] = "needs") -> Iterator[Mutant]:
+    """The edits of a file in the form of scheduler/features.txt, as mutants.
+
+    Targets are named from ``root`` on; what follows the guarantee are the mutant's ``words``: its needs or probes.
+
+    Raises:
+        ValueError: an entry is not of this form, or names an unknown guarantee or need.
+    """
+    for entry in re.split(r"\n{2,}", text.strip()):
+        if entry.startswith("#"):
+            continue
+        found = _ENTRY.fullmatch(entry + "\n")
+        if found is None:
+            raise ValueError(f"not a mutant:\n{entry}")
+        passage, instead = (
+            "\n".join(line[2:] for line in found["edit"].splitlines() if line[0] == sign) for sign in "-+"
+        )
+        given = tuple(found["words"].split())
+        yield Mutant(
+            name=found["name"],
+            sentence=found["sentence"],
+            statement=found["violates"],
+            targets=(root + found["target"],),
+            broken=Edit(passage, instead),
+            before=found["before"],
+            needs=given if words == "needs" else (),
+            probes=given if words == "probes" else (),
+        )
 
 
 def locate(target: str) -> tuple[object, str]:

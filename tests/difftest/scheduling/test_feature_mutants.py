@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kvgate_mutants.mutants.mutant import NEEDS, Edit, Mutant
+from kvgate_mutants.mutants.mutant import NEEDS, Edit, Mutant, mutants_of
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, FEATURE_MUTANTS, PAIR_MUTANTS, SCHEDULER_MUTANTS
-from kvgate_mutants.mutants.scheduler.features import mutants_of
 
 ENTRY = "all-are-served KV-SYS-01 drafts chunks\nAll are served.\n@ a:b\n- if x:\n-     y\n+ if z:\n+     y\n"
 
@@ -59,13 +58,13 @@ def test_there_are_enough() -> None:
 
 def test_an_entry_is_read() -> None:
     """A name, a guarantee, needs, a sentence, a function, two passages; and what became of it, if that is known."""
-    (mutant,) = mutants_of("# A comment\n\n" + ENTRY)
+    (mutant,) = mutants_of("# A comment\n\n" + ENTRY, "vllm.v1.")
     edit = Edit("if x:\n    y", "if z:\n    y")
     assert (
         Mutant("all-are-served", "All are served.", "KV-SYS-01", ("vllm.v1.a:b",), edit, needs=("drafts", "chunks"))
         == mutant
     )
-    (mutant,) = mutants_of(ENTRY + "= survived\n")
+    (mutant,) = mutants_of(ENTRY + "= survived\n", "vllm.v1.")
     assert "survived" == mutant.before
 
 

@@ -1,0 +1,176 @@
+"""The mutants of the reference and of the checkers: each edits a passage that is there, and is found.
+
+Which probe finds a mutant, and what that says, is in ``kvgate_mutants.own_code_run``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kvgate.explore.tiny_models import MODELS as TINY_MODELS
+from kvgate.kernel.models import load
+from kvgate.levels.manager import DETECTORS
+from kvgate.report.document import from_json
+from kvgate_mutants.mutants.mutant import Edit, locate, mutants_of
+from kvgate_mutants.mutants.registry import (
+    BLOCK_MANAGER_MUTANTS,
+    CHECKER_MUTANTS,
+    PAIR_MUTANTS,
+    PLUGIN_MUTANTS,
+    REFERENCE_MUTANTS,
+    SCHEDULER_MUTANTS,
+)
+from kvspec.registry import obligations
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
+ALL = (*REFERENCE_MUTANTS, *CHECKER_MUTANTS)
+MASKED_BY_FINDINGS = (
+    "longest-hit-tries-three-lengths",
+    "look-ahead-block-served",
+    "gate-forgets-that-hits-leave-the-queue",
+)
+"""Broken references that the check once took for findings 005 and 002."""
+
+
+# What is said of them
+
+
+def test_there_are_enough_and_no_name_twice() -> None:
+    """Goal: killing all of them says something. Method: count mutants and names."""
+    assert len(REFERENCE_MUTANTS) >= 55
+    assert len(CHECKER_MUTANTS) >= 30
+    assert {1} == set(Counter(mutant.name for mutant in ALL).values())
+    assert not [mutant.name for mutant in ALL if not re.fullmatch(r"[A-Z].*\.", mutant.sentence)]
+
+
+def test_each_passage_is_there_once() -> None:
+    """Goal: a change of our code disarms no mutant. Method: inject each, run nothing, and see that it is undone."""
+    stale = []
+    for mutant in ALL:
+        owner, attribute = locate(mutant.targets[0])
+        member = vars(owner)[attribute]
+        function = getattr(member, "fget", None) or member
+        before = function.__code__
+        try:
+            with mutant.applied():
+                assert before != function.__code__
+        except LookupError as error:
+            stale.append(f"{mutant.name}: {error}")
+        assert before is function.__code__
+    assert not stale
+
+
+def test_a_stale_passage_is_rejected() -> None:
+    """Goal: the test above can fail. Method: passages that are not there, and twice."""
+    source = "def f(x):\n    return x + x\n"
+    for passage in ("x - x", "x"):
+        with pytest.raises(LookupError):
+            Edit(passage, "0").of(source)
+
+
+def test_each_probe_can_be_run() -> None:
+    """Goal: no probe is a misprint. Method: look up every model, obligation and broken system."""
+    for mutant in REFERENCE_MUTANTS:
+        for probe in mutant.probes:
+            layer, _, what = probe.rpartition(":")
+            assert layer in ("", "scheduler", "pair", "explore", "prove"), probe
+            known = {"explore": TINY_MODELS, "prove": obligations()}.get(layer)
+            assert load(what) if known is None else what in known, probe
+    of_blocks = {each.name for each in (*BLOCK_MANAGER_MUTANTS, *PLUGIN_MUTANTS)}
+    broken = {
+        **dict.fromkeys((*DETECTORS, "shadow"), of_blocks),
+        "scheduler": {each.name for each in SCHEDULER_MUTANTS},
+        "pair": {each.name for each in PAIR_MUTANTS},
+        "equality": {"other-tokens", "other-probability", "one-of-two", "no-draft-accepted"},
+    }
+    for mutant in CHECKER_MUTANTS:
+        for probe in mutant.probes:
+            checker, _, name = probe.partition(":")
+            assert name in broken[checker], probe
+
+
+def test_every_checker_has_a_mutant() -> None:
+    """Goal: no checker is left out. Method: compare the modules that are edited with the checkers."""
+    of_scheduler = (
+        "batch",
+        "bookkeeping_check",
+        "chunks",
+        "clients",
+        "finish_check",
+        "progress",
+        "queue_order_monitor",
+    )
+    checkers = {
+        *("kvgate.kernel.comparison", "kvgate.kernel.lockstep", "kvreference.snapshot"),
+        *(f"kvgate.monitors.{name}" for name in ("leak", "slot_memory", "wait_graph", "work")),
+        *(f"kvgate.levels.scheduler.{name}" for name in of_scheduler),
+        *(f"kvgate.levels.pair.{name}" for name in ("across", "handover", "waiting")),
+        *("kvgate.equality.feature", "kvgate.equality.table", "kvgate.shadow.shadow_checker"),
+    }
+    assert checkers == {mutant.targets[0].partition(":")[0] for mutant in CHECKER_MUTANTS}
+
+
+def test_an_entry_without_a_passage_is_rejected() -> None:
+    """Goal: a misprint in the list is no mutant less. Method: an entry that lacks its edit."""
+    with pytest.raises(ValueError, match="not a mutant"):
+        tuple(mutants_of("name KV-OP-01 swa\nA sentence.\n@ kvreference.content:Keys.of_block\n", words="probes"))
+
+
+# That they are found
+
+
+def _survivors(server: ForkServer, of: str, *names: str, timeout: float = 600.0) -> list[str]:
+    """What ``kvgate mutants`` reports; in a process of its own, since the plug-in stays where it is loaded."""
+    arguments = ["mutants", *names, "--of", of, "--format", "json"]
+    ended = server.run("-m", "kvgate.cli", *arguments, timeout=timeout)
+    report = from_json(ended.stdout, "the table")
+    assert report.exit_code == ended.returncode, ended.stderr
+    assert report.tested[0].rows
+    return [story.headline for story in report.found]
+
+
+OF_REFERENCE = (
+    "table-released-front-first",
+    "cached-a-token-late",
+    "hit-stays-in-the-free-queue",
+    "room-short-by-a-block",
+)
+OF_CHECKERS = (
+    "parents-of-events-not-compared",
+    "arrivals-forgotten",
+    "slots-of-any-group-accepted",
+    "blocks-sent-not-compared",
+    "shadow-ignores-statistics",
+)
+
+
+@pytest.mark.ci
+def test_a_few_of_the_reference_are_killed(fork_server: ForkServer) -> None:
+    """Goal: a wrong reference is found. Method: one fault for the check, conform and explore each."""
+    assert not _survivors(fork_server, "reference", *OF_REFERENCE)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", MASKED_BY_FINDINGS)
+def test_no_finding_excuses_a_wrong_reference(fork_server: ForkServer, name: str) -> None:
+    """Goal: a broken reference is never taken for a known finding. Method: the three that once were."""
+    assert not _survivors(fork_server, "reference", name)
+
+
+@pytest.mark.ci
+def test_a_few_of_the_checkers_are_killed(fork_server: ForkServer) -> None:
+    """Goal: a broken checker is found. Method: one fault of the comparison, two monitors, the batch and the shadow."""
+    assert not _survivors(fork_server, "checkers", *OF_CHECKERS)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("of", ["reference", "checkers"])
+def test_all_are_killed(fork_server: ForkServer, of: str) -> None:
+    """Goal: no fault of the reference or of a checker goes unnoticed. Method: inject each."""
+    assert not _survivors(fork_server, of, timeout=7200.0)
