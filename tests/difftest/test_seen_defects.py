@@ -31,7 +31,8 @@ def manager(blocks: int = 6) -> Any:
     hashing = pytest.importorskip("vllm.utils.hashing")
     # The hash that every chain begins with: the same for all requests of a test.
     utils.init_none_hash(hashing.sha256)
-    return load_system("stock").factory(Settings(FULL, blocks, tokens_max=256, chunk_tokens=256)).manager
+    system: Any = load_system("stock").factory(Settings(FULL, blocks, tokens_max=256, chunk_tokens=256))
+    return system.manager
 
 
 def request(name: str, tokens: Sequence[int], lora: Any = None) -> Any:
