@@ -37,13 +37,14 @@ def register(
     fenced: list[Content] = []
     for index, (group, table) in enumerate(zip(geometry.groups, tables, strict=True)):
         seen = table.registered
-        due = list(_take_due(group, retention, request, table, tokens, rules))
+        looks_at = rules.ask(tokens_looked_at, retention, geometry, group, tokens)
+        due = list(_take_due(group, retention, request, table, looks_at, rules))
         size = group.block_size_tokens
         contents = [rules.ask(content_up_to, geometry, index, prefixes, (i + 1) * size) for i in due]
         for position, content in zip(due, contents, strict=True):
             pool.cached.register(content, table.blocks[position])
         boundaries = list(_take_boundaries(group, retention, request, table, tokens))
-        ends = rules.ask(ends_inside, group, request, table, tokens, boundaries)
+        ends = rules.ask(ends_inside, group, request, table, looks_at, boundaries)
         began = [
             end for end in ends if _begins(pool, content_up_to(geometry, index, prefixes, end), table, end // size)
         ]
@@ -59,6 +60,12 @@ def _begins(pool: BlockPool, content: Content, table: Table, position: int) -> b
     known = content in pool.partial.contents_of(table.blocks[position])
     pool.partial.register(content, table.blocks[position])
     return not known
+
+
+def tokens_looked_at(retention: Retention, geometry: Geometry, group: Group, tokens: int) -> int:
+    """Of the first ``tokens`` tokens, how many are looked at: a block of them that is not due now never will be."""
+    del retention, geometry, group
+    return tokens
 
 
 def due_tokens(retention: Retention, group: Group, index: int, prompt_tokens: int) -> int | None:

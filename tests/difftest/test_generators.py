@@ -16,10 +16,14 @@ from attrs import evolve
 
 from kvgate.explore.mechanisms import MECHANISMS
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.kernel.models import MODELS, load
+from kvgate.kernel.models import MODELS, Model, load
 from kvgate.kernel.random_source import Seeded
+from kvgate.levels.registry import LEVELS
 from kvreference.admission import fits_empty_pool
+from kvreference.attention import Kind
 from kvreference.content import Keys
+from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Reset, TakeEvents, Transferred
 
 DRAWS = 2000
@@ -284,3 +288,18 @@ def test_operations_are_drawn_by_their_weights() -> None:
     drawn: list[Operation] = [generator.operation(draw) for _ in range(DRAWS)]
     assert {Reset(), TakeEvents()} == set(drawn)
     assert 0.7 < share([operation == Reset() for operation in drawn]) < 0.8
+
+
+@pytest.mark.parametrize("mode", [StateMode.ALL, StateMode.ALIGN])
+@pytest.mark.parametrize("states", [0, 2, 5])
+def test_drafts_are_no_more_than_there_are_states_for(mode: StateMode, states: int) -> None:
+    """Goal: every model that is accepted can be run. Method: groups with states for few drafts, at every level."""
+    model = Model("m", Geometry((FULL.groups[0], Group(Kind.MAMBA, 16, states=mode, draft_states=states))), "")
+    drafts = {
+        level.draw(model, preset, f"0/{index}", 0).settings.drafts_max
+        for level in LEVELS.values()
+        for preset in PRESETS
+        for index in range(6)
+    }
+    # The largest number of drafts of any preset is 4.
+    assert (0, min(states, 4)) == (min(drafts), max(drafts))

@@ -22,6 +22,7 @@ from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.kernel.protocol import System
 from kvreference.answers import Answer, Granted
 from kvreference.block_pool import BlockPool
+from kvreference.caching import tokens_looked_at
 from kvreference.choices import Choices
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.geometry import Geometry, Group
@@ -30,8 +31,8 @@ from kvreference.manager import OWN, Manager
 from kvreference.operations import Admit, LookUp, Operation, Sample
 from kvreference.population import Status
 from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache
-from kvreference.retention import Sparse
-from kvreference.rules import OWN_RULES, Rules
+from kvreference.retention import Dense, Retention, Sparse
+from kvreference.rules import OWN_RULES, Delta, Rules
 from kvreference.settings import Settings
 
 NewReference: TypeAlias = Callable[[Settings], Manager]
@@ -186,7 +187,32 @@ CHOICES: Mapping[str, Choices] = {
 
 def choices_of_release(release: Release | None) -> Choices:
     """What a release decides differently by design."""
-    return OWN if release is None or release.choices is None else CHOICES[release.choices]
+    choices = OWN if release is None or release.choices is None else CHOICES[release.choices]
+    if release is None or not release.masks:
+        return choices
+    # The first release that masks leaves look-ahead out: finding 011.
+    answer = partial(_up_to_the_alignment, release.interval is not None)
+    return evolve(choices, rules=Rules((Delta(tokens_looked_at.__name__, answer),)))
+
+
+def _up_to_the_alignment(
+    with_look_ahead: bool,
+    looked_at: Callable[..., int],
+    retention: Retention,
+    geometry: Geometry,
+    group: Group,
+    tokens: int,
+) -> int:
+    """With several groups, a step caches up to the last alignment, where hits end, and a block of look-ahead.
+
+    What is due is the same. It shows in which blocks are passed over together: in events, and in entries inside blocks.
+    """
+    tokens, alignment = looked_at(retention, geometry, group, tokens), geometry.alignment_tokens
+    if len(geometry.groups) == 1 or isinstance(retention, Dense):
+        return tokens
+    aligned = tokens // alignment * alignment
+    looks_ahead = with_look_ahead and group.lookahead and aligned > 0
+    return min(tokens, aligned + group.block_size_tokens) if looks_ahead else aligned
 
 
 def choices_of(system: System) -> Choices:

@@ -15,10 +15,14 @@ from kvgate.campaigns.plan import SHARDS_MAX, FuzzPlan
 from kvgate.campaigns.results import understood
 from kvgate.campaigns.serving import UNUSABLE, Task, failure_in
 from kvgate.campaigns.workers import Answered, Lost, Workers
+from kvgate.gate.fault import Fault
+from kvgate.gate.verdict import FAILED
 from kvgate.kernel.text import counted
 
 ATTEMPTS_MAX = 3
 """How often a shard is begun, if whoever runs it dies each time."""
+FAULTS_MAX = 10
+"""After how many shards in which the gate failed no more are begun."""
 WAIT_SECONDS = 0.5
 SHARD_SECONDS_MAX = 3600.0
 """How long a shard may take, unless told otherwise: then its worker is ended, for it may never come back."""
@@ -50,7 +54,9 @@ class Run:
     report: Callable[[Progress], None] = lambda _progress: None
     shard_seconds_max: float = SHARD_SECONDS_MAX
     given_up: dict[int, str] = field(factory=dict)
-    """Shards that nobody could run to their end, and why."""
+    """Shards that ended their workers, and how."""
+    faults: dict[int, Fault] = field(factory=dict)
+    """Shards in which the gate itself failed."""
     _again: deque[int] = field(factory=deque)
     _attempts: Counter[int] = field(factory=Counter)
     _running: dict[int, float] = field(factory=dict)
@@ -66,7 +72,12 @@ class Run:
         try:
             while True:
                 in_time = until is None or time.monotonic() < until
-                while in_time and self.workers.idle() and (shard := self._next(shards)) is not None:
+                while (
+                    in_time
+                    and len(self.faults) < FAULTS_MAX
+                    and self.workers.idle()
+                    and (shard := self._next(shards)) is not None
+                ):
                     self._begin(shard)
                 if not self._running:
                     break
@@ -78,6 +89,8 @@ class Run:
                 self.report(Progress(done, operations, found, self._lost, rate))
         except KeyboardInterrupt:
             return "interrupted"
+        if self.faults:
+            return FAILED
         if self.given_up:
             return f"{counted(len(self.given_up), 'shard')} lost"
         all_done = self.plan.shards is not None and len(self.merged.shards) >= self.plan.shards
@@ -124,8 +137,9 @@ class Run:
             self.folder.keep(result)
             self.merged.add(result)
             return
-        why, message = failure
+        why, message, fault = failure
         if why in UNUSABLE:
             raise UNUSABLE[why](message)
-        # The others may still tell something: this one is not run again, for it would end in the same way.
-        self.given_up[event.shard] = message
+        # The others may still find something: this one is not run again, for it would end in the same way.
+        assert fault is not None, "what is not unusable is a fault of the gate"
+        self.faults[event.shard] = fault

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import traceback
 from typing import Any
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
 from kvgate.campaigns.plan import plan_in
 from kvgate.campaigns.results import told
 from kvgate.campaigns.shard import Known, Shards
+from kvgate.gate.fault import Fault, fault_of
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 UNUSABLE = {"usage": UsageError, "unavailable": SystemUnavailableError}
@@ -63,17 +63,20 @@ class Server:
             return _failure("usage", str(error))
         except SystemUnavailableError as error:
             return _failure("unavailable", str(error))
-        except Exception:
-            return _failure("failed", traceback.format_exc(limit=-6))
+        except Exception as error:
+            loaded = self._shards and self._shards.system
+            fault = fault_of(error, loaded.name, loaded.version) if loaded else fault_of(error)
+            return _failure("failed", fault.raised, fault)
 
 
-def _failure(why: str, message: str) -> str:
-    return json.dumps({"why": why, "message": message[-4000:]})
+def _failure(why: str, message: str, fault: Fault | None = None) -> str:
+    return json.dumps({"why": why, "message": message[-4000:], "fault": fault and asdict(fault)})
 
 
-def failure_in(reply: str) -> tuple[str, str] | None:
-    """Why a reply has no result, and in which words; None if it has one."""
+def failure_in(reply: str) -> tuple[str, str, Fault | None] | None:
+    """Why a reply has no result, in which words, and what failed in the gate itself; None if it has one."""
     if "\n" in reply:
         return None
     document: Any = json.loads(reply)
-    return str(document.get("why")), str(document.get("message"))
+    fault = document.get("fault")
+    return str(document.get("why")), str(document.get("message")), None if fault is None else Fault(**fault)

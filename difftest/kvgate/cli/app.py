@@ -28,6 +28,7 @@ from kvgate.cli import (
 from kvgate.cli.version import Version
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.extras import from_a_clone
+from kvgate.kernel.output import FAULT
 from kvgate.kernel.text import printable
 
 MESSAGE_CHARACTERS_MAX = 2000
@@ -106,7 +107,8 @@ app = typer.Typer(
     ),
     epilog=(
         "kvgate COMMAND --help has examples. Exit codes: 0 agreement, 1 divergence, 2 bad usage or input, 3 no system "
-        "under test, 4 stopped before all was explored, or not decided, 130 interrupted."
+        "under test, 4 stopped before all was explored, or not decided, 5 kvgate itself failed, "
+        "130 interrupted."
     ),
     no_args_is_help=True,
     add_completion=True,
@@ -141,6 +143,12 @@ def main() -> None:
     except MemoryError:
         # What is legal may still be larger than what is here; it is no divergence.
         _end("not enough memory: give it more, or smaller numbers", 4)
+    except Exception as error:
+        from kvgate.cli.fault import report_fault
+        from kvgate.gate.fault import fault_of
+
+        report_fault(fault_of(error))
+        sys.exit(FAULT)
 
 
 def _end(message: object, code: int) -> NoReturn:

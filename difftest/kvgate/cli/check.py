@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvgate.cli.fault import REPORT_DEFAULT, report_fault
 from kvgate.cli.options import Models, MonitorsOnly, OutputFormat, Preloads, ProfileName, ReportDirectory, Seed, Sut
 from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
@@ -17,11 +18,10 @@ from kvgate.kernel.output import Format
 if TYPE_CHECKING:
     from kvgate.adapters.registry import Loaded
     from kvgate.gate.campaign import Outcome
+    from kvgate.gate.fault import GateFaultError
     from kvgate.gate.verdict import Found, Verdict
     from kvgate.levels.registry import Preparation
     from kvgate.report.page.recording import Record
-
-REPORT_DEFAULT = Path("kvgate-report")
 
 
 def check(
@@ -48,8 +48,8 @@ def check(
 ) -> None:
     """Run a system in lockstep with the reference, and say whether they agree.
 
-    Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here, 130 if
-    interrupted and nothing was found by then.
+    Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here; if nothing was
+    found by then, 5 if kvgate itself failed, and 130 if interrupted.
 
     Examples:
 
@@ -69,6 +69,7 @@ def check(
     """
     from kvgate.adapters.registry import load_system
     from kvgate.cli.writable import make_writable
+    from kvgate.gate.fault import fault_of
     from kvgate.gate.profiles import models_named
     from kvgate.kernel.progress import progress_line
     from kvgate.levels.registry import default_level, not_tested, prepare, together
@@ -86,15 +87,22 @@ def check(
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )
-        outcomes = _run(preparations, line.say)
+        outcomes, failed = _run(preparations, line.say)
     outcome, judges = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, judges, outcome, preload or ())
-    raise typer.Exit(publish(verdict, report, output, not_tested(level), once_more(system, judges)))
+    code = publish(verdict, report, output, not_tested(level), once_more(system, judges))
+    if failed is not None:
+        report_fault(fault_of(failed, system.name, system.version, judges), report)
+    raise typer.Exit(code)
 
 
-def _run(preparations: Sequence[Preparation], tell: Callable[[str], None]) -> list[Outcome]:
-    """One campaign after the other, until somebody interrupts."""
+def _run(
+    preparations: Sequence[Preparation], tell: Callable[[str], None]
+) -> tuple[list[Outcome], GateFaultError | None]:
+    """One campaign after the other, until somebody interrupts, or the gate fails."""
     from kvgate.gate.campaign import Campaign, Progress
+    from kvgate.gate.fault import GateFaultError
+    from kvgate.gate.verdict import FAILED
 
     outcomes: list[Outcome] = []
     for each in preparations:
@@ -103,10 +111,14 @@ def _run(preparations: Sequence[Preparation], tell: Callable[[str], None]) -> li
             counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
             tell(f"{counted}, {progress.found} divergences")
 
-        outcomes.append(Campaign(each.trials, each.plan).run(say))
+        campaign = Campaign(each.trials, each.plan)
+        try:
+            outcomes.append(campaign.run(say))
+        except GateFaultError as error:
+            return [*outcomes, campaign.outcome(FAILED)], error
         if outcomes[-1].ended == "interrupted":
             break
-    return outcomes
+    return outcomes, None
 
 
 def verdict_of(

@@ -43,7 +43,8 @@ def conform(
 
     Over all mechanisms, a transition that never happened counts as failed: then it was not tested.
 
-    Exit 0 if the two agree, 1 if they part, 4 if an exploration stopped early, 130 if interrupted.
+    Exit 0 if the two agree, 1 if they part or the reference raises, 4 if an exploration stopped early, 5 if kvgate
+    itself failed, 130 if interrupted.
 
     Examples:
 

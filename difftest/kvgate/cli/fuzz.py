@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from kvgate.cli.check import parse_duration
+from kvgate.cli.fault import report_fault
 from kvgate.cli.options import Jobs, Models, MonitorsOnly, OutputFormat, Preloads, Seed, Sut
 from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
@@ -20,7 +21,7 @@ from kvgate.kernel.output import Format
 if TYPE_CHECKING:
     from kvgate.campaigns.folder import RunFolder
     from kvgate.campaigns.plan import FuzzPlan
-    from kvgate.campaigns.run import Progress
+    from kvgate.campaigns.run import Progress, Run
     from kvgate.campaigns.workers import Workers
     from kvgate.gate.verdict import Verdict
 
@@ -94,7 +95,8 @@ def fuzz(
     were running, and --resume goes on. Of 100 cases 5 are run twice, on fresh systems: another outcome is a finding.
 
     Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here, 4 if a shard
-    killed its worker three times or nothing was run, 130 if interrupted and nothing was found by then.
+    killed its worker three times or nothing was run; if nothing was found by then, 5 if kvgate itself failed in a
+    shard, and 130 if interrupted.
 
     Examples:
 
@@ -130,13 +132,13 @@ def fuzz(
     else:
         refuse_foreign_code(folder, sut, preload or ())
     try:
-        verdict, given_up = _session(folder, jobs, ray, seconds, shard_seconds_max)
+        verdict, run = _session(folder, jobs, ray, seconds, shard_seconds_max)
     except (UsageError, SystemUnavailableError):
         if resume is None:
             folder.discard()
         raise
     exit_code = _publish(verdict, folder, output)
-    _say_what_is_left(verdict, folder, given_up)
+    _say_what_is_left(verdict, folder, run)
     raise typer.Exit(exit_code)
 
 
@@ -170,8 +172,8 @@ def _from_anywhere(model: str) -> str:
 
 def _session(
     folder: RunFolder, jobs: int | None, ray: str | None, seconds: float | None, shard_seconds_max: float
-) -> tuple[Verdict, dict[int, str]]:
-    """Go on with a run; returns what all its shards say by now, and those that nobody could run."""
+) -> tuple[Verdict, Run]:
+    """Go on with a run; returns what all its shards say by now, and this session with the shards that failed."""
     from kvgate.campaigns.merging import merge
     from kvgate.campaigns.run import Run
     from kvgate.kernel.progress import progress_line
@@ -188,7 +190,7 @@ def _session(
             ended = run.run()
         finally:
             workers.stop()
-        return merged.verdict(plan, folder.corpus, ended), run.given_up
+        return merged.verdict(plan, folder.corpus, ended), run
 
 
 def _workers(plan: FuzzPlan, jobs: int | None, ray: str | None) -> Workers:
@@ -232,8 +234,10 @@ def _publish(verdict: Verdict, folder: RunFolder, output: Format) -> int:
     return publish(verdict, folder.path / "report", output, not_tested(LevelChoice(plan.level)), record, "fuzz")
 
 
-def _say_what_is_left(verdict: Verdict, folder: RunFolder, given_up: Mapping[int, str]) -> None:
-    for shard, why in sorted(given_up.items()):
+def _say_what_is_left(verdict: Verdict, folder: RunFolder, run: Run) -> None:
+    for shard, fault in sorted(run.faults.items()):
+        report_fault(fault, folder.path / "report", f"fault-{shard}")
+    for shard, why in sorted(run.given_up.items()):
         typer.echo(f"kvgate: shard {shard} ended its worker three times: {why}", err=True)
     if verdict.ended != "completed":
         words = " ".join(["kvgate fuzz --resume", str(folder.path), *_foreign_code(folder.plan())])

@@ -44,7 +44,7 @@ def replay(
 ) -> None:
     """Run a stored case again, and say whether it still diverges; or judge what a shadow recorded.
 
-    Exit 0 if it does not, 1 if it does, 3 if the system is not here.
+    Exit 0 if it does not, 1 if it does, 3 if the system is not here, 5 if kvgate itself failed.
 
     Examples:
 

@@ -14,6 +14,7 @@ from kvgate.conformance.report import Report
 from kvgate.gate import trace_codec
 from kvgate.gate.campaign import Campaign, Progress
 from kvgate.gate.case_runner import Trials, run_case
+from kvgate.gate.fault import fault_of
 from kvgate.gate.profiles import PROFILES, models_named, plan
 from kvgate.gate.verdict import Tally, Verdict
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
@@ -119,7 +120,8 @@ def _reported(
     except (UsageError, SystemUnavailableError) as error:
         return Report(nothing, capabilities, error=str(error))
     except Exception as error:
-        return Report(nothing, capabilities, error=f"{type(error).__name__}: {error}")
+        fault = fault_of(error)
+        return Report(nothing, capabilities, error=f"kvgate itself failed: {fault.raised}, {fault.doing}", failed=True)
 
 
 def _name_of(adapter: Factory | str) -> str:

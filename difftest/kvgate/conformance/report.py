@@ -12,7 +12,7 @@ from kvgate.gate import trace_codec
 from kvgate.gate.story import describe_answer
 from kvgate.gate.trace_codec import Header, Line, Trace, Violated
 from kvgate.gate.verdict import Found, Verdict
-from kvgate.kernel.output import UNAVAILABLE, Format
+from kvgate.kernel.output import FAULT, UNAVAILABLE, Format
 from kvgate.kernel.text import printable
 from kvgate.levels.manager import MANAGER, MONITORS, Bench
 from kvgate.report import formats
@@ -39,6 +39,8 @@ class Report:
     """What it was run on; None if nothing was run."""
     error: str | None = None
     """Why nothing, or not everything, was run; None if everything was."""
+    failed: bool = False
+    """Whether that is a fault of the gate itself."""
 
     @property
     def passed(self) -> bool:
@@ -70,7 +72,7 @@ class Report:
         about = (("passed", self.passed), ("error", self.error), ("capabilities", asdict(self.capabilities)))
         outcome = report.outcome if self.error is None else f"not run: {self._error}; {report.outcome}"
         section = Section("conformance", columns("name", "value"), about, shown=False)
-        code = report.exit_code if self.error is None else UNAVAILABLE
+        code = report.exit_code if self.error is None else FAULT if self.failed else UNAVAILABLE
         return evolve(report, outcome=outcome, exit_code=code, tested=(*report.tested, section))
 
     def write(self, directory: Path | str) -> tuple[Path, ...]:

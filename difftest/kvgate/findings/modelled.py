@@ -145,7 +145,9 @@ def _reference(
     findings: Iterable[Finding], choices: Choices, release: str, settings: Settings, stage: Any = None
 ) -> tuple[Manager, Modelled]:
     known, asked = _modelled(findings, settings, stage)
-    reference = Manager(asked, evolve(choices, rules=known.rules(asked, release)))
+    # What a release decides by design comes first: a finding is a delta on that.
+    deltas = (*choices.rules.deltas, *known.rules(asked, release).deltas)
+    reference = Manager(asked, evolve(choices, rules=Rules(deltas)))
     if asked != settings:
         # What the model is, is still what the settings say.
         reference.population = Population(settings)

@@ -1,4 +1,4 @@
-"""Retention by the boundaries that a replay is said to resume at. Findings 015 and 016."""
+"""Retention by the boundaries that a replay is said to resume at. Findings 015, 016 and 031."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from kvgate.findings.finding import Acts
 from kvreference.caching import due_tokens
 from kvreference.geometry import Group
-from kvreference.retention import Retention, Sparse
+from kvreference.retention import Retention, Sparse, next_boundary
 from kvreference.rules import Delta
 from kvreference.settings import Settings
 
@@ -20,7 +20,6 @@ def retains_some(settings: Settings) -> bool:
 
 def keeps_replays(settings: Settings, boundaries: Callable[[Settings, int], Collection[int]]) -> Acts:
     """The boundaries that a replay is said to resume at decide what is kept of a window besides the interval."""
-    masked = Sparse(settings.geometry, settings.geometry.alignment_tokens)
     interval = settings.retention_interval_tokens
     assert interval is not None, "there is retention"
     multiples = Sparse(settings.geometry, interval)
@@ -31,14 +30,20 @@ def keeps_replays(settings: Settings, boundaries: Callable[[Settings, int], Coll
         if not group.slides:
             return due_tokens(retention, group, index, prompt_tokens)
         kept = due_tokens(multiples, group, index, 0) is not None
-        if not kept and not any(_ends_at(group, index, each) for each in boundaries(settings, prompt_tokens)):
+        if not kept and not any(ends_at(group, index, each) for each in boundaries(settings, prompt_tokens)):
             return None
-        return due_tokens(masked, group, index, prompt_tokens)
+        return when_reached(settings, group, index)
 
     return Acts([Delta(due_tokens.__name__, due)])
 
 
-def _ends_at(group: Group, index: int, boundary: int) -> bool:
+def when_reached(settings: Settings, group: Group, index: int) -> int:
+    """How many tokens must be computed for a block to be full, and the first alignment reached that could need it."""
+    size, alignment = group.block_size_tokens, settings.geometry.alignment_tokens
+    return max(next_boundary(index, alignment, size, group.lookahead_tokens), (index + 1) * size)
+
+
+def ends_at(group: Group, index: int, boundary: int) -> bool:
     """Whether a block is of the tail that a hit at ``boundary`` would read, if there were one at 0 as well."""
     assert group.window_tokens is not None
     end = (boundary + group.lookahead_tokens) // group.block_size_tokens

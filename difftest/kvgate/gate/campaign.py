@@ -78,13 +78,18 @@ class Campaign:
         self._tallies = {lane: Tally(lane.model.name, lane.preset, 0, 0) for lane in plan.lanes}
         self._found: dict[tuple[str, ...], Found] = {}
         self._declared: dict[str, Found] = {}
+        self._started = time.monotonic()
         self._until = math.inf
         self._shrink_seconds = math.inf if plan.shrink_seconds is None else plan.shrink_seconds
 
     def run(self, report: Callable[[Progress], None] = lambda _progress: None) -> Outcome:
-        """Run until the plan is fulfilled, the time is up, enough is found, or somebody interrupts."""
-        started = time.monotonic()
-        self._until = started + (math.inf if self.plan.seconds is None else self.plan.seconds)
+        """Run until the plan is fulfilled, the time is up, enough is found, or somebody interrupts.
+
+        Raises:
+            GateFaultError: the gate failed; ``outcome`` has what was done until then.
+        """
+        self._started = time.monotonic()
+        self._until = self._started + (math.inf if self.plan.seconds is None else self.plan.seconds)
         ended = "completed"
         operations = cases = 0
         try:
@@ -103,12 +108,16 @@ class Campaign:
                     break
         except KeyboardInterrupt:
             ended = "interrupted"
+        return self.outcome(ended)
+
+    def outcome(self, ended: str) -> Outcome:
+        """What was run and found so far."""
         return Outcome(
             tuple(self._tallies.values()),
             tuple(self._found.values()),
             tuple(self._declared.values()),
             ended,
-            time.monotonic() - started,
+            time.monotonic() - self._started,
         )
 
     def _turns(self) -> Iterator[tuple[Lane, str]]:

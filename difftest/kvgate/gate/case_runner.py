@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
+from kvgate.gate.fault import faults_of
 from kvgate.gate.level import Bench, Case, Part
 from kvgate.gate.shrink import shrink_case
 from kvgate.gate.verdict import Found
@@ -58,11 +59,12 @@ class CaseRun:
         ``seed`` is that of the campaign.
         """
         level = self.case.level
-        parts = level.parts(self.world, self.case)
-        return [
-            self._found(each, parts[level.part_of(self.world, each)], seed, level.explain(each, self.world))
-            for each in self.divergences
-        ]
+        with faults_of("looking for the finding that explains a divergence", lambda: self.case):
+            parts = level.parts(self.world, self.case)
+            return [
+                self._found(each, parts[level.part_of(self.world, each)], seed, level.explain(each, self.world))
+                for each in self.divergences
+            ]
 
     def known(self, seed: int = 0) -> list[Found]:
         """The same for each known finding that acted, where it acted first: it ended nothing."""
@@ -104,14 +106,22 @@ class CaseRun:
 
 
 def run_case(bench: Bench, case: Case, until: float = math.inf) -> CaseRun:
-    """Perform the operations of a case until one diverges, or the time is up, and check what remains."""
-    world = bench.build(case)
+    """Perform the operations of a case until one diverges, or the time is up, and check what remains.
+
+    Raises:
+        GateFaultError: the gate failed, with the case up to there.
+    """
     performed = 0
-    for performed, operation in enumerate(in_time(case.operations, until), start=1):
-        divergence = world.perform(operation)
-        if divergence is not None:
-            return CaseRun(case, world, (divergence,), performed)
-    return CaseRun(case, world, tuple(world.close()), performed)
+    with faults_of(
+        f"running a case of {case.model}/{case.name}, seed {case.seed}",
+        lambda: evolve(case, operations=case.operations[:performed]),
+    ):
+        world = bench.build(case)
+        for performed, operation in enumerate(in_time(case.operations, until), start=1):
+            divergence = world.perform(operation)
+            if divergence is not None:
+                return CaseRun(case, world, (divergence,), performed)
+        return CaseRun(case, world, tuple(world.close()), performed)
 
 
 def in_time(operations: Sequence[T], until: float) -> Iterator[T]:
@@ -140,7 +150,8 @@ class Trials:
     def generate(self, lane: Lane, seed: str, campaign_seed: int) -> Case:
         """The case that a seed stands for."""
         level = self.bench.level
-        return level.allowed(self.bench, level.draw(lane.model, lane.preset, seed, campaign_seed, self.needs))
+        with faults_of(f"generating a case of {lane.model.name}/{level.label(lane.preset)}, seed {seed}"):
+            return level.allowed(self.bench, level.draw(lane.model, lane.preset, seed, campaign_seed, self.needs))
 
     def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
         """Run the case that a seed stands for, no longer than ``until``."""
@@ -167,7 +178,8 @@ class Trials:
                 return None
             return next((each for each in seen if kind_of(each.divergence) == wanted and each.finding is None), None)
 
-        least = again(shrink_case(found.replayable, lambda case: again(case) is not None, until))
+        with faults_of("making a case smaller", lambda: found.replayable):
+            least = again(shrink_case(found.replayable, lambda case: again(case) is not None, until))
         return found if least is None else evolve(least, times=found.times)
 
 

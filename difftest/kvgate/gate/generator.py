@@ -174,13 +174,15 @@ class Generator:
         chunk_tokens = self._length(draw, self.prompt_max)
         tokens_max = self.prompt_max + draw.integer(2, 4 * self.geometry.alignment_tokens)
         held = _blocks_at_peak(self.geometry, tokens_max, chunk_tokens)
+        states = [group.draft_states for group in self.geometry.groups if group.keeps_states]
+        drafts_max = min([self.bias.drafts_max, *states])
         settings = Settings(
             geometry=self.geometry,
             blocks=2 + held * draw.integer(low, high) // 100,
             tokens_max=tokens_max,
             chunk_tokens=chunk_tokens,
             requests_max=draw.integer(1, self.bias.requests_max),
-            drafts_max=draw.integer(1, self.bias.drafts_max) if lookahead or draw.chance(20) else 0,
+            drafts_max=draw.integer(1, drafts_max) if drafts_max and (lookahead or draw.chance(20)) else 0,
             caches=not draw.chance(4) and not self._keeps_no_state,
             tells_events=draw.chance(75),
             full_sequence_must_fit=draw.chance(50),

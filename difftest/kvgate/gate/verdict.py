@@ -7,6 +7,9 @@ from attrs import field, frozen
 from kvgate.gate.level import Case
 from kvgate.kernel.difference import Divergence
 
+FAILED = "kvgate itself failed"
+"""How a run ended in which the gate raised: what it did not find until then means nothing."""
+
 
 @frozen
 class Found:
@@ -67,7 +70,7 @@ class Verdict:
     preloads: tuple[str, ...] = ()
     """The files that were run before the system was built: without them it is another system."""
     ended: str = field(default="completed")
-    """``completed``, ``enough found``, ``time budget`` or ``interrupted``."""
+    """``completed``, ``enough found``, ``time budget``, ``interrupted`` or ``FAILED``."""
     instead: bool = False
     """Whether a stored run was run on another system than the one that it names."""
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 
 _OURS = ("kvgate", "kvreference")
+_LIBRARIES = sys.stdlib_module_names | {"", "attr", "attrs"}
+"""Packages that raise for their caller. Methods that attrs generates are in no module."""
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether the gate itself raised an exception: what called last is the gate's."""
-    last: TracebackType | None = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    if last is None:
-        return False
-    module = str(last.tb_frame.f_globals.get("__name__", ""))
-    return module.partition(".")[0] in _OURS
+    """Whether the gate itself raised an exception: the last call outside a library is the gate's."""
+    raised_in = ""
+    at: TracebackType | None = error.__traceback__
+    while at is not None:
+        package = str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        raised_in = raised_in if package in _LIBRARIES else package
+        at = at.tb_next
+    return raised_in in _OURS

@@ -10,6 +10,8 @@ UNAVAILABLE = 3
 """The system under test is not here, or not what its adapter is for."""
 NOT_EXHAUSTIVE = 4
 """Nothing was found, and the search stopped before it had seen everything."""
+FAULT = 5
+"""The gate itself failed, and nothing was found by then: this says nothing about the system under test."""
 INTERRUPTED = 130
 
 

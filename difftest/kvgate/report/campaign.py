@@ -11,8 +11,8 @@ import cattrs
 
 from kvgate.gate.level import Case
 from kvgate.gate.story import command_to_replay, headline, tell
-from kvgate.gate.verdict import Found, Verdict
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
+from kvgate.gate.verdict import FAILED, Found, Verdict
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, FAULT, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.kernel.text import counted, printable
 from kvgate.levels.manager import MONITORS
 from kvgate.report.document import Column, Report, Section, Story
@@ -102,6 +102,8 @@ def report_of(
 def _exit_code(verdict: Verdict, command: str) -> int:
     if verdict.found:
         return DIVERGENCE
+    if verdict.ended == FAILED:
+        return FAULT
     if verdict.ended == "interrupted":
         return INTERRUPTED
     # A fuzzing run can lose all its workers.
@@ -112,6 +114,8 @@ def _exit_code(verdict: Verdict, command: str) -> int:
 def _outcome(verdict: Verdict) -> str:
     number = "no divergence" if verdict.agrees else counted(len(verdict.found), "divergence")
     outcome = f"{number} in {counted(verdict.operations, 'operation')}, {counted(verdict.cases, 'case')}"
+    if verdict.ended == FAILED:
+        return f"{outcome}, and then {FAILED}"
     return outcome if verdict.operations else f"{outcome}: nothing was run"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from kvgate.kernel.output import FAULT
 from kvgate.kernel.text import counted, printable
 from kvgate.report.document import Report, Section
 
@@ -51,6 +52,8 @@ def _errors(report: Report) -> Iterator[str]:
         yield command(story.severity, story.headline, story.brief or story.text)
     if total > shown:
         yield command("error", "kvgate", f"{report.outcome}; {counted(total - shown, report.found_noun)} not shown")
+    if report.exit_code == FAULT:
+        yield command("error", "kvgate", report.outcome)
 
 
 def _notices(report: Report) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from kvgate.kernel.output import FAULT
 from kvgate.kernel.text import counted, printable
 from kvgate.report.document import Report, Section
 
@@ -43,7 +44,8 @@ def junit_report(report: Report) -> str:
         element.set("time", f"{float(report.circumstances.get('seconds') or 0):.3f}")
     output = ElementTree.SubElement(suite, "system-out")
     output.text = "\n".join((report.outcome, *(f"not tested: {sentence}" for sentence in report.not_tested)))
-    return _document(suites)
+    document = _document(suites)
+    return with_error(document, report.outcome, f"kvgate.{subject}") if report.exit_code == FAULT else document
 
 
 def _figures(section: Section, row: tuple[object, ...]) -> str:

@@ -36,8 +36,8 @@ def corpus(
     is not there; else a mutant re-introduces it, or is an analogue of it. A case counts as caught only if its control
     shows nothing: the same without the defect, or without what brings it about.
 
-    Exit 0 if every defect is caught that has a case, 1 if one is not, 4 if a case of one could not be run, 130 if
-    interrupted.
+    Exit 0 if every defect is caught that has a case, 1 if one is not, 4 if a case of one could not be run, 5 if
+    kvgate itself failed in one, 130 if interrupted.
 
     Examples:
 

@@ -164,8 +164,8 @@ def mutants(
 ) -> None:
     """Inject known faults one at a time, and report what finds each, after how many operations and seconds.
 
-    Exit 0 if nothing new is found without a mutant and every mutant that is not equivalent is killed, 1 otherwise,
-    130 if interrupted and nothing failed by then.
+    Exit 0 if nothing new is found without a mutant and every mutant that is not equivalent is killed, 1 otherwise, 5
+    if kvgate itself failed, 130 if interrupted and nothing failed by then.
 
     Examples:
 

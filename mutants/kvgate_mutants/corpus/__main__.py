@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from kvgate.adapters.registry import Loaded, load_system
+from kvgate.gate.fault import fault_of
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.text import printable
 from kvgate_mutants.corpus.passing import written
@@ -41,14 +42,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _attempt(bug: str, trial: int, load: Load, seconds: float) -> Result:
-    """One trial. Should the gate itself raise, that one was not run, and the others are."""
+    """One trial. If the gate itself raises, the others are run all the same."""
     try:
         return attempt(BUGS[bug], trial, load, seconds)
     except (SystemUnavailableError, UsageError):
         raise
     except Exception as error:
-        told = printable(f"the gate raised {type(error).__name__}: {error}")
-        return Result(bug, trial, State.NOT_RUN, BUGS[bug].trials[trial].code, says=told)
+        fault = fault_of(error)
+        says = printable(f"{fault.raised}, {fault.doing}")
+        return Result(bug, trial, State.FAULT, BUGS[bug].trials[trial].code, says=says)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ class State(str, Enum):
     CAUGHT = "caught"
     NOT_CAUGHT = "not caught"
     NOT_RUN = "not run"
+    FAULT = "kvgate failed"
+    """Of a trial: the gate itself raised."""
     PARTLY_RUN = "partly run"
     """Of a defect: a trial of it was not run, and those that were are caught."""
 

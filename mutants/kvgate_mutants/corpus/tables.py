@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import asdict
 
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, FAULT, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvgate.report.github import markdown_table
 from kvgate_mutants.corpus.bug import Bug, Contrast, Sort, Trial
@@ -129,7 +129,7 @@ def report_of(bugs: Sequence[Bug], results: Sequence[Result], interrupted: bool 
     return Report(
         command="corpus",
         outcome=summary(bugs, results),
-        exit_code=INTERRUPTED if interrupted else _exit_code(bugs, results),
+        exit_code=_exit_code(bugs, results, interrupted),
         ended="interrupted" if interrupted else "completed",
         tested=(
             Section("", COLUMNS, tuple(row for bug in bugs for row in rows(bug, results)), keys=3),
@@ -148,10 +148,14 @@ def report_of(bugs: Sequence[Bug], results: Sequence[Result], interrupted: bool 
     )
 
 
-def _exit_code(bugs: Sequence[Bug], results: Sequence[Result]) -> int:
+def _exit_code(bugs: Sequence[Bug], results: Sequence[Result], interrupted: bool) -> int:
     states = {state_of(bug, results) for bug in bugs if bug.trials}
+    if interrupted:
+        return INTERRUPTED
     if State.NOT_CAUGHT in states:
         return DIVERGENCE
+    if any(result.state is State.FAULT for result in results):
+        return FAULT
     return NOT_EXHAUSTIVE if states & {State.NOT_RUN, State.PARTLY_RUN} else AGREEMENT
 
 

@@ -32,6 +32,10 @@ class HeadFirst(Reference):
                 table.blocks.reverse()
         return super().apply(operation)
 
+class Rootless(Reference):
+    def roots(self):
+        raise KeyError("roots")
+
 def refuses(settings):
     raise ValueError("no pools of this\\nsize")
 

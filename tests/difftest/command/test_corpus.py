@@ -41,6 +41,7 @@ def became(monkeypatch: pytest.MonkeyPatch) -> Callable[[State], None]:
         (State.CAUGHT, 0, "1 of 1 defects caught: 1 in published code, 0 by a mutant"),
         (State.NOT_CAUGHT, 1, "1 not caught that should be"),
         (State.NOT_RUN, 4, "1 not run"),
+        (State.FAULT, 5, "1 not run"),
     ],
 )
 def test_the_exit_code_says_what_became_of_them(

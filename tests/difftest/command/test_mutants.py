@@ -112,6 +112,21 @@ def test_one_that_is_not_equivalent_after_all_is_exit_code_1(zoo: Callable[..., 
     assert 1 == kvgate("mutants").code
 
 
+def test_a_fault_of_the_gate_is_exit_code_5(
+    zoo: Callable[..., None], kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a mutant did, it is not killed by a gate that raises."""
+    zoo(KILLED)
+
+    def raises(*_arguments: object) -> None:
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr("kvgate.gate.generator.Generator.settings", raises)
+    ended = kvgate("mutants")
+    assert (5, "") == (ended.code, ended.out)
+    assert "kvgate itself failed, generating a case of full/tiny, seed 0/0: KeyError: 'no such thing'" in ended.err
+
+
 def test_a_false_alarm_is_exit_code_1(zoo: Callable[..., None], kvgate: Kvgate) -> None:
     """A gate that finds something in vLLM as it is proves nothing with mutants."""
     zoo(KILLED, system=Faulty)

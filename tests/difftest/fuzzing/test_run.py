@@ -7,14 +7,15 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 
 from kvgate.campaigns.folder import RunFolder
 from kvgate.campaigns.merging import Merged, merge
 from kvgate.campaigns.plan import FuzzPlan
 from kvgate.campaigns.results import told
-from kvgate.campaigns.run import Run
-from kvgate.gate.verdict import Tally
+from kvgate.campaigns.run import FAULTS_MAX, Run
+from kvgate.gate.fault import Fault
+from kvgate.gate.verdict import FAILED, Tally
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 from .stage import PLAN, Scripted, answered, record, result
@@ -101,14 +102,22 @@ def test_what_no_worker_can_do_ends_the_run(why: str, error: type[Exception], tm
         _run(tmp_path, Scripted(1, lambda *_: json.dumps({"why": why, "message": "no such thing"})))
 
 
-def test_a_shard_that_raises_is_given_up_at_once(tmp_path: Path) -> None:
-    """Goal: what one shard cannot do ends no campaign of hours. Method: shard 2 says that something was raised."""
-    raised = json.dumps({"why": "failed", "message": "no such thing"})
+def test_a_shard_in_which_the_gate_fails_is_run_once(tmp_path: Path) -> None:
+    """Goal: what one shard cannot do ends no campaign of hours. Method: shard 2 reports that something was raised."""
+    fault = Fault("running a case", "KeyError: 1", "Traceback", "a trace")
+    raised = json.dumps({"why": "failed", "message": "KeyError: 1", "fault": asdict(fault)})
     workers = Scripted(2, lambda shard, n: raised if shard == 2 else answered(shard, n))
     run, ended = _run(tmp_path, workers)
-    assert ("1 shard lost", {2: "no such thing"}) == (ended, run.given_up)
+    assert (FAILED, {2: fault}) == (ended, run.faults)
     assert {0, 1, 3, 4, 5} == run.merged.shards
     assert 1 == sum(task.shard == 2 for task in workers.begun)
+
+
+def test_a_gate_that_fails_in_every_shard_begins_no_more_of_them(tmp_path: Path) -> None:
+    """Goal: a run without an end ends. Method: every shard reports the same fault."""
+    raised = json.dumps({"why": "failed", "message": "", "fault": asdict(Fault("", "", ""))})
+    run, ended = _run(tmp_path, Scripted(1, lambda *_: raised), evolve(PLAN, shards=FAULTS_MAX + 5))
+    assert (FAILED, FAULTS_MAX) == (ended, len(run.faults))
 
 
 def test_defects_stand_once() -> None:

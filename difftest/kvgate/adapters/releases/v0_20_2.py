@@ -133,6 +133,7 @@ RELEASE = evolve(
             "028-window-left-while-in-flight",
             "029-chunk-shorter-than-a-state-block",
             "030-ends-without-its-blocks",
+            "033-gate-counts-one-state-too-few",
         }
     ),
     scheduler=SCHEDULER_RULES,

@@ -61,7 +61,6 @@ RELEASE = evolve(
     findings=OLDER.findings
     - {
         "001-new-block-ids-never-drained",
-        "015-replay-above-its-look-ahead",
         "020-preempted-in-its-step-stays-cached",
         "021-behind-a-failed-load-stays-cached",
         "022-given-up-while-in-flight",

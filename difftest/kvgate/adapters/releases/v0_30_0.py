@@ -73,5 +73,10 @@ RELEASE = evolve(
     findings=OLDER.findings
     - {
         "014-second-full-group-not-cut",
+        "015-replay-above-its-look-ahead",
+    }
+    | {
+        "016-look-ahead-kept-at-zero",
+        "031-replay-an-alignment-too-low",
     },
 )

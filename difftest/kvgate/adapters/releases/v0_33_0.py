@@ -130,7 +130,6 @@ RELEASE = evolve(
         "004-media-forgotten-in-prompt-tail",
     }
     | {
-        "016-look-ahead-kept-at-zero",
         "020-preempted-in-its-step-stays-cached",
         "021-behind-a-failed-load-stays-cached",
         "025-aborted-load-never-reclaimed",

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from kvgate.findings.finding import Finding
-from kvgate.findings.replay_tails import keeps_replays, retains_some
+from collections.abc import Callable
+
+from kvgate.findings.finding import Acts, Finding
+from kvgate.findings.replay_tails import ends_at, retains_some, when_reached
+from kvreference.caching import due_tokens
+from kvreference.geometry import Group
+from kvreference.retention import Retention
+from kvreference.rules import Delta
 from kvreference.settings import Settings
 
 
-def _kept_at_zero(settings: Settings, prompt_tokens: int) -> list[int]:
-    """A replay that cannot resume anywhere is taken to resume at 0, where its look-ahead block is kept."""
+def _acts(settings: Settings, _release: str) -> Acts:
     alignment = settings.geometry.alignment_tokens
-    if not settings.geometry.lookahead_tokens:
-        return [(prompt_tokens - 1) // alignment * alignment]
-    ends = prompt_tokens - 1, prompt_tokens
-    return [max(end // alignment - 1, 0) * alignment for end in ends]
+
+    def due(
+        due_tokens: Callable[..., int | None], retention: Retention, group: Group, index: int, prompt_tokens: int
+    ) -> int | None:
+        """A replay that is taken to resume at 0 has a look-ahead block there, in groups with a draft layer."""
+        answer = due_tokens(retention, group, index, prompt_tokens)
+        is_kept = group.slides and group.lookahead and (prompt_tokens - 1) // alignment < 2
+        return (
+            when_reached(settings, group, index) if answer is None and is_kept and ends_at(group, index, 0) else answer
+        )
+
+    return Acts([Delta(due_tokens.__name__, due)])
 
 
 FINDING = Finding(
@@ -22,5 +35,5 @@ FINDING = Finding(
     statement="KV-OP-15",
     condition="a retention interval and a group with look-ahead",
     where=lambda settings: retains_some(settings) and settings.geometry.lookahead_tokens > 0,
-    acts=lambda settings, _release: keeps_replays(settings, _kept_at_zero),
+    acts=_acts,
 )
