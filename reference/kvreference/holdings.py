@@ -63,6 +63,12 @@ def rounds_of_admission(
     return [range(len(tables))]
 
 
+def is_held_by_all(block: int, others: Sequence[set[int]], references: int) -> bool:
+    """Whether ``block``, with so many ``references``, is in each of the tables ``others``."""
+    del references
+    return all(block in other for other in others)
+
+
 class Holdings:
     """Every table, over one pool."""
 
@@ -195,7 +201,8 @@ class Holdings:
         shared = []
         for index, (group, table) in enumerate(zip(self.groups, self.tables[request], strict=True)):
             others = [set(tables[index].blocks) for tables in self.tables.values()] if group.keeps_all else []
-            held = (all(block in other for other in others) for block in table.blocks)
+            references = self.pool.references
+            held = (self.rules.ask(is_held_by_all, block, others, references[block]) for block in table.blocks)
             leading = next((i for i, by_all in enumerate(held) if not by_all), len(table.blocks))
             shared.append(leading if group.keeps_all else 0)
         return shared

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from kvgate.findings.finding import Acts, Finding
 from kvgate.monitors.slot_memory import Misread
 from kvreference.block_pool import NULL
-from kvreference.holdings import rounds_of_admission
+from kvreference.holdings import is_held_by_all, rounds_of_admission
 from kvreference.rules import Delta
 
 
@@ -38,6 +38,16 @@ class _TakenTwice:
             queue = queue[count:]
         return rounds(tables, counts, free, provided)
 
+    def is_held_by_all(
+        self,
+        held: Callable[[int, Sequence[set[int]], int], bool],
+        block: int,
+        others: Sequence[set[int]],
+        references: int,
+    ) -> bool:
+        """That all requests hold a block is taken from its references: two of them can be one request's."""
+        return references == len(others) if block in self.blocks else held(block, others, references)
+
     def misread(self, misread: Misread) -> bool:
         """What was loaded into the block took the place of what was hit."""
         return misread.block in self.blocks
@@ -45,7 +55,8 @@ class _TakenTwice:
 
 def _acts(*_run: object) -> Acts:
     taken = _TakenTwice()
-    return Acts([Delta(rounds_of_admission.__name__, taken.rounds)], misreads=taken.misread)
+    follow = [Delta(is_held_by_all.__name__, taken.is_held_by_all)]
+    return Acts([Delta(rounds_of_admission.__name__, taken.rounds)], follow, taken.misread)
 
 
 FINDING = Finding(
