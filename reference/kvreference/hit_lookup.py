@@ -88,6 +88,12 @@ def tables_found(found: Sequence[_Found], hit_tokens: int, _tokens: int) -> tupl
     return tuple(each.table(hit_tokens) for each in found)
 
 
+def partials_found(found: Sequence[_Found], hit_tokens: int) -> tuple[Partial, ...]:
+    """The blocks of which a beginning is copied."""
+    partials = (each.partial(hit_tokens) for each in found)
+    return tuple(partial for partial in partials if partial is not None)
+
+
 def is_worthwhile(groups: Sequence[Group], hit_tokens: int, partial_hit_tokens_min: int) -> bool:
     """Whether a hit of ``hit_tokens`` is as long as the minimum, or ends inside no block."""
     return hit_tokens >= partial_hit_tokens_min or not any(group.ends_inside(hit_tokens) for group in groups)
@@ -115,5 +121,4 @@ def longest_hit(
     lengths = range((tokens - 1) // alignment * alignment, -1, -alignment)
     hit_tokens = rules.ask(longest_length, found, lengths, tokens_readable or tokens, partial_hit_tokens_min)
     tables = rules.ask(tables_found, found, hit_tokens, tokens)
-    partials = (group.partial(hit_tokens) for group in found)
-    return Hit(hit_tokens, tables, tuple(partial for partial in partials if partial is not None))
+    return Hit(hit_tokens, tables, rules.ask(partials_found, found, hit_tokens))

@@ -7,7 +7,7 @@ reference that the system is compared with (``kvgate.findings.modelled``), so ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from attrs import frozen
@@ -66,6 +66,8 @@ class Finding:
     """The condition as far as settings decide it: elsewhere it is left out."""
     acts: Callable[[Settings, str], Acts] = lambda _settings, _release: Acts()
     """How it acts in a run with these settings, on the release of that name; called once for each run."""
+    contains: Collection[str] = ()
+    """The findings that its deltas contain, and that are left out where it applies."""
     on: Callable[[Any], bool] = lambda _stage: True
     """The condition as far as the configuration of a scheduler decides it; None for a block manager alone."""
     holds: Callable[..., bool] = lambda *_arguments: True

@@ -24,7 +24,7 @@ from kvreference.cached_map import Content
 from kvreference.caching import stored_events
 from kvreference.events import Event
 from kvreference.geometry import Geometry, Group
-from kvreference.hit_lookup import longest_length, tables_found
+from kvreference.hit_lookup import longest_length, partials_found, tables_found
 from kvreference.rules import Delta
 from kvreference.settings import Settings
 from kvreference.tables import content_up_to
@@ -153,7 +153,7 @@ def _acts(settings: Settings, _release: str) -> Acts:
             Delta(longest_length.__name__, length),
             Delta(tables_found.__name__, tables),
         ],
-        follow=TablesPastLoad(geometry).deltas(),
+        follow=[*TablesPastLoad(geometry).deltas(), Delta(partials_found.__name__, lambda *_found: ())],
         misreads=lambda misread: _known_by_the_same(geometry, misread),
     )
 
@@ -167,22 +167,31 @@ class _WithGrain:
 
 
 def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
-    """Whether the state is that of another prefix at the same position that the block is known by as well."""
+    """Whether the state is that of another prefix at the same position that the block is known by as well, or none.
+
+    A block is known before its last slots are written, so a hit may read those.
+    """
     group = geometry.groups[misread.reader.group]
     index = misread.token // group.block_size_tokens
     # Salt and adapter come before the first token.
     shared = 1 + (index + 1) * slots_of(group)
     wanted, found = ([origin[1:] for origin in history] for history in (misread.wanted, misread.found))
-    return group.compress_ratio > 1 and len(wanted) == len(found) and wanted[:shared] == found[:shared]
+    is_alike = len(wanted) == len(found) and wanted[:shared] == found[:shared]
+    return group.compress_ratio > 1 and (not found or is_alike)
 
 
 FINDING = Finding(
     id="013-compressed-block-known-by-its-slots",
-    rank=20,
+    rank=17,
     statement="KV-OP-09",
     condition="a compressed group, and no states",
     where=lambda settings: (
         not settings.geometry.keeps_states and any(group.compress_ratio > 1 for group in settings.geometry.groups)
+    ),
+    contains=(
+        "005-lookahead-verified-at-another-length",
+        "006-aligned-before-the-drop",
+        "014-second-full-group-not-cut",
     ),
     acts=_acts,
     live=False,

@@ -28,7 +28,9 @@ def _acts(settings: Settings, _release: str) -> Acts:
         tables, reached = list(tables_found(found, hit_tokens, tokens)), tokens - 1
         for kind in kinds:
             alike = [each for each in found if each.group == kind]
-            leading = min(_leading(each, reached) for each in alike)
+            # The look-ahead block is asked for behind what was reached, and dropped.
+            more = kind.block_size_tokens if kind.lookahead else 0
+            leading = max(0, min(_leading(each, min(reached + more, tokens - 1)) for each in alike) - more)
             reached = leading // geometry.alignment_tokens * geometry.alignment_tokens
             for each in alike if kind != kinds[0] else ():
                 tables[each.index] = tuple(each.blocks[: reached // kind.block_size_tokens])
