@@ -63,6 +63,8 @@ _AT_REST = "every request has ended, and what remains is judged"
 _WITHOUT_OPERATION = {
     "progress": "the scheduler takes a step, and it is judged whether anybody gets on",
     "batch": "what a step tells the worker is compared with what was granted",
+    "connector": "what a connector is sent is compared with what requests have",
+    "statistics": "what is published is compared with what was done",
     "clients": "what clients are told is compared with what was answered",
     "chunks": "it is judged how much of whom a step computes",
     "line": "it is judged who is let in, left out or preempted",

@@ -160,7 +160,7 @@ def frees_twice(original: Any, scheduler: Any, request: Any, timestamp: float) -
 
 BROKEN: dict[str, tuple[str, Callable[..., Any], str]] = {
     "counts one too many": ("_update_after_schedule", counts_one_too_many, "KV-SYS-02"),
-    "ends without freeing": ("_free_blocks", ends_without_freeing, "KV-SYS-02"),
+    "ends without freeing": ("_free_blocks", ends_without_freeing, "KV-SYS-05"),
     "preempts without freeing": ("_preempt_request", preempts_without_freeing, "KV-SYS-03"),
     "frees twice": ("_preempt_request", frees_twice, "KV-SYS-02"),
 }

@@ -37,9 +37,22 @@ from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.scheduler.room import blocks_to_run
 from kvreference.settings import Settings
 
-MONITORS = ("ghost", "leak", "work", "scheduler", "clients", "batch", "line", "chunks", "progress")
+MONITORS = (
+    "ghost",
+    "leak",
+    "work",
+    "scheduler",
+    "clients",
+    "connector",
+    "statistics",
+    "batch",
+    "line",
+    "chunks",
+    "progress",
+)
 """What needs no reference: what the worker reads, what remains, what a step costs, the scheduler's bookkeeping, what
-the clients and the worker are sent, who is next and how much of it is computed, and whether requests make progress."""
+clients, connectors, workers and everybody else are sent, who is next and how much of it is computed, and whether
+requests make progress."""
 STEPS = 150
 ANSWERS_MAX = 40
 PLACES_MAX = 100_000

@@ -107,6 +107,7 @@ def new_scheduler(
         block_size=lcm(*(group.block_size_tokens for group in geometry.groups)),
         hash_block_size=geometry.grain_tokens,
         log_stats=True,
+        include_finished_set=True,
     )
 
 
