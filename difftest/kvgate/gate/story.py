@@ -46,6 +46,7 @@ from kvreference.operations import (
     Preempt,
     ReleaseSkipped,
     Reset,
+    Rewind,
     Sample,
     Schedule,
     TakeEvents,
@@ -228,6 +229,8 @@ def describe(operation: Operation) -> str:
             return f"Abort request {request}"
         case Transferred(request=request, succeeded=succeeded):
             return f"The transfer of request {request} {'is over' if succeeded else 'fails'}"
+        case Rewind(request=request, tokens=tokens):
+            return f"A load failed: of request {request}, {counted(tokens, 'token')} are valid"
         case ReleaseSkipped(request=request):
             return f"Release the skipped blocks of request {request}"
         case CommonPrefix(request=request):

@@ -671,10 +671,6 @@ class WorkerMemory(GhostMemory):
         self.in_flight[-1].kept += kept
         return None
 
-    def rewind(self, number: int, tokens: int) -> None:
-        """Of what a request computed, only the first ``tokens`` tokens count."""
-        self._computed[number] = tokens
-
     # Transfers
 
     def arrive(self, number: int, valid: int | None) -> Difference | None:

@@ -7,9 +7,8 @@ is judged of it is that its books are right, and that it brings everybody on.
 The reference follows steps of which the output is known before the next one is scheduled. Where they are asynchronous,
 the scheduler computes behind tokens that it has not seen, caches only what those fill that it has, and caches the rest
 when it takes an output. The reference's requests have no tokens that are not known, and no operation takes an output:
-to follow, both would have to be there, in what is proved and explored as well. And once a load has failed, vLLM keeps
-what the reference gives up. From there on the monitors judge alone, but for that of work: whose is the caching that
-comes with an output, it could not tell.
+to follow, both would have to be there, in what is proved and explored as well. There the monitors judge without it, but
+for that of work: whose is the caching that comes with an output, it could not tell.
 """
 
 from __future__ import annotations
@@ -70,7 +69,18 @@ from kvgate.monitors.slot_memory import WorkerMemory
 from kvgate.monitors.wait_graph import WaitFor
 from kvgate.monitors.work import WorkMonitor
 from kvreference.answers import Answer, Done, Granted
-from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Transferred
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    Dispatch,
+    Finish,
+    Operation,
+    Preempt,
+    Rewind,
+    Sample,
+    Transferred,
+)
 from kvreference.population import Status
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
@@ -363,15 +373,8 @@ class Engine:
         """The worker has computed the oldest step in flight, and the scheduler takes its output."""
         sent = self.in_flight.popleft()
         ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
-        self._judge("ghost", self.memory.compute(sent.spoilt, ended))
-        failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.is_told_of(number)}
-        if sent.spoilt or any(failed.values()):
-            self.lockstep.reference = None
-        for number, valid in failed.items():
-            if number in self.followed.population.alive:
-                self.followed.population[number].tokens_computed = valid
-                self.nodes.failed.pop(number)
-        self._take_back_padding(sent)
+        self._judge("ghost", self.memory.compute({each: sent.spoilt[each].valid_tokens for each in sent.spoilt}, ended))
+        self._rewind(sent)
         signals = self.nodes.told() if self.stage.connector else None
         answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
         answered = {number: each for number, each in answered.items() if each and not each.is_finished()}
@@ -388,7 +391,6 @@ class Engine:
         self._judge("scheduler", finish_check.judge(before, sent.sampled, STOP, after))
         given_up = [each for each in alive if each not in before and alive[each].is_finished()]
         self._check_told(sent, before, given_up if self.stage.failed_loads_end else (), outputs, answered_by_worker)
-        self._rewind(sent)
         if self.settings.drafts_max and not self.stage.asynchronous:
             population = self.followed.population
             proposed = {number: population[number].drafts for number in sent.sampled if number in population.alive}
@@ -446,20 +448,16 @@ class Engine:
         self._judge("batch", self.batch.together(told, evolve(together, follows_grammar=bool(follows), rest=rest)))
         self._judge("batch", self.batch.remembered(list(population.alive)))
 
-    def _take_back_padding(self, sent: Sent) -> None:
-        """Whose step is worth nothing is not answered: the drafts that nobody proposed are gone."""
-        alive = self.followed.population.alive
-        for request in (alive[number] for number in sent.spoilt if number in alive):
-            if PADDING in request.drafts:
-                request.drafts, request.drafts_in_flight = [], 0
-
     def _rewind(self, sent: Sent) -> None:
-        """Whoever computed behind what a load failed to bring computes again from where the scheduler says."""
-        for number in sent.spoilt:
-            request = self.scheduler.requests.get(name_of(number))
-            if request is not None and number in self.followed.population.alive:
-                self.followed.population[number].tokens_computed = request.num_computed_tokens
-                self.memory.rewind(number, request.num_computed_tokens)
+        """Whoever computed behind what a load failed to bring computes again, unless it ends for that."""
+        failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.is_told_of(number)}
+        for number in failed:
+            self.nodes.failed.pop(number)
+        failed |= {number: each.restart_tokens for number, each in sent.spoilt.items()}
+        for number, tokens in failed.items():
+            request = self.followed.population.alive.get(number)
+            if request is not None and request.status is not Status.ENDING and not self.stage.failed_loads_end:
+                self._follow(Rewind(number, tokens), Done())
 
     def _answer(self, scheduled: list[int], replies: tuple[Reply, ...]) -> dict[int, list[int]]:
         """What the model answers to those whose tokens are all computed: the drafts that hold, and a token."""
