@@ -216,7 +216,7 @@ def _not_run(verdict: Verdict) -> list[str]:
         )
     if verdict.alone:
         sentences.append(
-            "Equality with the reference where steps are asynchronous, and after a load that failed: it did not follow "
+            "Equality with the reference where steps are asynchronous: it did not follow "
             f"{verdict.alone} of {counted(verdict.operations, 'operation')}; there only the monitors checked."
         )
     if verdict.ended != "completed":

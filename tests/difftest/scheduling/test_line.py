@@ -10,6 +10,7 @@ from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import Serve, Stage
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvreference.answers import Done, Granted, Hit, Refused
+from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Admit, Arrive, Finish, LookUp, Preempt, Run
 from kvreference.population import Population
@@ -30,9 +31,10 @@ class Told:
         by_priority: bool = False,
         connector: bool = True,
         holders_first: bool = False,
+        adapters_max: int | None = None,
     ) -> None:
         self.population = Population(SETTINGS)
-        stage = Stage(running_max, by_priority=by_priority, connector=connector)
+        stage = Stage(running_max, by_priority=by_priority, connector=connector, adapters_max=adapters_max)
         self.line = Line(stage, 64, may_split=True, holders_first=holders_first)
         for request in requests:
             self.population.settle(request.arrival, Done())
@@ -48,9 +50,11 @@ class Told:
         return self.line.end(tokens, self.population)
 
 
-def serve(number: int, priority: int = 0, structured: bool = False, undecided: int = 0) -> Serve:
+def serve(
+    number: int, priority: int = 0, structured: bool = False, undecided: int = 0, adapter: str | None = None
+) -> Serve:
     """A request."""
-    arrival = Arrive(number, (Run(100 * number, 8),))
+    arrival = Arrive(number, (Run(100 * number, 8),), Keys(lora=adapter))
     return Serve(arrival, priority=priority, structured=structured, undecided=undecided)
 
 
@@ -184,3 +188,20 @@ def test_where_holders_come_first() -> None:
         assert holders_first == (found is None)
     told = Told(serve(0, priority=1), serve(1), by_priority=True, holders_first=True)
     assert told.let_in(0) is not None
+
+
+def test_without_a_slot_for_its_adapter_it_is_passed() -> None:
+    """Only then; and it is the first to come back, once there is one."""
+    requests = serve(0, adapter="one"), serve(1, adapter="two"), serve(2), serve(3, adapter="one")
+    told = Told(*requests, adapters_max=1)
+    assert [None, None, None, None] == [told.let_in(0), told.let_in(2), told.let_in(3), told.end()]
+    assert (3, 0, 1) == told.line.lengths
+    for roomy in (Told(*requests, adapters_max=2), Told(*requests, adapters_max=1)):
+        assert "KV-LIVE-01: request 0 is asked for first" == violated(roomy.let_in(2))
+    told = Told(*requests, adapters_max=2)
+    assert told.let_in(0) is None
+    assert "KV-LIVE-01: request 1 is asked for first" == violated(told.let_in(2))
+    told = Told(*requests, adapters_max=1)
+    assert [None, None, None] == [told.let_in(0), told.let_in(2), told.let_in(3)]
+    told.line.begin()
+    assert told.let_in(1) is None

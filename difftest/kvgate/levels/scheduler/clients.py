@@ -72,6 +72,11 @@ def corrupted_of(number: int) -> int:
     return number % 3
 
 
+def pooled_of(number: int) -> str:
+    """What the prompt of a request is, to the worker."""
+    return f"the prompt of request {number}"
+
+
 def transfer_parameters(number: int) -> dict[str, object]:
     """What a connector says of a request that another node reads."""
     return {"read": number}
@@ -112,14 +117,15 @@ class Correspondence:
         elif isinstance(operation, (Finish, Abort)):
             self._ended.setdefault(client_of(number), set()).add(number)
 
-    def of_answer(self, number: int, said: Said, is_read: bool) -> Said:
-        """What is said of a request that is answered."""
+    def of_answer(self, number: int, said: Said, is_read: bool, is_pooled: bool = False) -> Said:
+        """What is said of a request that is answered, by tokens or by what its prompt is."""
         rest = {
+            "pooling_output": pooled_of(number) if is_pooled else None,
             "events": self._take(number),
             "prefill_stats": self._prefill.get(number),
             "trace_headers": trace_headers_of(number),
             "num_nans_in_logits": corrupted_of(number),
-            "new_prompt_logprobs_tensors": prompt_logprobs_of(number),
+            "new_prompt_logprobs_tensors": None if is_pooled else prompt_logprobs_of(number),
             "new_logprobs": logprobs_of(said.tokens) if asks_logprobs(number) else None,
             "kv_transfer_params": transfer_parameters(number) if is_read and said.ended else None,
         }

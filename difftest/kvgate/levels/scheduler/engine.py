@@ -34,6 +34,7 @@ from kvgate.levels.scheduler.adapter.arrivals import STOP, arguments_of, request
 from kvgate.levels.scheduler.adapter.interception import Interception
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.adapter.scheduler_output import (
+    EMBEDDED,
     all_told_by,
     client_fields,
     due_in,
@@ -78,6 +79,7 @@ from kvreference.operations import (
     Operation,
     Preempt,
     Rewind,
+    Run,
     Sample,
     Transferred,
 )
@@ -138,6 +140,8 @@ class Engine:
             connector.attach(self.nodes, settings.geometry.keeps_states, self.told)
         self.structured: set[int] = set()
         """The requests whose answers follow a grammar."""
+        self.pooling: set[int] = set()
+        """The requests that are answered by what their prompts are."""
         self.submitted: dict[int, clients.Rest] = {}
         """What each request was submitted with."""
         self.in_flight: deque[Sent] = deque()
@@ -280,6 +284,8 @@ class Engine:
         if not isinstance(arrival, Arrive):
             return
         number, submit = arrival.request, evolve(operation, arrival=arrival)
+        if isinstance(operation, Serve) and operation.embedded:
+            arrival = evolve(arrival, prompt=tuple(Run(EMBEDDED + run.first, run.length) for run in arrival.prompt))
         arguments = arguments_of(self.settings, submit)
         request, self.submitted[number] = request_of(arguments), given(arguments)
         if self.stage.connector:
@@ -292,6 +298,7 @@ class Engine:
         limit_tokens = min(submit.prompt_tokens + submit.answers_max, self.settings.tokens_max)
         structured = isinstance(submit, Serve) and submit.structured
         self.structured |= {number} if structured else set()
+        self.pooling |= {number} if isinstance(submit, Serve) and submit.pools else set()
         self.progress.entered(number, limit_tokens, structured)
 
     def _abort(self, operation: Abort) -> None:
@@ -356,15 +363,17 @@ class Engine:
         self.scheduled = scheduled = {number_in(name): count for name, count in output.num_scheduled_tokens.items()}
         self._judge("scheduler", bookkeeping_check.early(self.progress.grammars, scheduled))
         spoilt = spoilt_by(self.nodes, self.scheduler, scheduled)
-        sampled = self._answer([number for number in scheduled if number not in spoilt], replies)
-        self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, spoilt))
+        computed = [number for number in scheduled if number not in spoilt]
+        sampled = self._answer([number for number in computed if number not in self.pooling], replies)
+        alive = self.followed.population.alive
+        pooled = {number for number in self.pooling.intersection(computed, alive) if alive[number].answers_next}
+        self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, pooled, spoilt))
         if not self.stage.asynchronous:
             self._collect()
-        alive, in_flight = self.followed.population.alive, bool(self.in_flight)
-        self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, in_flight))
+        self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, bool(self.in_flight)))
         self._judge("chunks", self.chunks.end(self.followed.population))
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
-        self._judge("progress", self.progress.observe(scheduled, len(sampled), busy))
+        self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
 
     def _in_flight_max(self) -> int:
         return self.stage.in_flight_max if self.stage.asynchronous else 1
@@ -384,17 +393,21 @@ class Engine:
             self.line.arrived(number)
         self.collected += 1
         counted = connector_statistics(self.collected) if self.stage.connector else None
-        answered_by_worker = answer(sent.scheduled, sent.sampled, signals, counted)
+        answered_by_worker = answer(sent.scheduled, sent.sampled, signals, counted, sent.pooled)
         outputs = self.scheduler.update_from_output(sent.output, answered_by_worker)
         self.interception.flush()
         after = ((number, each.num_tokens, each.is_finished()) for number, each in answered.items())
         self._judge("scheduler", finish_check.judge(before, sent.sampled, STOP, after))
-        given_up = [each for each in alive if each not in before and alive[each].is_finished()]
+        unanswered = (each for each in alive if each not in before and each not in sent.pooled)
+        given_up = [each for each in unanswered if alive[each].is_finished()]
         self._check_told(sent, before, given_up if self.stage.failed_loads_end else (), outputs, answered_by_worker)
         if self.settings.drafts_max and not self.stage.asynchronous:
             population = self.followed.population
             proposed = {number: population[number].drafts for number in sent.sampled if number in population.alive}
-            self.scheduler.update_draft_token_ids(drafts(proposed))
+            # A draft layer drafts for the whole batch: after a chunk of a prompt too, and for whoever has ended by now.
+            batch = [number for number in map(number_in, sent.scheduled) if number not in {*sent.spoilt, *self.pooling}]
+            drafted = dict.fromkeys(batch, range(self.settings.drafts_max))
+            self.scheduler.update_draft_token_ids(drafts({**drafted, **proposed}))
             for number, tokens in proposed.items():
                 self.chunks.offered(number, len(tokens))
 
@@ -403,9 +416,10 @@ class Engine:
     ) -> None:
         """What clients, the connector, and whoever listens to events and statistics, are told with a step's output."""
         due, reads = clients.due(before, sent.sampled, STOP, failed), self.nodes.sending
+        due |= {number: clients.Said((), clients.STOPPED) for number in sent.pooled}
         due = {
-            number: self.correspondence.of_answer(number, said, number in reads)
-            if number in before
+            number: self.correspondence.of_answer(number, said, number in reads, number in sent.pooled)
+            if number in before or number in sent.pooled
             else self.correspondence.of_failure(number, said)
             for number, said in due.items()
         }

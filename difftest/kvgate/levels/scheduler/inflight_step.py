@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -31,6 +31,8 @@ class Sent:
     """Who computes, by vLLM's names."""
     sampled: Mapping[int, list[int]]
     """What the model answers to whom."""
+    pooled: Collection[int]
+    """Whose prompt the model answers."""
     spoilt: Mapping[int, Spoilt]
     """Of whom a load fails within the step."""
 

@@ -169,7 +169,7 @@ class SchedulerLevel(DrivenLevel):
     simpler: Rules = SIMPLER
     limits: Mapping[type, Mapping[str, int]] = LIMITS
     not_tested = (
-        "Requests with adapters and multimodal items, pipeline and context parallelism: no scheduler was given any.",
+        "Requests with multimodal items, pipeline and context parallelism: no scheduler was given any.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
         "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
         "block: both are switched off.",
@@ -177,6 +177,7 @@ class SchedulerLevel(DrivenLevel):
         "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
     )
     trace_format = "kvgate-engine-trace"
+    trace_versions = (1, 2)
     trace_called = "the trace of an engine"
     unsupported = "the scheduler does not support the settings it was given"
 
@@ -255,6 +256,7 @@ def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
         connector=draw.chance(50) and not (aligned or copies) and (recovers(settings) or not asynchronous),
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
+        adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
     )
 
 
@@ -284,13 +286,19 @@ def _operation(generator: Generator, settings: Settings, stage: Stage, draw: See
 
 def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Serve:
     arrival = generator.arrival(draw)
-    # Adapters need a configuration of their own, and items an encoder: both are run at the level of the block manager.
-    arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt))
+    adapters = stage.adapters_max is not None
+    lora = f"adapter-{draw.integer(0, 2)}" if adapters and draw.chance(50) else None
+    # Items need an encoder: they are run at the level of the block manager.
+    arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt, lora=lora))
+    # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
+    pools = draw.chance(8) and not stage.asynchronous
     serve = Serve(
         arrival,
-        answers_max=draw.integer(1, ANSWERS_MAX),
+        answers_max=1 if pools else draw.integer(1, ANSWERS_MAX),
         priority=draw.integer(0, 2) if stage.by_priority else 0,
-        structured=draw.chance(10),
+        structured=draw.chance(10) and not pools,
+        pools=pools,
+        embedded=draw.chance(10) and not settings.tells_events,
     )
     if not stage.connector:
         return serve

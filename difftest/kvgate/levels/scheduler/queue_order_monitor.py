@@ -15,7 +15,7 @@ from attrs import define
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import Serve, Stage
 from kvreference.answers import Answer, Granted, Refused
-from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Preempt
+from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Preempt, Schedule
 from kvreference.population import Population, Status
 from kvreference.scheduler.operations import Submit
 
@@ -35,6 +35,7 @@ class _Waits:
     """Whether its connector said in this step that it cannot tell yet what it offers."""
     loads: bool = False
     """Whether the scheduler was not told yet that its load is over."""
+    adapter: str | None = None
     holds: bool = False
     """Whether it holds blocks: it loads, or has loaded."""
 
@@ -58,6 +59,8 @@ class Line:
         """Whether all that run are preempted at once, whoever comes last."""
         self._waiting: list[_Waits] = []
         self._running: list[_Waits] = []
+        self._adapters: dict[str, None] = {}
+        """Those of the requests in this step."""
         self._asked: set[int] = set()
         self._held_up = False
         """Whether somebody was refused or preempted in this step: then nobody else is let in."""
@@ -70,7 +73,8 @@ class Line:
         """A request is behind all others."""
         serve = submit if isinstance(submit, Serve) else None
         urgent = serve.priority if serve is not None and self.stage.by_priority else 0
-        waits = _Waits(number, (urgent, number), grammar=serve is not None and serve.structured)
+        grammar = serve is not None and serve.structured
+        waits = _Waits(number, (urgent, number), grammar, adapter=submit.arrival.keys.lora)
         self._waiting.append(waits)
         if waits.grammar:
             self._put_aside(waits)
@@ -94,6 +98,7 @@ class Line:
     def begin(self) -> None:
         """A step begins."""
         self._asked = set()
+        self._adapters = {}
         self._held_up = False
         for each in self._waiting:
             each.undecided = False
@@ -107,7 +112,11 @@ class Line:
                 self._let_in(operation.request, answer.loads)
             return found
         if isinstance(operation, LookUp):
-            self._asked.add(operation.request)
+            return self._asked_for(operation.request)
+        if isinstance(operation, Schedule):
+            for each in self._running:
+                if each.number == operation.request and isinstance(answer, Granted):
+                    self._computes(each)
         elif isinstance(operation, Preempt):
             self._held_up = True
             return self._preempted(operation.request)
@@ -130,6 +139,20 @@ class Line:
             waits.aside = self._set_aside
             self._set_aside += 1
 
+    def _computes(self, waits: _Waits) -> None:
+        if waits.adapter is not None:
+            self._adapters[waits.adapter] = None
+
+    def _is_ready(self, waits: _Waits) -> bool:
+        """Whether it can be let in now; if it only lacks a slot for its adapter, it is set aside."""
+        if not waits.is_ready:
+            return False
+        slots, adapter = self.stage.adapters_max, waits.adapter
+        if adapter is None or slots is None or adapter in self._adapters or len(self._adapters) < slots:
+            return True
+        self._put_aside(waits)
+        return False
+
     # What is judged
 
     def _before(self, came: _Waits) -> list[_Waits]:
@@ -150,7 +173,7 @@ class Line:
         came = next(iter(self._named(number)), None)
         if came is None:
             return Difference("KV-LIVE-01", "the line", "somebody who waits", f"request {number} is asked for")
-        passed = [each for each in self._before(came) if each.is_ready]
+        passed = [each for each in self._before(came) if self._is_ready(each)]
         if not passed:
             return None
         return Difference(
@@ -165,6 +188,7 @@ class Line:
         else:
             self._waiting.remove(came)
             self._running.append(came)
+            self._computes(came)
 
     def _preempted(self, number: int) -> Difference | None:
         went = next((each for each in self._running if each.number == number), None)
@@ -172,7 +196,7 @@ class Line:
             return Difference("KV-LIVE-02", "the line", "somebody who runs", f"request {number} is preempted")
         last = max(self._running, key=lambda each: each.rank) if self.stage.by_priority else self._running[-1]
         self._running.remove(went)
-        self._waiting.insert(0, _Waits(number, went.rank))
+        self._waiting.insert(0, _Waits(number, went.rank, adapter=went.adapter))
         if last is went or self.resets:
             return None
         expected = f"request {last.number} is preempted"
@@ -183,10 +207,10 @@ class Line:
         room = len(self._running) < self.stage.running_max and tokens < self.budget_tokens
         if self._held_up or not room or not self.may_split:
             return None
-        for each in self._waiting:
+        for each in sorted(self._waiting, key=_place):
             request = population.alive.get(each.number)
-            ready = request is not None and request.status is Status.WAITING and each.is_ready
-            if ready and each.number not in self._asked:
+            ready = request is not None and request.status is Status.WAITING and each.number not in self._asked
+            if ready and self._is_ready(each):
                 got = f"nobody asks for it, {tokens} of {self.budget_tokens} tokens are scheduled"
                 return Difference("KV-LIVE-01", f"request {each.number}, in line", "it is asked for", got)
         return None

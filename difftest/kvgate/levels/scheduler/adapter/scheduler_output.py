@@ -76,6 +76,10 @@ _AS_IT_IS = (
 """What a step tells besides, and is compared as it is."""
 
 
+EMBEDDED = 1 << 32
+"""What an embedding stands for is a token from here on."""
+
+
 def given(of: Mapping[str, Any]) -> Rest:
     """What a worker is given of a new request besides its tokens and blocks: of a submission's arguments, or a step."""
     rest = {name: of.get(name) for name in ("sampling_params", "pooling_params", "prefill_token_ids")}
@@ -194,9 +198,10 @@ def due_in(
             start,
             table,
             drafts=tuple(ours.drafts[: ours.drafts_in_flight]) if sure else None,
-            prompt=tuple(ours.tokens[: ours.prompt_tokens]),
+            prompt=() if "prompt_embeds" in submitted[number] else tuple(ours.tokens[: ours.prompt_tokens]),
             answered=len(ours.tokens) - ours.prompt_tokens if counted else None,
-            every=tuple(ours.tokens[: request.num_tokens]),
+            # Where an embedding stands, the token is 0.
+            every=tuple(0 if token >= EMBEDDED else token for token in ours.tokens[: request.num_tokens]),
             rest=submitted[number],
         )
     return due

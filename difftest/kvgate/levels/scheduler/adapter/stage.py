@@ -56,7 +56,7 @@ def new_scheduler(
     vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and
     ``drafting`` of its speculation.
     """
-    from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, SchedulerConfig, VllmConfig
+    from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, LoRAConfig, SchedulerConfig, VllmConfig
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import init_none_hash
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -98,7 +98,7 @@ def new_scheduler(
     # What follows was chosen, and not what vLLM thinks best for drafts by n-grams, and beside a connector.
     config.scheduler_config.async_scheduling = stage.asynchronous
     config.scheduler_config.disable_hybrid_kv_cache_manager = False
-    return (AsyncScheduler if stage.asynchronous else Scheduler)(
+    scheduler = (AsyncScheduler if stage.asynchronous else Scheduler)(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
             settings.blocks, [], list(groups) if groups is not None else group_specs(geometry), **caching
@@ -109,6 +109,10 @@ def new_scheduler(
         log_stats=True,
         include_finished_set=True,
     )
+    if stage.adapters_max is not None:
+        # What else a configuration of adapters says is for the worker.
+        scheduler.lora_config = LoRAConfig(max_loras=stage.adapters_max)
+    return scheduler
 
 
 def _speculation(settings: Settings, drafting: Mapping[str, Any]) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 from kvgate.levels.scheduler.adapter.names import name_of
-from kvgate.levels.scheduler.clients import corrupted_of, logprobs_of, prompt_logprobs_of
+from kvgate.levels.scheduler.clients import corrupted_of, logprobs_of, pooled_of, prompt_logprobs_of
 from kvgate.levels.scheduler.nodes import Signals
 
 
@@ -16,6 +16,7 @@ def answer(
     sampled: Mapping[int, Sequence[int]],
     signals: Signals | None = None,
     connector_statistics: Any = None,
+    pooled: Collection[int] = (),
 ) -> Any:
     """What a model runner returns for a step: per request, the drafts that hold and one token; or nothing yet.
 
@@ -24,6 +25,7 @@ def answer(
     from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
     by_name = {name_of(number): list(tokens) for number, tokens in sampled.items()}
+    prompts = {name_of(number): pooled_of(number) for number in pooled}
     return ModelRunnerOutput(
         req_ids=list(scheduled),
         req_id_to_index={name: index for index, name in enumerate(scheduled)},
@@ -31,7 +33,8 @@ def answer(
         logprobs=_logprobs([by_name.get(name, []) for name in scheduled]),
         prompt_logprobs_dict={name_of(number): prompt_logprobs_of(number) for number in sampled},
         cudagraph_stats=graph_of(len(scheduled)),
-        num_nans_in_logits={name_of(number): corrupted_of(number) for number in sampled},
+        num_nans_in_logits={name_of(number): corrupted_of(number) for number in (*sampled, *pooled)},
+        pooler_output=[prompts.get(name) for name in scheduled] if pooled else None,
         kv_connector_output=None
         if signals is None
         else KVConnectorOutput(
