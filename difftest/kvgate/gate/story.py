@@ -65,6 +65,7 @@ _WITHOUT_OPERATION = {
     "progress": "the scheduler takes a step, and it is judged whether anybody gets on",
     "batch": "what a step tells the worker is compared with what was granted",
     "connector": "what a connector is sent is compared with what requests have",
+    "encoder": "what the encoder computes and keeps is compared with what is needed",
     "statistics": "what is published is compared with what was done",
     "clients": "what clients are told is compared with what was answered",
     "chunks": "it is judged how much of whom a step computes",

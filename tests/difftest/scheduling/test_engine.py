@@ -99,6 +99,7 @@ def test_everything_is_drawn() -> None:
     what = ("loads", "sends", "structured", "priority", "undecided", "external_tokens", "fails_from_block")
     what += ("pools", "embedded")
     assert len({each.arrival.keys.lora for each in served}) > 2
+    assert len({each.arrival.keys.media for each in served}) > 2
     assert all(len({getattr(each, name) for each in served}) > 1 for name in what)
 
 

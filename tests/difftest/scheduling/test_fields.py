@@ -26,20 +26,19 @@ from kvreference.settings import Settings
 
 from .stage import full, run, serve, steps
 
-BATCH, CLIENTS, STATISTICS, CONNECTOR = "batch", "clients", "statistics", "connector"
+BATCH, CLIENTS, STATISTICS, CONNECTOR, ENCODER = "batch", "clients", "statistics", "connector", "encoder"
 
 COMPARED: Mapping[str, Mapping[str, str]] = {
-    "SchedulerOutput": dict.fromkeys(
+    "SchedulerOutput": {"scheduled_encoder_inputs": ENCODER, "free_encoder_mm_hashes": ENCODER}
+    | dict.fromkeys(
         (
             "scheduled_new_reqs",
             "scheduled_cached_reqs",
             "num_scheduled_tokens",
             "total_num_scheduled_tokens",
             "scheduled_spec_decode_tokens",
-            "scheduled_encoder_inputs",
             "num_common_prefix_blocks",
             "finished_req_ids",
-            "free_encoder_mm_hashes",
             "preempted_req_ids",
             "has_structured_output_requests",
             "pending_structured_output_tokens",

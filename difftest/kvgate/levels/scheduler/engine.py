@@ -40,6 +40,7 @@ from kvgate.levels.scheduler.adapter.scheduler_output import (
     due_in,
     ended_in,
     given,
+    media_in,
     said_in,
     said_to_all,
     statistics_in,
@@ -58,6 +59,7 @@ from kvgate.levels.scheduler.adapter.worker import (
 from kvgate.levels.scheduler.batch import Batch
 from kvgate.levels.scheduler.chunks import Chunks
 from kvgate.levels.scheduler.connector_check import ConnectorCheck
+from kvgate.levels.scheduler.encoder import EncoderCheck
 from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
 from kvgate.levels.scheduler.nodes import OtherNodes
 from kvgate.levels.scheduler.operations import Collect, GrammarReady, Lost, ResetCache, Serve, Stage
@@ -138,6 +140,11 @@ class Engine:
         self.told = ConnectorCheck(self.interception, self._judge, self.line.undecided, self._ended)
         if stage.connector:
             connector.attach(self.nodes, settings.geometry.keeps_states, self.told)
+        self.encoder = EncoderCheck(
+            stage.encoder_budget or 0, stage.encoder_cache, self.chunks.shift, self.followed.population, self._judge
+        )
+        if stage.encoder_budget is not None:
+            self.encoder.listen(self.scheduler.encoder_cache_manager)
         self.structured: set[int] = set()
         """The requests whose answers follow a grammar."""
         self.pooling: set[int] = set()
@@ -212,6 +219,7 @@ class Engine:
             self._check_over(operation.request)
         elif isinstance(operation, Preempt):
             self._take_out_of_step(operation.request)
+            self.encoder.preempted(operation.request)
         population = self.followed.population
         if population.resolve(operation) != operation:
             self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", str(operation)))
@@ -352,6 +360,8 @@ class Engine:
         self.interception.begin()
         self.line.begin()
         self.chunks.begin(self.followed.population)
+        self.encoder.begin()
+        self.chunks.cut = self.encoder.cut
         output = self.scheduler.schedule()
         self.interception.flush()
         if self.stage.connector:
@@ -372,6 +382,8 @@ class Engine:
             self._collect()
         self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, bool(self.in_flight)))
         self._judge("chunks", self.chunks.end(self.followed.population))
+        if not self.in_flight:
+            self.encoder.rest()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
         self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
 
@@ -448,9 +460,15 @@ class Engine:
     def _check_batch(self, output: Any) -> None:
         """What the worker is told is what was granted, and nobody was left out for whom there was room."""
         population = self.followed.population
+        if any(
+            population[number].status is Status.WAITING for number in self.encoder.cut if number in population.alive
+        ):
+            self.line.held_up()
         self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
         due = due_in(output, self.scheduler, population, self.submitted, sure=not self.stage.asynchronous)
         self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
+        media, forgotten = media_in(output)
+        self.encoder.step(told_by(output), media, forgotten)
         told = all_told_by(output, len(self.settings.geometry.groups))
         together = self.interception.granted(due)
         follows = {number for number in self.structured.intersection(due) if population[number].answers_next}

@@ -45,6 +45,7 @@ MONITORS = (
     "clients",
     "connector",
     "statistics",
+    "encoder",
     "batch",
     "line",
     "chunks",
@@ -169,7 +170,8 @@ class SchedulerLevel(DrivenLevel):
     simpler: Rules = SIMPLER
     limits: Mapping[type, Mapping[str, int]] = LIMITS
     not_tested = (
-        "Requests with multimodal items, pipeline and context parallelism: no scheduler was given any.",
+        "Encoders whose output is attended to and not inserted, pipeline and context parallelism; and of adapters, two "
+        "of one name: no scheduler was given any.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
         "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
         "block: both are switched off.",
@@ -248,6 +250,8 @@ def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
     copies = any(group.copies for group in settings.geometry.groups)
     asynchronous = draw.chance(40)
+    # Where chunks end at blocks of states, less than what there is room for may be no chunk at all.
+    encodes, longest = draw.chance(40) and not aligned, 2 * settings.geometry.grain_tokens
     return Stage(
         running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
         asynchronous=asynchronous,
@@ -257,6 +261,9 @@ def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
         adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
+        # There is room for the longest item.
+        encoder_budget=draw.integer(longest, longest + 8) if encodes else None,
+        encoder_cache=draw.integer(longest, longest + 8) if encodes else 1,
     )
 
 
@@ -288,8 +295,9 @@ def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Se
     arrival = generator.arrival(draw)
     adapters = stage.adapters_max is not None
     lora = f"adapter-{draw.integer(0, 2)}" if adapters and draw.chance(50) else None
-    # Items need an encoder: they are run at the level of the block manager.
-    arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt, lora=lora))
+    encodes = stage.encoder_budget is not None and draw.chance(60)
+    media = generator.media(draw, sum(run.length for run in arrival.prompt)) if encodes else ()
+    arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt, lora=lora, media=media))
     # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
     pools = draw.chance(8) and not stage.asynchronous
     serve = Serve(

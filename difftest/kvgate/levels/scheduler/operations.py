@@ -41,6 +41,10 @@ class Stage:
     """How many tokens of one prompt a step computes at most; None: as many as all together."""
     adapters_max: int | None = field(default=None, validator=optional(_count))
     """Of how many adapters a step computes requests at most; None: requests have no adapters."""
+    encoder_budget: int | None = field(default=None, validator=optional(_count))
+    """How many tokens of items the encoder computes in a step at most; None: requests have no items."""
+    encoder_cache: int = field(default=1, validator=_count)
+    """For how many tokens of items what the encoder computed is kept."""
 
 
 @frozen
@@ -111,6 +115,9 @@ def describe_stage(stage: Stage) -> str:
         parts.append("a request whose load failed ends")
     if stage.adapters_max is not None:
         parts.append(f"a step computes requests of at most {counted(stage.adapters_max, 'adapter')}")
+    if stage.encoder_budget is not None:
+        tokens = counted(stage.encoder_budget, "token")
+        parts.append(f"the encoder computes {tokens} of items in a step, and keeps {stage.encoder_cache}")
     if stage.long_prefill_tokens is not None:
         parts.append(f"a step computes at most {counted(stage.long_prefill_tokens, 'token')} of one prompt")
     return "; ".join(parts)
@@ -141,6 +148,8 @@ def describe_engine(operation: Operation) -> str:
 def _asked(submit: Submit) -> Iterator[str]:
     """What a request asks for."""
     yield f"a prompt of {counted(submit.prompt_tokens, 'token')}"
+    if submit.arrival.keys.media:
+        yield counted(len(submit.arrival.keys.media), "item")
     if submit.arrival.keys.lora is not None:
         yield f"adapter {submit.arrival.keys.lora}"
     yield f"at most {counted(submit.answers_max, 'answer')}"

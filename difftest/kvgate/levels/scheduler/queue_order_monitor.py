@@ -95,6 +95,10 @@ class Line:
         for each in self._named(number):
             each.loads = False
 
+    def held_up(self) -> None:
+        """For the first that is ready there is no room in the encoder: nobody else is let in."""
+        self._held_up = True
+
     def begin(self) -> None:
         """A step begins."""
         self._asked = set()

@@ -22,6 +22,7 @@ STOP = 999_999_999
 def arguments_of(settings: Settings, submit: Submit) -> dict[str, Any]:
     """What vLLM's request is made from for a submission; it is hashed by vLLM's own hasher."""
     import torch
+    from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
     from vllm.pooling_params import PoolingParams
     from vllm.sampling_params import SamplingParams, StructuredOutputsParams
     from vllm.utils.hashing import sha256
@@ -36,6 +37,15 @@ def arguments_of(settings: Settings, submit: Submit) -> dict[str, Any]:
         "request_id": name_of(arrival.request),
         "prompt_token_ids": None if serve.embedded else tokens,
         "prompt_embeds": torch.tensor(tokens)[:, None] if serve.embedded else None,
+        "mm_features": [
+            MultiModalFeatureSpec(
+                None,
+                "image",
+                item.identifier,
+                PlaceholderRange(offset=item.offset_tokens, length=item.length_tokens),
+            )
+            for item in arrival.keys.media
+        ],
         "lora_request": None if arrival.keys.lora is None else adapter_named(arrival.keys.lora),
         "sampling_params": None
         if serve.pools

@@ -54,9 +54,7 @@ def all_told_by(output: SchedulerOutput, groups: int) -> All:
     """What a step tells of all requests together; newer releases do not tell what they share in their groups."""
     preempted = frozenset(map(number_in, output.preempted_req_ids or ()))
     shared = tuple(output.num_common_prefix_blocks) or (0,) * groups
-    media = {number_in(name): tuple(items) for name, items in output.scheduled_encoder_inputs.items()}
     rest: dict[str, object] = {name: getattr(output, name, None) for name in _AS_IT_IS}
-    rest |= {"scheduled_encoder_inputs": media, "free_encoder_mm_hashes": tuple(output.free_encoder_mm_hashes)}
     return All(
         output.total_num_scheduled_tokens,
         shared,
@@ -65,6 +63,12 @@ def all_told_by(output: SchedulerOutput, groups: int) -> All:
         output.has_structured_output_requests,
         without_nothing(rest),
     )
+
+
+def media_in(output: SchedulerOutput) -> tuple[Mapping[int, tuple[int, ...]], tuple[str, ...]]:
+    """By request, the places of the items that the encoder is to compute; and what the worker forgets of it."""
+    media = {number_in(name): tuple(items) for name, items in output.scheduled_encoder_inputs.items()}
+    return media, tuple(output.free_encoder_mm_hashes)
 
 
 _AS_IT_IS = (

@@ -58,6 +58,7 @@ def new_scheduler(
     """
     from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, LoRAConfig, SchedulerConfig, VllmConfig
     from vllm.utils.hashing import sha256
+    from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
     from vllm.v1.core.kv_cache_utils import init_none_hash
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -112,6 +113,10 @@ def new_scheduler(
     if stage.adapters_max is not None:
         # What else a configuration of adapters says is for the worker.
         scheduler.lora_config = LoRAConfig(max_loras=stage.adapters_max)
+    if stage.encoder_budget is not None:
+        # A model with an encoder is not configured: of it, the scheduler needs these two.
+        scheduler.max_num_encoder_input_tokens = stage.encoder_budget
+        scheduler.encoder_cache_manager = EncoderCacheManager(stage.encoder_cache)
     return scheduler
 
 
