@@ -33,7 +33,18 @@ from kvgate.explore.tiny_models import MODELS
 from kvgate.findings.register import folder_of
 from kvgate.kernel import comparison, lockstep
 from kvgate.kernel.text import counted
-from kvgate.levels.scheduler import batch, chunks, clients, engine, finish_check, progress, queue_order_monitor
+from kvgate.levels.scheduler import (
+    batch,
+    chunks,
+    clients,
+    connector_check,
+    encoder,
+    engine,
+    finish_check,
+    progress,
+    queue_order_monitor,
+    statistics_check,
+)
 from kvgate.monitors import leak, slot_memory, work
 from kvgate_mutants.corpus.bug import Bug, Sort
 from kvgate_mutants.corpus.register import BUGS as CORPUS
@@ -213,6 +224,9 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = MappingProxyType(
         "scheduler": (engine, finish_check),
         "batch": (batch,),
         "clients": (clients,),
+        "connector": (connector_check,),
+        "encoder": (encoder,),
+        "statistics": (statistics_check,),
         "line": (queue_order_monitor,),
         "chunks": (chunks,),
         "progress": (progress,),

@@ -33,6 +33,7 @@ from kvreference.operations import (
     Preempt,
     ReleaseSkipped,
     Reset,
+    Rewind,
     Sample,
     Schedule,
     TakeEvents,
@@ -231,6 +232,16 @@ class Manager:
             self.holdings.release_all(operation.request)
         return Done()
 
+    def _rewind(self, operation: Rewind) -> Done:
+        """Forget what is cached of what is not valid: it is cached again when it is computed."""
+        for group, table in zip(self.geometry.groups, self.tables.get(operation.request, ()), strict=False):
+            first = operation.tokens // group.block_size_tokens
+            if self.choices.forgets_failed_loads and first < table.registered:
+                table.registered = first
+                lost = [self.pool.evict(block) for block in table.blocks[first:]]
+                self._events += [Removed(content) for content in lost if content is not None]
+        return Done()
+
     def _evict(self, operation: Evict) -> Done:
         self._events += map(Removed, self.pool.evict(operation.block))
         return Done()
@@ -282,6 +293,7 @@ _PERFORM: dict[type, Callable[[Manager, Any], Answer]] = {
     Finish: Manager._end,
     Abort: Manager._end,
     Transferred: Manager._transferred,
+    Rewind: Manager._rewind,
     ReleaseSkipped: Manager._release_skipped,
     CommonPrefix: Manager._common_prefix,
     Evict: Manager._evict,

@@ -118,6 +118,16 @@ class Transferred(OfRequest):
 
 
 @frozen
+class Rewind(OfRequest):
+    """A load failed: of what a request has, or loads, only the first ``tokens`` tokens are valid.
+
+    Whatever comes after them is computed again, in the blocks that it has, and nothing of it may serve a hit before.
+    """
+
+    tokens: int = field(validator=_number)
+
+
+@frozen
 class ReleaseSkipped(OfRequest):
     """Release the blocks of a running request that no later token reads."""
 
@@ -167,6 +177,7 @@ Operation: TypeAlias = (
     | Finish
     | Abort
     | Transferred
+    | Rewind
     | ReleaseSkipped
     | CommonPrefix
     | Evict

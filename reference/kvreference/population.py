@@ -28,6 +28,7 @@ from kvreference.operations import (
     Operation,
     Preempt,
     ReleaseSkipped,
+    Rewind,
     Run,
     Sample,
     Schedule,
@@ -142,6 +143,8 @@ class Population:
                 return None
             named = candidates[operation.request % len(candidates)]
             operation = evolve(operation, request=named.number)
+        if isinstance(operation, Rewind):
+            return evolve(operation, tokens=min(operation.tokens, named.tokens_computed))
         if isinstance(operation, Sample):
             accepted = min(operation.accepted, named.drafts_in_flight)
             return evolve(operation, accepted=accepted, drafts=min(operation.drafts, self.settings.drafts_max))
@@ -182,6 +185,10 @@ class Population:
             request.drafts = []
             request.drafts_in_flight = 0
             request.preemptions += 1
+        elif isinstance(operation, Rewind):
+            request = self.alive[operation.request]
+            request.tokens_computed = operation.tokens
+            request.drafts, request.drafts_in_flight = [], 0
         elif isinstance(operation, (Finish, Abort)):
             self._end(self.alive[operation.request], operation)
         elif isinstance(operation, Transferred):
@@ -263,6 +270,12 @@ def _has_work(population: Population, request: Request) -> bool:
     )
 
 
+def _is_filled(population: Population, request: Request) -> bool:
+    """Whether it has blocks that a load may have left without their tokens. A state cannot be taken back."""
+    states = population.settings.geometry.keeps_states
+    return not states and request.status in (Status.LOADING, Status.RUNNING)
+
+
 def _answers(_population: Population, request: Request) -> bool:
     return request.answers_next and not request.undispatched
 
@@ -280,6 +293,7 @@ _ELIGIBLE: dict[type, Callable[[Population, Request], bool]] = {
     Finish: _rests,
     Abort: _ends,
     Transferred: _transfers,
+    Rewind: _is_filled,
     ReleaseSkipped: _is_verified,
     CommonPrefix: _runs,
 }

@@ -11,8 +11,9 @@ import pytest
 
 from kvreference.answers import Done, Granted, Happened, Hit, Refused, Statistics
 from kvreference.compressed import dsv4_flash_ascend
-from kvreference.events import Stored
+from kvreference.events import Removed, Stored
 from kvreference.geometry import Group
+from kvreference.mamba import StateMode
 from kvreference.operations import (
     Abort,
     Admit,
@@ -21,6 +22,7 @@ from kvreference.operations import (
     Evict,
     Finish,
     LookUp,
+    Rewind,
     Run,
     Sample,
     Schedule,
@@ -307,3 +309,48 @@ def test_what_a_rejected_draft_would_have_read_is_sent() -> None:
     enter(manager, 0, 112)
     perform(manager, Sample(0, 0, 500, 16), Schedule(0, BUDGET), Finish(0, sends=True))
     assert [0, 0, 0, 4, 5, 6, 7, 8, 9] == table(manager, 0)
+
+
+def test_what_a_load_did_not_bring_is_computed_again() -> None:
+    """Goal: nothing that follows from it serves a hit before. Method: of 40 provided tokens those from 16 on did not
+    arrive within the step: their blocks are held, not cached, and cached again when they are computed again.
+    """
+    manager = manager_of(FULL)
+    perform(manager, arrive(0, 60), Admit(0, BUDGET, 40))
+    assert [1, 2, 3] == cached(manager)
+    perform(manager, TakeEvents())
+    assert Done() == perform(manager, Rewind(0, 16))
+    assert ([1], [1, 2, 3, 4]) == (cached(manager), table(manager, 0, 0))
+    assert (16, False) == (manager.population[0].tokens_computed, manager.population[0].answers_next)
+    happened = perform(manager, TakeEvents())
+    assert isinstance(happened, Happened)
+    assert [Removed, Removed] == list(map(type, happened.events))
+    assert Granted(0, ((),)) == perform(manager, Schedule(0, 20))
+    assert [1, 2] == cached(manager)
+    assert Granted(0, ((),)) == perform(manager, Schedule(0, BUDGET))
+    assert ([1, 2, 3], 60) == (cached(manager), manager.population[0].tokens_computed)
+
+
+def test_a_load_that_brought_the_beginning_is_cached_up_to_there() -> None:
+    """Goal: what arrived counts. Method: 40 tokens are loaded, and those from 16 on did not arrive."""
+    manager = manager_of(FULL)
+    perform(manager, arrive(0, 60), Admit(0, BUDGET, 40, loads=True))
+    assert Done() == perform(manager, Rewind(0, 16))
+    perform(manager, Transferred(0))
+    assert ([1], 16) == (cached(manager), manager.population[0].tokens_computed)
+    assert Granted(0, ((4,),)) == perform(manager, Admit(0, BUDGET))
+
+
+def test_drafts_are_taken_back_with_it() -> None:
+    """Goal: what was drafted behind it is worth nothing. Method: a request that drafts is taken back to its hit."""
+    manager = manager_of(FULL, drafts_max=2)
+    perform(manager, arrive(0, 20), Admit(0, BUDGET), Sample(0, 0, 500, 2), Schedule(0, BUDGET), Rewind(0, 16))
+    request = manager.population[0]
+    assert (16, [], 0) == (request.tokens_computed, request.drafts, request.drafts_in_flight)
+
+
+def test_a_state_is_not_taken_back() -> None:
+    """Goal: nothing is computed again from a state that is gone. Method: such a model has no such operation."""
+    manager = manager_of(Group("mamba", 16, states=StateMode.ALL))
+    perform(manager, arrive(0, 40), Admit(0, BUDGET, 20))
+    assert manager.population.resolve(Rewind(0, 16)) is None

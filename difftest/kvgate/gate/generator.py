@@ -242,10 +242,10 @@ class Generator:
         return Keys(
             salt=salt if kinds in (1, 4, 5) else None,
             lora=adapter if kinds in (2, 4, 6) else None,
-            media=self._media(draw, tokens) if kinds in (3, 5, 6) else (),
+            media=self.media(draw, tokens) if kinds in (3, 5, 6) else (),
         )
 
-    def _media(self, draw: Draw, tokens: int) -> tuple[Media, ...]:
+    def media(self, draw: Draw, tokens: int) -> tuple[Media, ...]:
         """Items in one of a few layouts, so that requests often differ in one item or one offset alone."""
         grain = self.geometry.grain_tokens
         tail = tokens // grain * grain

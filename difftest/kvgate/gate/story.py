@@ -46,6 +46,7 @@ from kvreference.operations import (
     Preempt,
     ReleaseSkipped,
     Reset,
+    Rewind,
     Sample,
     Schedule,
     TakeEvents,
@@ -63,6 +64,9 @@ _AT_REST = "every request has ended, and what remains is judged"
 _WITHOUT_OPERATION = {
     "progress": "the scheduler takes a step, and it is judged whether anybody gets on",
     "batch": "what a step tells the worker is compared with what was granted",
+    "connector": "what a connector is sent is compared with what requests have",
+    "encoder": "what the encoder computes and keeps is compared with what is needed",
+    "statistics": "what is published is compared with what was done",
     "clients": "what clients are told is compared with what was answered",
     "chunks": "it is judged how much of whom a step computes",
     "line": "it is judged who is let in, left out or preempted",
@@ -226,6 +230,8 @@ def describe(operation: Operation) -> str:
             return f"Abort request {request}"
         case Transferred(request=request, succeeded=succeeded):
             return f"The transfer of request {request} {'is over' if succeeded else 'fails'}"
+        case Rewind(request=request, tokens=tokens):
+            return f"A load failed: of request {request}, {counted(tokens, 'token')} are valid"
         case ReleaseSkipped(request=request):
             return f"Release the skipped blocks of request {request}"
         case CommonPrefix(request=request):

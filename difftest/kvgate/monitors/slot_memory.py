@@ -657,9 +657,9 @@ class WorkerMemory(GhostMemory):
         return super()._write(work)
 
     def _unmark(self, work: Work, start: int) -> None:
-        """Whatever is written from its first slot on holds what it should."""
+        """Whatever is written to its last slot holds what it should: what comes before was written before."""
         for group, table in zip(self.groups, work.tables, strict=True) if self.marks else ():
-            for block in table[-(-start // group.block_size_tokens) : group.blocks_occupied(work.end)]:
+            for block in table[start // group.block_size_tokens : work.end // group.block_size_tokens]:
                 self.marks.pop(block, None)
 
     def _verify(self, request: Request, tables: Sequence[Sequence[int]]) -> Difference | None:
@@ -670,10 +670,6 @@ class WorkerMemory(GhostMemory):
             return self._keep(kept)
         self.in_flight[-1].kept += kept
         return None
-
-    def rewind(self, number: int, tokens: int) -> None:
-        """Of what a request computed, only the first ``tokens`` tokens count."""
-        self._computed[number] = tokens
 
     # Transfers
 

@@ -42,6 +42,9 @@ CLAIMS = {
     "what was done (KV-SYS)",
     "batch": "the output of a step to the worker is what was granted, within the limits of a step (KV-SYS-03)",
     "line": "no request is overtaken by a later one, or left out where there is room (KV-LIVE-01, KV-LIVE-02)",
+    "connector": "the connector of a scheduler is sent the hits and the blocks that requests have (KV-OP-24, KV-OP-25)",
+    "encoder": "items are computed once, within limits, and kept while they are needed (KV-SYS-03, KV-MEM-01)",
+    "statistics": "statistics and events that are published are those of what was done (KV-OP-12, KV-OP-13)",
     "clients": "every client receives the answers of its requests, and the reason why each ended, once (KV-SYS-05)",
     "chunks": "every scheduled request computes as many tokens as there are and the limits allow (KV-SYS-06)",
     "work": "a decode step does the same work at any length of the context (KV-WORK), counted in operations",
@@ -218,7 +221,7 @@ def _not_run(verdict: Verdict) -> list[str]:
         )
     if verdict.alone:
         sentences.append(
-            "Equality with the reference where steps are asynchronous, and after a load that failed: it did not follow "
+            "Equality with the reference where steps are asynchronous: it did not follow "
             f"{verdict.alone} of {counted(verdict.operations, 'operation')}; there only the monitors checked."
         )
     if verdict.ended != "completed":

@@ -31,6 +31,7 @@ from kvreference.operations import (
     Operation,
     Preempt,
     ReleaseSkipped,
+    Rewind,
     Schedule,
     Transferred,
 )
@@ -65,6 +66,7 @@ ALLOWED: Mapping[type[Operation], frozenset[type[Transition]]] = MappingProxyTyp
     {
         Admit: _GROWS | {Hold, Read, Aim},
         Schedule: _GROWS,
+        Rewind: frozenset({Forget}),
         ReleaseSkipped: _FREES,
         Preempt: _FREES,
         Finish: _FREES,

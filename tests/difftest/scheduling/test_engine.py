@@ -97,6 +97,9 @@ def test_everything_is_drawn() -> None:
     assert all({True, False} == {getattr(case.stage, switch) for case in cases} for switch in switches)
     served = [each for case in cases for each in case.operations if isinstance(each, Serve)]
     what = ("loads", "sends", "structured", "priority", "undecided", "external_tokens", "fails_from_block")
+    what += ("pools", "embedded")
+    assert len({each.arrival.keys.lora for each in served}) > 2
+    assert len({each.arrival.keys.media for each in served}) > 2
     assert all(len({getattr(each, name) for each in served}) > 1 for name in what)
 
 
@@ -160,7 +163,7 @@ def frees_twice(original: Any, scheduler: Any, request: Any, timestamp: float) -
 
 BROKEN: dict[str, tuple[str, Callable[..., Any], str]] = {
     "counts one too many": ("_update_after_schedule", counts_one_too_many, "KV-SYS-02"),
-    "ends without freeing": ("_free_blocks", ends_without_freeing, "KV-SYS-02"),
+    "ends without freeing": ("_free_blocks", ends_without_freeing, "KV-SYS-05"),
     "preempts without freeing": ("_preempt_request", preempts_without_freeing, "KV-SYS-03"),
     "frees twice": ("_preempt_request", frees_twice, "KV-SYS-02"),
 }

@@ -10,6 +10,7 @@ from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import Serve, Stage
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvreference.answers import Done, Granted, Hit, Refused
+from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Admit, Arrive, Finish, LookUp, Preempt, Run
 from kvreference.population import Population
@@ -30,9 +31,10 @@ class Told:
         by_priority: bool = False,
         connector: bool = True,
         holders_first: bool = False,
+        adapters_max: int | None = None,
     ) -> None:
         self.population = Population(SETTINGS)
-        stage = Stage(running_max, by_priority=by_priority, connector=connector)
+        stage = Stage(running_max, by_priority=by_priority, connector=connector, adapters_max=adapters_max)
         self.line = Line(stage, 64, may_split=True, holders_first=holders_first)
         for request in requests:
             self.population.settle(request.arrival, Done())
@@ -48,9 +50,11 @@ class Told:
         return self.line.end(tokens, self.population)
 
 
-def serve(number: int, priority: int = 0, structured: bool = False, undecided: int = 0) -> Serve:
+def serve(
+    number: int, priority: int = 0, structured: bool = False, undecided: int = 0, adapter: str | None = None
+) -> Serve:
     """A request."""
-    arrival = Arrive(number, (Run(100 * number, 8),))
+    arrival = Arrive(number, (Run(100 * number, 8),), Keys(lora=adapter))
     return Serve(arrival, priority=priority, structured=structured, undecided=undecided)
 
 
@@ -64,30 +68,52 @@ def test_first_come_first_served() -> None:
     """In order nothing is found; the second before the first is."""
     told = Told(serve(0), serve(1))
     assert [None, None] == [told.let_in(0), told.let_in(1)]
-    assert "KV-LIVE-01: request 0 is let in first" == violated(Told(serve(0), serve(1)).let_in(1))
+    assert "KV-LIVE-01: request 0 is asked for first" == violated(Told(serve(0), serve(1)).let_in(1))
 
 
 def test_the_most_urgent_first() -> None:
     """By priority, and of the same priority who came first."""
     told = Told(serve(0, 2), serve(1, 1), serve(2, 1), by_priority=True)
     assert [None, None, None] == [told.let_in(1), told.let_in(2), told.let_in(0)]
-    assert "KV-LIVE-01: request 1 is let in first" == violated(
+    assert "KV-LIVE-01: request 1 is asked for first" == violated(
         Told(serve(0, 2), serve(1, 1), by_priority=True).let_in(0)
     )
 
 
 def test_who_is_set_aside_may_be_passed() -> None:
-    """It loads, waits for its grammar, or its connector is undecided; and whoever comes back may pass others."""
+    """It loads, waits for its grammar, or its connector is undecided; and whoever comes back passes the others."""
     told = Told(serve(0), serve(1))
     assert [None, None] == [told.let_in(0, LOADS), told.let_in(1)]
     assert Told(serve(0, structured=True), serve(1)).let_in(1) is None
-    assert Told(serve(0, undecided=1), serve(1)).let_in(1) is None
+    told = Told(serve(0, undecided=1), serve(1))
+    told.line.undecided(0)
+    assert told.let_in(1) is None
     told = Told(serve(0), serve(1), serve(2, structured=True))
     told.line.compiled(2)
     assert told.let_in(2) is None
 
 
-def test_who_is_not_there_is_not_let_in() -> None:
+def test_who_was_set_aside_first_comes_back_first() -> None:
+    """And before all others; whoever is not ready yet is passed again, and keeps its place."""
+
+    def set_aside() -> Told:
+        told = Told(serve(0), serve(1), serve(2, structured=True), serve(3))
+        assert [None, None] == [told.let_in(0, LOADS), told.let_in(1, LOADS)]
+        told.line.compiled(2)
+        told.line.arrived(1)
+        return told
+
+    first = "KV-LIVE-01: request 2 is asked for first"
+    assert first == violated(set_aside().let_in(1))
+    assert first == violated(set_aside().let_in(3))
+    told = set_aside()
+    assert (0, 1, 3) == told.line.lengths
+    assert [None, None, None] == [told.let_in(2), told.let_in(1), told.let_in(3)]
+    assert (3, 0, 1) == told.line.lengths
+    assert first == violated(set_aside().let_in(1, Refused(0, gate=True)))
+
+
+def test_who_is_not_there_is_not_asked_for() -> None:
     """Nor preempted."""
     assert "KV-LIVE-01: somebody who waits" == violated(Told(serve(0)).let_in(1))
     assert "KV-LIVE-02: somebody who runs" == violated(Told(serve(0)).line.observe(Preempt(0), Done()))
@@ -98,7 +124,7 @@ def test_the_last_is_preempted_and_is_first_in_line() -> None:
     told = Told(serve(0), serve(1), serve(2))
     assert [None, None] == [told.let_in(0), told.let_in(1)]
     assert told.line.observe(Preempt(1), Done()) is None
-    assert "KV-LIVE-01: request 1 is let in first" == violated(told.let_in(2))
+    assert "KV-LIVE-01: request 1 is asked for first" == violated(told.let_in(2))
     told = Told(serve(0), serve(1))
     assert [None, None] == [told.let_in(0), told.let_in(1)]
     assert "KV-LIVE-02: request 1 is preempted" == violated(told.line.observe(Preempt(0), Done()))
@@ -157,7 +183,25 @@ def test_where_holders_come_first() -> None:
         late = serve(1)
         told.population.settle(late.arrival, Done())
         told.line.submitted(1, late)
+        told.line.arrived(0)
         found = told.let_in(0)
         assert holders_first == (found is None)
     told = Told(serve(0, priority=1), serve(1), by_priority=True, holders_first=True)
     assert told.let_in(0) is not None
+
+
+def test_without_a_slot_for_its_adapter_it_is_passed() -> None:
+    """Only then; and it is the first to come back, once there is one."""
+    requests = serve(0, adapter="one"), serve(1, adapter="two"), serve(2), serve(3, adapter="one")
+    told = Told(*requests, adapters_max=1)
+    assert [None, None, None, None] == [told.let_in(0), told.let_in(2), told.let_in(3), told.end()]
+    assert (3, 0, 1) == told.line.lengths
+    for roomy in (Told(*requests, adapters_max=2), Told(*requests, adapters_max=1)):
+        assert "KV-LIVE-01: request 0 is asked for first" == violated(roomy.let_in(2))
+    told = Told(*requests, adapters_max=2)
+    assert told.let_in(0) is None
+    assert "KV-LIVE-01: request 1 is asked for first" == violated(told.let_in(2))
+    told = Told(*requests, adapters_max=1)
+    assert [None, None, None] == [told.let_in(0), told.let_in(2), told.let_in(3)]
+    told.line.begin()
+    assert told.let_in(1) is None

@@ -98,8 +98,8 @@ def spoilt(path: Path, number: int, change: Callable[[dict[str, Any]], object]) 
     ("number", "change", "message"),
     [
         (1, lambda it: it.update(format="kvgate-trace"), 'line 1: not the trace of an engine: "format" is not'),
-        (1, lambda it: it.update(version=2), "line 1: version 2; this kvgate reads 1"),
-        (1, lambda it: it.update(version=True), "line 1: version True; this kvgate reads 1"),
+        (1, lambda it: it.update(version=3), "line 1: version 3; this kvgate reads 1, 2"),
+        (1, lambda it: it.update(version=True), "line 1: version True; this kvgate reads 1, 2"),
         (1, lambda it: it.update(detectors=["check"]), 'line 1: "detectors" are one or more of lockstep'),
         (1, lambda it: it.update(detectors=[]), 'line 1: "detectors" are one or more of lockstep'),
         (1, lambda it: it["stage"].update(running_max=0), "line 1: .*running_max"),

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kvgate.kernel.difference import Difference
+from kvgate.levels.scheduler.clients import Rest, differs
 from kvreference.block_pool import NULL
 
 Table = tuple[tuple[int, ...], ...]
@@ -41,6 +42,8 @@ class Told:
     """All of its tokens, where they are told."""
     more: tuple[int, ...] | None = None
     """The tokens to compute, where they are told: only a worker in several stages does not know them."""
+    rest: Rest = field(factory=dict)
+    """Whatever else a new one is told with, by vLLM's field."""
 
 
 @frozen
@@ -57,6 +60,8 @@ class Due:
     """None where the scheduler cannot know yet."""
     every: tuple[int, ...] | None = None
     """All tokens of it that are known: told of whoever was not in the step before."""
+    rest: Rest = field(factory=dict)
+    """What else it was submitted with."""
 
 
 @frozen
@@ -69,6 +74,12 @@ class All:
     """By group: how many blocks all that run have in common."""
     preempted: frozenset[int]
     """Who lost its blocks in this step."""
+    zeroed: tuple[int, ...] = ()
+    """Blocks of full attention that were allocated, where the worker clears them first."""
+    follows_grammar: bool = False
+    """Whether an answer to this step must follow a grammar."""
+    rest: Rest = field(factory=dict)
+    """Whatever else it tells, by vLLM's field."""
 
 
 class Batch:
@@ -153,8 +164,9 @@ class Batch:
 def _tokens(where: str, told: Told, due: Due, again: bool) -> Difference | None:
     """Compare what is told of a request's tokens; ``again``: it was not in the step before."""
     if told.new:
-        fits = due.prompt is None or due.prompt == told.prompt
-        return None if fits else Difference(STATEMENT, f"{where} (prompt)", str(due.prompt), str(told.prompt))
+        if due.prompt is not None and due.prompt != told.prompt:
+            return Difference(STATEMENT, f"{where} (prompt)", str(due.prompt), str(told.prompt))
+        return differs(STATEMENT, where, due.rest, told.rest)
     if due.answered is not None and due.answered != told.answered:
         return Difference(STATEMENT, f"{where} (tokens answered)", str(due.answered), str(told.answered))
     if due.every is None:

@@ -11,6 +11,8 @@ there, who comes back while an answer of its own may be in flight, and whether a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import Answer, Granted, Refused
@@ -34,6 +36,10 @@ class Chunks:
         """How many tokens of one request this step computes at most."""
         aligned = settings.geometry.state_block_tokens is not None
         self.judges = not (aligned or (stage.asynchronous and settings.drafts_max))
+        self.cut: Mapping[int, int] = {}
+        """Before which token the step of a request must end, since there is no room for what the encoder computes."""
+        self.shift = 1 if settings.geometry.lookahead_tokens else 0
+        """How many tokens further a draft layer reads."""
         self._drafts: dict[int, int] = {}
         """How many drafts each request was offered since it was served last."""
         self._tokens: dict[int, int] = {}
@@ -103,7 +109,11 @@ class Chunks:
         pending = len(request.tokens) + self._drafts.get(request.number, 0) - computed
         room = self.settings.chunk_tokens - sum(self._tokens.values())
         tokens = min(pending, self.most_tokens, room)
-        return min(tokens, self.settings.tokens_max - 1 - computed) if request.status is Status.RUNNING else tokens
+        if request.status is Status.RUNNING:
+            tokens = min(tokens, self.settings.tokens_max - 1 - computed)
+        if request.number in self.cut:
+            tokens = min(tokens, max(0, self.cut[request.number] - computed - self.shift))
+        return tokens
 
     def _compare(self, number: int, due: int, tokens: int) -> Difference | None:
         if due == tokens or not self.judges:

@@ -1,23 +1,30 @@
 """What clients are told: which tokens their requests were answered, and once, when and why each of them ended.
 
 A client waits for what it is told, and knows nothing else. What it gets is compared with what the model answered, up to
-the token that ends the request. Who gives up is told nothing; whose load fails is told so where that is an end, and
-who that is the scheduler's own books say.
+the token that ends the request, and with what was done for it meanwhile. Who gives up is told nothing; whose load fails
+is told so where that is an end, and who that is the scheduler's own books say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler import finish_check
+from kvreference.answers import Answer, Granted
+from kvreference.operations import Abort, Admit, Finish, OfRequest, Operation, Preempt
+from kvreference.population import Population
 
 STATEMENT = "KV-SYS-05"
 CLIENTS = 2
 """How many clients there are."""
 STOPPED, LENGTH, ERROR = "stop", "length", "error"
+
+Rest: TypeAlias = Mapping[str, object]
+"""By vLLM's field, what a message says beyond its tokens; what it says nothing of is left out."""
 
 
 @frozen
@@ -29,11 +36,124 @@ class Said:
     """Why it ended; None: it goes on."""
     stop: object = None
     """The token that stopped it."""
+    rest: Rest = field(factory=dict)
 
 
 def client_of(number: int) -> int:
     """Who sent a request."""
     return number % CLIENTS
+
+
+# What a request asks for, and what the worker says of it, beyond tokens: any values that differ will do.
+
+
+def trace_headers_of(number: int) -> dict[str, str]:
+    """What the client traces a request by."""
+    return {"traceparent": f"trace-{number}"}
+
+
+def asks_logprobs(number: int) -> bool:
+    """Whether a request asks for the probabilities of its tokens."""
+    return number % 2 == 0
+
+
+def logprobs_of(tokens: Iterable[int]) -> tuple[tuple[int, float, int], ...]:
+    """Those: the token, its probability, its rank."""
+    return tuple((token, -float(token), token % 7) for token in tokens)
+
+
+def prompt_logprobs_of(number: int) -> str:
+    """What the worker says of the tokens of a prompt."""
+    return f"those of request {number}"
+
+
+def corrupted_of(number: int) -> int:
+    """How many values the worker could not compute."""
+    return number % 3
+
+
+def pooled_of(number: int) -> str:
+    """What the prompt of a request is, to the worker."""
+    return f"the prompt of request {number}"
+
+
+def transfer_parameters(number: int) -> dict[str, object]:
+    """What a connector says of a request that another node reads."""
+    return {"read": number}
+
+
+class Correspondence:
+    """What clients are due beyond tokens: what happened to their requests since they were told of these last."""
+
+    def __init__(self, fields: Collection[str]) -> None:
+        self.fields = fields
+        """What the release's messages have."""
+        self._events: dict[int, list[str]] = {}
+        self._prefill: dict[int, tuple[int, ...] | None] = {}
+        """Of a request that was not answered yet: how long its prompt is, how many tokens were computed, cached in all,
+        cached here, and came from other nodes."""
+        self._ended: dict[int, set[int]] = {}
+        """Per client, its requests that ended."""
+
+    def submitted(self, number: int) -> None:
+        """A request came."""
+        self._events[number] = ["QUEUED"]
+        self._prefill[number] = (0,) * 5
+
+    def observe(self, operation: Operation, answer: Answer, population: Population) -> None:
+        """Something was done for a request; the ``population`` is as it was before."""
+        if not isinstance(operation, OfRequest):
+            return
+        number = operation.request
+        if isinstance(operation, Admit) and isinstance(answer, Granted):
+            request = population[number]
+            if request.tokens_computed == 0 and self._prefill.get(number) is not None:
+                here, there, prompt = answer.hit_tokens, answer.external_tokens, request.prompt_tokens
+                self._prefill[number] = prompt, prompt - here - there, here + there, here, there
+            if not answer.loads:
+                self._events[number].append("SCHEDULED")
+        elif isinstance(operation, Preempt):
+            self._events[number].append("PREEMPTED")
+        elif isinstance(operation, (Finish, Abort)):
+            self._ended.setdefault(client_of(number), set()).add(number)
+
+    def of_answer(self, number: int, said: Said, is_read: bool, is_pooled: bool = False) -> Said:
+        """What is said of a request that is answered, by tokens or by what its prompt is."""
+        rest = {
+            "pooling_output": pooled_of(number) if is_pooled else None,
+            "events": self._take(number),
+            "prefill_stats": self._prefill.get(number),
+            "trace_headers": trace_headers_of(number),
+            "num_nans_in_logits": corrupted_of(number),
+            "new_prompt_logprobs_tensors": None if is_pooled else prompt_logprobs_of(number),
+            "new_logprobs": logprobs_of(said.tokens) if asks_logprobs(number) else None,
+            "kv_transfer_params": transfer_parameters(number) if is_read and said.ended else None,
+        }
+        self._prefill[number] = None
+        return evolve(said, rest=self._known(rest))
+
+    def of_failure(self, number: int, said: Said) -> Said:
+        """What is said of a request that ends without an answer."""
+        rest = {"events": self._take(number), "trace_headers": trace_headers_of(number)}
+        return evolve(said, rest=self._known(rest))
+
+    def ended(self) -> Mapping[int, frozenset[int]]:
+        """Per client, its requests that ended since somebody asked last."""
+        ended, self._ended = self._ended, {}
+        return {client: frozenset(numbers) for client, numbers in ended.items()}
+
+    def _known(self, rest: Rest) -> Rest:
+        return {name: value for name, value in without_nothing(rest).items() if name in self.fields}
+
+    def _take(self, number: int) -> tuple[str, ...]:
+        events = tuple(self._events[number])
+        self._events[number] = []
+        return events
+
+
+def without_nothing(rest: Rest) -> Rest:
+    """Without what says nothing."""
+    return {name: value for name, value in rest.items() if value is not None and value not in (0, (), "", {})}
 
 
 def due(
@@ -61,10 +181,28 @@ def judge(expected: Mapping[int, Said], told: Iterable[tuple[int, int, Said]]) -
         ours = left.pop(number, None)
         if ours is None:
             return Difference(STATEMENT, where, "nothing more", _words(got))
-        if ours != got:
+        if evolve(ours, rest={}) != evolve(got, rest={}):
             return Difference(STATEMENT, where, _words(ours), _words(got))
+        found = differs(STATEMENT, where, ours.rest, got.rest)
+        if found is not None:
+            return found
     for number, ours in left.items():
         return Difference(STATEMENT, f"request {number}, as its client is told", _words(ours), "nothing")
+    return None
+
+
+def judge_all(ended: Mapping[int, frozenset[int]], told: Mapping[int, frozenset[int]], rest: Rest) -> Difference | None:
+    """Compare what all clients are told of ends with the requests of each that ended; nothing else is said to all."""
+    if ended != told:
+        return Difference(STATEMENT, "the requests that ended, by client", str(dict(ended)), str(dict(told)))
+    return differs(STATEMENT, "what clients are told", {}, rest)
+
+
+def differs(statement: str, where: str, ours: Rest, theirs: Rest) -> Difference | None:
+    """The first field in which two messages differ."""
+    for name in sorted({*ours, *theirs}):
+        if ours.get(name) != theirs.get(name):
+            return Difference(statement, f"{where} ({name})", str(ours.get(name)), str(theirs.get(name)))
     return None
 
 

@@ -7,15 +7,14 @@ is judged of it is that its books are right, and that it brings everybody on.
 The reference follows steps of which the output is known before the next one is scheduled. Where they are asynchronous,
 the scheduler computes behind tokens that it has not seen, caches only what those fill that it has, and caches the rest
 when it takes an output. The reference's requests have no tokens that are not known, and no operation takes an output:
-to follow, both would have to be there, in what is proved and explored as well. And once a load has failed, vLLM keeps
-what the reference gives up. From there on the monitors judge alone, but for that of work: whose is the caching that
-comes with an output, it could not tell.
+to follow, both would have to be there, in what is proved and explored as well. There the monitors judge without it, but
+for that of work: whose is the caching that comes with an output, it could not tell.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from typing import Any, ClassVar, NoReturn
@@ -31,26 +30,61 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.monitor import Monitor
 from kvgate.levels.scheduler import bookkeeping_check, clients, finish_check
-from kvgate.levels.scheduler.adapter.arrivals import STOP, new_request
+from kvgate.levels.scheduler.adapter.arrivals import STOP, arguments_of, request_of
 from kvgate.levels.scheduler.adapter.interception import Interception
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
-from kvgate.levels.scheduler.adapter.scheduler_output import all_told_by, due_in, ended_in, said_in, told_by
+from kvgate.levels.scheduler.adapter.scheduler_output import (
+    EMBEDDED,
+    all_told_by,
+    client_fields,
+    due_in,
+    ended_in,
+    given,
+    media_in,
+    said_in,
+    said_to_all,
+    statistics_in,
+    told_by,
+)
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
-from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts, grammar_ready, reset_cache
+from kvgate.levels.scheduler.adapter.worker import (
+    Publisher,
+    abort,
+    answer,
+    connector_statistics,
+    drafts,
+    grammar_ready,
+    reset_cache,
+)
 from kvgate.levels.scheduler.batch import Batch
 from kvgate.levels.scheduler.chunks import Chunks
+from kvgate.levels.scheduler.connector_check import ConnectorCheck
+from kvgate.levels.scheduler.encoder import EncoderCheck
 from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
 from kvgate.levels.scheduler.nodes import OtherNodes
 from kvgate.levels.scheduler.operations import Collect, GrammarReady, Lost, ResetCache, Serve, Stage
 from kvgate.levels.scheduler.operations import Operation as SchedulerOperation
 from kvgate.levels.scheduler.progress import ProgressMonitor
 from kvgate.levels.scheduler.queue_order_monitor import Line
+from kvgate.levels.scheduler.statistics_check import StatisticsCheck, published
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import WorkerMemory
 from kvgate.monitors.wait_graph import WaitFor
 from kvgate.monitors.work import WorkMonitor
 from kvreference.answers import Answer, Done, Granted
-from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Transferred
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    Dispatch,
+    Finish,
+    Operation,
+    Preempt,
+    Rewind,
+    Run,
+    Sample,
+    Transferred,
+)
 from kvreference.population import Status
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
@@ -84,8 +118,8 @@ class Engine:
             self.scheduler: Any = self.subject.build(settings, stage)
         self.nodes = OtherNodes(settings.geometry.groups[0].block_size_tokens)
         connector: Any = self.scheduler.connector
-        if stage.connector:
-            connector.attach(self.nodes, settings.geometry.keeps_states, self._ended)
+        self.publisher = Publisher()
+        self.scheduler.kv_event_publisher = self.publisher
         self.followed = self.subject.followed(settings, self.scheduler)
         reference, known = reference_of(self.followed, settings, stage)
         self.memory = self.memory_type(settings, known.is_known)
@@ -101,12 +135,28 @@ class Engine:
         traits, may_split = self.followed.scheduling, settings.geometry.state_block_tokens is None
         self.line = Line(stage, settings.chunk_tokens, may_split, holders_first=not traits.joins_queues)
         self.chunks = Chunks(settings, stage, traits.spares_the_only_one)
+        self.correspondence = clients.Correspondence(client_fields())
+        self.statistics = StatisticsCheck(settings.drafts_max, stage.connector)
+        self.told = ConnectorCheck(self.interception, self._judge, self.line.undecided, self._ended)
+        if stage.connector:
+            connector.attach(self.nodes, settings.geometry.keeps_states, self.told)
+        self.encoder = EncoderCheck(
+            stage.encoder_budget or 0, stage.encoder_cache, self.chunks.shift, self.followed.population, self._judge
+        )
+        if stage.encoder_budget is not None:
+            self.encoder.listen(self.scheduler.encoder_cache_manager)
+        self.structured: set[int] = set()
+        """The requests whose answers follow a grammar."""
+        self.pooling: set[int] = set()
+        """The requests that are answered by what their prompts are."""
+        self.submitted: dict[int, clients.Rest] = {}
+        """What each request was submitted with."""
         self.in_flight: deque[Sent] = deque()
         """The steps whose output the scheduler does not have yet, in order."""
         self.scheduled: Mapping[int, int] = {}
         """Who was scheduled in the last step, and how many tokens of each."""
         self.found: Divergence | None = None
-        self.steps = 0
+        self.steps = self.collected = 0
 
     @property
     def waiting(self) -> WaitFor | None:
@@ -169,6 +219,7 @@ class Engine:
             self._check_over(operation.request)
         elif isinstance(operation, Preempt):
             self._take_out_of_step(operation.request)
+            self.encoder.preempted(operation.request)
         population = self.followed.population
         if population.resolve(operation) != operation:
             self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", str(operation)))
@@ -176,6 +227,8 @@ class Engine:
         if padded and isinstance(operation, Admit):
             self.chunks.offered(operation.request, padded if isinstance(answered, Granted) else 0)
         self._judge("chunks", self.chunks.observe(operation, answered, population))
+        self.correspondence.observe(operation, answered, population)
+        self.statistics.observe(operation, answered, population)
         self.followed.told(answered)
         divergence = self.lockstep.perform(operation)
         if divergence is not None:
@@ -239,15 +292,22 @@ class Engine:
         if not isinstance(arrival, Arrive):
             return
         number, submit = arrival.request, evolve(operation, arrival=arrival)
-        request = new_request(self.settings, submit)
+        if isinstance(operation, Serve) and operation.embedded:
+            arrival = evolve(arrival, prompt=tuple(Run(EMBEDDED + run.first, run.length) for run in arrival.prompt))
+        arguments = arguments_of(self.settings, submit)
+        request, self.submitted[number] = request_of(arguments), given(arguments)
         if self.stage.connector:
             self.nodes.expect(number, submit, may_fail=not self.stage.asynchronous)
         self.followed.enter(number, request)
         self._follow(arrival, Done())
         self.line.submitted(number, submit)
+        self.correspondence.submitted(number)
         self.scheduler.add_request(request)
         limit_tokens = min(submit.prompt_tokens + submit.answers_max, self.settings.tokens_max)
-        self.progress.entered(number, limit_tokens, isinstance(submit, Serve) and submit.structured)
+        structured = isinstance(submit, Serve) and submit.structured
+        self.structured |= {number} if structured else set()
+        self.pooling |= {number} if isinstance(submit, Serve) and submit.pools else set()
+        self.progress.entered(number, limit_tokens, structured)
 
     def _abort(self, operation: Abort) -> None:
         legal = self.followed.population.resolve(operation)
@@ -300,8 +360,12 @@ class Engine:
         self.interception.begin()
         self.line.begin()
         self.chunks.begin(self.followed.population)
+        self.encoder.begin()
+        self.chunks.cut = self.encoder.cut
         output = self.scheduler.schedule()
         self.interception.flush()
+        if self.stage.connector:
+            self.told.shown("a step", output, [shown for shown, _ in self.scheduler.connector.built])
         self._check_batch(output)
         if self.settings.geometry.fences:
             self._follow(Dispatch(), self.subject.copies(output))
@@ -309,15 +373,19 @@ class Engine:
         self.scheduled = scheduled = {number_in(name): count for name, count in output.num_scheduled_tokens.items()}
         self._judge("scheduler", bookkeeping_check.early(self.progress.grammars, scheduled))
         spoilt = spoilt_by(self.nodes, self.scheduler, scheduled)
-        sampled = self._answer([number for number in scheduled if number not in spoilt], replies)
-        self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, spoilt))
+        computed = [number for number in scheduled if number not in spoilt]
+        sampled = self._answer([number for number in computed if number not in self.pooling], replies)
+        alive = self.followed.population.alive
+        pooled = {number for number in self.pooling.intersection(computed, alive) if alive[number].answers_next}
+        self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, pooled, spoilt))
         if not self.stage.asynchronous:
             self._collect()
-        alive, in_flight = self.followed.population.alive, bool(self.in_flight)
-        self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, in_flight))
+        self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, bool(self.in_flight)))
         self._judge("chunks", self.chunks.end(self.followed.population))
+        if not self.in_flight:
+            self.encoder.rest()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
-        self._judge("progress", self.progress.observe(scheduled, len(sampled), busy))
+        self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
 
     def _in_flight_max(self) -> int:
         return self.stage.in_flight_max if self.stage.asynchronous else 1
@@ -326,34 +394,64 @@ class Engine:
         """The worker has computed the oldest step in flight, and the scheduler takes its output."""
         sent = self.in_flight.popleft()
         ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
-        self._judge("ghost", self.memory.compute(sent.spoilt, ended))
-        failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.is_told_of(number)}
-        if sent.spoilt or any(failed.values()):
-            self.lockstep.reference = None
-        for number, valid in failed.items():
-            if number in self.followed.population.alive:
-                self.followed.population[number].tokens_computed = valid
-                self.nodes.failed.pop(number)
-        self._take_back_padding(sent)
+        self._judge("ghost", self.memory.compute({each: sent.spoilt[each].valid_tokens for each in sent.spoilt}, ended))
+        self._rewind(sent)
         signals = self.nodes.told() if self.stage.connector else None
         answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
         answered = {number: each for number, each in answered.items() if each and not each.is_finished()}
         before = {number: self._books(request) for number, request in answered.items()}
         alive = {number_in(name): each for name, each in self.scheduler.requests.items() if not each.is_finished()}
-        outputs = self.scheduler.update_from_output(sent.output, answer(sent.scheduled, sent.sampled, signals))
+        for number in signals.received if signals else ():
+            self.line.arrived(number)
+        self.collected += 1
+        counted = connector_statistics(self.collected) if self.stage.connector else None
+        answered_by_worker = answer(sent.scheduled, sent.sampled, signals, counted, sent.pooled)
+        outputs = self.scheduler.update_from_output(sent.output, answered_by_worker)
         self.interception.flush()
         after = ((number, each.num_tokens, each.is_finished()) for number, each in answered.items())
         self._judge("scheduler", finish_check.judge(before, sent.sampled, STOP, after))
-        given_up = [each for each in alive if each not in before and alive[each].is_finished()]
-        due = clients.due(before, sent.sampled, STOP, given_up if self.stage.failed_loads_end else ())
-        self._judge("clients", clients.judge(due, said_in(outputs)))
-        self._rewind(sent)
+        unanswered = (each for each in alive if each not in before and each not in sent.pooled)
+        given_up = [each for each in unanswered if alive[each].is_finished()]
+        self._check_told(sent, before, given_up if self.stage.failed_loads_end else (), outputs, answered_by_worker)
         if self.settings.drafts_max and not self.stage.asynchronous:
             population = self.followed.population
             proposed = {number: population[number].drafts for number in sent.sampled if number in population.alive}
-            self.scheduler.update_draft_token_ids(drafts(proposed))
+            # A draft layer drafts for the whole batch: after a chunk of a prompt too, and for whoever has ended by now.
+            batch = [number for number in map(number_in, sent.scheduled) if number not in {*sent.spoilt, *self.pooling}]
+            drafted = dict.fromkeys(batch, range(self.settings.drafts_max))
+            self.scheduler.update_draft_token_ids(drafts({**drafted, **proposed}))
             for number, tokens in proposed.items():
                 self.chunks.offered(number, len(tokens))
+
+    def _check_told(
+        self, sent: Sent, before: Mapping[int, finish_check.Books], failed: Sequence[int], outputs: Any, answered: Any
+    ) -> None:
+        """What clients, the connector, and whoever listens to events and statistics, are told with a step's output."""
+        due, reads = clients.due(before, sent.sampled, STOP, failed), self.nodes.sending
+        due |= {number: clients.Said((), clients.STOPPED) for number in sent.pooled}
+        due = {
+            number: self.correspondence.of_answer(number, said, number in reads, number in sent.pooled)
+            if number in before or number in sent.pooled
+            else self.correspondence.of_failure(number, said)
+            for number, said in due.items()
+        }
+        self._judge("clients", clients.judge(due, said_in(outputs)))
+        self._judge("clients", clients.judge_all(self.correspondence.ended(), *said_to_all(outputs)))
+        events, self.interception.events = self.interception.events, []
+        if self.stage.connector:
+            self.told.shown("what came back", answered.kv_connector_output, self.scheduler.connector.returned)
+            events += self.scheduler.connector.published
+        self._judge("statistics", published(events, self.publisher.take()))
+        drafted = sent.output.scheduled_spec_decode_tokens
+        drafts = {number: (len(drafted.get(name_of(number), ())), len(sent.sampled[number]) - 1) for number in before}
+        pool, counted = self.followed.manager.block_pool, answered.kv_connector_output
+        passed_on = {
+            "cudagraph_stats": answered.cudagraph_stats,
+            "kv_connector_stats": counted and counted.kv_connector_stats.data,
+        }
+        blocks = self.settings.blocks - 1, pool.get_num_free_blocks()
+        found = self.statistics.judge(statistics_in(outputs), self.line.lengths, blocks, drafts, passed_on)
+        self._judge("statistics", found)
 
     def _books(self, request: Any) -> finish_check.Books:
         tokens_max = min(request.num_prompt_tokens + request.max_tokens, self.settings.tokens_max)
@@ -362,27 +460,36 @@ class Engine:
     def _check_batch(self, output: Any) -> None:
         """What the worker is told is what was granted, and nobody was left out for whom there was room."""
         population = self.followed.population
+        if any(
+            population[number].status is Status.WAITING for number in self.encoder.cut if number in population.alive
+        ):
+            self.line.held_up()
         self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
-        due = due_in(output, self.scheduler, population, sure=not self.stage.asynchronous)
+        due = due_in(output, self.scheduler, population, self.submitted, sure=not self.stage.asynchronous)
         self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
+        media, forgotten = media_in(output)
+        self.encoder.step(told_by(output), media, forgotten)
         told = all_told_by(output, len(self.settings.geometry.groups))
-        self._judge("batch", self.batch.together(told, self.interception.granted(due)))
+        together = self.interception.granted(due)
+        follows = {number for number in self.structured.intersection(due) if population[number].answers_next}
+        rest: dict[str, object] = {}
+        if any(number in sent.sampled for sent in self.in_flight for number in follows):
+            rest["pending_structured_output_tokens"] = True
+        if self.stage.connector:
+            rest["kv_connector_metadata"] = self.scheduler.connector.built[-1][1]
+        self._judge("batch", self.batch.together(told, evolve(together, follows_grammar=bool(follows), rest=rest)))
         self._judge("batch", self.batch.remembered(list(population.alive)))
 
-    def _take_back_padding(self, sent: Sent) -> None:
-        """Whose step is worth nothing is not answered: the drafts that nobody proposed are gone."""
-        alive = self.followed.population.alive
-        for request in (alive[number] for number in sent.spoilt if number in alive):
-            if PADDING in request.drafts:
-                request.drafts, request.drafts_in_flight = [], 0
-
     def _rewind(self, sent: Sent) -> None:
-        """Whoever computed behind what a load failed to bring computes again from where the scheduler says."""
-        for number in sent.spoilt:
-            request = self.scheduler.requests.get(name_of(number))
-            if request is not None and number in self.followed.population.alive:
-                self.followed.population[number].tokens_computed = request.num_computed_tokens
-                self.memory.rewind(number, request.num_computed_tokens)
+        """Whoever computed behind what a load failed to bring computes again, unless it ends for that."""
+        failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.is_told_of(number)}
+        for number in failed:
+            self.nodes.failed.pop(number)
+        failed |= {number: each.restart_tokens for number, each in sent.spoilt.items()}
+        for number, tokens in failed.items():
+            request = self.followed.population.alive.get(number)
+            if request is not None and request.status is not Status.ENDING and not self.stage.failed_loads_end:
+                self._follow(Rewind(number, tokens), Done())
 
     def _answer(self, scheduled: list[int], replies: tuple[Reply, ...]) -> dict[int, list[int]]:
         """What the model answers to those whose tokens are all computed: the drafts that hold, and a token."""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from attrs import frozen
 
 from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.nodes import OtherNodes
+
+
+@frozen
+class Spoilt:
+    """A request whose step is worth nothing, since a load within it fails."""
+
+    valid_tokens: int
+    """How many tokens are as they should be."""
+    restart_tokens: int
+    """From where it computes again: whoever shares a block with an earlier one leaves that to it."""
 
 
 @frozen
@@ -21,11 +31,13 @@ class Sent:
     """Who computes, by vLLM's names."""
     sampled: Mapping[int, list[int]]
     """What the model answers to whom."""
-    spoilt: Mapping[int, int]
-    """Of whom a load fails within the step: how many tokens are as they should be."""
+    pooled: Collection[int]
+    """Whose prompt the model answers."""
+    spoilt: Mapping[int, Spoilt]
+    """Of whom a load fails within the step."""
 
 
-def spoilt_by(nodes: OtherNodes, scheduler: Any, scheduled: Mapping[int, int]) -> dict[int, int]:
+def spoilt_by(nodes: OtherNodes, scheduler: Any, scheduled: Mapping[int, int]) -> dict[int, Spoilt]:
     """Whose step is worth nothing since a load within it fails, their own or that of a block that they share.
 
     The blocks that fail are told with the step's output.
@@ -33,15 +45,15 @@ def spoilt_by(nodes: OtherNodes, scheduler: Any, scheduled: Mapping[int, int]) -
     loads, nodes.within_step = nodes.within_step, {}
     invalid = frozenset[int]().union(*(load.invalid for load in loads.values()))
     nodes.signals.invalid |= invalid
-    if not invalid:
-        return {}
-    spoilt = {number: load.valid for number, load in loads.items() if load.invalid}
-    size = nodes.block_tokens
-    for number, tokens in scheduled.items():
+    spoilt: dict[int, Spoilt] = {}
+    size, left = nodes.block_tokens, set(invalid)
+    for number, tokens in scheduled.items() if invalid else ():
         name = name_of(number)
         before = scheduler.requests[name].num_computed_tokens - tokens
-        table = scheduler.kv_cache_manager.get_block_ids(name)[0]
-        first = next((index for index, block in enumerate(table[: -(-before // size)]) if block in invalid), None)
-        if first is not None:
-            spoilt.setdefault(number, first * size)
+        table = scheduler.kv_cache_manager.get_block_ids(name)[0][: -(-before // size)]
+        failed = [index * size for index, block in enumerate(table) if block in invalid]
+        if failed:
+            restart = next((index * size for index, block in enumerate(table) if block in left), before)
+            spoilt[number] = Spoilt(failed[0], restart)
+            left.difference_update(table)
     return spoilt

@@ -37,9 +37,23 @@ from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.scheduler.room import blocks_to_run
 from kvreference.settings import Settings
 
-MONITORS = ("ghost", "leak", "work", "scheduler", "clients", "batch", "line", "chunks", "progress")
+MONITORS = (
+    "ghost",
+    "leak",
+    "work",
+    "scheduler",
+    "clients",
+    "connector",
+    "statistics",
+    "encoder",
+    "batch",
+    "line",
+    "chunks",
+    "progress",
+)
 """What needs no reference: what the worker reads, what remains, what a step costs, the scheduler's bookkeeping, what
-the clients and the worker are sent, who is next and how much of it is computed, and whether requests make progress."""
+clients, connectors, workers and everybody else are sent, who is next and how much of it is computed, and whether
+requests make progress."""
 STEPS = 150
 ANSWERS_MAX = 40
 PLACES_MAX = 100_000
@@ -156,7 +170,8 @@ class SchedulerLevel(DrivenLevel):
     simpler: Rules = SIMPLER
     limits: Mapping[type, Mapping[str, int]] = LIMITS
     not_tested = (
-        "Requests with adapters and multimodal items, pipeline and context parallelism: no scheduler was given any.",
+        "Encoders whose output is attended to and not inserted, pipeline and context parallelism; and of adapters, two "
+        "of one name: no scheduler was given any.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
         "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
         "block: both are switched off.",
@@ -164,6 +179,7 @@ class SchedulerLevel(DrivenLevel):
         "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
     )
     trace_format = "kvgate-engine-trace"
+    trace_versions = (1, 2)
     trace_called = "the trace of an engine"
     unsupported = "the scheduler does not support the settings it was given"
 
@@ -234,6 +250,8 @@ def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
     copies = any(group.copies for group in settings.geometry.groups)
     asynchronous = draw.chance(40)
+    # Where chunks end at blocks of states, less than what there is room for may be no chunk at all.
+    encodes, longest = draw.chance(40) and not aligned, 2 * settings.geometry.grain_tokens
     return Stage(
         running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
         asynchronous=asynchronous,
@@ -242,6 +260,10 @@ def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
         connector=draw.chance(50) and not (aligned or copies) and (recovers(settings) or not asynchronous),
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
+        adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
+        # There is room for the longest item.
+        encoder_budget=draw.integer(longest, longest + 8) if encodes else None,
+        encoder_cache=draw.integer(longest, longest + 8) if encodes else 1,
     )
 
 
@@ -271,13 +293,20 @@ def _operation(generator: Generator, settings: Settings, stage: Stage, draw: See
 
 def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Serve:
     arrival = generator.arrival(draw)
-    # Adapters need a configuration of their own, and items an encoder: both are run at the level of the block manager.
-    arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt))
+    adapters = stage.adapters_max is not None
+    lora = f"adapter-{draw.integer(0, 2)}" if adapters and draw.chance(50) else None
+    encodes = stage.encoder_budget is not None and draw.chance(60)
+    media = generator.media(draw, sum(run.length for run in arrival.prompt)) if encodes else ()
+    arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt, lora=lora, media=media))
+    # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
+    pools = draw.chance(8) and not stage.asynchronous
     serve = Serve(
         arrival,
-        answers_max=draw.integer(1, ANSWERS_MAX),
+        answers_max=1 if pools else draw.integer(1, ANSWERS_MAX),
         priority=draw.integer(0, 2) if stage.by_priority else 0,
-        structured=draw.chance(10),
+        structured=draw.chance(10) and not pools,
+        pools=pools,
+        embedded=draw.chance(10) and not settings.tells_events,
     )
     if not stage.connector:
         return serve

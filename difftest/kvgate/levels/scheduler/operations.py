@@ -39,6 +39,12 @@ class Stage:
     """Whether a request whose load failed ends with an error. If not, what is missing is computed."""
     long_prefill_tokens: int | None = field(default=None, validator=optional(_count))
     """How many tokens of one prompt a step computes at most; None: as many as all together."""
+    adapters_max: int | None = field(default=None, validator=optional(_count))
+    """Of how many adapters a step computes requests at most; None: requests have no adapters."""
+    encoder_budget: int | None = field(default=None, validator=optional(_count))
+    """How many tokens of items the encoder computes in a step at most; None: requests have no items."""
+    encoder_cache: int = field(default=1, validator=_count)
+    """For how many tokens of items what the encoder computed is kept."""
 
 
 @frozen
@@ -53,6 +59,10 @@ class Serve(Submit):
     """How often the connector says that it cannot tell yet what it offers."""
     fails_from_block: int | None = field(default=None, validator=optional(_number))
     """The first load fails after so many blocks after the hit were written. None: it does not fail."""
+    pools: bool = False
+    """Whether it is answered once, by what its prompt is, and not by tokens."""
+    embedded: bool = False
+    """Whether its prompt comes as embeddings, each of which stands for one token that no prompt of tokens has."""
 
 
 @frozen
@@ -103,6 +113,11 @@ def describe_stage(stage: Stage) -> str:
         parts.append("other nodes offer, load and read blocks")
     if stage.failed_loads_end:
         parts.append("a request whose load failed ends")
+    if stage.adapters_max is not None:
+        parts.append(f"a step computes requests of at most {counted(stage.adapters_max, 'adapter')}")
+    if stage.encoder_budget is not None:
+        tokens = counted(stage.encoder_budget, "token")
+        parts.append(f"the encoder computes {tokens} of items in a step, and keeps {stage.encoder_cache}")
     if stage.long_prefill_tokens is not None:
         parts.append(f"a step computes at most {counted(stage.long_prefill_tokens, 'token')} of one prompt")
     return "; ".join(parts)
@@ -133,6 +148,10 @@ def describe_engine(operation: Operation) -> str:
 def _asked(submit: Submit) -> Iterator[str]:
     """What a request asks for."""
     yield f"a prompt of {counted(submit.prompt_tokens, 'token')}"
+    if submit.arrival.keys.media:
+        yield counted(len(submit.arrival.keys.media), "item")
+    if submit.arrival.keys.lora is not None:
+        yield f"adapter {submit.arrival.keys.lora}"
     yield f"at most {counted(submit.answers_max, 'answer')}"
     if submit.external_tokens:
         when = "loaded while it waits" if submit.loads else "loaded within a step"
@@ -150,6 +169,10 @@ def _more(serve: Serve) -> Iterator[str]:
         yield "its answer follows a grammar"
     if serve.undecided:
         yield f"its connector is undecided {counted(serve.undecided, 'time')}"
+    if serve.pools:
+        yield "it is pooled"
+    if serve.embedded:
+        yield "its prompt is embedded"
     if serve.fails_from_block is not None:
         yield f"its load fails after {counted(serve.fails_from_block, 'block')}"
 

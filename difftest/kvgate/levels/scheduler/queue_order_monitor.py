@@ -1,11 +1,11 @@
 """The line: who is next, who may be passed, and who loses its blocks to whom.
 
-A request gets on within a bound only if nobody who came later takes its place. So a scheduler lets in the first in line
-that is ready, asks for it while there is room in a step, and preempts the last that was let in; by priority, the most
-urgent comes first, and the least urgent is preempted.
+A request gets on within a bound only if nobody who came later takes its place. So a scheduler asks for the first in
+line that is ready, lets it in while there is room in a step, and preempts the last that was let in; by priority, the
+most urgent comes first, and the least urgent is preempted.
 
-Whoever was set aside (it loads, waits for its grammar, or its connector is undecided) is passed, and comes back where
-the scheduler likes: of those the line says only that they are asked for once they are ready.
+Whoever is not ready (it loads, waits for its grammar, its connector is undecided, or no slot is free for its adapter)
+is passed and set aside: those come before all others from then on, in the order in which they were set aside.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attrs import define
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import Serve, Stage
 from kvreference.answers import Answer, Granted, Refused
-from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Preempt
+from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Preempt, Schedule
 from kvreference.population import Population, Status
 from kvreference.scheduler.operations import Submit
 
@@ -29,12 +29,20 @@ class _Waits:
     """Its priority, where priorities count, and when it came."""
     grammar: bool = False
     """Whether its grammar is not compiled yet."""
-    aside: bool = False
-    """Whether it was set aside since it came, or came back."""
+    aside: int | None = None
+    """As which it was set aside since it came, or came back."""
     undecided: bool = False
-    """Whether its connector may say that it cannot tell yet what it offers."""
+    """Whether its connector said in this step that it cannot tell yet what it offers."""
+    loads: bool = False
+    """Whether the scheduler was not told yet that its load is over."""
+    adapter: str | None = None
     holds: bool = False
     """Whether it holds blocks: it loads, or has loaded."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing keeps it from being let in."""
+        return not (self.grammar or self.undecided or self.loads)
 
 
 class Line:
@@ -51,9 +59,13 @@ class Line:
         """Whether all that run are preempted at once, whoever comes last."""
         self._waiting: list[_Waits] = []
         self._running: list[_Waits] = []
+        self._adapters: dict[str, None] = {}
+        """Those of the requests in this step."""
         self._asked: set[int] = set()
         self._held_up = False
         """Whether somebody was refused or preempted in this step: then nobody else is let in."""
+        self._set_aside = 0
+        """How many were set aside so far."""
 
     # What happens
 
@@ -62,28 +74,53 @@ class Line:
         serve = submit if isinstance(submit, Serve) else None
         urgent = serve.priority if serve is not None and self.stage.by_priority else 0
         grammar = serve is not None and serve.structured
-        undecided = serve is not None and self.stage.connector and serve.undecided > 0
-        self._waiting.append(_Waits(number, (urgent, number), grammar, grammar or undecided, undecided))
+        waits = _Waits(number, (urgent, number), grammar, adapter=submit.arrival.keys.lora)
+        self._waiting.append(waits)
+        if waits.grammar:
+            self._put_aside(waits)
 
     def compiled(self, number: int) -> None:
         """The grammar of a request is compiled."""
-        for each in self._waiting:
-            if each.number == number:
-                each.grammar = False
+        for each in self._named(number):
+            each.grammar = False
+
+    def undecided(self, number: int) -> None:
+        """The connector could not tell what it offers to a request."""
+        for each in self._named(number):
+            each.undecided = True
+            self._put_aside(each)
+
+    def arrived(self, number: int) -> None:
+        """The scheduler was told that the load of a request is over."""
+        for each in self._named(number):
+            each.loads = False
+
+    def held_up(self) -> None:
+        """For the first that is ready there is no room in the encoder: nobody else is let in."""
+        self._held_up = True
 
     def begin(self) -> None:
         """A step begins."""
         self._asked = set()
+        self._adapters = {}
         self._held_up = False
+        for each in self._waiting:
+            each.undecided = False
 
     def observe(self, operation: Operation, answer: Answer) -> Difference | None:
         """The block manager was asked for something."""
         if isinstance(operation, Admit):
-            self._asked.add(operation.request)
+            found = self._asked_for(operation.request)
             self._held_up |= isinstance(answer, Refused)
-            return self._let_in(operation.request, answer.loads) if isinstance(answer, Granted) else None
+            if isinstance(answer, Granted) and not found:
+                self._let_in(operation.request, answer.loads)
+            return found
         if isinstance(operation, LookUp):
-            self._asked.add(operation.request)
+            return self._asked_for(operation.request)
+        if isinstance(operation, Schedule):
+            for each in self._running:
+                if each.number == operation.request and isinstance(answer, Granted):
+                    self._computes(each)
         elif isinstance(operation, Preempt):
             self._held_up = True
             return self._preempted(operation.request)
@@ -92,25 +129,70 @@ class Line:
             self._running = [each for each in self._running if each.number != operation.request]
         return None
 
+    @property
+    def lengths(self) -> tuple[int, int, int]:
+        """How many run, wait, and were set aside."""
+        aside = sum(each.aside is not None for each in self._waiting)
+        return len(self._running), len(self._waiting) - aside, aside
+
+    def _named(self, number: int) -> list[_Waits]:
+        return [each for each in self._waiting if each.number == number]
+
+    def _put_aside(self, waits: _Waits) -> None:
+        if waits.aside is None:
+            waits.aside = self._set_aside
+            self._set_aside += 1
+
+    def _computes(self, waits: _Waits) -> None:
+        if waits.adapter is not None:
+            self._adapters[waits.adapter] = None
+
+    def _is_ready(self, waits: _Waits) -> bool:
+        """Whether it can be let in now; if it only lacks a slot for its adapter, it is set aside."""
+        if not waits.is_ready:
+            return False
+        slots, adapter = self.stage.adapters_max, waits.adapter
+        if adapter is None or slots is None or adapter in self._adapters or len(self._adapters) < slots:
+            return True
+        self._put_aside(waits)
+        return False
+
     # What is judged
 
-    def _let_in(self, number: int, loads: bool) -> Difference | None:
-        came = next((each for each in self._waiting if each.number == number), None)
-        if came is None:
-            return Difference("KV-LIVE-01", "the line", "somebody who waits", f"request {number} is let in")
-        passed = [each for each in self._waiting[: self._waiting.index(came)] if not (each.aside or came.aside)]
+    def _before(self, came: _Waits) -> list[_Waits]:
+        """Whoever waits, and is looked at before another."""
         if self.holders_first and came.holds:
-            passed = []
-        elif self.stage.by_priority:
-            passed = [each for each in self._waiting if each.rank < came.rank and not each.aside]
+            return []
+        if self.stage.by_priority:
+            return [each for each in self._waiting if each.rank < came.rank]
+        if self.holders_first:
+            # Whoever was set aside comes back where the scheduler likes.
+            before = self._waiting[: self._waiting.index(came)]
+            return [each for each in before if each.aside is None and came.aside is None]
+        line = sorted(self._waiting, key=_place)
+        return line[: line.index(came)]
+
+    def _asked_for(self, number: int) -> Difference | None:
+        self._asked.add(number)
+        came = next(iter(self._named(number)), None)
+        if came is None:
+            return Difference("KV-LIVE-01", "the line", "somebody who waits", f"request {number} is asked for")
+        passed = [each for each in self._before(came) if self._is_ready(each)]
+        if not passed:
+            return None
+        return Difference(
+            "KV-LIVE-01", "the line", f"request {passed[0].number} is asked for first", f"request {number}"
+        )
+
+    def _let_in(self, number: int, loads: bool) -> None:
+        (came,) = self._named(number)
         if loads:
-            came.aside = came.holds = True
+            came.loads = came.holds = True
+            self._put_aside(came)
         else:
             self._waiting.remove(came)
             self._running.append(came)
-        if not passed:
-            return None
-        return Difference("KV-LIVE-01", "the line", f"request {passed[0].number} is let in first", f"request {number}")
+            self._computes(came)
 
     def _preempted(self, number: int) -> Difference | None:
         went = next((each for each in self._running if each.number == number), None)
@@ -118,8 +200,7 @@ class Line:
             return Difference("KV-LIVE-02", "the line", "somebody who runs", f"request {number} is preempted")
         last = max(self._running, key=lambda each: each.rank) if self.stage.by_priority else self._running[-1]
         self._running.remove(went)
-        went.aside = went.grammar = went.undecided = went.holds = False
-        self._waiting.insert(0, went)
+        self._waiting.insert(0, _Waits(number, went.rank, adapter=went.adapter))
         if last is went or self.resets:
             return None
         expected = f"request {last.number} is preempted"
@@ -130,10 +211,15 @@ class Line:
         room = len(self._running) < self.stage.running_max and tokens < self.budget_tokens
         if self._held_up or not room or not self.may_split:
             return None
-        for each in self._waiting:
+        for each in sorted(self._waiting, key=_place):
             request = population.alive.get(each.number)
-            ready = request is not None and request.status is Status.WAITING and not (each.grammar or each.undecided)
-            if ready and each.number not in self._asked:
+            ready = request is not None and request.status is Status.WAITING and each.number not in self._asked
+            if ready and self._is_ready(each):
                 got = f"nobody asks for it, {tokens} of {self.budget_tokens} tokens are scheduled"
                 return Difference("KV-LIVE-01", f"request {each.number}, in line", "it is asked for", got)
         return None
+
+
+def _place(waits: _Waits) -> tuple[bool, int]:
+    """First come those that were set aside, in that order."""
+    return waits.aside is None, waits.aside or 0

@@ -28,6 +28,7 @@ GLYPHS = {
     "Finish": ("✓", "finishes"),
     "Abort": ("x", "aborted"),
     "Transferred": ("⇥", "a transfer is over"),
+    "Rewind": ("↶", "what a load did not bring is computed again"),
     "ReleaseSkipped": ("-", "releases what its window left"),
     "CommonPrefix": ("=", "common prefix asked for"),
     "Evict": ("E", "a block is evicted"),

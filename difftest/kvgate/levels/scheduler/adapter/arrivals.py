@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.work_meter import counted_hash
 from kvgate.levels.scheduler.adapter.names import name_of
-from kvgate.levels.scheduler.clients import client_of
+from kvgate.levels.scheduler.clients import asks_logprobs, client_of, trace_headers_of
 from kvgate.levels.scheduler.operations import Serve
 from kvreference.operations import spell
 from kvreference.scheduler.operations import Submit
@@ -19,33 +19,71 @@ STOP = 999_999_999
 """The token after which every request ends."""
 
 
-def new_request(settings: Settings, submit: Submit) -> Request:
-    """The request that a submission stands for, hashed by vLLM's own hasher."""
+def arguments_of(settings: Settings, submit: Submit) -> dict[str, Any]:
+    """What vLLM's request is made from for a submission; it is hashed by vLLM's own hasher."""
+    import torch
+    from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+    from vllm.pooling_params import PoolingParams
     from vllm.sampling_params import SamplingParams, StructuredOutputsParams
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher
-    from vllm.v1.request import Request
 
-    arrival = submit.arrival
-    structured = isinstance(submit, Serve) and submit.structured
+    arrival, serve = submit.arrival, submit if isinstance(submit, Serve) else Serve(submit.arrival)
+    tokens = spell(arrival.prompt)
     hasher: Any = (
         get_request_block_hasher(settings.geometry.grain_tokens, counted_hash(sha256)) if settings.caches else None
     )
-    return Request(
-        request_id=name_of(arrival.request),
-        prompt_token_ids=spell(arrival.prompt),
-        sampling_params=SamplingParams(
+    return {
+        "request_id": name_of(arrival.request),
+        "prompt_token_ids": None if serve.embedded else tokens,
+        "prompt_embeds": torch.tensor(tokens)[:, None] if serve.embedded else None,
+        "mm_features": [
+            MultiModalFeatureSpec(
+                None,
+                "image",
+                item.identifier,
+                PlaceholderRange(offset=item.offset_tokens, length=item.length_tokens),
+            )
+            for item in arrival.keys.media
+        ],
+        "lora_request": None if arrival.keys.lora is None else adapter_named(arrival.keys.lora),
+        "sampling_params": None
+        if serve.pools
+        else SamplingParams(
             max_tokens=submit.answers_max,
             ignore_eos=True,
             stop_token_ids=[STOP],
             skip_reading_prefix_cache=not arrival.reads_cache,
-            structured_outputs=StructuredOutputsParams(regex=".*") if structured else None,
+            structured_outputs=StructuredOutputsParams(regex=".*") if serve.structured else None,
+            logprobs=1 if asks_logprobs(arrival.request) else None,
         ),
-        pooling_params=None,
-        cache_salt=arrival.keys.salt,
-        block_hasher=hasher,
-        priority=submit.priority if isinstance(submit, Serve) else 0,
+        "pooling_params": PoolingParams(task="embed", skip_reading_prefix_cache=not arrival.reads_cache)
+        if serve.pools
+        else None,
+        "cache_salt": arrival.keys.salt,
+        "block_hasher": hasher,
+        "priority": serve.priority,
         # Among equal priorities, in the order in which they come; and not as the clock has it.
-        arrival_time=float(arrival.request),
-        client_index=client_of(arrival.request),
-    )
+        "arrival_time": float(arrival.request),
+        "client_index": client_of(arrival.request),
+        "trace_headers": trace_headers_of(arrival.request),
+    }
+
+
+def adapter_named(name: str) -> Any:
+    """An adapter; the number in its name tells it from others."""
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(name, 1 + int(name.rpartition("-")[2]), f"/adapters/{name}")
+
+
+def request_of(arguments: dict[str, Any]) -> Request:
+    """vLLM's request."""
+    from vllm.v1.request import Request
+
+    return Request(**arguments)
+
+
+def new_request(settings: Settings, submit: Submit) -> Request:
+    """The request that a submission stands for."""
+    return request_of(arguments_of(settings, submit))

@@ -6,20 +6,34 @@ It has a scheduler's half only. What its worker's half would tell comes from the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, SupportsHMA
 
 from kvgate.levels.scheduler.adapter.interception import ended_well
 from kvgate.levels.scheduler.adapter.names import number_in
-from kvgate.levels.scheduler.nodes import OtherNodes
+from kvgate.levels.scheduler.clients import transfer_parameters
+from kvgate.levels.scheduler.nodes import OtherNodes, Tables
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.request import Request
 
-Ended = Callable[[int, bool], None]
-"""Called for every request that ends, with whether its blocks stay held for another node."""
+
+class Listener(Protocol):
+    """Whom a fake connector tells what it is asked and told."""
+
+    undecided: Callable[[int], None]
+    """Called with the number of a request of which it cannot tell yet what other nodes have for it."""
+
+    def asked(self, request: Request, hit_tokens: int) -> None:
+        """It is asked what other nodes have for a request behind its hit."""
+
+    def allocated(self, request: Request, tables: Tables, external_tokens: int) -> None:
+        """It is told of a request's blocks, and how many tokens it takes from other nodes."""
+
+    def ended(self, request: Request, tables: Tables, is_read: bool) -> None:
+        """It is told of a request's end; whether its blocks stay held for another node."""
 
 
 class FakeMetadata(KVConnectorMetadata):
@@ -30,22 +44,33 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
     """The scheduler's half of a connector, for every kind of model."""
 
     nodes: OtherNodes
-    ended: Ended
+    listener: Listener
     keeps_states = False
 
-    def attach(self, nodes: OtherNodes, keeps_states: bool, ended: Ended) -> None:
-        """Who is behind it, and who is told of ends."""
+    def attach(self, nodes: OtherNodes, keeps_states: bool, listener: Listener) -> None:
+        """Who is behind it, and who is told what it is."""
         self.nodes = nodes
         self.keeps_states = keeps_states
-        self.ended = ended
+        self.listener = listener
+        self.built: list[tuple[Any, KVConnectorMetadata]] = []
+        """The steps that it was shown, and what it had to say to its worker's half; the last one counts."""
+        self.returned: list[Any] = []
+        """What of its worker's half came back to it; the last one counts."""
+        self.published: list[Any] = []
+        """What it published last."""
 
     # The scheduler's half
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
+        self.listener.asked(request, num_computed_tokens)
         number = number_in(request.request_id)
-        return self.nodes.provided(number, request.num_tokens, num_computed_tokens, self.keeps_states)
+        provided = self.nodes.provided(number, request.num_tokens, num_computed_tokens, self.keeps_states)
+        if provided[0] is None:
+            self.listener.undecided(number)
+        return provided
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
+        self.listener.allocated(request, blocks.get_block_ids(), num_external_tokens)
         if not num_external_tokens:
             # Newer releases do not take what is offered to whoever may not read the cache.
             self.nodes.decline(number_in(request.request_id))
@@ -53,16 +78,23 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
         self.nodes.take(number_in(request.request_id), blocks.get_block_ids())
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
-        del scheduler_output
-        return FakeMetadata()
+        self.built = [(scheduler_output, FakeMetadata())]
+        return self.built[0][1]
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        self.returned = [connector_output]
+
+    def take_events(self) -> list[Any]:
+        self.published = [f"an event of the connector, for {self.returned}"]
+        return self.published
 
     def request_finished_all_groups(
         self, request: Request, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
         number = number_in(request.request_id)
         reads = self.nodes.reads(number, ended_well(request), block_ids)
-        self.ended(number, reads)
-        return reads, None
+        self.listener.ended(request, block_ids, reads)
+        return reads, transfer_parameters(number) if reads else None
 
     # The worker's half, which is nobody's
 

@@ -19,6 +19,7 @@ from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.batch import All, Due
 from kvgate.levels.scheduler.nodes import OtherNodes
 from kvreference.answers import Answer, BlockTable, Done, Granted, Happened, Hit, Refused, Shared, Success
+from kvreference.attention import Kind
 from kvreference.operations import (
     Abort,
     Admit,
@@ -74,6 +75,12 @@ class Interception(Raises):
         """Who was preempted in this step."""
         self.answers: dict[int, Sample] = {}
         """What the model answered, and the scheduler has not taken yet, where it is told when that does."""
+        self.events: list[Any] = []
+        """The events that were taken, as they are, until somebody takes them from here."""
+        self._granted: dict[int, Granted] = {}
+        """What was granted to whom in this step."""
+        self._allocated: list[BlockTable] = []
+        """The blocks that were allocated in this step, each time by group."""
         self._looked_up: tuple[int, Hit] | None = None
         """A look-up that no admission has followed yet."""
         self._asking = Asking(runs=False, had=(), start=0)
@@ -94,12 +101,30 @@ class Interception(Raises):
         if not self.followed.scheduling.reports_preempted_later:
             self.preempted.clear()
         self.shared = None
+        self._granted, self._allocated = {}, []
+
+    def hit_of(self, number: int) -> int | None:
+        """The hit of a request that was just looked up."""
+        return self._looked_up[1].tokens if self._looked_up is not None and self._looked_up[0] == number else None
+
+    def external_of(self, number: int) -> int | None:
+        """How many tokens from other nodes a request was granted blocks for in this step."""
+        granted = self._granted.get(number)
+        return None if granted is None else granted.external_tokens
 
     def granted(self, due: Mapping[int, Due]) -> All:
         """What was granted in this step to all together, and what each of them is ``due``."""
         shared = self.shared or (0,) * len(self.followed.settings.geometry.groups)
         preempted, self.preempted = frozenset(self.preempted), set()
-        return All(sum(each.tokens for each in due.values()), shared, preempted)
+        groups = self.followed.settings.geometry.groups
+        zeroed = [
+            block
+            for index, group in enumerate(groups)
+            for allocated in self._allocated
+            for block in allocated[index]
+            if group.kind is Kind.FULL and any(each.keeps_states for each in groups)
+        ]
+        return All(sum(each.tokens for each in due.values()), shared, preempted, tuple(zeroed))
 
     def _say(self, operation: Operation, answer: Answer) -> None:
         self.settle_look_up(operation)
@@ -109,6 +134,9 @@ class Interception(Raises):
             self.shared = answer.blocks
         if isinstance(answer, Refused) and isinstance(operation, (Admit, Schedule)):
             self.refused[operation.request] = answer
+        if isinstance(answer, Granted) and isinstance(operation, (Admit, Schedule)):
+            self._granted[operation.request] = answer
+            self._allocated.append(answer.blocks)
         self.tell(operation, answer)
 
     def _settle_others(self, number: int) -> None:
@@ -289,6 +317,7 @@ class Interception(Raises):
         self._say(Reset(), Success(bool(succeeded)))
 
     def after_take_events(self, events: list[Any]) -> None:
+        self.events += events
         self._say(TakeEvents(), Happened(tuple(event_of(event) for event in events)))
 
     def after_make_prefix_cache_stats(self, taken: Any) -> None:

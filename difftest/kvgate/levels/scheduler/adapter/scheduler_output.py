@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kvgate.adapters.translate import to_statistics
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.batch import All, Due, Told
-from kvgate.levels.scheduler.clients import Said
+from kvgate.levels.scheduler.clients import Rest, Said, without_nothing
 from kvreference.population import Population
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def told_by(output: SchedulerOutput) -> Mapping[int, Told]:
             new=True,
             drafts=tuple(drafts.get(data.req_id, ())),
             prompt=tuple(data.prompt_token_ids or ()),
+            rest=given(vars(data)),
         )
     known = output.scheduled_cached_reqs
     more = iter(known.new_token_ids)
@@ -52,7 +54,48 @@ def all_told_by(output: SchedulerOutput, groups: int) -> All:
     """What a step tells of all requests together; newer releases do not tell what they share in their groups."""
     preempted = frozenset(map(number_in, output.preempted_req_ids or ()))
     shared = tuple(output.num_common_prefix_blocks) or (0,) * groups
-    return All(output.total_num_scheduled_tokens, shared, preempted)
+    rest: dict[str, object] = {name: getattr(output, name, None) for name in _AS_IT_IS}
+    return All(
+        output.total_num_scheduled_tokens,
+        shared,
+        preempted,
+        tuple(output.new_block_ids_to_zero or ()),
+        output.has_structured_output_requests,
+        without_nothing(rest),
+    )
+
+
+def media_in(output: SchedulerOutput) -> tuple[Mapping[int, tuple[int, ...]], tuple[str, ...]]:
+    """By request, the places of the items that the encoder is to compute; and what the worker forgets of it."""
+    media = {number_in(name): tuple(items) for name, items in output.scheduled_encoder_inputs.items()}
+    return media, tuple(output.free_encoder_mm_hashes)
+
+
+_AS_IT_IS = (
+    "pending_structured_output_tokens",
+    "num_invalid_spec_tokens",
+    "kv_connector_metadata",
+    "ec_connector_metadata",
+)
+"""What a step tells besides, and is compared as it is."""
+
+
+EMBEDDED = 1 << 32
+"""What an embedding stands for is a token from here on."""
+
+
+def given(of: Mapping[str, Any]) -> Rest:
+    """What a worker is given of a new request besides its tokens and blocks: of a submission's arguments, or a step."""
+    rest = {name: of.get(name) for name in ("sampling_params", "pooling_params", "prefill_token_ids")}
+    lora, embeds = of.get("lora_request"), of.get("prompt_embeds")
+    # Adapters of one name are equal to vLLM.
+    rest["lora_request"] = None if lora is None else (lora.lora_name, lora.lora_int_id, lora.lora_path)
+    rest["mm_features"] = tuple(
+        (item.identifier, item.modality, item.mm_position.offset, item.mm_position.length)
+        for item in of.get("mm_features") or ()
+    )
+    rest["prompt_embeds"] = None if embeds is None else tuple(embeds[:, 0].tolist())
+    return without_nothing(rest)
 
 
 def said_in(outputs: Mapping[int, EngineCoreOutputs]) -> list[tuple[int, int, Said]]:
@@ -65,6 +108,7 @@ def said_in(outputs: Mapping[int, EngineCoreOutputs]) -> list[tuple[int, int, Sa
                 tuple(each.new_token_ids),
                 None if each.finish_reason is None else str(each.finish_reason),
                 each.stop_reason,
+                _said_besides(each),
             ),
         )
         for client, told in outputs.items()
@@ -72,13 +116,73 @@ def said_in(outputs: Mapping[int, EngineCoreOutputs]) -> list[tuple[int, int, Sa
     ]
 
 
+def client_fields() -> frozenset[str]:
+    """What a client can be told of a request."""
+    from vllm.v1.engine import EngineCoreOutput
+
+    return frozenset(EngineCoreOutput.__struct_fields__)
+
+
+def _said_besides(output: Any) -> Rest:
+    rest = {name: getattr(output, name) for name in output.__struct_fields__ if name not in _SAID}
+    rest["events"] = tuple(event.type.name for event in rest["events"] or ())
+    logprobs, prefill = rest["new_logprobs"], rest.get("prefill_stats")
+    if logprobs is not None:
+        columns = logprobs.logprob_token_ids[:, 0], logprobs.logprobs[:, 0], logprobs.sampled_token_ranks
+        rest["new_logprobs"] = tuple(zip(*(column.tolist() for column in columns), strict=True))
+    if prefill is not None:
+        rest["prefill_stats"] = tuple(vars(prefill).values())
+    return without_nothing(rest)
+
+
+_SAID = ("request_id", "new_token_ids", "finish_reason", "stop_reason")
+
+
+def said_to_all(outputs: Mapping[int, EngineCoreOutputs]) -> tuple[Mapping[int, frozenset[int]], Rest]:
+    """Per client, the requests that it is told to have ended; and what a step's output tells clients besides."""
+    ended = {client: frozenset(map(number_in, told.finished_requests or ())) for client, told in outputs.items()}
+    rest = {
+        f"{name} for client {client}": getattr(told, name)
+        for client, told in outputs.items()
+        for name in told.__struct_fields__
+        if name not in ("outputs", "finished_requests", "scheduler_stats", "timestamp")
+    }
+    return {client: numbers for client, numbers in ended.items() if numbers}, without_nothing(rest)
+
+
+def statistics_in(outputs: Mapping[int, EngineCoreOutputs]) -> list[Rest]:
+    """What a step's output tells of the scheduler, wherever it does."""
+    told = [vars(each.scheduler_stats) for each in outputs.values() if each.scheduler_stats is not None]
+    return [{name: _PLAIN.get(name, _as_it_is)(value) for name, value in each.items()} for each in told]
+
+
+def _as_it_is(value: Any) -> object:
+    return value
+
+
+def _counted(taken: Any) -> object:
+    return None if taken is None else to_statistics(taken)
+
+
+_PLAIN: Mapping[str, Callable[[Any], object]] = {
+    "prefix_cache_stats": _counted,
+    "connector_prefix_cache_stats": _counted,
+    "spec_decoding_stats": lambda told: (
+        told and tuple(tuple(value) if isinstance(value, list) else value for value in vars(told).values())
+    ),
+    "kv_cache_eviction_events": tuple,
+}
+
+
 def ended_in(output: SchedulerOutput) -> list[int]:
     """Who ended since the step before."""
     return sorted(map(number_in, output.finished_req_ids))
 
 
-def due_in(output: SchedulerOutput, scheduler: Any, population: Population, sure: bool) -> Mapping[int, Due]:
-    """Per request, what was granted in a step that was just scheduled.
+def due_in(
+    output: SchedulerOutput, scheduler: Any, population: Population, submitted: Mapping[int, Rest], sure: bool
+) -> Mapping[int, Due]:
+    """Per request, what was granted in a step that was just scheduled, and what it was ``submitted`` with.
 
     ``sure``: whether the output of every step before it is known, so that it is known which drafts this one computes.
     """
@@ -98,9 +202,11 @@ def due_in(output: SchedulerOutput, scheduler: Any, population: Population, sure
             start,
             table,
             drafts=tuple(ours.drafts[: ours.drafts_in_flight]) if sure else None,
-            prompt=tuple(ours.tokens[: ours.prompt_tokens]),
+            prompt=() if "prompt_embeds" in submitted[number] else tuple(ours.tokens[: ours.prompt_tokens]),
             answered=len(ours.tokens) - ours.prompt_tokens if counted else None,
-            every=tuple(ours.tokens[: request.num_tokens]),
+            # Where an embedding stands, the token is 0.
+            every=tuple(0 if token >= EMBEDDED else token for token in ours.tokens[: request.num_tokens]),
+            rest=submitted[number],
         )
     return due
 

@@ -56,8 +56,9 @@ def new_scheduler(
     vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and
     ``drafting`` of its speculation.
     """
-    from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, SchedulerConfig, VllmConfig
+    from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, LoRAConfig, SchedulerConfig, VllmConfig
     from vllm.utils.hashing import sha256
+    from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
     from vllm.v1.core.kv_cache_utils import init_none_hash
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -98,7 +99,7 @@ def new_scheduler(
     # What follows was chosen, and not what vLLM thinks best for drafts by n-grams, and beside a connector.
     config.scheduler_config.async_scheduling = stage.asynchronous
     config.scheduler_config.disable_hybrid_kv_cache_manager = False
-    return (AsyncScheduler if stage.asynchronous else Scheduler)(
+    scheduler = (AsyncScheduler if stage.asynchronous else Scheduler)(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
             settings.blocks, [], list(groups) if groups is not None else group_specs(geometry), **caching
@@ -107,7 +108,16 @@ def new_scheduler(
         block_size=lcm(*(group.block_size_tokens for group in geometry.groups)),
         hash_block_size=geometry.grain_tokens,
         log_stats=True,
+        include_finished_set=True,
     )
+    if stage.adapters_max is not None:
+        # What else a configuration of adapters says is for the worker.
+        scheduler.lora_config = LoRAConfig(max_loras=stage.adapters_max)
+    if stage.encoder_budget is not None:
+        # A model with an encoder is not configured: of it, the scheduler needs these two.
+        scheduler.max_num_encoder_input_tokens = stage.encoder_budget
+        scheduler.encoder_cache_manager = EncoderCacheManager(stage.encoder_cache)
+    return scheduler
 
 
 def _speculation(settings: Settings, drafting: Mapping[str, Any]) -> Any:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from kvgate.levels.scheduler.adapter.names import name_of
+from kvgate.levels.scheduler.clients import corrupted_of, logprobs_of, pooled_of, prompt_logprobs_of
 from kvgate.levels.scheduler.nodes import Signals
 
 
-def answer(scheduled: Sequence[str], sampled: Mapping[int, Sequence[int]], signals: Signals | None = None) -> Any:
+def answer(
+    scheduled: Sequence[str],
+    sampled: Mapping[int, Sequence[int]],
+    signals: Signals | None = None,
+    connector_statistics: Any = None,
+    pooled: Collection[int] = (),
+) -> Any:
     """What a model runner returns for a step: per request, the drafts that hold and one token; or nothing yet.
 
     With it comes what a connector has to tell of transfers.
@@ -17,18 +25,67 @@ def answer(scheduled: Sequence[str], sampled: Mapping[int, Sequence[int]], signa
     from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
     by_name = {name_of(number): list(tokens) for number, tokens in sampled.items()}
+    prompts = {name_of(number): pooled_of(number) for number in pooled}
     return ModelRunnerOutput(
         req_ids=list(scheduled),
         req_id_to_index={name: index for index, name in enumerate(scheduled)},
         sampled_token_ids=[by_name.get(name, []) for name in scheduled],
+        logprobs=_logprobs([by_name.get(name, []) for name in scheduled]),
+        prompt_logprobs_dict={name_of(number): prompt_logprobs_of(number) for number in sampled},
+        cudagraph_stats=graph_of(len(scheduled)),
+        num_nans_in_logits={name_of(number): corrupted_of(number) for number in (*sampled, *pooled)},
+        pooler_output=[prompts.get(name) for name in scheduled] if pooled else None,
         kv_connector_output=None
         if signals is None
         else KVConnectorOutput(
             finished_sending=set(map(name_of, signals.sent)),
             finished_recving=set(map(name_of, signals.received)),
             invalid_block_ids=set(signals.invalid),
+            kv_connector_stats=connector_statistics,
         ),
     )
+
+
+def graph_of(requests: int) -> Any:
+    """What the worker tells of how it ran a step: any value that differs will do."""
+    return f"a graph of {requests} requests"
+
+
+def connector_statistics(step: int) -> Any:
+    """What the worker's half of a connector counted."""
+    from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
+
+    return KVConnectorStats(data={"step": step})
+
+
+class Publisher:
+    """Publishes nothing, and remembers it."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Any]] = []
+
+    def publish(self, batch: Any) -> None:
+        """Events are to be published."""
+        self.batches.append(batch.events)
+
+    def take(self) -> list[list[Any]]:
+        """The events of every batch since somebody took them last."""
+        batches, self.batches = self.batches, []
+        return batches
+
+    def shutdown(self) -> None:
+        """Nothing was begun."""
+
+
+def _logprobs(sampled: Sequence[Sequence[int]]) -> Any:
+    """What the worker tells of every token that it sampled, of one request after the other."""
+    import numpy as np
+    from vllm.v1.outputs import LogprobsLists
+
+    rows = logprobs_of(token for tokens in sampled for token in tokens)
+    tokens, values, ranks = zip(*rows, strict=True) if rows else ((), (), ())
+    starts = [0, *accumulate(map(len, sampled))]
+    return LogprobsLists(np.array(tokens)[:, None], np.array(values)[:, None], np.array(ranks), starts)
 
 
 def drafts(proposed: Mapping[int, Sequence[int]]) -> Any:

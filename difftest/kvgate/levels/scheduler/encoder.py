@@ -1,0 +1,216 @@
+"""The encoder: which items of requests it computes in a step, and how long what it computed is kept.
+
+Attention needs what the encoder made of an item while the item's tokens are computed, and not before or after. So every
+item that a step reaches into is computed in it, or kept from before; an item is computed whole, within the encoder's
+budget and if the cache has room. If not, the step ends before its first token.
+
+What no request needs any more stays until there is need for its room, and then the oldest of it goes. The worker is
+told what went, and knows nothing else: here it is told what a step tells it, and must have whatever a step reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kvgate.adapters.tap import Raises, Tap
+from kvgate.kernel.difference import Difference
+from kvgate.levels.scheduler.adapter.names import number_in
+from kvgate.levels.scheduler.batch import Told
+from kvreference.content import Media
+from kvreference.population import Population, Status
+
+STATEMENT = "KV-SYS-03"
+NEEDED = "KV-MEM-01"
+
+
+class Kept:
+    """The cache of what an encoder computed, as it must be: sizes are in embeddings, one for each token of an item."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.users: dict[str, set[int]] = {}
+        """Per item that is kept, the requests that need it."""
+        self.sizes: dict[str, int] = {}
+        self.unused: list[str] = []
+        """The items that nobody needs any more, the oldest first."""
+        self.gone: list[str] = []
+        """What went since the worker was told."""
+
+    def used(self, number: int, item: Media) -> bool:
+        """A request needs an item; whether it is kept."""
+        if item.identifier not in self.users:
+            return False
+        self.users[item.identifier].add(number)
+        self.unused = [each for each in self.unused if each != item.identifier]
+        return True
+
+    def makes_room(self, room: int) -> bool:
+        """Let the oldest go, until there is so much room; nothing goes if that is not enough."""
+        taken = sum(self.sizes[each] for each in self.users)
+        if room > self.size - taken + sum(self.sizes[each] for each in self.unused):
+            return False
+        while self.size - sum(self.sizes[each] for each in self.users) < room:
+            oldest = self.unused.pop(0)
+            del self.users[oldest]
+            self.gone.append(oldest)
+        return True
+
+    def keep(self, number: int, item: Media) -> None:
+        """An item is computed for a request."""
+        self.users.setdefault(item.identifier, set()).add(number)
+        self.sizes[item.identifier] = item.length_tokens
+
+    def release(self, number: int, item: Media) -> None:
+        """A request does not need an item any more."""
+        users = self.users.get(item.identifier)
+        if users:
+            users.discard(number)
+            if not users:
+                self.unused.append(item.identifier)
+
+    def of(self, number: int) -> set[str]:
+        """What is kept for a request."""
+        return {item for item, users in self.users.items() if number in users}
+
+
+class EncoderCheck(Raises):
+    """The encoder of one worker, as its scheduler has it work."""
+
+    def __init__(
+        self,
+        budget: int,
+        size: int,
+        shift: int,
+        population: Population,
+        judge: Callable[[str, Difference | None], None],
+    ) -> None:
+        self.budget = budget
+        self.shift = shift
+        """How many tokens further a draft layer reads."""
+        self.kept = Kept(size)
+        self.population = population
+        self.cut: dict[int, int] = {}
+        """Before which token the step of a request must end, since there is no room for the item that begins there."""
+        self._judge = judge
+        self._spent: dict[int, int] = {}
+        """Per request, how much of this step's budget its items take."""
+        self._asking: tuple[int, int] = (-1, 0)
+        """For which request there was room last, and for how much of it."""
+        self._goes: list[str] = []
+        """What the worker is to be told of next."""
+        self._there: set[str] = set()
+        """What the worker has."""
+
+    def listen(self, cache: Any) -> None:
+        """Follow every call of a scheduler's encoder cache."""
+        tap = Tap(self)
+        for name in ("check_and_update_cache", "can_allocate", "allocate", "free_encoder_input", "free", "reset"):
+            tap.watch(cache, name, after=getattr(self, f"_{name}"))
+        tap.watch(cache, "get_freed_mm_hashes", after=self._get_freed)
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.cut, self._spent, self._asking = {}, {}, (-1, 0)
+
+    def preempted(self, number: int) -> None:
+        """A request is no part of the step any more."""
+        self._spent.pop(number, None)
+        self.cut.pop(number, None)
+
+    # The calls
+
+    def _item(self, request: Any, place: int) -> tuple[int, Media]:
+        number = number_in(request.request_id)
+        return number, self.population[number].keys.media[place]
+
+    def _check_and_update_cache(self, answer: bool, request: Any, place: int) -> None:
+        number, item = self._item(request, place)
+        self._compare(
+            STATEMENT, f"item {item.identifier} for request {number} is kept", self.kept.used(number, item), answer
+        )
+
+    def _can_allocate(self, answer: bool, request: Any, place: int, budget: int, before: int) -> None:
+        number, item = self._item(request, place)
+        asked = self._asking[1] if self._asking[0] == number else 0
+        left = self.budget - sum(self._spent.values()) - asked
+        self._compare(STATEMENT, f"budget left for request {number}", (left, asked), (budget, before))
+        size = item.length_tokens
+        expected = size <= left and self.kept.makes_room(size + asked)
+        self._compare(STATEMENT, f"room for item {item.identifier} of request {number}", expected, answer)
+        self._asking = number, asked + size if expected else 0
+        if not expected:
+            self.cut[number] = item.offset_tokens
+
+    def _allocate(self, _answer: None, request: Any, place: int) -> None:
+        number, item = self._item(request, place)
+        self._spent[number] = self._spent.get(number, 0) + item.length_tokens
+        self.kept.keep(number, item)
+
+    def _free_encoder_input(self, _answer: None, request: Any, place: int) -> None:
+        number = number_in(request.request_id)
+        item = request.mm_features[place]
+        self.kept.release(number, Media(item.identifier, 0, item.mm_position.length))
+
+    def _free(self, _answer: None, request: Any) -> None:
+        # It releases item by item, which was seen.
+        self._compare(
+            "KV-LEAK-01", "items kept for a request that freed them", set(), self.kept.of(number_in(request.request_id))
+        )
+
+    def _reset(self, _answer: None) -> None:
+        self.kept = Kept(self.kept.size)
+
+    def _get_freed(self, answer: Sequence[str]) -> None:
+        self._goes, self.kept.gone = self.kept.gone, []
+        self._compare(STATEMENT, "items that go", self._goes, list(answer))
+
+    # The step
+
+    def step(self, told: Mapping[int, Told], computed: Mapping[int, Sequence[int]], forgotten: Sequence[str]) -> None:
+        """A step is told: the items that it has computed, by request and place, and those that go."""
+        self._compare(STATEMENT, "items that the worker forgets", tuple(self._goes), tuple(forgotten))
+        self._compare(STATEMENT, "requests of a step whose items are computed", set(), {*computed} - {*told})
+        self._goes = []
+        self._there.difference_update(forgotten)
+        for number, each in told.items():
+            media = self.population[number].keys.media if number in self.population.alive else ()
+            reached = {
+                place: item.identifier
+                for place, item in enumerate(media)
+                if item.offset_tokens < each.start + each.tokens
+                and each.start < item.offset_tokens + item.length_tokens
+            }
+            for place in computed.get(number, ()):
+                new = place in reached and reached[place] not in self._there
+                self._compare(STATEMENT, f"item {place} of request {number}, which is computed, is due", True, new)
+                self._there.add(reached[place])
+            missing = set(reached.values()) - self._there
+            self._compare(NEEDED, f"items that request {number} reads, and that are not there", set(), missing)
+        self._compare(STATEMENT, "the encoder's budget holds", True, sum(self._spent.values()) <= self.budget)
+
+    def rest(self) -> None:
+        """A step was taken: whoever runs keeps the items in which it stands, and nobody keeps others."""
+        for number, request in self.population.alive.items():
+            stands = {
+                item.identifier
+                for item in request.keys.media
+                if item.offset_tokens < request.tokens_computed < item.offset_tokens + item.length_tokens
+            }
+            past = {
+                item.identifier
+                for item in request.keys.media
+                if item.offset_tokens + item.length_tokens <= request.tokens_computed
+            }
+            kept = self.kept.of(number)
+            if request.status is Status.RUNNING:
+                self._compare(NEEDED, f"items in which request {number} stands are kept", set(), stands - kept)
+                self._compare(
+                    "KV-LEAK-01", f"items that request {number} has passed are kept", set(), kept & past - stands
+                )
+        gone = set().union(*self.kept.users.values()) - set(self.population.alive) if self.kept.users else set()
+        self._compare("KV-LEAK-01", "requests that have ended and keep items", set(), gone)
+
+    def _compare(self, statement: str, subject: str, expected: object, got: object) -> None:
+        if expected != got:
+            self._judge("encoder", Difference(statement, subject, str(expected), str(got)))

@@ -1,0 +1,88 @@
+"""Statistics and events: what a scheduler publishes of itself is what was done.
+
+Nobody computes with them, so a wrong one is noticed late: a load balancer that counts who waits, a router that believes
+a block to be cached. They are told with every output of a step, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvgate.kernel.difference import Difference
+from kvgate.levels.scheduler.clients import Rest, differs, without_nothing
+from kvreference.answers import Answer, Granted, Statistics
+from kvreference.operations import Admit, Operation
+from kvreference.population import Population
+
+NAME = "statistics"
+
+
+class StatisticsCheck:
+    """What one scheduler publishes."""
+
+    def __init__(self, drafts_max: int, connects: bool) -> None:
+        self.drafts_max = drafts_max
+        self.connects = connects
+        self.connector = Statistics()
+        """What requests asked of other nodes, and got."""
+        self.taken = Statistics()
+        """The prefix-cache statistics that the scheduler took from its block manager last."""
+
+    def observe(self, operation: Operation, answer: Answer, population: Population) -> None:
+        """Something was done; the ``population`` is as it was before."""
+        if isinstance(answer, Statistics):
+            self.taken = answer
+        elif isinstance(operation, Admit) and isinstance(answer, Granted) and self.connects:
+            request = population[operation.request]
+            asked = len(request.tokens) - answer.hit_tokens
+            if request.tokens_computed == 0 and asked:
+                self.connector = self.connector.counted(asked, answer.external_tokens, request.preemptions > 0)
+
+    def judge(
+        self,
+        told: Sequence[Rest],
+        lengths: tuple[int, int, int],
+        blocks: tuple[int, int],
+        drafts: Mapping[int, tuple[int, int]],
+        passed_on: Rest,
+    ) -> Difference | None:
+        """Compare what is told with a step's output.
+
+        ``lengths`` says how many run, wait and were set aside, ``blocks`` how many there are and are free, ``drafts``
+        per request how many were verified and how many of them hold; ``passed_on`` comes from the worker.
+        """
+        if len(told) != 1:
+            return Difference("KV-OP-13", "statistics of a step", "once", f"{len(told)} times")
+        running, waiting, aside = lengths
+        expected = {
+            "num_running_reqs": running,
+            "num_waiting_reqs": waiting,
+            "num_skipped_waiting_reqs": aside,
+            "kv_cache_usage": 1 - blocks[1] / blocks[0],
+            "prefix_cache_stats": self.taken,
+            "connector_prefix_cache_stats": self.connector if self.connects else None,
+            "spec_decoding_stats": self._verified(drafts),
+            **passed_on,
+        }
+        self.connector = Statistics()
+        statement = "KV-OP-13"
+        known = {name: value for name, value in expected.items() if name in told[0]}
+        return differs(statement, "statistics of a step", without_nothing(known), without_nothing(told[0]))
+
+    def _verified(self, drafts: Mapping[int, tuple[int, int]]) -> object:
+        verified = [(proposed, hold) for proposed, hold in drafts.values() if proposed]
+        if not verified:
+            return None
+        places = tuple(sum(hold > place for _, hold in verified) for place in range(self.drafts_max))
+        proposed, hold = map(sum, zip(*verified, strict=True))
+        return self.drafts_max, len(verified), proposed, hold, places
+
+
+def published(expected: Sequence[Any], batches: Sequence[Sequence[Any]]) -> Difference | None:
+    """Compare the events that were published with those that were taken: each once, in order, in one batch."""
+    got = [id(event) for batch in batches for event in batch]
+    if got == [id(event) for event in expected] and len(batches) == bool(expected):
+        return None
+    described = [list(map(str, batch)) for batch in batches]
+    return Difference("KV-OP-12", "events published", str([list(map(str, expected))]), str(described))

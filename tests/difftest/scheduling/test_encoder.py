@@ -1,0 +1,104 @@
+"""The encoder and its cache under a scheduler.
+
+Goal: an item that is computed late, twice, or beyond the limits, or that goes while it is needed, is seen. Method:
+drawn runs of vLLM's own scheduler on requests with items, and its cache broken, one thing at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvgate.gate.case_runner import run_case
+from kvgate.gate.level import Case
+from kvgate.kernel.models import load
+from kvgate.levels.scheduler.level import SCHEDULER
+
+CASES = 40
+CACHE, ENGINE = "vllm.v1.core.encoder_cache_manager:EncoderCacheManager", "vllm.v1.core.sched.scheduler:Scheduler"
+
+
+def cases() -> list[Case]:
+    """Runs with an encoder."""
+    drawn = (SCHEDULER.draw(load("full"), "hostile", str(seed)) for seed in range(CASES))
+    return [case for case in drawn if case.stage.encoder_budget is not None and not case.stage.asynchronous]
+
+
+def found_by(all_cases: list[Case]) -> set[str]:
+    """Who finds something that is not declared."""
+    bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
+    runs = (run_case(bench, case).found() for case in all_cases)
+    return {each.divergence.detector for found in runs for each in found if each.finding is None}
+
+
+def forgets_the_user(original: Any, cache: Any, request: Any, place: int) -> bool:
+    """What is kept is used without saying who uses it."""
+    users = {item: set(each) for item, each in cache.cached.items()}
+    answer: bool = original(cache, request, place)
+    cache.cached.update(users)
+    return answer
+
+
+def one_item_more(original: Any, cache: Any, request: Any, place: int, budget: int, before: int) -> bool:
+    """The budget is that of a whole step for every item."""
+    del budget
+    answer: bool = original(cache, request, place, 1 << 30, before)
+    return answer
+
+
+def latest_goes(original: Any, cache: Any, request: Any, place: int, budget: int, before: int) -> bool:
+    """What was released last goes first."""
+    cache.freeable = type(cache.freeable)(reversed(cache.freeable.items()))
+    answer: bool = original(cache, request, place, budget, before)
+    return answer
+
+
+def tells_again(original: Any, cache: Any) -> list[str]:
+    """What went is told twice."""
+    freed: list[str] = original(cache)
+    cache.freed = list(freed)
+    return freed
+
+
+def never_frees(_original: Any, _scheduler: Any, _request: Any) -> None:
+    """What was passed is kept for who passed it."""
+
+
+def frees_all(_original: Any, scheduler: Any, request: Any) -> None:
+    """What a request stands in goes."""
+    scheduler.encoder_cache_manager.free(request)
+
+
+BROKEN: dict[str, tuple[str, str, Callable[..., Any]]] = {
+    "users are forgotten": (CACHE, "check_and_update_cache", forgets_the_user),
+    "no budget": (CACHE, "can_allocate", one_item_more),
+    "the latest goes": (CACHE, "can_allocate", latest_goes),
+    "told again": (CACHE, "get_freed_mm_hashes", tells_again),
+    "never freed": (ENGINE, "_free_encoder_inputs", never_frees),
+    "freed too early": (ENGINE, "_free_encoder_inputs", frees_all),
+}
+
+
+@pytest.mark.ci
+def test_nothing_is_found_of_published_code() -> None:
+    """The control; and there are items of all kinds."""
+    assert len(cases()) >= 5
+    assert set() == found_by(cases())
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever checks the encoder, or by what the scheduler itself asserts."""
+    import importlib
+
+    place, method, replacement = BROKEN[name]
+    module, _, owner = place.partition(":")
+    kind = getattr(importlib.import_module(module), owner)
+    original = getattr(kind, method)
+    monkeypatch.setattr(kind, method, lambda *arguments: replacement(original, *arguments))
+    assert found_by(cases())
