@@ -60,12 +60,14 @@ def counted_hash(function: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return counting
 
 
-def following(block: Any) -> Callable[[Any], Any]:
-    """How to go from one block of a queue to the next, whether its links are counted or not, without counting."""
-    return attrgetter(_UNCOUNTED if hasattr(block, _UNCOUNTED) else "next_free_block")
+def following(block: Any, backward: bool = False) -> Callable[[Any], Any]:
+    """How to go from one block of a queue to its neighbour, whether its links are counted or not, without counting."""
+    name = _LINKS[0] if backward else _LINKS[1]
+    return attrgetter(_UNCOUNTED + name if hasattr(block, _UNCOUNTED + name) else name)
 
 
-_UNCOUNTED = "uncounted_next_free_block"
+_LINKS = ("prev_free_block", "next_free_block")
+_UNCOUNTED = "uncounted_"
 
 
 class WorkMeter:
@@ -188,8 +190,8 @@ def _linked(kind: Any, tally: Tally) -> type:
         finally:
             tally.depth = depth
 
-    replaced: dict[str, Any] = {name: counted(name) for name in ("prev_free_block", "next_free_block")}
-    replaced[_UNCOUNTED] = vars(kind)["next_free_block"]
+    replaced: dict[str, Any] = {name: counted(name) for name in _LINKS}
+    replaced.update({_UNCOUNTED + name: vars(kind)[name] for name in _LINKS})
     named = {"__slots__": (), "__module__": kind.__module__, "__eq__": equals, "__hash__": kind.__hash__}
     return type(kind.__name__, (kind,), {**named, **replaced})
 

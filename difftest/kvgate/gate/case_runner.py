@@ -126,9 +126,18 @@ class Trials:
 
     def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
         """Run the case that a seed stands for, no longer than ``until``."""
-        run = run_case(self.bench, self.generate(lane, seed, campaign_seed), until)
+        case = self.generate(lane, seed, campaign_seed)
+        run = run_case(self.bench.glancing(), case, until)
+        if run.divergences:
+            # A difference that was not looked at may be older than what it led to.
+            run = self._in_full(run)
         alone = run.alone if "lockstep" in self.bench.detectors else 0
         return Trial(run.operations, tuple(run.found(campaign_seed)), alone)
+
+    def _in_full(self, run: CaseRun) -> CaseRun:
+        """The same run with the whole states compared after each operation; as it was, if that shows nothing."""
+        whole = run_case(self.bench, evolve(run.case, operations=run.case.operations[: run.performed]))
+        return whole if whole.divergences else run
 
     def smallest(self, found: Found, until: float = math.inf) -> Found:
         """The smallest case found by ``until`` that shows the same defect, and that no finding explains.

@@ -11,26 +11,37 @@ from collections.abc import Sequence
 from kvgate.kernel.comparison import Comparison
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
+from kvgate.kernel.glance import Change, Glance, Parts
 from kvgate.kernel.monitor import Monitor, Step
 from kvgate.kernel.protocol import System
 from kvreference.answers import Answer
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Dispatch, OfRequest, Operation, TakeEvents, TakeStatistics, Transferred
 from kvreference.population import Population
+from kvreference.snapshot import Snapshot
 
 
 class Lockstep:
     """One run. ``perform`` takes operations one by one; ``close`` ends all requests and asks what remains.
 
     After the first divergence nothing more can be performed: from there on the states mean nothing.
+
+    ``whole_every`` says every how many operations the whole states are compared; in between, where that is enough, only
+    what an operation may have changed (``kvgate.kernel.glance``).
     """
 
-    def __init__(self, system: System, reference: Manager | None, monitors: Sequence[Monitor]) -> None:
+    def __init__(
+        self, system: System, reference: Manager | None, monitors: Sequence[Monitor], whole_every: int = 1
+    ) -> None:
         self.system = system
         self.reference = reference
         self.monitors = monitors
         retains = reference is not None and reference.settings.retention_interval_tokens is not None
         self.comparison = Comparison(retains)
+        self.whole_every = whole_every
+        self._glance: Glance | None = None
+        if whole_every > 1 and reference is not None and isinstance(system, Parts) and Glance.is_enough(reference):
+            self._glance = Glance(reference, system, self.comparison.correspondence)
         self.performed: list[Operation] = []
         """Every operation performed, as it was resolved."""
         self.alone = 0
@@ -55,7 +66,7 @@ class Lockstep:
         self.answers = (expected, None)
         try:
             answer = self.system.apply(resolved)
-            snapshot = self.system.snapshot()
+            change, snapshot = self._look(resolved, step)
         except UsageError:
             # Not the system's fault: it was asked for what it says that it does not have.
             raise
@@ -66,18 +77,28 @@ class Lockstep:
         found: Difference | None = None
         if self.reference is not None and expected is not None:
             found = self.comparison.of_answers(resolved, expected, answer)
-            found = found or self.comparison.of_states(resolved, self.reference.snapshot(), snapshot)
+            if found is None and snapshot is not None:
+                found = self.comparison.of_states(resolved, self.reference.snapshot(), snapshot)
             if found:
                 return Divergence(step, resolved, "lockstep", found)
-        seen = Step(resolved, answer, snapshot, self.system.population)
+        seen = Step(resolved, answer, snapshot, self.system.population, self.system, change)
         for monitor in self.monitors:
             found = monitor.observe(seen)
             if found:
                 return Divergence(step, resolved, monitor.name, found)
         return None
 
+    def _look(self, operation: Operation, step: int) -> tuple[Change | None, Snapshot | None]:
+        """What the operation changed, if that is followed; and the whole state, if it is to be compared."""
+        if self._glance is None:
+            return None, self.system.snapshot()
+        change, is_same = self._glance.look(operation)
+        is_due = not is_same or step % self.whole_every == self.whole_every - 1
+        return change, self.system.snapshot() if is_due else None
+
     def close(self) -> list[Divergence]:
         """End every request, and judge what remains. Several things may remain, each is reported."""
+        self._glance = None
         alive = list(self.population.alive)
         closings: list[Operation] = [Dispatch(), *map(Abort, alive)]
         for closing in (*closings, *map(Transferred, alive), TakeEvents(), TakeStatistics()):

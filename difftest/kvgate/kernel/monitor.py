@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol, cast
 
-from attrs import frozen
+from attrs import define
 
 from kvgate.kernel.difference import Difference
+from kvgate.kernel.glance import Change, Parts
 from kvgate.kernel.protocol import System
 from kvreference.answers import Answer
 from kvreference.operations import Operation
@@ -15,16 +16,33 @@ from kvreference.population import Population
 from kvreference.snapshot import Snapshot
 
 
-@frozen
+@define
 class Step:
     """One operation that a system performed, and everything that could be seen of it."""
 
     operation: Operation
     answer: Answer
-    snapshot: Snapshot
-    """The system's state after the operation."""
+    _snapshot: Snapshot | None
     population: Population
     """The requests alive after the operation, as the system's answers have them."""
+    system: System | None = None
+    """Where the state is read from if it was not."""
+    change: Change | None = None
+    """What the operation changed, where the run knows."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The system's state after the operation."""
+        if self._snapshot is None:
+            assert self.system is not None, "a step has a state, or a system to read it from"
+            self._snapshot = self.system.snapshot()
+        return self._snapshot
+
+    def tables(self, request: int) -> Sequence[Sequence[int]]:
+        """The block table of a request in each group; nothing if it holds no blocks."""
+        if self._snapshot is None:
+            return cast("Parts", self.system).tables(request)
+        return self._snapshot.tables.get(request, ())
 
 
 class Monitor(Protocol):

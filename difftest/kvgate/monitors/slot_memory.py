@@ -335,11 +335,11 @@ class GhostMemory:
             found = self._transferred(number, operation.succeeded)
         elif isinstance(operation, (Admit, Schedule)) and isinstance(step.answer, Granted):
             assert request is not None, "a request that was granted blocks is alive"
-            found = self._granted(operation, step.answer, request, step.snapshot.tables.get(number, ()))
+            found = self._granted(operation, step.answer, request, step.tables(number))
         elif isinstance(operation, Sample):
-            found = self._verify(step.population[number], step.snapshot.tables.get(number, ()))
+            found = self._verify(step.population[number], step.tables(number))
         elif isinstance(operation, Finish) and operation.sends and request is not None:
-            found = self._send(request, step.snapshot.tables.get(number, ()))
+            found = self._send(request, step.tables(number))
         else:
             found = None
         self._settle(operation, request)

@@ -13,11 +13,13 @@ inside: a copy of a list counts as the entries that are read.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from operator import ne
 from typing import Any, Protocol
 
 from attrs import frozen
 
 from kvgate.kernel.difference import Difference
+from kvgate.kernel.glance import Change
 from kvgate.kernel.monitor import Step
 from kvgate.kernel.protocol import System
 from kvreference.answers import Granted
@@ -110,7 +112,8 @@ class WorkMonitor:
             if found is None and request is not None:
                 found = self._compare(step, request, work)
             self._remember(number, request)
-        self._before = step.snapshot
+        if step.change is None:
+            self._before = step.snapshot
         return found
 
     def at_rest(self, system: System) -> Iterable[Difference]:
@@ -134,12 +137,15 @@ class WorkMonitor:
         return None
 
     def _compare(self, step: Step, request: Request, work: Work) -> Difference | None:
-        shape = self._shape(step, request)
+        if not isinstance(step.operation, (Sample, Schedule)):
+            return None
+        change = step.change or _change(self._before, step.snapshot, request.number)
+        shape = self._shape(step, request, change)
         if shape is None:
             return None
         # Of several blocks with the same content one is looked for: whether there are others takes an operation more.
-        slack = SLACK + len(_changed(self._before.contents, step.snapshot.contents))
-        context, free = len(request.tokens), step.snapshot.blocks_free
+        slack = SLACK + len(change.contents)
+        context, free = len(request.tokens), change.blocks_free
         for counter, count in work.counted():
             least = self._least.get((shape, counter))
             if least is None or count < least.count:
@@ -152,34 +158,44 @@ class WorkMonitor:
                 return Difference("KV-WORK-02", f"{counter} of {what}", expected, f"{count} at {where}")
         return None
 
-    def _shape(self, step: Step, request: Request) -> Shape | None:
+    def _shape(self, step: Step, request: Request, change: Change) -> Shape | None:
         """What must be equal for two steps to be the same; None for what is no part of decoding."""
         computed, tokens = self._computed.get(request.number, (0, 0))
         if isinstance(step.operation, Sample):
             grain = self.settings.geometry.grain_tokens
             # Newer releases cache what an answer fills when they take it.
-            cached = len(_changed(self._before.contents, step.snapshot.contents))
-            return "answer", len(request.tokens) // grain - tokens // grain, cached
-        if not (isinstance(step.operation, Schedule) and isinstance(step.answer, Granted)):
+            return "answer", len(request.tokens) // grain - tokens // grain, len(change.contents)
+        if not isinstance(step.answer, Granted) or computed < request.prompt_tokens:
             return None
-        if computed < request.prompt_tokens:
-            return None
-        return "decode", request.tokens_computed - computed, *self._changes(step, request.number)
+        held, contents = change.references, change.contents
+        return (
+            "decode",
+            request.tokens_computed - computed,
+            *change.tables(),
+            sum(was == 0 for was, _ in held),
+            sum(now == 0 for _, now in held),
+            sum(now is not None for _, now in contents),
+            sum(was is not None for was, _ in contents),
+            *change.others,
+        )
 
-    def _changes(self, step: Step, number: int) -> Iterator[object]:
-        """What a step did to the request's tables and to the pool."""
-        before, after = self._before, step.snapshot
-        for old, new in zip(before.tables.get(number, ()), after.tables.get(number, ()), strict=False):
-            kept = len(old)
-            yield len(new) - kept
-            yield sum(was != now for was, now in zip(old, new, strict=False))
-        held = _changed(before.references, after.references)
-        yield sum(was == 0 for was, _ in held), sum(now == 0 for _, now in held)
-        # Where scratch goes first, what is cached goes to the other end of the queue.
-        yield _cached_freed(before, after)
-        contents = _changed(before.contents, after.contents)
-        yield sum(now is not None for _, now in contents), sum(was is not None for was, _ in contents)
-        yield len({*after.begun} ^ {*before.begun}), len(after.copies), len(after.pinned.blocks ^ before.pinned.blocks)
+
+def _change(before: Snapshot, after: Snapshot, request: int) -> Change:
+    """What a step did to a request's tables and to the pool."""
+    tables = zip(before.tables.get(request, ()), after.tables.get(request, ()), strict=False)
+    return Change(
+        lambda: [(len(new) - len(old), sum(map(ne, old, new))) for old, new in tables],
+        _changed(before.references, after.references),
+        _changed(before.contents, after.contents),
+        after.blocks_free,
+        (
+            # Where scratch goes first, what is cached goes to the other end of the queue.
+            _cached_freed(before, after),
+            len({*after.begun} ^ {*before.begun}),
+            len(after.copies),
+            len(after.pinned.blocks ^ before.pinned.blocks),
+        ),
+    )
 
 
 def _cached_freed(before: Snapshot, after: Snapshot) -> int:
