@@ -90,6 +90,8 @@ class States:
 
 # Slots
 
+Where: TypeAlias = tuple[int, int]
+"""The request that reads or writes, and the group."""
 Slots: TypeAlias = tuple[int, tuple[int | None, ...]]
 """The group that wrote a block last, and the states in its slots; None where nothing was written."""
 
@@ -102,12 +104,29 @@ def first_read(group: Group, token: int) -> int:
     return token - token % window if group.kind is Kind.CHUNKED_LOCAL else 0
 
 
+@define(eq=False)
+class Reading:
+    """What one request has read in one group, and nothing has changed since: it need not be read again."""
+
+    table: Sequence[int]
+    begin: int
+    """The first token read."""
+    end: int
+    """The token after the last one read."""
+    watched: int = 0
+    """The first position of the table that no entry of ``PhysicalSlots`` stands for yet."""
+
+
 class PhysicalSlots:
     """What every block holds."""
 
     def __init__(self, states: States) -> None:
         self.states = states
         self._slots: dict[int, Slots] = {}
+        self._readings: dict[tuple[int, int], Reading] = {}
+        """By request and group."""
+        self._read: dict[int, list[tuple[Reading, int]]] = {}
+        """Per block, what was read there: a reading, and which of its tokens comes first in the block."""
 
     def copy(self) -> PhysicalSlots:
         """Independent slots that hold the same. The numbers of states are shared: they are never given anew."""
@@ -123,6 +142,7 @@ class PhysicalSlots:
         """From now on nothing in ``blocks`` may be relied on, until it is written again."""
         for block in blocks:
             self._slots.pop(block, None)
+            self._changed(block, 0)
 
     def held(self, block: int, index: int) -> tuple[int | None, ...]:
         """The slots of ``block``, if group ``index`` wrote them."""
@@ -132,8 +152,35 @@ class PhysicalSlots:
     def perform(self, copy: Copy, size: int) -> None:
         """Copy the beginning of one block of ``size`` tokens to another."""
         held = [*self.held(copy.source, copy.group), *(None,) * size]
-        kept = [*self.held(copy.destination, copy.group), *(None,) * size]
-        self._slots[copy.destination] = copy.group, (*held[: copy.tokens], *kept[copy.tokens : size])
+        self._fill(copy.group, size, copy.destination, 0, held[: copy.tokens])
+
+    def _fill(self, index: int, size: int, block: int, offset: int, states: Sequence[int | None]) -> None:
+        """Write ``states`` into a block of ``size`` tokens, from slot ``offset`` on."""
+        if len(states) < size:
+            held = self.held(block, index)
+            held += (None,) * (size - len(held))
+            states = (*held[:offset], *states, *held[offset + len(states) : size])
+        self._store(index, block, tuple(states), offset)
+
+    def _store(self, index: int, block: int, slots: tuple[int | None, ...], offset: int = 0) -> None:
+        """A block holds ``slots`` from now on; before ``offset`` it held the same, if the same group wrote it."""
+        writer, _ = self._slots.get(block, (index, ()))
+        self._slots[block] = index, slots
+        self._changed(block, offset if writer == index else 0)
+
+    def _changed(self, block: int, offset: int) -> None:
+        """What was read in a block from slot ``offset`` on must be read again."""
+        read = self._read.get(block)
+        if not read:
+            return
+        kept = []
+        for reading, first in read:
+            if first + offset < reading.end:
+                reading.end = min(reading.end, first)
+                reading.watched = 0
+            else:
+                kept.append((reading, first))
+        self._read[block] = kept
 
     # Attention: a slot per token
 
@@ -144,7 +191,7 @@ class PhysicalSlots:
         table: Sequence[int],
         chain: Sequence[int],
         span: tuple[int, int, int],
-        where: str,
+        where: Where,
     ) -> Difference | None:
         """Write the states of the tokens from ``start`` to ``end``, and junk from there to ``drafted``.
 
@@ -153,9 +200,12 @@ class PhysicalSlots:
         start, end, drafted = span
         size, start = group.block_size_tokens, group.tokens_stored(start)
         for position in range(start // size, group.blocks_occupied(drafted)):
+            first = position * size
+            low = max(start, first)
             if position >= len(table) or table[position] == NULL:
-                return _no_slot(where, max(start, position * size))
-            self.put(index, size, table[position], position * size, [*chain[:end], *(JUNK,) * (drafted - end)], start)
+                return _no_slot(where, low)
+            states = [*chain[low : min(end, first + size)], *(JUNK,) * (min(drafted, first + size) - max(end, low))]
+            self._fill(index, size, table[position], low - first, states)
         return None
 
     def deliver(self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int) -> None:
@@ -165,34 +215,57 @@ class PhysicalSlots:
             if table[position] == NULL:
                 continue
             if group.kind is Kind.MAMBA:
-                self._slots[table[position]] = index, (chain[min((position + 1) * size, len(chain)) - 1],)
+                self._store(index, table[position], (chain[min((position + 1) * size, len(chain)) - 1],))
             else:
                 self.put(index, size, table[position], position * size, chain, start)
 
     def put(self, index: int, size: int, block: int, first: int, chain: Sequence[int | None], start: int) -> None:
         """Write the states of ``chain`` from ``start`` on into a block whose first token is ``first``."""
-        slots = [*self.held(block, index), *(None,) * size][:size]
-        for token in range(max(start, first), min(len(chain), first + size)):
-            slots[token - first] = chain[token]
-        self._slots[block] = index, tuple(slots)
+        low = max(start, first)
+        self._fill(index, size, block, low - first, chain[low : first + size])
 
     def read(
-        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], span: tuple[int, int], where: str
+        self,
+        index: int,
+        group: Group,
+        table: Sequence[int],
+        chain: Sequence[int],
+        span: tuple[int, int],
+        where: Where,
     ) -> Difference | None:
         """Read what the attention of the tokens from ``start`` to ``end`` covers."""
         start, end = span
         # What is in no slot yet is read from the compressor's state, which is another group.
         size, end = group.block_size_tokens, group.tokens_stored(end)
         begin = first_read(group, start)
-        for position in range(begin // size, group.blocks_occupied(end)):
+        reading = self._reading(where, table, begin, size)
+        for position in range(reading.end // size, group.blocks_occupied(end)):
             first = position * size
-            low, high = max(begin, first), min(end, first + size)
+            low, high = max(reading.end, first), min(end, first + size)
             if position >= len(table):
                 return _no_slot(where, low)
-            held = list(self.held(table[position], index)[low - first : high - first])
-            if held != chain[low:high]:
-                return self._misread(low, list(chain[low:high]), held, table[position], where)
+            held = self.held(table[position], index)[low - first : high - first]
+            expected = chain[low:high]
+            if held != tuple(expected):
+                return self._misread(low, list(expected), held, table[position], where)
+            if position >= reading.watched:
+                self._read.setdefault(table[position], []).append((reading, first))
+                reading.watched = position + 1
+        reading.end = max(reading.end, end)
         return None
+
+    def _reading(self, where: Where, table: Sequence[int], begin: int, size: int) -> Reading:
+        """What was read before from ``begin`` on, as far as the table still names the same blocks."""
+        known = self._readings.get(where)
+        if known is None or not known.begin <= begin <= known.end:
+            known = None
+        elif known.table is not table:
+            places = slice(begin // size, -(-known.end // size))
+            known = known if table[places] == known.table[places] else None
+        if known is None:
+            known = self._readings[where] = Reading(table, begin, begin)
+        known.table = table
+        return known
 
     # State-space layers: a slot per block
 
@@ -203,7 +276,7 @@ class PhysicalSlots:
         table: Sequence[int],
         chain: Sequence[int],
         span: tuple[int, int],
-        where: str,
+        where: Where,
         passing: bool,
     ) -> Difference | None:
         """Write the state after ``end``; if ``passing``, also those after every block's end before it."""
@@ -214,11 +287,11 @@ class PhysicalSlots:
             return _no_slot(where, end - 1)
         for position in range(start // size if passing else running, running + 1):
             if table[position] != NULL:
-                self._slots[table[position]] = index, (chain[min((position + 1) * size, end) - 1],)
+                self._store(index, table[position], (chain[min((position + 1) * size, end) - 1],))
         return None
 
     def read_state(
-        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int, where: str
+        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int, where: Where
     ) -> Difference | None:
         """Read the state after the token before ``start``."""
         position = (start - 1) // group.block_size_tokens
@@ -229,22 +302,27 @@ class PhysicalSlots:
             return None
         return self._misread(start - 1, [chain[start - 1]], held, table[position], where)
 
-    def _misread(self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: str) -> Difference:
+    def _misread(self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: Where) -> Difference:
         """The first slot that does not hold what is read from it."""
         if block == NULL:
-            return Difference("KV-MEM-01", where, f"token {low} in its slot", "the block was given up: null block")
+            got = "the block was given up: null block"
+            return Difference("KV-MEM-01", _subject(where), f"token {low} in its slot", got)
         padded = [*held, *[None] * (len(expected) - len(held))]
         wrong = next(i for i, state in enumerate(expected) if padded[i] != state)
         return Difference(
             "KV-MEM-01",
-            where,
+            _subject(where),
             f"token {low + wrong} in block {block}: {self.states.describe(expected[wrong])}",
             self.states.describe(padded[wrong]),
         )
 
 
-def _no_slot(where: str, token: int) -> Difference:
-    return Difference("KV-MEM-02", where, f"a slot for token {token}", "the table has none")
+def _subject(where: Where) -> str:
+    return f"request {where[0]}, group {where[1]}"
+
+
+def _no_slot(where: Where, token: int) -> Difference:
+    return Difference("KV-MEM-02", _subject(where), f"a slot for token {token}", "the table has none")
 
 
 # Steps that are computed when they are dispatched
@@ -255,8 +333,9 @@ class Work:
     """What the worker computes for one request in one step. Positions are in tokens."""
 
     request: int
-    tables: tuple[tuple[int, ...], ...]
-    chain: tuple[int, ...]
+    tables: Sequence[Sequence[int]]
+    chain: Sequence[int]
+    """At least to ``end``."""
     provided: int
     """From here to ``start`` another node provides the states."""
     start: int
@@ -276,7 +355,7 @@ class Kept:
     table: Sequence[int]
     chain: Sequence[int]
     span: tuple[int, int]
-    where: str
+    where: Where
 
 
 class GhostMemory:
@@ -397,16 +476,25 @@ class GhostMemory:
     ) -> Work:
         # Nobody asks another node for drafts.
         end = request.tokens_computed - (request.drafts_in_flight if sends else 0)
+        chain: Sequence[int] = self._chain(request)
+        if sends or provided != start or self._is_delayed:
+            # By the time it is done the request may have more tokens, or other tables.
+            tables, chain = tuple(map(tuple, tables)), tuple(chain[: max(end, start)])
         return Work(
             request.number,
-            tuple(map(tuple, tables)),
-            tuple(self._chain(request)[: max(end, start)]),
+            tables,
+            chain,
             end if sends else provided,
             end if sends else start,
             end,
             min(end, len(request.tokens)),
             min(end + lookahead, self.settings.tokens_max),
         )
+
+    @property
+    def _is_delayed(self) -> bool:
+        """Whether a step is computed later than it is ordered."""
+        return self.settings.geometry.fences
 
     def _dispatch(self, copies: Iterable[Copy]) -> Difference | None:
         """The worker does one step."""
@@ -422,9 +510,9 @@ class GhostMemory:
                         return found
         return None
 
-    def _in_groups(self, work: Work) -> Iterator[tuple[int, Group, tuple[int, ...], str]]:
+    def _in_groups(self, work: Work) -> Iterator[tuple[int, Group, Sequence[int], Where]]:
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
-            yield index, group, table, f"request {work.request}, group {index}"
+            yield index, group, table, (work.request, index)
 
     def _deliver(self, work: Work) -> None:
         """Another node writes what it provides."""
@@ -444,7 +532,7 @@ class GhostMemory:
                 spare = len(table) - group.blocks_occupied(work.verified)
                 if spare < work.end - work.verified:
                     expected = f"a state for each of {work.end - work.verified} drafts"
-                    yield Difference("KV-MEM-02", where, expected, f"the table has {spare} behind the running one")
+                    yield Difference("KV-MEM-02", _subject(where), expected, f"the table has {spare} behind the running one")
                 # A kernel hands out what it passes where states are kept everywhere; drafts have states of their own.
                 passing = group.states is StateMode.ALL or work.end > work.verified
                 computed = work.start, work.end
@@ -456,7 +544,7 @@ class GhostMemory:
     def _read(self, work: Work) -> Iterator[Difference | None]:
         for index, group, table, where in self._in_groups(work):
             if not group.keeps_states:
-                yield self._physical.read(index, group, table, list(work.chain), (work.start, work.end), where)
+                yield self._physical.read(index, group, table, work.chain, (work.start, work.end), where)
 
     # Drafts and transfers
 
@@ -470,7 +558,7 @@ class GhostMemory:
             return []
         span, chain = (max(0, end - 1), end), self._chain(request)
         return [
-            Kept(index, group, tuple(table), chain, span, f"request {request.number}, group {index}")
+            Kept(index, group, tuple(table), chain, span, (request.number, index))
             for index, (group, table) in enumerate(zip(self.groups, tables, strict=True))
             if group.keeps_states
         ]
@@ -508,7 +596,7 @@ class GhostMemory:
             if group.keeps_states:
                 found = self._physical.read_state(index, group, table, work.chain, work.end, where)
             else:
-                found = self._physical.read(index, group, table, list(work.chain), (work.end, work.end), where)
+                found = self._physical.read(index, group, table, work.chain, (work.end, work.end), where)
             if found is not None:
                 return found
         return None
@@ -556,6 +644,10 @@ class WorkerMemory(GhostMemory):
                     self._mark(work, work.start, PREEMPTED)
             self._pending = [work for work in self._pending if work.request != number]
         return super().observe(step)
+
+    @property
+    def _is_delayed(self) -> bool:
+        return True
 
     def _dispatch(self, copies: Iterable[Copy]) -> Difference | None:
         self._copies += tuple(copies)
