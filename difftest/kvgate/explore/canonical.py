@@ -202,6 +202,8 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "Request.preemptions": "only sorts the statistics",
         "GhostMemory._chains": "follow from each request's tokens and keys",
         "GhostMemory._computed": "each request's tokens_computed",
+        "PhysicalSlots._readings": "what need not be read again, for it would be read the same; no copy has any",
+        "PhysicalSlots._read": "the same by block",
     }
 )
 
