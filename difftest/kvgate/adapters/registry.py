@@ -8,11 +8,11 @@ system; to run several versions, start a process for each: the command, or multi
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import logging
 import os
-import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

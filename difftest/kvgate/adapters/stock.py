@@ -376,7 +376,7 @@ class Stock:
         return [all_blocks[block]._block_hash for block in blocks]
 
     def listed(self, contents: Sequence[Hashable]) -> list[tuple[int, ...]]:
-        cached = self.manager.block_pool.cached_block_hash_to_block._cache
+        cached: Any = self.manager.block_pool.cached_block_hash_to_block._cache
         return [_listed(dict.get(cached, content)) for content in contents]
 
     def blocks_free(self) -> int:

@@ -41,7 +41,10 @@ class Tally:
         self.depth = 0
         """How many calls of the manager are under way; nothing is counted outside of them."""
         self.tables = [0] * groups
+        self.followed = 0
+        """How many links were followed or changed, by the manager or by others."""
         self.links = 0
+        """How many of them the manager followed or changed, in calls that are over."""
         self.entries = 0
         self.offers: list[Hashable] = []
 
@@ -78,6 +81,7 @@ class WorkMeter:
         groups = manager.coordinator.single_type_managers
         self.tally = tally = Tally(len(groups))
         self._hashed = self._paused = _Hashing.computed
+        self._followed_before = 0
         for index, group in enumerate(groups):
             group.req_to_blocks = _Tables(tally, index, group.req_to_blocks)
         linked = _linked(type(self.pool.null_block), tally)
@@ -117,10 +121,16 @@ class WorkMeter:
     def _begin(self, *_arguments: Any, **_named: Any) -> None:
         # A reset puts a new map in place of the old one.
         self._count_maps()
-        self.tally.depth += 1
+        tally = self.tally
+        if tally.depth == 0:
+            self._followed_before = tally.followed
+        tally.depth += 1
 
     def _end(self, _answer: object = None, *_arguments: Any, **_named: Any) -> None:
-        self.tally.depth -= 1
+        tally = self.tally
+        tally.depth -= 1
+        if tally.depth == 0:
+            tally.links += tally.followed - self._followed_before
 
     def raised(self) -> None:
         """A call that raises is over as well."""
@@ -168,27 +178,25 @@ def _linked(kind: Any, tally: Tally) -> type:
     """The class of a block whose links are counted; a block can be made one of it, and stays the same object."""
 
     def counted(name: str) -> property:
-        slot = vars(kind)[name]
+        get, put = vars(kind)[name].__get__, vars(kind)[name].__set__
 
         def read(block: Any) -> Any:
-            if tally.depth:
-                tally.links += 1
-            return slot.__get__(block)
+            tally.followed += 1
+            return get(block)
 
         def write(block: Any, link: Any) -> None:
-            if tally.depth:
-                tally.links += 1
-            slot.__set__(block, link)
+            tally.followed += 1
+            put(block, link)
 
         return property(read, write)
 
     def equals(block: Any, other: object) -> Any:
         # Whether two blocks are the same is asked of all that they have, links too: these are not followed.
-        depth, tally.depth = tally.depth, 0
+        followed = tally.followed
         try:
             return kind.__eq__(block, other)
         finally:
-            tally.depth = depth
+            tally.followed = followed
 
     replaced: dict[str, Any] = {name: counted(name) for name in _LINKS}
     replaced.update({_UNCOUNTED + name: vars(kind)[name] for name in _LINKS})

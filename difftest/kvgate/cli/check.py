@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvgate.cli.options import Jobs, Models, MonitorsOnly, OutputFormat, Preloads, ProfileName, ReportDirectory, Seed, Sut
+from kvgate.cli.options import (
+    Jobs,
+    Models,
+    MonitorsOnly,
+    OutputFormat,
+    Preloads,
+    ProfileName,
+    ReportDirectory,
+    Seed,
+    Sut,
+)
 from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format

@@ -276,7 +276,7 @@ def _under_way(manager: Manager, ghost: GhostMemory, walk: Walk) -> Iterator[Has
     places = {number: place for place, number in enumerate(manager.population.alive)}
     for work in ghost.under_way():
         positions = work.provided, work.start, work.end, work.verified, work.drafted
-        yield places.get(work.request), tuple(map(walk.along, work.tables)), walk.chain(work.chain), positions
+        yield places.get(work.request), tuple(map(walk.along, work.tables)), walk.chain(tuple(work.chain)), positions
 
 
 def _blocks(manager: Manager, ghost: GhostMemory, walk: Walk) -> Iterator[Hashable]:

@@ -9,15 +9,16 @@ A glance only says whether all is equal. What differs is for ``kvgate.kernel.com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from itertools import compress, count, islice
 from operator import is_not, ne
-from typing import Protocol, runtime_checkable
-
-from attrs import frozen
+from typing import TypeAlias, cast
 
 from kvgate.kernel.comparison import Correspondence
+from kvgate.kernel.monitor import Change
+from kvgate.kernel.protocol import Parts
 from kvreference.block_pool import BlockPool
+from kvreference.cached_map import Content
 from kvreference.free_queue import FreeQueue
 from kvreference.manager import Manager
 from kvreference.operations import (
@@ -36,50 +37,7 @@ WHOLE_EVERY = 16
 """How often, in operations, the whole state is compared where glances are enough in between."""
 _OF_TABLES = (Admit, Schedule, Preempt, Finish, Abort, Transferred, ReleaseSkipped)
 """What may change the tables of its request."""
-
-
-@runtime_checkable
-class Parts(Protocol):
-    """A system that can be read in part. A system that lacks this is compared as a whole each time."""
-
-    def tables(self, request: int) -> Sequence[list[int]]:
-        """The block table of a request in each group; nothing if it holds no blocks."""
-        ...
-
-    def references_of(self, blocks: Sequence[int]) -> list[int]:
-        """The reference counts of some blocks."""
-        ...
-
-    def contents_of(self, blocks: Sequence[int]) -> list[Hashable]:
-        """What some blocks are said to hold."""
-        ...
-
-    def listed(self, contents: Sequence[Hashable]) -> list[tuple[int, ...]]:
-        """The blocks that the cached map lists for each of some contents."""
-        ...
-
-    def blocks_free(self) -> int:
-        """How many blocks are said to be free."""
-        ...
-
-    def free_ends(self, blocks: int) -> tuple[list[int], list[int]]:
-        """So many blocks of the free queue from the front on, and so many from the back on."""
-        ...
-
-
-@frozen
-class Change:
-    """What one operation changed in the reference."""
-
-    tables: Callable[[], Sequence[tuple[int, int]]]
-    """Per group of its request's tables before and after, how many entries there are more, and how many differ."""
-    references: Sequence[tuple[int, int]]
-    """Of each block that changed hands, its references before and after."""
-    contents: Sequence[tuple[Hashable, Hashable]]
-    """Of each block whose content changed, what it held before and after."""
-    blocks_free: int
-    others: Sequence[int] = ()
-    """How many other things changed, of each sort that a state has besides these."""
+Tables: TypeAlias = Sequence[list[int]]
 
 
 class Glance:
@@ -91,7 +49,8 @@ class Glance:
         self.correspondence = correspondence
         self._references = list(reference.pool.references)
         self._contents = reference.pool.cached.contents()
-        self._tables: dict[int, list[list[int]]] = {}
+        self._tables: dict[int, tuple[Tables, Tables]] = {}
+        """Per request, its tables on both sides, which were alike when they were last looked at."""
 
     @staticmethod
     def is_enough(reference: Manager) -> bool:
@@ -122,10 +81,7 @@ class Glance:
         if contents != held:
             renewed = list(compress(count(), map(is_not, contents, held)))
             self._contents = contents
-        number, ours, theirs = self._of_request(operation)
-        old = self._tables.pop(number, [])
-        if ours:
-            self._tables[number] = ours
+        old, ours, same = self._tables_alike(operation) if isinstance(operation, _OF_TABLES) else ((), (), True)
         change = Change(
             lambda: [_difference(*pair) for pair in zip(old, ours, strict=False)],
             [(before[block], references[block]) for block in moved],
@@ -133,26 +89,30 @@ class Glance:
             len(pool.free),
         )
         same = (
-            ours == theirs
-            and self._free_alike(len(moved) + 1)
-            and (not moved or self.system.references_of(moved) == [references[block] for block in moved])
+            same
+            and self.system.blocks_free() == len(pool.free)
+            and (not moved or self._held_alike(moved))
             and (not renewed or self._cached_alike(renewed, change))
         )
         return change, same
 
-    def _of_request(self, operation: Operation) -> tuple[int, list[list[int]], list[list[int]]]:
-        """Which request's tables are looked at, and the tables on both sides."""
-        if not isinstance(operation, OfRequest):
-            return -1, [], []
+    def _tables_alike(self, operation: OfRequest) -> tuple[Tables, Tables, bool]:
+        """The tables of a request in the reference, before and after; and whether it has the same in the system."""
         number = operation.request
         ours = [list(table.blocks) for table in self.reference.tables.get(number, ())]
-        return number, ours, list(self.system.tables(number)) if isinstance(operation, _OF_TABLES) else ours
+        theirs = list(self.system.tables(number))
+        known = self._tables.pop(number, ((), ()))
+        if ours:
+            self._tables[number] = ours, theirs
+        # Numbers of one system are the same objects as before, so that is compared fast, and most tables are as before.
+        return known[0], ours, (ours == known[0] and theirs == known[1]) or ours == theirs
 
-    def _free_alike(self, blocks: int) -> bool:
-        """Whether as many blocks are free, and the same ones come first and last."""
-        free = self.reference.pool.free
-        if self.system.blocks_free() != len(free):
+    def _held_alike(self, moved: Sequence[int]) -> bool:
+        """Whether the blocks that changed hands have the same references, and the queue the same ends after that."""
+        references, free = self.reference.pool.references, self.reference.pool.free
+        if self.system.references_of(moved) != [references[block] for block in moved]:
             return False
+        blocks = len(moved) + 1
         ends = list(islice(free, blocks)), list(islice(reversed(free), blocks))
         return ends == self.system.free_ends(blocks)
 
@@ -161,7 +121,7 @@ class Glance:
         pairs = zip(change.contents, self.system.contents_of(renewed), strict=True)
         if not all(self.correspondence.relate(now, theirs) for (_, now), theirs in pairs):
             return False
-        touched = [content for pair in change.contents for content in pair if content is not None]
+        touched = [cast("Content", content) for pair in change.contents for content in pair if content is not None]
         listed = self.system.listed(self.correspondence.theirs(touched))
         return listed == [self.reference.pool.cached.blocks_of(content) for content in touched]
 
@@ -170,5 +130,3 @@ def _difference(old: list[int], new: list[int]) -> tuple[int, int]:
     if old == new:
         return 0, 0
     return len(new) - len(old), sum(map(ne, old, new))
-
-

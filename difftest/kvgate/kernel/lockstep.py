@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from kvgate.kernel.comparison import Comparison
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.glance import Change, Glance, Parts
-from kvgate.kernel.monitor import Monitor, Step
-from kvgate.kernel.protocol import System
+from kvgate.kernel.glance import Glance
+from kvgate.kernel.monitor import Change, Monitor, Step
+from kvgate.kernel.protocol import Parts, System
 from kvreference.answers import Answer
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Dispatch, OfRequest, Operation, TakeEvents, TakeStatistics, Transferred
@@ -42,6 +42,8 @@ class Lockstep:
         self._glance: Glance | None = None
         if whole_every > 1 and reference is not None and isinstance(system, Parts) and Glance.is_enough(reference):
             self._glance = Glance(reference, system, self.comparison.correspondence)
+        self.glances = self._glance is not None
+        """Whether a difference may be older than the operation that shows it."""
         self.performed: list[Operation] = []
         """Every operation performed, as it was resolved."""
         self.alone = 0

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Protocol, cast
 
-from attrs import define
+from attrs import define, frozen
 
 from kvgate.kernel.difference import Difference
-from kvgate.kernel.glance import Change, Parts
-from kvgate.kernel.protocol import System
+from kvgate.kernel.protocol import Parts, System
 from kvreference.answers import Answer
 from kvreference.operations import Operation
 from kvreference.population import Population
 from kvreference.snapshot import Snapshot
+
+
+@frozen
+class Change:
+    """What one operation changed."""
+
+    tables: Callable[[], Sequence[tuple[int, int]]]
+    """Per group of its request's tables before and after, how many entries there are more, and how many differ."""
+    references: Sequence[tuple[int, int]]
+    """Of each block that changed hands, its references before and after."""
+    contents: Sequence[tuple[Hashable, Hashable]]
+    """Of each block whose content changed, what it held before and after."""
+    blocks_free: int
+    others: Sequence[int] = ()
+    """How many other things changed, of each sort that a state has besides these."""
 
 
 @define

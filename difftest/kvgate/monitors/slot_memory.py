@@ -104,6 +104,25 @@ def first_read(group: Group, token: int) -> int:
     return token - token % window if group.kind is Kind.CHUNKED_LOCAL else 0
 
 
+Part: TypeAlias = tuple[int, int, Sequence[int]]
+"""What is written into one block of a table: its position, the first slot, and the states."""
+
+
+def parts_of(group: Group, chain: Sequence[int], start: int, end: int, drafted: int) -> list[Part]:
+    """The states of the tokens from ``start`` to ``end``, and junk from there to ``drafted``, block by block.
+
+    Where slots are written when they are complete, the tokens that began the first one are written with it.
+    """
+    size, start = group.block_size_tokens, group.tokens_stored(start)
+    parts: list[Part] = []
+    for position in range(start // size, group.blocks_occupied(drafted)):
+        first, behind = position * size, (position + 1) * size
+        low = max(start, first)
+        junk = (JUNK,) * (min(drafted, behind) - max(end, low))
+        parts.append((position, low - first, (*chain[low : min(end, behind)], *junk)))
+    return parts
+
+
 @define(eq=False)
 class Reading:
     """What one request has read in one group, and nothing has changed since: it need not be read again."""
@@ -185,27 +204,14 @@ class PhysicalSlots:
     # Attention: a slot per token
 
     def write(
-        self,
-        index: int,
-        group: Group,
-        table: Sequence[int],
-        chain: Sequence[int],
-        span: tuple[int, int, int],
-        where: Where,
+        self, index: int, group: Group, table: Sequence[int], parts: Iterable[Part], where: Where
     ) -> Difference | None:
-        """Write the states of the tokens from ``start`` to ``end``, and junk from there to ``drafted``.
-
-        Where slots are written when they are complete, the tokens that began the first one are written with it.
-        """
-        start, end, drafted = span
-        size, start = group.block_size_tokens, group.tokens_stored(start)
-        for position in range(start // size, group.blocks_occupied(drafted)):
-            first = position * size
-            low = max(start, first)
+        """Write ``parts`` into the blocks of a table."""
+        size = group.block_size_tokens
+        for position, offset, states in parts:
             if position >= len(table) or table[position] == NULL:
-                return _no_slot(where, low)
-            states = [*chain[low : min(end, first + size)], *(JUNK,) * (min(drafted, first + size) - max(end, low))]
-            self._fill(index, size, table[position], low - first, states)
+                return _no_slot(where, position * size + offset)
+            self._fill(index, size, table[position], offset, states)
         return None
 
     def deliver(self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int) -> None:
@@ -302,7 +308,9 @@ class PhysicalSlots:
             return None
         return self._misread(start - 1, [chain[start - 1]], held, table[position], where)
 
-    def _misread(self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: Where) -> Difference:
+    def _misread(
+        self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: Where
+    ) -> Difference:
         """The first slot that does not hold what is read from it."""
         if block == NULL:
             got = "the block was given up: null block"
@@ -503,7 +511,10 @@ class GhostMemory:
             self._deliver(work)
         for copy in copies:
             self._physical.perform(copy, self.groups[copy.group].block_size_tokens)
-        for phase in (self._read_states, self._write, self._read):
+        phases: list[Callable[[Work], Iterator[Difference | None]]] = [self._write, self._read]
+        if self.settings.geometry.keeps_states:
+            phases.insert(0, self._read_states)
+        for phase in phases:
             for work in pending:
                 for found in phase(work):
                     if found is not None:
@@ -527,19 +538,26 @@ class GhostMemory:
                 yield self._physical.read_state(index, group, table, work.chain, work.start, where)
 
     def _write(self, work: Work) -> Iterator[Difference | None]:
+        parts: dict[tuple[object, ...], list[Part]] = {}
         for index, group, table, where in self._in_groups(work):
             if group.keeps_states:
                 spare = len(table) - group.blocks_occupied(work.verified)
                 if spare < work.end - work.verified:
                     expected = f"a state for each of {work.end - work.verified} drafts"
-                    yield Difference("KV-MEM-02", _subject(where), expected, f"the table has {spare} behind the running one")
+                    yield Difference(
+                        "KV-MEM-02", _subject(where), expected, f"the table has {spare} behind the running one"
+                    )
                 # A kernel hands out what it passes where states are kept everywhere; drafts have states of their own.
                 passing = group.states is StateMode.ALL or work.end > work.verified
                 computed = work.start, work.end
                 yield self._physical.write_states(index, group, table, work.chain, computed, where, passing)
             else:
-                span = work.start, work.end, work.drafted if group.lookahead else work.end
-                yield self._physical.write(index, group, table, work.chain, span, where)
+                # Groups with the same blocks are written the same.
+                like = group.block_size_tokens, group.compress_ratio, group.whole_slots, group.lookahead
+                if like not in parts:
+                    drafted = work.drafted if group.lookahead else work.end
+                    parts[like] = parts_of(group, work.chain, work.start, work.end, drafted)
+                yield self._physical.write(index, group, table, parts[like], where)
 
     def _read(self, work: Work) -> Iterator[Difference | None]:
         for index, group, table, where in self._in_groups(work):

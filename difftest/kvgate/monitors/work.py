@@ -12,15 +12,14 @@ inside: a copy of a list counts as the entries that are read.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from operator import ne
 from typing import Any, Protocol
 
 from attrs import frozen
 
 from kvgate.kernel.difference import Difference
-from kvgate.kernel.glance import Change
-from kvgate.kernel.monitor import Step
+from kvgate.kernel.monitor import Change, Step
 from kvgate.kernel.protocol import System
 from kvreference.answers import Granted
 from kvreference.operations import OfRequest, Preempt, Sample, Schedule
@@ -50,13 +49,16 @@ class Work:
     offers: tuple[Hashable, ...] = ()
     """What was offered to the cache, in order: equal for the same block or boundary of a request."""
 
-    def counted(self) -> Iterator[tuple[str, int]]:
-        """Each counter in words."""
-        yield "hashes", self.hashes
-        for group, entries in enumerate(self.tables):
-            yield f"table entries in group {group}", entries
-        yield "links of the free queue", self.links
-        yield "entries of the cached map", self.entries
+    def counts(self) -> tuple[int, ...]:
+        """All counters: see ``counter_name``."""
+        return self.hashes, *self.tables, self.links, self.entries
+
+
+def counter_name(place: int, groups: int) -> str:
+    """A counter of ``Work.counts`` in words."""
+    if 0 < place <= groups:
+        return f"table entries in group {place - 1}"
+    return {0: "hashes", groups + 1: "links of the free queue", groups + 2: "entries of the cached map"}[place]
 
 
 class Meter(Protocol):
@@ -92,7 +94,8 @@ class WorkMonitor:
     def __init__(self, settings: Settings, meter: Meter) -> None:
         self.settings = settings
         self.meter = meter
-        self._least: dict[tuple[Shape, str], Least] = {}
+        self._least: dict[Shape, list[Least]] = {}
+        """Per shape of a step, for each counter."""
         self._offered: dict[int, set[Hashable]] = {}
         """Per request, what it offered since it was admitted."""
         self._before = _EMPTY
@@ -145,17 +148,20 @@ class WorkMonitor:
             return None
         # Of several blocks with the same content one is looked for: whether there are others takes an operation more.
         slack = SLACK + len(change.contents)
-        context, free = len(request.tokens), change.blocks_free
-        for counter, count in work.counted():
-            least = self._least.get((shape, counter))
-            if least is None or count < least.count:
-                self._least[shape, counter] = Least(count, context, free)
-            elif count > least.count + slack:
+        context, free, counts = len(request.tokens), change.blocks_free, work.counts()
+        least = self._least.get(shape)
+        if least is None:
+            least = self._least[shape] = [Least(count, context, free) for count in counts]
+        for place, (known, count) in enumerate(zip(least, counts, strict=True)):
+            if count < known.count:
+                least[place] = Least(count, context, free)
+            elif count > known.count + slack:
                 where = f"a context of {context} tokens, {free} blocks free"
-                there = f"a context of {least.context_tokens} tokens, {least.blocks_free} blocks free"
+                there = f"a context of {known.context_tokens} tokens, {known.blocks_free} blocks free"
                 what = "an answer" if isinstance(step.operation, Sample) else "a decode step"
-                expected = f"{least.count}, as the same step took at {there}"
-                return Difference("KV-WORK-02", f"{counter} of {what}", expected, f"{count} at {where}")
+                expected = f"{known.count}, as the same step took at {there}"
+                subject = f"{counter_name(place, len(work.tables))} of {what}"
+                return Difference("KV-WORK-02", subject, expected, f"{count} at {where}")
         return None
 
     def _shape(self, step: Step, request: Request, change: Change) -> Shape | None:

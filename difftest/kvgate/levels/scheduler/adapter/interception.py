@@ -7,7 +7,7 @@ the scheduler really did.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -18,7 +18,7 @@ from kvgate.levels.scheduler.adapter.followed import Followed
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.batch import All, Due
 from kvgate.levels.scheduler.nodes import OtherNodes
-from kvreference.answers import Answer, BlockTable, Done, Granted, Happened, Hit, Refused, Shared, Success
+from kvreference.answers import Answer, Done, Granted, Happened, Hit, Refused, Shared, Success
 from kvreference.operations import (
     Abort,
     Admit,
@@ -51,7 +51,7 @@ class Asking:
     """Where a request stood when slots were asked for."""
 
     runs: bool
-    had: BlockTable
+    had: Sequence[Sequence[int]]
     start: int
 
 
