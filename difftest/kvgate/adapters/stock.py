@@ -361,7 +361,7 @@ class Stock:
 
     # Parts of the state
 
-    def tables(self, request: int) -> list[list[int]]:
+    def tables_of(self, request: int) -> list[list[int]]:
         if self._tables_read is not None and self._tables_read[0] == request:
             return self._tables_read[1]
         tables = self._tables(request)

@@ -54,7 +54,7 @@ class CaseWorkers:
         self._results: dict[int, Any] = {}
         self._unread = b""
         self._ahead = AHEAD * jobs
-        self._pids = [self._fork() for _ in range(jobs)]
+        self.pids = [self._fork() for _ in range(jobs)]
         os.close(self._tasks_read)
         os.close(self._replies_written)
 
@@ -96,22 +96,23 @@ class CaseWorkers:
 
     def _receive(self) -> None:
         """Take in what has come, and wait for it a while."""
-        if not select.select([self._replies], [], [], _POLL_SECONDS)[0]:
-            for pid in self._pids:
-                ended, status = os.waitpid(pid, os.WNOHANG)
-                if ended:
-                    self._pids.remove(pid)
-                    how = describe_end(os.waitstatus_to_exitcode(status))
-                    raise SystemUnavailableError(f"a process died while it ran a case ({how}): see --jobs 1")
-            return
-        *lines, self._unread = (self._unread + os.read(self._replies, 1 << 16)).split(b"\n")
+        ready = select.select([self._replies], [], [], _POLL_SECONDS)[0]
+        # Nothing to read: no process is left that could write.
+        data = os.read(self._replies, 1 << 16) if ready else b""
+        *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             number, result = json.loads(line)
             self._results[number] = result
+        for pid in self.pids if not data else ():
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self.pids.remove(pid)
+                how = describe_end(os.waitstatus_to_exitcode(status))
+                raise SystemUnavailableError(f"a process died while it ran a case ({how}): see --jobs 1")
 
     def stop(self) -> None:
         """End all processes, with every process that they started, whatever they do."""
-        for pid in self._pids:
+        for pid in self.pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             with suppress(ProcessLookupError):

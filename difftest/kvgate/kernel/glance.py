@@ -91,7 +91,7 @@ class Glance:
         same = (
             same
             and self.system.blocks_free() == len(pool.free)
-            and (not moved or self._held_alike(moved))
+            and (not (moved or renewed) or self._held_alike(moved))
             and (not renewed or self._cached_alike(renewed, change))
         )
         return change, same
@@ -100,7 +100,7 @@ class Glance:
         """The tables of a request in the reference, before and after; and whether it has the same in the system."""
         number = operation.request
         ours = [list(table.blocks) for table in self.reference.tables.get(number, ())]
-        theirs = list(self.system.tables(number))
+        theirs = list(self.system.tables_of(number))
         known = self._tables.pop(number, ((), ()))
         if ours:
             self._tables[number] = ours, theirs

@@ -55,7 +55,7 @@ class Step:
     def tables(self, request: int) -> Sequence[Sequence[int]]:
         """The block table of a request in each group; nothing if it holds no blocks."""
         if self._snapshot is None:
-            return cast("Parts", self.system).tables(request)
+            return cast("Parts", self.system).tables_of(request)
         return self._snapshot.tables.get(request, ())
 
 

@@ -49,7 +49,7 @@ class System(Protocol):
 class Parts(Protocol):
     """A system that can be read in part. A system that lacks this is compared as a whole each time."""
 
-    def tables(self, request: int) -> Sequence[list[int]]:
+    def tables_of(self, request: int) -> Sequence[list[int]]:
         """The block table of a request in each group; nothing if it holds no blocks."""
         ...
 
