@@ -40,7 +40,7 @@ class HeadFirstElsewhere(HeadFirst):
     """Does so in another process alone."""
 
     def apply(self, operation: Operation) -> Answer:
-        return (super() if os.getpid() != HERE else super(HeadFirst, self)).apply(operation)
+        return super().apply(operation) if os.getpid() != HERE else Reference.apply(self, operation)
 
 
 class Exits(Reference):

@@ -26,7 +26,8 @@ from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
 SETTINGS = Settings(MODELS["gemma-hybrid"].geometry, blocks=600, tokens_max=400, chunk_tokens=64)
-STEPS = (Arrive(0, (Run(0, 200),)), Admit(0, 64), *[Schedule(0, 64)] * 3, *[Sample(0, 0, 7, 0), Schedule(0, 1)] * 20)
+DECODES: tuple[Operation, ...] = (Sample(0, 0, 7, 0), Schedule(0, 1))
+STEPS: tuple[Operation, ...] = (Arrive(0, (Run(0, 200),)), Admit(0, 64), *[Schedule(0, 64)] * 3, *DECODES * 20)
 LANE = Lane(MODELS["full"], "hostile")
 
 
@@ -104,7 +105,7 @@ def test_the_whole_is_read_now_and_then_alone() -> None:
 @pytest.mark.parametrize("system", [HeadFirst, LosesATable])
 def test_what_an_operation_may_change_is_compared_at_once(system: type[InPart]) -> None:
     """The divergence is the same as that of whole comparisons, and none was due."""
-    steps = (*STEPS[:8], Finish(0), *[TakeEvents()] * 4)
+    steps: tuple[Operation, ...] = (*STEPS[:8], Finish(0), *[TakeEvents()] * 4)
     bench = Bench(system, ("lockstep",))
     (_, whole), (_, glanced) = (run(each, SETTINGS, steps) for each in (bench, bench.glancing()))
     assert whole == glanced != []
