@@ -89,7 +89,7 @@ def in_lockstep(bench: Bench) -> Arm:
     """An arm that performs the operations in lockstep and judges each."""
 
     def arm(settings: Settings, operations: Sequence[Operation]) -> int:
-        lockstep = bench.set_up(settings)
+        lockstep = bench.glancing().set_up(settings)
         for operation in operations:
             divergence = lockstep.perform(operation)
             if divergence is not None:

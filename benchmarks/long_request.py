@@ -50,7 +50,7 @@ def _timed(build: Callable[[], Perform]) -> tuple[float, float]:
 
 def in_lockstep(bench: Bench, settings: Settings) -> Perform:
     """Performs in lockstep, and insists on agreement."""
-    lockstep = bench.set_up(settings)
+    lockstep = bench.glancing().set_up(settings)
 
     def perform(operation: Operation) -> None:
         divergence: Divergence | None = lockstep.perform(operation)

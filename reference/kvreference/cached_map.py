@@ -46,6 +46,10 @@ class CachedMap:
         blocks = self._blocks.get(content)
         return None if blocks is None else blocks[0]
 
+    def blocks_of(self, content: Content) -> tuple[int, ...]:
+        """The blocks that hold ``content``, the one that serves first."""
+        return self._blocks.get(content, ())
+
     def content_of(self, block: int) -> Content | None:
         """What ``block`` is known to hold, or None."""
         return self._content[block]

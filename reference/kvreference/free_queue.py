@@ -27,6 +27,9 @@ class FreeQueue:
     def __iter__(self) -> Iterator[int]:
         return iter(self._order)
 
+    def __reversed__(self) -> Iterator[int]:
+        return reversed(self._order)
+
     def append(self, block: int) -> None:
         """Put ``block`` at the back: it is handed out after all that are queued now."""
         if block in self._order:

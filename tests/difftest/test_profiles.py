@@ -47,8 +47,9 @@ def test_a_plan_is_every_model_with_every_preset(profile: str) -> None:
     models = [MODELS["full"], MODELS["swa"]]
     found = plan(profile, models, seed=7, seconds=1.5, kinds_max=3)
     assert tuple(Lane(model, preset) for model in models for preset in PRESETS) == found.lanes
-    assert (PROFILES[profile].operations, 7, 1.5, 3, True) == (
+    assert (PROFILES[profile].operations, PROFILES[profile].shrink_seconds, 7, 1.5, 3, True) == (
         found.operations,
+        found.shrink_seconds,
         found.seed,
         found.seconds,
         found.kinds_max,

@@ -171,6 +171,15 @@ def test_cases_that_ended_early_are_told() -> None:
     assert [True, False] == [told in render(report_of(each), Format.TEXT) for each in (cut, DIVERGING)]
 
 
+def test_what_was_not_made_smaller_is_told() -> None:
+    """How many of the divergences had no time left; nothing if all had."""
+    told = "the profile's time for them ended before 1 of 1 divergence had the smallest"
+    late = evolve(DIVERGING, found=(evolve(DIVERGING.found[0], out_of_time=True),))
+    assert [True, False] == [
+        told in render(report_of(each), Format.TEXT).replace("\n  ", " ") for each in (late, DIVERGING)
+    ]
+
+
 def test_what_the_verdict_leaves_open_is_not_tested() -> None:
     """A detector that was absent, and a run that ended early."""
     verdict = evolve(AGREEING, detectors=("check",), ended="time budget")

@@ -296,7 +296,7 @@ def test_a_page_is_named() -> None:
 def test_a_case_that_may_get_smaller_is_told_as_such() -> None:
     """With what to do for it."""
     lines = tell(evolve(FOUND, out_of_time=True), system="s", version="v").splitlines()
-    expected = "the case may get smaller, there was no more time for it: --profile quick and the same --seed"
+    expected = "the case may get smaller, there was no more time for it: a larger --profile has more"
     assert expected == lines[-2]
     assert expected not in tell(FOUND, system="s", version="v")
 

@@ -16,7 +16,7 @@ from kvgate.adapters.registry import load_system
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.operations import Operation, Serve, Stage
-from kvgate.monitors.work import Work
+from kvgate.monitors.work import Work, counter_name
 from kvgate_mutants.mutants import work as mutants
 from kvgate_mutants.mutants.mutant import Mutant
 from kvreference.operations import Admit, Arrive, Run, Sample, Schedule
@@ -62,7 +62,7 @@ def counted(system_name: str, model: str) -> list[Work]:
 
 def costs(works: Sequence[Work]) -> list[dict[str, int]]:
     """The counters, without what was offered."""
-    return [dict(each.counted()) for each in works]
+    return [{counter_name(place, len(each.tables)): n for place, n in enumerate(each.counts())} for each in works]
 
 
 @pytest.mark.parametrize(("system_name", "model"), CASES)

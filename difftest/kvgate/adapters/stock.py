@@ -7,7 +7,7 @@ which blocks go with which call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,8 @@ class Stock:
         init_none_hash(sha256)
         self.manager = self.build()
         self._requests: dict[int, Request] = {}
+        self._tables_read: tuple[int, list[list[int]]] | None = None
+        """The request whose tables were read after the last change, and these."""
         hasher = get_request_block_hasher(geometry.grain_tokens, counted_hash(sha256)) if settings.caches else None
         sampling = {reads: SamplingParams(skip_reading_prefix_cache=not reads) for reads in (True, False)}
 
@@ -204,6 +206,7 @@ class Stock:
         return WorkMeter(self.manager)
 
     def apply(self, operation: Operation) -> Answer:
+        self._tables_read = None
         answer = _PERFORM[type(operation)](self, operation)
         self.population.settle(operation, answer)
         if isinstance(operation, (Admit, Schedule, Sample, Preempt, Transferred)):
@@ -273,18 +276,20 @@ class Stock:
         )
         return Refused(0, gate=False) if granted is None else Granted(0, self._gained(operation.request, before))
 
-    def _tables(self, number: int) -> BlockTable:
-        return tuple(map(tuple, self.manager.get_block_ids(self.name_of(number))))
+    def _tables(self, number: int) -> list[list[int]]:
+        """What vLLM's scheduler sends to its workers."""
+        return list(self.manager.get_block_ids(self.name_of(number)))
 
-    def _gained(self, number: int, before: BlockTable, start: int = 0) -> BlockTable:
+    def _gained(self, number: int, before: Sequence[Sequence[int]], start: int = 0) -> BlockTable:
         """What the tables have after their earlier entries: vLLM's answer leaves out the blocks for external tokens.
 
         At an admission they had the hit, and nothing where no token from ``start`` on reads.
         """
-        groups = self.settings.geometry.groups
+        groups, tables = self.settings.geometry.groups, self._tables(number)
+        self._tables_read = number, tables
         return tuple(
-            table[max(len(had), group.attention.tokens_unread(start) // group.block_size_tokens) :]
-            for group, had, table in zip(groups, before, self._tables(number), strict=True)
+            tuple(table[max(len(had), group.attention.tokens_unread(start) // group.block_size_tokens) :])
+            for group, had, table in zip(groups, before, tables, strict=True)
         )
 
     def _preempt(self, operation: Preempt) -> Done:
@@ -344,39 +349,65 @@ class Stock:
 
     def snapshot(self) -> Snapshot:
         pool = self.manager.block_pool
-        tables = {}
-        for number in self._requests:
-            # What vLLM's scheduler sends to its workers.
-            blocks = list(self.manager.get_block_ids(self.name_of(number)))
-            if any(blocks):
-                tables[number] = blocks
+        tables = {number: tables for number in self._requests if any(tables := self._tables(number))}
         return Snapshot(
             tables=tables,
             references=[block.ref_cnt for block in pool.blocks],
-            free=self._free_queue(),
+            free=self._walk(self.manager.block_pool.free_block_queue),
             blocks_free=pool.get_num_free_blocks(),
             contents=[block._block_hash for block in pool.blocks],
             read_entries=self._entries,
         )
 
+    # Parts of the state
+
+    def tables_of(self, request: int) -> list[list[int]]:
+        if self._tables_read is not None and self._tables_read[0] == request:
+            return self._tables_read[1]
+        tables = self._tables(request)
+        return tables if any(tables) else []
+
+    def references_of(self, blocks: Sequence[int]) -> list[int]:
+        all_blocks = self.manager.block_pool.blocks
+        return [all_blocks[block].ref_cnt for block in blocks]
+
+    def contents_of(self, blocks: Sequence[int]) -> list[Hashable]:
+        all_blocks = self.manager.block_pool.blocks
+        return [all_blocks[block]._block_hash for block in blocks]
+
+    def listed(self, contents: Sequence[Hashable]) -> list[tuple[int, ...]]:
+        cached: Any = self.manager.block_pool.cached_block_hash_to_block._cache
+        return [_listed(dict.get(cached, content)) for content in contents]
+
+    def blocks_free(self) -> int:
+        return self.manager.block_pool.get_num_free_blocks()
+
+    def free_ends(self, blocks: int) -> tuple[list[int], list[int]]:
+        queue = self.manager.block_pool.free_block_queue
+        return self._walk(queue, blocks), self._walk(queue, blocks, backward=True)
+
     def _entries(self) -> dict[bytes, tuple[int, ...]]:
         cached = self.manager.block_pool.cached_block_hash_to_block._cache
-        return {
-            key: tuple(blocks) if isinstance(blocks, dict) else (blocks.block_id,) for key, blocks in cached.items()
-        }
+        return {key: _listed(blocks) for key, blocks in cached.items()}
 
-    def _free_queue(self) -> list[int]:
-        return self._walk(self.manager.block_pool.free_block_queue)
-
-    def _walk(self, queue: Any) -> list[int]:
-        """The blocks in one of vLLM's linked lists, no further than a sound one can be long."""
-        follow, end = following(queue.fake_free_list_head), queue.fake_free_list_tail
-        block = follow(queue.fake_free_list_head)
+    def _walk(self, queue: Any, blocks_max: int | None = None, backward: bool = False) -> list[int]:
+        """The first blocks in one of vLLM's linked lists, or the last; no further than a sound one can be long."""
+        block, end = queue.fake_free_list_head, queue.fake_free_list_tail
+        if backward:
+            block, end = end, block
+        follow = following(block, backward)
+        most = self.settings.blocks + 1 if blocks_max is None else blocks_max
         found: list[int] = []
-        while block is not None and block is not end and len(found) <= self.settings.blocks:
+        while len(found) < most and (block := follow(block)) is not None and block is not end:
             found.append(block.block_id)
-            block = follow(block)
         return found
+
+
+def _listed(blocks: Any) -> tuple[int, ...]:
+    """The blocks that the cached map has for one hash: none, one, or several by their ids."""
+    if blocks is None:
+        return ()
+    return tuple(blocks) if isinstance(blocks, dict) else (blocks.block_id,)
 
 
 _PERFORM: dict[type, Callable[[Stock, Any], Answer]] = {

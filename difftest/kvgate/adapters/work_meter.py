@@ -41,7 +41,10 @@ class Tally:
         self.depth = 0
         """How many calls of the manager are under way; nothing is counted outside of them."""
         self.tables = [0] * groups
+        self.followed = 0
+        """How many links were followed or changed, by the manager or by others."""
         self.links = 0
+        """How many of them the manager followed or changed, in calls that are over."""
         self.entries = 0
         self.offers: list[Hashable] = []
 
@@ -60,12 +63,14 @@ def counted_hash(function: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return counting
 
 
-def following(block: Any) -> Callable[[Any], Any]:
-    """How to go from one block of a queue to the next, whether its links are counted or not, without counting."""
-    return attrgetter(_UNCOUNTED if hasattr(block, _UNCOUNTED) else "next_free_block")
+def following(block: Any, backward: bool = False) -> Callable[[Any], Any]:
+    """How to go from one block of a queue to its neighbour, whether its links are counted or not, without counting."""
+    name = _LINKS[0] if backward else _LINKS[1]
+    return attrgetter(_UNCOUNTED + name if hasattr(block, _UNCOUNTED + name) else name)
 
 
-_UNCOUNTED = "uncounted_next_free_block"
+_LINKS = ("prev_free_block", "next_free_block")
+_UNCOUNTED = "uncounted_"
 
 
 class WorkMeter:
@@ -76,6 +81,7 @@ class WorkMeter:
         groups = manager.coordinator.single_type_managers
         self.tally = tally = Tally(len(groups))
         self._hashed = self._paused = _Hashing.computed
+        self._followed_before = 0
         for index, group in enumerate(groups):
             group.req_to_blocks = _Tables(tally, index, group.req_to_blocks)
         linked = _linked(type(self.pool.null_block), tally)
@@ -115,10 +121,16 @@ class WorkMeter:
     def _begin(self, *_arguments: Any, **_named: Any) -> None:
         # A reset puts a new map in place of the old one.
         self._count_maps()
-        self.tally.depth += 1
+        tally = self.tally
+        if tally.depth == 0:
+            self._followed_before = tally.followed
+        tally.depth += 1
 
     def _end(self, _answer: object = None, *_arguments: Any, **_named: Any) -> None:
-        self.tally.depth -= 1
+        tally = self.tally
+        tally.depth -= 1
+        if tally.depth == 0:
+            tally.links += tally.followed - self._followed_before
 
     def raised(self) -> None:
         """A call that raises is over as well."""
@@ -166,30 +178,28 @@ def _linked(kind: Any, tally: Tally) -> type:
     """The class of a block whose links are counted; a block can be made one of it, and stays the same object."""
 
     def counted(name: str) -> property:
-        slot = vars(kind)[name]
+        get, put = vars(kind)[name].__get__, vars(kind)[name].__set__
 
         def read(block: Any) -> Any:
-            if tally.depth:
-                tally.links += 1
-            return slot.__get__(block)
+            tally.followed += 1
+            return get(block)
 
         def write(block: Any, link: Any) -> None:
-            if tally.depth:
-                tally.links += 1
-            slot.__set__(block, link)
+            tally.followed += 1
+            put(block, link)
 
         return property(read, write)
 
     def equals(block: Any, other: object) -> Any:
         # Whether two blocks are the same is asked of all that they have, links too: these are not followed.
-        depth, tally.depth = tally.depth, 0
+        followed = tally.followed
         try:
             return kind.__eq__(block, other)
         finally:
-            tally.depth = depth
+            tally.followed = followed
 
-    replaced: dict[str, Any] = {name: counted(name) for name in ("prev_free_block", "next_free_block")}
-    replaced[_UNCOUNTED] = vars(kind)["next_free_block"]
+    replaced: dict[str, Any] = {name: counted(name) for name in _LINKS}
+    replaced.update({_UNCOUNTED + name: vars(kind)[name] for name in _LINKS})
     named = {"__slots__": (), "__module__": kind.__module__, "__eq__": equals, "__hash__": kind.__hash__}
     return type(kind.__name__, (kind,), {**named, **replaced})
 

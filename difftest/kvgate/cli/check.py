@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvgate.cli.fault import REPORT_DEFAULT, report_fault
-from kvgate.cli.options import Models, MonitorsOnly, OutputFormat, Preloads, ProfileName, ReportDirectory, Seed, Sut
+from kvgate.cli.options import (
+    Jobs,
+    Models,
+    MonitorsOnly,
+    OutputFormat,
+    Preloads,
+    ProfileName,
+    ReportDirectory,
+    Seed,
+    Sut,
+)
 from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format
@@ -43,6 +54,7 @@ def check(
         str | None, typer.Option("--time-budget", metavar="TIME", help="Stop after, for example, 60s, 5m or 2h.")
     ] = None,
     monitors_only: MonitorsOnly = False,
+    jobs: Jobs = None,
     report: ReportDirectory = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -87,7 +99,7 @@ def check(
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )
-        outcomes, failed = _run(preparations, line.say)
+    outcomes, failed = _run(preparations, jobs or os.cpu_count() or 1)
     outcome, judges = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, judges, outcome, preload or ())
     code = publish(verdict, report, output, not_tested(level), once_more(system, judges))
@@ -96,26 +108,28 @@ def check(
     raise typer.Exit(code)
 
 
-def _run(
-    preparations: Sequence[Preparation], tell: Callable[[str], None]
-) -> tuple[list[Outcome], GateFaultError | None]:
+def _run(preparations: Sequence[Preparation], jobs: int) -> tuple[list[Outcome], GateFaultError | None]:
     """One campaign after the other, until somebody interrupts, or the gate fails."""
+    from kvgate.campaigns.case_workers import side_by_side
     from kvgate.gate.campaign import Campaign, Progress
     from kvgate.gate.fault import GateFaultError
     from kvgate.gate.verdict import FAILED
+    from kvgate.kernel.progress import progress_line
 
     outcomes: list[Outcome] = []
     for each in preparations:
+        # The workers begin before the progress line, which is a thread.
+        with side_by_side(each.trials, each.plan, jobs) as trials, progress_line() as line:
 
-        def say(progress: Progress, of: int = each.plan.operations) -> None:
-            counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
-            tell(f"{counted}, {progress.found} divergences")
+            def say(progress: Progress, of: int = each.plan.operations, tell: Callable[[str], None] = line.say) -> None:
+                counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
+                tell(f"{counted}, {progress.found} divergences")
 
-        campaign = Campaign(each.trials, each.plan)
-        try:
-            outcomes.append(campaign.run(say))
-        except GateFaultError as error:
-            return [*outcomes, campaign.outcome(FAILED)], error
+            campaign = Campaign(trials, each.plan)
+            try:
+                outcomes.append(campaign.run(say))
+            except GateFaultError as error:
+                return [*outcomes, campaign.outcome(FAILED)], error
         if outcomes[-1].ended == "interrupted":
             break
     return outcomes, None

@@ -102,7 +102,7 @@ def replay(adapter: Factory | str, file: Path | str, *, capabilities: Capabiliti
 def bench_for(factory: Factory, capabilities: Capabilities) -> ConformanceBench:
     """What judges a system with these capabilities."""
     follows = capabilities.order == "any"
-    return ConformanceBench(factory, MONITORS if follows else GATE, capabilities)
+    return ConformanceBench(factory, MONITORS if follows else GATE, capabilities=capabilities)
 
 
 def detectors_of(bench: ConformanceBench) -> tuple[str, ...]:

@@ -202,6 +202,8 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "Request.preemptions": "only sorts the statistics",
         "GhostMemory._chains": "follow from each request's tokens and keys",
         "GhostMemory._computed": "each request's tokens_computed",
+        "PhysicalSlots._readings": "what need not be read again, for it would be read the same; no copy has any",
+        "PhysicalSlots._read": "the same by block",
     }
 )
 
@@ -274,7 +276,7 @@ def _under_way(manager: Manager, ghost: GhostMemory, walk: Walk) -> Iterator[Has
     places = {number: place for place, number in enumerate(manager.population.alive)}
     for work in ghost.under_way():
         positions = work.provided, work.start, work.end, work.verified, work.drafted
-        yield places.get(work.request), tuple(map(walk.along, work.tables)), walk.chain(work.chain), positions
+        yield places.get(work.request), tuple(map(walk.along, work.tables)), walk.chain(tuple(work.chain)), positions
 
 
 def _blocks(manager: Manager, ghost: GhostMemory, walk: Walk) -> Iterator[Hashable]:

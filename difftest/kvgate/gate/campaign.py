@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
@@ -35,6 +35,11 @@ class Plan:
     shrinks: bool = True
     shrink_seconds: float | None = None
     """How long cases are made smaller, all together; None for as long as it takes, within the time budget."""
+
+    def turn(self, number: int) -> tuple[Lane, str]:
+        """The lane and the seed of a case, by its number."""
+        index, lane = divmod(number, len(self.lanes))
+        return self.lanes[lane], f"{self.seed}/{index}"
 
 
 class TrialSource(Protocol):
@@ -93,7 +98,7 @@ class Campaign:
         ended = "completed"
         operations = cases = 0
         try:
-            for lane, seed in self._turns():
+            for lane, seed in map(self.plan.turn, count() if self.plan.lanes else ()):
                 performed = self._judge(lane, self.trials.trial(lane, seed, self.plan.seed, self._until))
                 operations += performed
                 cases += 1
@@ -120,11 +125,6 @@ class Campaign:
             time.monotonic() - self._started,
         )
 
-    def _turns(self) -> Iterator[tuple[Lane, str]]:
-        for index in count() if self.plan.lanes else ():
-            for lane in self.plan.lanes:
-                yield lane, f"{self.plan.seed}/{index}"
-
     def _judge(self, lane: Lane, trial: Trial) -> int:
         """Count what came of one case; returns how many operations it performed."""
         tally = self._tallies[lane]
@@ -136,11 +136,11 @@ class Campaign:
             cut=tally.cut + trial.cut,
             alone=tally.alone + trial.alone,
         )
+        for known in trial.known:
+            assert known.finding is not None, "it is one of a finding"
+            seen = self._declared.get(known.finding) or evolve(known, times=0)
+            self._declared[known.finding] = evolve(seen, times=seen.times + known.times)
         for found in trial.found:
-            if found.finding is not None:
-                seen = self._declared.get(found.finding) or evolve(found, times=0)
-                self._declared[found.finding] = evolve(seen, times=seen.times + found.times)
-                continue
             kind = kind_of(found.divergence)
             if kind in self._found:
                 self._found[kind] = evolve(self._found[kind], times=self._found[kind].times + 1)

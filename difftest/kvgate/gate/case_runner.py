@@ -36,7 +36,9 @@ class Trial:
     operations: int
     """How many were performed."""
     found: tuple[Found, ...] = ()
-    """Each with the case up to where it diverged; with a finding if that explains it."""
+    """What is new, each with the case up to where it diverged."""
+    known: tuple[Found, ...] = ()
+    """What findings did, each once for a finding."""
     alone: int = 0
     """How many operations the reference did not follow, though it was to."""
     cut: bool = False
@@ -155,11 +157,24 @@ class Trials:
 
     def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
         """Run the case that a seed stands for, no longer than ``until``."""
-        run = run_case(self.bench, self.generate(lane, seed, campaign_seed), until)
-        alone = run.alone if "lockstep" in self.bench.detectors else 0
+        case = self.generate(lane, seed, campaign_seed)
+        run = run_case(self.bench.glancing(), case, until)
         found = run.found(campaign_seed)
-        cut = any(each.finding is not None and each.divergence.operation is not None for each in found)
-        return Trial(run.operations, (*found, *run.known(campaign_seed)), alone, cut)
+        glances = any(part.lockstep.glances for part in case.level.parts(run.world, case))
+        if glances and any(each.finding is None for each in found):
+            # A difference that was not looked at may be older than what it led to.
+            run = self._in_full(run)
+            found = run.found(campaign_seed)
+        alone = run.alone if "lockstep" in self.bench.detectors else 0
+        new = tuple(each for each in found if each.finding is None)
+        known = [each for each in found if each.finding is not None]
+        cut = any(each.divergence.operation is not None for each in known)
+        return Trial(run.operations, new, (*known, *run.known(campaign_seed)), alone, cut)
+
+    def _in_full(self, run: CaseRun) -> CaseRun:
+        """The same run with the whole states compared after each operation; as it was, if that shows nothing."""
+        whole = run_case(self.bench, evolve(run.case, operations=run.case.operations[: run.performed]))
+        return whole if whole.divergences else run
 
     def smallest(self, found: Found, until: float = math.inf) -> Found:
         """The smallest case found by ``until`` that shows the same defect, and that no finding explains.

@@ -98,6 +98,10 @@ class Bench(Protocol):
         """The detectors that apply to this system."""
         ...
 
+    def glancing(self) -> Bench:
+        """The same, which compares the whole states now and then only, where a system can be read in part."""
+        ...
+
     def build(self, case: Case) -> World:
         """A fresh world for a case.
 

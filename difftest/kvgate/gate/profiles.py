@@ -17,19 +17,19 @@ class Profile:
     """How many operations, over all lanes."""
 
     operations: int
-    shrink_seconds: float | None = None
-    """How long the cases that show something are made smaller, all together; None for as long as it takes."""
+    shrink_seconds: float
+    """How long the cases that show something are made smaller, all together."""
 
 
 PROFILES: Mapping[str, Profile] = {
     # Before a commit: half a minute, of both levels.
     "precommit": Profile(15_000, shrink_seconds=12),
     # The gate as a test run: under a minute.
-    "quick": Profile(40_000),
+    "quick": Profile(40_000, shrink_seconds=60),
     # In front of a merge: some minutes.
-    "ci": Profile(1_500_000),
+    "ci": Profile(1_500_000, shrink_seconds=300),
     # Over night.
-    "deep": Profile(20_000_000),
+    "deep": Profile(20_000_000, shrink_seconds=1800),
 }
 
 

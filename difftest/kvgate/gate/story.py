@@ -198,7 +198,7 @@ def _circumstances(found: Found, system: str, version: str) -> Iterator[str]:
     yield f"system {printable(system)}, version {printable(version)}"
     seen = f"found by {printable(found.divergence.detector)}, seen {counted(found.times, 'time')}"
     if found.out_of_time:
-        yield "the case may get smaller, there was no more time for it: --profile quick and the same --seed"
+        yield "the case may get smaller, there was no more time for it: a larger --profile has more"
     yield seen if found.finding is None else f"{seen}, declared as {printable(found.finding)}"
 
 

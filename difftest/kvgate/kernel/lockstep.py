@@ -15,12 +15,14 @@ from attrs import define
 from kvgate.kernel.comparison import Comparison
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.monitor import Monitor, Step
-from kvgate.kernel.protocol import System
+from kvgate.kernel.glance import Glance
+from kvgate.kernel.monitor import Change, Monitor, Step
+from kvgate.kernel.protocol import Parts, System
 from kvreference.answers import Answer, Granted
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Dispatch, OfRequest, Operation, TakeEvents, TakeStatistics, Transferred
 from kvreference.population import Population
+from kvreference.snapshot import Snapshot
 
 
 class Known(Protocol):
@@ -50,10 +52,18 @@ class Lockstep:
     """One run. ``perform`` takes operations one by one; ``close`` ends all requests and asks what remains.
 
     After the first divergence nothing more can be performed: from there on the states mean nothing.
+
+    ``whole_every`` says every how many operations the whole states are compared; in between, where that is enough, only
+    what an operation may have changed (``kvgate.kernel.glance``).
     """
 
     def __init__(
-        self, system: System, reference: Manager | None, monitors: Sequence[Monitor], known: Known | None = None
+        self,
+        system: System,
+        reference: Manager | None,
+        monitors: Sequence[Monitor],
+        known: Known | None = None,
+        whole_every: int = 1,
     ) -> None:
         self.known: Any = NothingKnown() if known is None else known
         """The known findings, and how often each acted."""
@@ -62,6 +72,12 @@ class Lockstep:
         self.monitors = monitors
         retains = reference is not None and reference.settings.retention_interval_tokens is not None
         self.comparison = Comparison(retains)
+        self.whole_every = whole_every
+        self._glance: Glance | None = None
+        if whole_every > 1 and reference is not None and isinstance(system, Parts) and Glance.is_enough(reference):
+            self._glance = Glance(reference, system, self.comparison.correspondence)
+        self.glances = self._glance is not None
+        """Whether a difference may be older than the operation that shows it."""
         self.performed: list[Operation] = []
         """Every operation performed, as it was resolved."""
         self.alone = 0
@@ -88,7 +104,7 @@ class Lockstep:
         self.answers = (expected, None)
         try:
             answer = self.system.apply(resolved)
-            snapshot = self.system.snapshot()
+            change, snapshot = self._look(resolved, step)
         except UsageError:
             # Not the system's fault: it was asked for what it says that it does not have.
             raise
@@ -101,19 +117,29 @@ class Lockstep:
             if isinstance(expected, Granted):
                 self.given = [had + len(blocks) for had, blocks in zip(self.given, expected.blocks, strict=True)]
             found = self.comparison.of_answers(resolved, expected, answer)
-            found = found or self.comparison.of_states(resolved, self.reference.snapshot(), snapshot)
+            if found is None and snapshot is not None:
+                found = self.comparison.of_states(resolved, self.reference.snapshot(), snapshot)
             found = found or self.known.take_outside()
             if found:
                 return Divergence(step, resolved, "lockstep", found)
-        seen = Step(resolved, answer, snapshot, self.system.population)
+        seen = Step(resolved, answer, snapshot, self.system.population, self.system, change)
         for monitor in self.monitors:
             found = monitor.observe(seen)
             if found:
                 return Divergence(step, resolved, monitor.name, found)
         return None
 
+    def _look(self, operation: Operation, step: int) -> tuple[Change | None, Snapshot | None]:
+        """What the operation changed, if that is followed; and the whole state, if it is to be compared."""
+        if self._glance is None:
+            return None, self.system.snapshot()
+        change, is_same = self._glance.look(operation)
+        is_due = not is_same or step % self.whole_every == self.whole_every - 1
+        return change, self.system.snapshot() if is_due else None
+
     def close(self) -> list[Divergence]:
         """End every request, and judge what remains. Several things may remain, each is reported."""
+        self._glance = None
         alive = list(self.population.alive)
         closings: list[Operation] = [Dispatch(), *map(Abort, alive)]
         for closing in (*closings, *map(Transferred, alive), TakeEvents(), TakeStatistics()):

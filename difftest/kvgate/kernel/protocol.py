@@ -5,8 +5,8 @@ The reference satisfies it too, so whatever judges a system can be turned on the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from kvreference.answers import Answer
 from kvreference.operations import Operation
@@ -42,6 +42,35 @@ class System(Protocol):
 
     def name_of(self, request: int) -> str:
         """What the system calls a request internally; the leak monitor looks for it."""
+        ...
+
+
+@runtime_checkable
+class Parts(Protocol):
+    """A system that can be read in part. A system that lacks this is compared as a whole each time."""
+
+    def tables_of(self, request: int) -> Sequence[list[int]]:
+        """The block table of a request in each group; nothing if it holds no blocks."""
+        ...
+
+    def references_of(self, blocks: Sequence[int]) -> list[int]:
+        """The reference counts of some blocks."""
+        ...
+
+    def contents_of(self, blocks: Sequence[int]) -> list[Hashable]:
+        """What some blocks are said to hold."""
+        ...
+
+    def listed(self, contents: Sequence[Hashable]) -> list[tuple[int, ...]]:
+        """The blocks that the cached map lists for each of some contents."""
+        ...
+
+    def blocks_free(self) -> int:
+        """How many blocks are said to be free."""
+        ...
+
+    def free_ends(self, blocks: int) -> tuple[list[int], list[int]]:
+        """So many blocks of the free queue from the front on, and so many from the back on."""
         ...
 
 

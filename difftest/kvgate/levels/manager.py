@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, cast, get_args
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvgate.adapters.registry import Loaded
 from kvgate.findings import explain
@@ -19,6 +19,7 @@ from kvgate.gate.shrink import OF_BLOCK_MANAGERS
 from kvgate.gate.story import describe
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.glance import WHOLE_EVERY
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.models import Model
 from kvgate.kernel.monitor import Monitor
@@ -51,6 +52,11 @@ class Bench:
     factory: Factory
     detectors: tuple[str, ...] = GATE
     """Among ``DETECTORS``."""
+    whole_every: int = 1
+    """Every how many operations the whole states are compared."""
+
+    def glancing(self) -> Bench:
+        return evolve(self, whole_every=WHOLE_EVERY)
 
     @property
     def level(self) -> Level:
@@ -86,7 +92,8 @@ class Bench:
         if "work" in self.judges:
             # Counting is not part of the protocol of a system: only those that say that they count are asked to.
             monitors.append(WorkMonitor(settings, cast("Counts", system).count_work()))
-        return Lockstep(system, reference if "lockstep" in self.detectors else None, monitors, known)
+        reference = reference if "lockstep" in self.detectors else None
+        return Lockstep(system, reference, monitors, known, self.whole_every)
 
     def _system(self, settings: Settings) -> System:
         try:

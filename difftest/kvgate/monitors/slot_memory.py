@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
@@ -90,6 +90,18 @@ class States:
 
 # Slots
 
+
+class Where(NamedTuple):
+    """Who reads or writes slots, and in which group."""
+
+    request: int
+    group: int
+    prompt_tokens: int
+
+    def __str__(self) -> str:
+        return f"request {self.request}, group {self.group}"
+
+
 Slots: TypeAlias = tuple[int, tuple[int | None, ...]]
 """The group that wrote a block last, and the states in its slots; None where nothing was written."""
 
@@ -103,22 +115,10 @@ def first_read(group: Group, token: int) -> int:
 
 
 @frozen
-class Reader:
-    """Who reads or writes slots."""
-
-    request: int
-    group: int
-    prompt_tokens: int
-
-    def __str__(self) -> str:
-        return f"request {self.request}, group {self.group}"
-
-
-@frozen
 class Misread:
     """A slot that does not hold what is read from it."""
 
-    reader: Reader
+    reader: Where
     token: int
     block: int
     expected: str
@@ -133,6 +133,36 @@ class Misread:
 
 IsKnown: TypeAlias = Callable[[Misread], bool]
 """Whether a misread follows from a known finding."""
+Part: TypeAlias = tuple[int, int, Sequence[int]]
+"""What is written into one block of a table: its position, the first slot, and the states."""
+
+
+def parts_of(group: Group, chain: Sequence[int], start: int, end: int, drafted: int) -> list[Part]:
+    """The states of the tokens from ``start`` to ``end``, and junk from there to ``drafted``, block by block.
+
+    Where slots are written when they are complete, the tokens that began the first one are written with it.
+    """
+    size, start = group.block_size_tokens, group.tokens_stored(start)
+    parts: list[Part] = []
+    for position in range(start // size, group.blocks_occupied(drafted)):
+        first, behind = position * size, (position + 1) * size
+        low = max(start, first)
+        junk = (JUNK,) * (min(drafted, behind) - max(end, low))
+        parts.append((position, low - first, (*chain[low : min(end, behind)], *junk)))
+    return parts
+
+
+@define(eq=False)
+class Reading:
+    """What one request has read in one group, and nothing has changed since: it need not be read again."""
+
+    table: Sequence[int]
+    begin: int
+    """The first token read."""
+    end: int
+    """The token after the last one read."""
+    watched: int = 0
+    """The first position of the table that no entry of ``PhysicalSlots`` stands for yet."""
 
 
 class PhysicalSlots:
@@ -142,6 +172,10 @@ class PhysicalSlots:
         self.states = states
         self.is_known = is_known
         self._slots: dict[int, Slots] = {}
+        self._readings: dict[Where, Reading] = {}
+        """By request and group."""
+        self._read: dict[int, list[tuple[Reading, int]]] = {}
+        """Per block, what was read there: a reading, and which of its tokens comes first in the block."""
 
     def copy(self) -> PhysicalSlots:
         """Independent slots that hold the same. The numbers of states are shared: they are never given anew."""
@@ -157,6 +191,7 @@ class PhysicalSlots:
         """From now on nothing in ``blocks`` may be relied on, until it is written again."""
         for block in blocks:
             self._slots.pop(block, None)
+            self._changed(block, 0)
 
     def held(self, block: int, index: int) -> tuple[int | None, ...]:
         """The slots of ``block``, if group ``index`` wrote them."""
@@ -166,30 +201,47 @@ class PhysicalSlots:
     def perform(self, copy: Copy, size: int) -> None:
         """Copy the beginning of one block of ``size`` tokens to another."""
         held = [*self.held(copy.source, copy.group), *(None,) * size]
-        kept = [*self.held(copy.destination, copy.group), *(None,) * size]
-        self._slots[copy.destination] = copy.group, (*held[: copy.tokens], *kept[copy.tokens : size])
+        self._fill(copy.group, size, copy.destination, 0, held[: copy.tokens])
+
+    def _fill(self, index: int, size: int, block: int, offset: int, states: Sequence[int | None]) -> None:
+        """Write ``states`` into a block of ``size`` tokens, from slot ``offset`` on."""
+        if len(states) < size:
+            held = self.held(block, index)
+            held += (None,) * (size - len(held))
+            states = (*held[:offset], *states, *held[offset + len(states) : size])
+        self._store(index, block, tuple(states), offset)
+
+    def _store(self, index: int, block: int, slots: tuple[int | None, ...], offset: int = 0) -> None:
+        """A block holds ``slots`` from now on; before ``offset`` it held the same, if the same group wrote it."""
+        writer, _ = self._slots.get(block, (index, ()))
+        self._slots[block] = index, slots
+        self._changed(block, offset if writer == index else 0)
+
+    def _changed(self, block: int, offset: int) -> None:
+        """What was read in a block from slot ``offset`` on must be read again."""
+        read = self._read.get(block)
+        if not read:
+            return
+        kept = []
+        for reading, first in read:
+            if first + offset < reading.end:
+                reading.end = min(reading.end, first)
+                reading.watched = 0
+            else:
+                kept.append((reading, first))
+        self._read[block] = kept
 
     # Attention: a slot per token
 
     def write(
-        self,
-        index: int,
-        group: Group,
-        table: Sequence[int],
-        chain: Sequence[int],
-        span: tuple[int, int, int],
-        where: Reader,
+        self, index: int, group: Group, table: Sequence[int], parts: Iterable[Part], where: Where
     ) -> Difference | None:
-        """Write the states of the tokens from ``start`` to ``end``, and junk from there to ``drafted``.
-
-        Where slots are written when they are complete, the tokens that began the first one are written with it.
-        """
-        start, end, drafted = span
-        size, start = group.block_size_tokens, group.tokens_stored(start)
-        for position in range(start // size, group.blocks_occupied(drafted)):
+        """Write ``parts`` into the blocks of a table."""
+        size = group.block_size_tokens
+        for position, offset, states in parts:
             if position >= len(table) or table[position] == NULL:
-                return _no_slot(where, max(start, position * size))
-            self.put(index, size, table[position], position * size, [*chain[:end], *(JUNK,) * (drafted - end)], start)
+                return _no_slot(where, position * size + offset)
+            self._fill(index, size, table[position], offset, states)
         return None
 
     def deliver(self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int) -> None:
@@ -199,36 +251,59 @@ class PhysicalSlots:
             if table[position] == NULL:
                 continue
             if group.kind is Kind.MAMBA:
-                self._slots[table[position]] = index, (chain[min((position + 1) * size, len(chain)) - 1],)
+                self._store(index, table[position], (chain[min((position + 1) * size, len(chain)) - 1],))
             else:
                 self.put(index, size, table[position], position * size, chain, start)
 
     def put(self, index: int, size: int, block: int, first: int, chain: Sequence[int | None], start: int) -> None:
         """Write the states of ``chain`` from ``start`` on into a block whose first token is ``first``."""
-        slots = [*self.held(block, index), *(None,) * size][:size]
-        for token in range(max(start, first), min(len(chain), first + size)):
-            slots[token - first] = chain[token]
-        self._slots[block] = index, tuple(slots)
+        low = max(start, first)
+        self._fill(index, size, block, low - first, chain[low : first + size])
 
     def read(
-        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], span: tuple[int, int], where: Reader
+        self,
+        index: int,
+        group: Group,
+        table: Sequence[int],
+        chain: Sequence[int],
+        span: tuple[int, int],
+        where: Where,
     ) -> Difference | None:
         """Read what the attention of the tokens from ``start`` to ``end`` covers."""
         start, end = span
         # What is in no slot yet is read from the compressor's state, which is another group.
         size, end = group.block_size_tokens, group.tokens_stored(end)
         begin = first_read(group, start)
-        for position in range(begin // size, group.blocks_occupied(end)):
+        reading = self._reading(where, table, begin, size)
+        for position in range(reading.end // size, group.blocks_occupied(end)):
             first = position * size
-            low, high = max(begin, first), min(end, first + size)
+            low, high = max(reading.end, first), min(end, first + size)
             if position >= len(table):
                 return _no_slot(where, low)
-            held = list(self.held(table[position], index)[low - first : high - first])
-            if held != chain[low:high]:
-                found = self._misread(low, list(chain[low:high]), held, table[position], where)
+            held = self.held(table[position], index)[low - first : high - first]
+            expected = chain[low:high]
+            if held != tuple(expected):
+                found = self._misread(low, list(expected), held, table[position], where)
                 if found is not None:
                     return found
+            if position >= reading.watched:
+                self._read.setdefault(table[position], []).append((reading, first))
+                reading.watched = position + 1
+        reading.end = max(reading.end, end)
         return None
+
+    def _reading(self, where: Where, table: Sequence[int], begin: int, size: int) -> Reading:
+        """What was read before from ``begin`` on, as far as the table still names the same blocks."""
+        known = self._readings.get(where)
+        if known is None or not known.begin <= begin <= known.end:
+            known = None
+        elif known.table is not table:
+            places = slice(begin // size, -(-known.end // size))
+            known = known if table[places] == known.table[places] else None
+        if known is None:
+            known = self._readings[where] = Reading(table, begin, begin)
+        known.table = table
+        return known
 
     # State-space layers: a slot per block
 
@@ -239,7 +314,7 @@ class PhysicalSlots:
         table: Sequence[int],
         chain: Sequence[int],
         span: tuple[int, int],
-        where: Reader,
+        where: Where,
         passing: bool,
     ) -> Difference | None:
         """Write the state after ``end``; if ``passing``, also those after every block's end before it."""
@@ -250,11 +325,11 @@ class PhysicalSlots:
             return _no_slot(where, end - 1)
         for position in range(start // size if passing else running, running + 1):
             if table[position] != NULL:
-                self._slots[table[position]] = index, (chain[min((position + 1) * size, end) - 1],)
+                self._store(index, table[position], (chain[min((position + 1) * size, end) - 1],))
         return None
 
     def read_state(
-        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int, where: Reader
+        self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int, where: Where
     ) -> Difference | None:
         """Read the state after the token before ``start``."""
         position = (start - 1) // group.block_size_tokens
@@ -266,7 +341,7 @@ class PhysicalSlots:
         return self._misread(start - 1, [chain[start - 1]], held, table[position], where)
 
     def _misread(
-        self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: Reader
+        self, low: int, expected: list[int], held: Sequence[int | None], block: int, where: Where
     ) -> Difference | None:
         """The first slot that does not hold what is read from it, unless that is known of all of them."""
         padded = [*held, *[None] * (len(expected) - len(held))]
@@ -284,7 +359,7 @@ class PhysicalSlots:
         return None
 
 
-def _no_slot(where: Reader, token: int) -> Difference:
+def _no_slot(where: Where, token: int) -> Difference:
     return Difference("KV-MEM-02", str(where), f"a slot for token {token}", "the table has none")
 
 
@@ -296,8 +371,9 @@ class Work:
     """What the worker computes for one request in one step. Positions are in tokens."""
 
     request: int
-    tables: tuple[tuple[int, ...], ...]
-    chain: tuple[int, ...]
+    tables: Sequence[Sequence[int]]
+    chain: Sequence[int]
+    """At least to ``end``."""
     provided: int
     """From here to ``start`` another node provides the states."""
     start: int
@@ -318,7 +394,7 @@ class Kept:
     table: Sequence[int]
     chain: Sequence[int]
     span: tuple[int, int]
-    where: Reader
+    where: Where
 
 
 class GhostMemory:
@@ -377,11 +453,11 @@ class GhostMemory:
             found = self._transferred(number, operation.succeeded)
         elif isinstance(operation, (Admit, Schedule)) and isinstance(step.answer, Granted):
             assert request is not None, "a request that was granted blocks is alive"
-            found = self._granted(operation, step.answer, request, step.snapshot.tables.get(number, ()))
+            found = self._granted(operation, step.answer, request, step.tables(number))
         elif isinstance(operation, Sample):
-            found = self._verify(step.population[number], step.snapshot.tables.get(number, ()))
+            found = self._verify(step.population[number], step.tables(number))
         elif isinstance(operation, Finish) and operation.sends and request is not None:
-            found = self._send(request, step.snapshot.tables.get(number, ()))
+            found = self._send(request, step.tables(number))
         else:
             found = None
         self._settle(operation, request)
@@ -439,10 +515,14 @@ class GhostMemory:
     ) -> Work:
         # Nobody asks another node for drafts.
         end = request.tokens_computed - (request.drafts_in_flight if sends else 0)
+        chain: Sequence[int] = self._chain(request)
+        if sends or provided != start or self._is_delayed:
+            # By the time it is done the request may have more tokens, or other tables.
+            tables, chain = tuple(map(tuple, tables)), tuple(chain[: max(end, start)])
         return Work(
             request.number,
-            tuple(map(tuple, tables)),
-            tuple(self._chain(request)[: max(end, start)]),
+            tables,
+            chain,
             end if sends else provided,
             end if sends else start,
             end,
@@ -451,6 +531,11 @@ class GhostMemory:
             request.prompt_tokens,
         )
 
+    @property
+    def _is_delayed(self) -> bool:
+        """Whether a step is computed later than it is ordered."""
+        return self.settings.geometry.fences
+
     def _dispatch(self, copies: Iterable[Copy]) -> Difference | None:
         """The worker does one step."""
         pending, self._pending = self._pending, []
@@ -458,16 +543,19 @@ class GhostMemory:
             self._deliver(work)
         for copy in copies:
             self._physical.perform(copy, self.groups[copy.group].block_size_tokens)
-        for phase in (self._read_states, self._write, self._read):
+        phases: list[Callable[[Work], Iterator[Difference | None]]] = [self._write, self._read]
+        if self.settings.geometry.keeps_states:
+            phases.insert(0, self._read_states)
+        for phase in phases:
             for work in pending:
                 for found in phase(work):
                     if found is not None:
                         return found
         return None
 
-    def _in_groups(self, work: Work) -> Iterator[tuple[int, Group, tuple[int, ...], Reader]]:
+    def _in_groups(self, work: Work) -> Iterator[tuple[int, Group, Sequence[int], Where]]:
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
-            yield index, group, table, Reader(work.request, index, work.prompt_tokens)
+            yield index, group, table, Where(work.request, index, work.prompt_tokens)
 
     def _deliver(self, work: Work) -> None:
         """Another node writes what it provides."""
@@ -482,6 +570,7 @@ class GhostMemory:
                 yield self._physical.read_state(index, group, table, work.chain, work.start, where)
 
     def _write(self, work: Work) -> Iterator[Difference | None]:
+        parts: dict[tuple[object, ...], list[Part]] = {}
         for index, group, table, where in self._in_groups(work):
             if group.keeps_states:
                 spare = len(table) - group.blocks_occupied(work.verified)
@@ -493,13 +582,17 @@ class GhostMemory:
                 computed = work.start, work.end
                 yield self._physical.write_states(index, group, table, work.chain, computed, where, passing)
             else:
-                span = work.start, work.end, work.drafted if group.lookahead else work.end
-                yield self._physical.write(index, group, table, work.chain, span, where)
+                # Groups with the same blocks are written the same.
+                like = group.block_size_tokens, group.compress_ratio, group.whole_slots, group.lookahead
+                if like not in parts:
+                    drafted = work.drafted if group.lookahead else work.end
+                    parts[like] = parts_of(group, work.chain, work.start, work.end, drafted)
+                yield self._physical.write(index, group, table, parts[like], where)
 
     def _read(self, work: Work) -> Iterator[Difference | None]:
         for index, group, table, where in self._in_groups(work):
             if not group.keeps_states:
-                yield self._physical.read(index, group, table, list(work.chain), (work.start, work.end), where)
+                yield self._physical.read(index, group, table, work.chain, (work.start, work.end), where)
 
     # Drafts and transfers
 
@@ -513,7 +606,7 @@ class GhostMemory:
             return []
         span, chain = (max(0, end - 1), end), self._chain(request)
         return [
-            Kept(index, group, tuple(table), chain, span, Reader(request.number, index, request.prompt_tokens))
+            Kept(index, group, tuple(table), chain, span, Where(request.number, index, request.prompt_tokens))
             for index, (group, table) in enumerate(zip(self.groups, tables, strict=True))
             if group.keeps_states
         ]
@@ -551,7 +644,7 @@ class GhostMemory:
             if group.keeps_states:
                 found = self._physical.read_state(index, group, table, work.chain, work.end, where)
             else:
-                found = self._physical.read(index, group, table, list(work.chain), (work.end, work.end), where)
+                found = self._physical.read(index, group, table, work.chain, (work.end, work.end), where)
             if found is not None:
                 return found
         return None
@@ -599,6 +692,10 @@ class WorkerMemory(GhostMemory):
                     self._mark(work, work.start, PREEMPTED)
             self._pending = [work for work in self._pending if work.request != number]
         return super().observe(step)
+
+    @property
+    def _is_delayed(self) -> bool:
+        return True
 
     def _dispatch(self, copies: Iterable[Copy]) -> Difference | None:
         self._copies += tuple(copies)

@@ -12,13 +12,14 @@ inside: a copy of a list counts as the entries that are read.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from operator import ne
 from typing import Any, Protocol
 
 from attrs import frozen
 
 from kvgate.kernel.difference import Difference
-from kvgate.kernel.monitor import Step
+from kvgate.kernel.monitor import Change, Step
 from kvgate.kernel.protocol import System
 from kvreference.answers import Granted
 from kvreference.operations import OfRequest, Preempt, Sample, Schedule
@@ -48,13 +49,16 @@ class Work:
     offers: tuple[Hashable, ...] = ()
     """What was offered to the cache, in order: equal for the same block or boundary of a request."""
 
-    def counted(self) -> Iterator[tuple[str, int]]:
-        """Each counter in words."""
-        yield "hashes", self.hashes
-        for group, entries in enumerate(self.tables):
-            yield f"table entries in group {group}", entries
-        yield "links of the free queue", self.links
-        yield "entries of the cached map", self.entries
+    def counts(self) -> tuple[int, ...]:
+        """All counters: see ``counter_name``."""
+        return self.hashes, *self.tables, self.links, self.entries
+
+
+def counter_name(place: int, groups: int) -> str:
+    """A counter of ``Work.counts`` in words."""
+    if 0 < place <= groups:
+        return f"table entries in group {place - 1}"
+    return {0: "hashes", groups + 1: "links of the free queue", groups + 2: "entries of the cached map"}[place]
 
 
 class Meter(Protocol):
@@ -90,7 +94,8 @@ class WorkMonitor:
     def __init__(self, settings: Settings, meter: Meter) -> None:
         self.settings = settings
         self.meter = meter
-        self._least: dict[tuple[Shape, str], Least] = {}
+        self._least: dict[Shape, list[Least]] = {}
+        """Per shape of a step, for each counter."""
         self._offered: dict[int, set[Hashable]] = {}
         """Per request, what it offered since it was admitted."""
         self._before = _EMPTY
@@ -110,7 +115,8 @@ class WorkMonitor:
             if found is None and request is not None:
                 found = self._compare(step, request, work)
             self._remember(number, request)
-        self._before = step.snapshot
+        if step.change is None:
+            self._before = step.snapshot
         return found
 
     def at_rest(self, system: System) -> Iterable[Difference]:
@@ -134,52 +140,68 @@ class WorkMonitor:
         return None
 
     def _compare(self, step: Step, request: Request, work: Work) -> Difference | None:
-        shape = self._shape(step, request)
+        if not isinstance(step.operation, (Sample, Schedule)):
+            return None
+        change = step.change or _change(self._before, step.snapshot, request.number)
+        shape = self._shape(step, request, change)
         if shape is None:
             return None
         # Of several blocks with the same content one is looked for: whether there are others takes an operation more.
-        slack = SLACK + len(_changed(self._before.contents, step.snapshot.contents))
-        context, free = len(request.tokens), step.snapshot.blocks_free
-        for counter, count in work.counted():
-            least = self._least.get((shape, counter))
-            if least is None or count < least.count:
-                self._least[shape, counter] = Least(count, context, free)
-            elif count > least.count + slack:
+        slack = SLACK + len(change.contents)
+        context, free, counts = len(request.tokens), change.blocks_free, work.counts()
+        least = self._least.get(shape)
+        if least is None:
+            least = self._least[shape] = [Least(count, context, free) for count in counts]
+        for place, (known, count) in enumerate(zip(least, counts, strict=True)):
+            if count < known.count:
+                least[place] = Least(count, context, free)
+            elif count > known.count + slack:
                 where = f"a context of {context} tokens, {free} blocks free"
-                there = f"a context of {least.context_tokens} tokens, {least.blocks_free} blocks free"
+                there = f"a context of {known.context_tokens} tokens, {known.blocks_free} blocks free"
                 what = "an answer" if isinstance(step.operation, Sample) else "a decode step"
-                expected = f"{least.count}, as the same step took at {there}"
-                return Difference("KV-WORK-02", f"{counter} of {what}", expected, f"{count} at {where}")
+                expected = f"{known.count}, as the same step took at {there}"
+                subject = f"{counter_name(place, len(work.tables))} of {what}"
+                return Difference("KV-WORK-02", subject, expected, f"{count} at {where}")
         return None
 
-    def _shape(self, step: Step, request: Request) -> Shape | None:
+    def _shape(self, step: Step, request: Request, change: Change) -> Shape | None:
         """What must be equal for two steps to be the same; None for what is no part of decoding."""
         computed, tokens = self._computed.get(request.number, (0, 0))
         if isinstance(step.operation, Sample):
             grain = self.settings.geometry.grain_tokens
             # Newer releases cache what an answer fills when they take it.
-            cached = len(_changed(self._before.contents, step.snapshot.contents))
-            return "answer", len(request.tokens) // grain - tokens // grain, cached
-        if not (isinstance(step.operation, Schedule) and isinstance(step.answer, Granted)):
+            return "answer", len(request.tokens) // grain - tokens // grain, len(change.contents)
+        if not isinstance(step.answer, Granted) or computed < request.prompt_tokens:
             return None
-        if computed < request.prompt_tokens:
-            return None
-        return "decode", request.tokens_computed - computed, *self._changes(step, request.number)
+        held, contents = change.references, change.contents
+        return (
+            "decode",
+            request.tokens_computed - computed,
+            *change.tables(),
+            sum(was == 0 for was, _ in held),
+            sum(now == 0 for _, now in held),
+            sum(now is not None for _, now in contents),
+            sum(was is not None for was, _ in contents),
+            *change.others,
+        )
 
-    def _changes(self, step: Step, number: int) -> Iterator[object]:
-        """What a step did to the request's tables and to the pool."""
-        before, after = self._before, step.snapshot
-        for old, new in zip(before.tables.get(number, ()), after.tables.get(number, ()), strict=False):
-            kept = len(old)
-            yield len(new) - kept
-            yield sum(was != now for was, now in zip(old, new, strict=False))
-        held = _changed(before.references, after.references)
-        yield sum(was == 0 for was, _ in held), sum(now == 0 for _, now in held)
-        # Where scratch goes first, what is cached goes to the other end of the queue.
-        yield _cached_freed(before, after)
-        contents = _changed(before.contents, after.contents)
-        yield sum(now is not None for _, now in contents), sum(was is not None for was, _ in contents)
-        yield len({*after.begun} ^ {*before.begun}), len(after.copies), len(after.pinned.blocks ^ before.pinned.blocks)
+
+def _change(before: Snapshot, after: Snapshot, request: int) -> Change:
+    """What a step did to a request's tables and to the pool."""
+    tables = zip(before.tables.get(request, ()), after.tables.get(request, ()), strict=False)
+    return Change(
+        lambda: [(len(new) - len(old), sum(map(ne, old, new))) for old, new in tables],
+        _changed(before.references, after.references),
+        _changed(before.contents, after.contents),
+        after.blocks_free,
+        (
+            # Where scratch goes first, what is cached goes to the other end of the queue.
+            _cached_freed(before, after),
+            len({*after.begun} ^ {*before.begun}),
+            len(after.copies),
+            len(after.pinned.blocks ^ before.pinned.blocks),
+        ),
+    )
 
 
 def _cached_freed(before: Snapshot, after: Snapshot) -> int:

@@ -224,6 +224,12 @@ def _not_run(verdict: Verdict) -> list[str]:
             "Equality with the reference where steps are asynchronous: it did not follow "
             f"{verdict.alone} of {counted(verdict.operations, 'operation')}; there only the monitors checked."
         )
+    large = sum(found.out_of_time for found in verdict.found)
+    if large:
+        sentences.append(
+            f"Smaller cases: the profile's time for them ended before {large} of "
+            f"{counted(len(verdict.found), 'divergence')} had the smallest."
+        )
     if verdict.ended != "completed":
         sentences.append(f"The run ended early ({printable(verdict.ended)}); the remaining cases were not run.")
     return sentences

@@ -102,6 +102,9 @@ class EngineBench:
         """All of them."""
         return self.detectors
 
+    def glancing(self) -> EngineBench:
+        return self
+
     def build(self, case: Case) -> World:
         """A fresh world for a case.
 

@@ -7,7 +7,7 @@ the scheduler really did.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -52,7 +52,7 @@ class Asking:
     """Where a request stood when slots were asked for."""
 
     runs: bool
-    had: BlockTable
+    had: Sequence[Sequence[int]]
     start: int
 
 
