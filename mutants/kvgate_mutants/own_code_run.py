@@ -195,7 +195,7 @@ def _shadow() -> Kill | None:
 
     def follow(records: Sequence[Any]) -> None:
         for record in salting.salted(records):
-            found.extend(each for each in checker.follow(record) if each.declared is None)
+            found.extend(checker.follow(record))
 
     def failed(error: BaseException) -> None:
         raise error

@@ -17,7 +17,7 @@ class Profile:
     """How many operations, over all lanes."""
 
     operations: int
-    shrink_seconds: float
+    shrink_seconds: float = 60
     """How long the cases that show something are made smaller, all together."""
 
 

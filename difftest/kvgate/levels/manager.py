@@ -92,8 +92,8 @@ class Bench:
         if "work" in self.judges:
             # Counting is not part of the protocol of a system: only those that say that they count are asked to.
             monitors.append(WorkMonitor(settings, cast("Counts", system).count_work()))
-        reference = reference if "lockstep" in self.detectors else None
-        return Lockstep(system, reference, monitors, known, self.whole_every)
+        follows = reference if "lockstep" in self.detectors else None
+        return Lockstep(system, follows, monitors, known, self.whole_every)
 
     def _system(self, settings: Settings) -> System:
         try:

@@ -85,7 +85,7 @@ def test_one_engine_sees_it_by_what_the_connector_is_told_alone(
     with mutant.applied():
         kill = run_until_killed(engines, [load("full")], 0, 1_000, math.inf)
         assert kill is not None
-        assert "connector" == kill.found.divergence.detector
+        assert "connector" == kill.by
         monkeypatch.setattr(ConnectorCheck, "_compare", lambda *_: None)
         assert run_until_killed(engines, [load("full")], 0, 1_000, math.inf) is None
 

@@ -65,8 +65,12 @@ class ConnectorCheck:
             self._judge("connector", found)
         return number
 
-    def _compare(self, statement: str, subject: str, expected: object, got: Any) -> None:
-        got = tuple(map(tuple, got)) if isinstance(got, (list, tuple)) else got
-        if expected != got:
+    def _compare(self, statement: str, subject: str, expected: Any, got: Any) -> None:
+        if _plain(expected) != _plain(got):
             found = Difference(statement, f"{subject}, as the connector is told", str(expected), str(got))
             self._judge("connector", found)
+
+
+def _plain(value: Any) -> Any:
+    """Tables as tuples: sequences of several types stand for the same."""
+    return tuple(map(tuple, value)) if isinstance(value, (list, tuple)) else value
