@@ -188,7 +188,10 @@ class PhysicalSlots:
         size, start = group.block_size_tokens, group.tokens_stored(start)
         for position in range(start // size, group.blocks_occupied(drafted)):
             if position >= len(table) or table[position] == NULL:
-                return _no_slot(where, max(start, position * size))
+                found = self._no_slot(where, max(start, position * size), chain)
+                if found is not None:
+                    return found
+                continue
             self.put(index, size, table[position], position * size, [*chain[:end], *(JUNK,) * (drafted - end)], start)
         return None
 
@@ -222,7 +225,7 @@ class PhysicalSlots:
             first = position * size
             low, high = max(begin, first), min(end, first + size)
             if position >= len(table):
-                return _no_slot(where, low)
+                return self._no_slot(where, low, chain)
             held = list(self.held(table[position], index)[low - first : high - first])
             if held != chain[low:high]:
                 found = self._misread(low, list(chain[low:high]), held, table[position], where)
@@ -247,7 +250,7 @@ class PhysicalSlots:
         size = group.block_size_tokens
         running = (end - 1) // size
         if running >= len(table) or table[running] == NULL:
-            return _no_slot(where, end - 1)
+            return self._no_slot(where, end - 1, chain)
         for position in range(start // size if passing else running, running + 1):
             if table[position] != NULL:
                 self._slots[table[position]] = index, (chain[min((position + 1) * size, end) - 1],)
@@ -259,7 +262,7 @@ class PhysicalSlots:
         """Read the state after the token before ``start``."""
         position = (start - 1) // group.block_size_tokens
         if position >= len(table):
-            return _no_slot(where, start - 1)
+            return self._no_slot(where, start - 1, chain)
         held = self.held(table[position], index)
         if held == (chain[start - 1],):
             return None
@@ -283,9 +286,13 @@ class PhysicalSlots:
                 return Difference("KV-MEM-01", str(where), *texts)
         return None
 
-
-def _no_slot(where: Reader, token: int) -> Difference:
-    return Difference("KV-MEM-02", str(where), f"a slot for token {token}", "the table has none")
+    def _no_slot(self, where: Reader, token: int, chain: Sequence[int]) -> Difference | None:
+        """That the table has no slot for a token, unless that is known."""
+        texts, wanted = (f"a slot for token {token}", "the table has none"), chain[token : token + 1]
+        history = self.states.history(wanted[0]) if wanted else []
+        if self.is_known(Misread(where, token, NULL, *texts, history, [])):
+            return None
+        return Difference("KV-MEM-02", str(where), *texts)
 
 
 # Steps that are computed when they are dispatched
@@ -646,7 +653,7 @@ class WorkerMemory(GhostMemory):
         """The blocks that a step writes from ``start`` on do not hold what they should."""
         for group, table in zip(self.groups, work.tables, strict=True):
             blocks = table[start // group.block_size_tokens : group.blocks_occupied(work.end)]
-            self.marks.update(dict.fromkeys(blocks, why))
+            self.marks.update((block, why) for block in blocks if block != NULL)
 
     def _deliver(self, work: Work) -> None:
         self._unmark(work, work.provided)

@@ -129,9 +129,9 @@ class _LookUp:
 
 
 def _acts(settings: Settings, _release: str) -> Acts:
-    geometry = settings.geometry
-    groups = (evolve(each, block_size_tokens=slots_of(each), compress_ratio=1) for each in geometry.groups)
-    by_slots = Geometry(tuple(evolve(each, unit_tokens=None) for each in groups))
+    geometry, groups = settings.geometry, settings.geometry.groups
+    in_slots = (evolve(each, block_size_tokens=slots_of(each), compress_ratio=1) for each in groups)
+    by_slots = Geometry(tuple(evolve(each, unit_tokens=None) for each in in_slots))
 
     def content(content_up_to: Callable[..., Content], _geometry: Geometry, index: int, *rest: Any) -> Content:
         prefixes, tokens = rest
@@ -153,7 +153,8 @@ def _acts(settings: Settings, _release: str) -> Acts:
             Delta(longest_length.__name__, length),
             Delta(tables_found.__name__, tables),
         ],
-        follow=TablesPastLoad(geometry).deltas(),
+        # Of several kinds of full attention, 014 counts what is too long.
+        follow=() if len({group for group in groups if group.keeps_all}) > 1 else TablesPastLoad(geometry).deltas(),
         misreads=lambda misread: _known_by_the_same(geometry, misread),
     )
 
@@ -173,12 +174,13 @@ def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
     # Salt and adapter come before the first token.
     shared = 1 + (index + 1) * slots_of(group)
     wanted, found = ([origin[1:] for origin in history] for history in (misread.wanted, misread.found))
-    return group.compress_ratio > 1 and len(wanted) == len(found) and wanted[:shared] == found[:shared]
+    alike = len(wanted) == len(found) and wanted[:shared] == found[:shared]
+    return group.compress_ratio > 1 and bool(found) and alike
 
 
 FINDING = Finding(
     id="013-compressed-block-known-by-its-slots",
-    rank=20,
+    rank=16,
     statement="KV-OP-09",
     condition="a compressed group, and no states",
     where=lambda settings: (
