@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from kvgate.findings.explaining import live_with
 
 from kvgate.findings import register
-from kvgate.findings.explaining import live_with
 from kvgate.findings.f014_second_full_group_not_cut import SecondGroupUncut
 from kvgate.findings.register import FOLDER, folder_of
 from kvgate.levels.registry import read

@@ -13,7 +13,7 @@ from kvreference.rules import Delta
 
 def _counts_the_last_token(computed: Callable[[int, int], int], end: int, tokens: int) -> int:
     """What is loaded counts as computed, though of a whole request the last token is computed again."""
-    return max(computed(end, tokens), end)
+    return computed(end, tokens) + (end == tokens)
 
 
 def _given_up_before_the_last(misread: Misread) -> bool:
