@@ -250,9 +250,9 @@ def of_another_salt(misread: Misread) -> Misread:
     return evolve(misread, found=[(None, ("another", None), None), *misread.found[1:]])
 
 
-def after_the_prompt(misread: Misread) -> Misread:
-    """What is read is no part of the prompt."""
-    return evolve(misread, token=misread.reader.prompt_tokens)
+def of_another_step(misread: Misread) -> Misread:
+    """What is computed was not loaded."""
+    return evolve(misread, reader=evolve(misread.reader, again=False))
 
 
 def first_token_differs(misread: Misread) -> Misread:
@@ -265,8 +265,8 @@ READ = [
     ("f003*/trace-memory.jsonl", "stock", "003", [other_token, never_written, of_another_salt]),
     ("f004*/trace-memory.jsonl", "stock", "004", [other_token, never_written, of_another_salt, first_token_differs]),
     ("f008*/trace.jsonl", "stock", "008", [other_block]),
-    ("f009*/trace.jsonl", "stock", "009", [other_block, after_the_prompt]),
-    ("f009*/trace-chunked-local.jsonl", "stock", "009", [other_block, after_the_prompt]),
+    ("f009*/trace.jsonl", "stock", "009", [other_block, of_another_step]),
+    ("f009*/trace-chunked-local.jsonl", "stock", "009", [other_block, of_another_step]),
     ("f013*/trace.jsonl", "ascend", "013", [never_written, first_token_differs, of_another_salt]),
 ]
 

@@ -109,6 +109,8 @@ class Reader:
     request: int
     group: int
     prompt_tokens: int
+    again: bool = False
+    """Whether its step begins with the last token of what was loaded, which is computed again."""
 
     def __str__(self) -> str:
         return f"request {self.request}, group {self.group}"
@@ -314,6 +316,8 @@ class Work:
     drafted: int
     """To here draft layers write."""
     prompt_tokens: int
+    again: bool
+    """Whether it begins with the last token of what was loaded."""
 
 
 @define
@@ -341,6 +345,8 @@ class GhostMemory:
         self._chains: dict[int, list[int]] = {}
         """Per request, the states of its tokens."""
         self._computed: dict[int, int] = {}
+        self._loaded: dict[int, int] = {}
+        """Per request that was admitted with external tokens, where these end."""
         self._pending: list[Work] = []
         """What was scheduled and not dispatched."""
         self._transfers: dict[int, Work] = {}
@@ -355,6 +361,7 @@ class GhostMemory:
         other._physical = self._physical.copy()
         other._chains = {number: list(chain) for number, chain in self._chains.items()}
         other._computed = dict(self._computed)
+        other._loaded = dict(self._loaded)
         other._pending = list(self._pending)
         other._transfers = dict(self._transfers)
         return other
@@ -398,6 +405,7 @@ class GhostMemory:
         if request is None or request.status is Status.ENDING:
             self._chains.pop(operation.request, None)
             self._computed.pop(operation.request, None)
+            self._loaded.pop(operation.request, None)
         else:
             self._computed[request.number] = 0 if isinstance(operation, Preempt) else request.tokens_computed
 
@@ -426,6 +434,9 @@ class GhostMemory:
         before = self._computed.get(request.number, 0)
         hit = before + granted.hit_tokens
         start = hit + granted.external_tokens
+        if isinstance(operation, Admit) and before == 0:
+            # A request that has loaded is admitted once more, with what it loaded computed.
+            self._loaded[request.number] = start if granted.external_tokens else 0
         # A request without computed tokens drafts nothing in its first step.
         drafts = 0 if isinstance(operation, Admit) and before == 0 else self.settings.lookahead_tokens
         work = self._work(request, tables, provided=hit, start=start, lookahead=drafts)
@@ -456,6 +467,7 @@ class GhostMemory:
             min(end, len(request.tokens)),
             min(end + lookahead, self.settings.tokens_max),
             request.prompt_tokens,
+            not sends and start + 1 == self._loaded.get(request.number, 0),
         )
 
     def _dispatch(self, copies: Iterable[Copy]) -> Difference | None:
@@ -474,7 +486,7 @@ class GhostMemory:
 
     def _in_groups(self, work: Work) -> Iterator[tuple[int, Group, tuple[int, ...], Reader]]:
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
-            yield index, group, table, Reader(work.request, index, work.prompt_tokens)
+            yield index, group, table, Reader(work.request, index, work.prompt_tokens, work.again)
 
     def _deliver(self, work: Work) -> None:
         """Another node writes what it provides."""
