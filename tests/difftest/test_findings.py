@@ -1,39 +1,47 @@
-"""The findings: each is written up, is shown by its traces, and excuses nothing but itself.
+"""The findings: each is written up, and is shown by its traces.
 
-Goal: what is declared is true, is told, and is narrow. Method: read what is written against what is declared; run the
-traces on vLLM, where it is installed, and on the reference with the finding's fault planted, where it is not.
-Their neighbours: ``test_findings_neighbours.py``.
+Goal: what is written is true, and each finding is a difference of a system that has it, and of no other. Method: read
+what is written against the traces; run the traces on the reference with the findings of their release, and on the
+release itself.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from kvgate.adapters.reference import Reference
+from kvgate.adapters.fetching import fetch
 from kvgate.adapters.registry import load_system
+from kvgate.adapters.release_variants import release_of
+from kvgate.adapters.releases import release_named
+from kvgate.adapters.releases.description import Release
 from kvgate.cli.replay import where_the_reference_changed
-from kvgate.findings import explaining, register
+from kvgate.findings import register
 from kvgate.findings.__main__ import PAGE, page
-from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
-from kvgate.findings.finding import Finding
 from kvgate.findings.register import FOLDER, all_findings, id_of
+from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.gate.trace_codec import Trace, Violated, format_of
-from kvgate.kernel.difference import Divergence
-from kvgate.kernel.lockstep import Lockstep
-from kvgate.kernel.protocol import Factory
-from kvgate.levels.manager import Bench, run
+from kvgate.kernel.errors import SystemUnavailableError
+from kvgate.levels.manager import Bench
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
-from kvreference.population import Request
 from kvreference.statements import STATEMENTS
+
+from .having import having, played
 
 ROOT = Path(__file__).parents[2]
 TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if format_of(path) != SCHEDULER.trace_format]
 """Those of the scheduler have tests of their own."""
+SLOTS = "013-compressed-block-known-by-its-slots"
+SMOKE = ("native@0.33.0", "ascend")
+"""The newest release, and vLLM-Ascend; the others are run with ``-m deep``."""
+ELSEWHERE_SECONDS_MAX = 600
 
 
 def name_of(path: Path) -> str:
@@ -42,16 +50,11 @@ def name_of(path: Path) -> str:
 
 
 of_every_trace = pytest.mark.parametrize("path", TRACES, ids=name_of)
+MODELLED = [path for path in TRACES if not path.parent.name.startswith("f001")]
+"""Those of the findings that change a rule of the reference: 001 is what remains at the end of a run."""
 
-
-def faulty(finding: Finding) -> Factory:
-    """The reference with a finding's fault, as a system."""
-    assert finding.fault is not None
-    release = {} if finding.releases is None else {"release": finding.releases[0]}
-    return type(finding.fault.__name__, (finding.fault, Reference), release)
-
-
-FAULTY = {finding.id: faulty(finding) for finding in all_findings() if finding.fault is not None}
+UNDESCRIBED = [path for path in MODELLED if path.stem != "trace-ascend"]
+"""In a compressed group of vLLM-Ascend, 014 is part of 013."""
 
 
 @cache
@@ -59,20 +62,15 @@ def trace_at(path: Path) -> Trace:
     return read(path)
 
 
-def is_stock(path: Path) -> bool:
-    """Whether a trace is of the vLLM that is installed; others need a process of their own."""
-    return trace_at(path).header.system == "stock"
+def system_of(path: Path) -> str:
+    """The system that a trace names; all but the vLLM that is installed need a process of their own."""
+    return trace_at(path).header.system
 
 
-def diverges(factory: Factory, trace: Trace, without: int | None = None) -> list[tuple[Violated, list[str]]]:
-    """What a system violates on a trace, or on all of it but one operation, and every finding that explains it."""
-    operations = [operation for index, operation in enumerate(trace.operations) if index != without]
-    lockstep, divergences = run(Bench(factory, trace.header.detectors), trace.header.settings, operations)
-    return [(Violated.by(divergence), explained_by(divergence, lockstep)) for divergence in divergences]
-
-
-def explained_by(divergence: Divergence, lockstep: Lockstep) -> list[str]:
-    return [finding.id for finding in all_findings() if explaining.explains(finding, divergence, lockstep)]
+def release_at(path: Path) -> Release:
+    release = release_of(system_of(path))
+    assert release is not None
+    return release
 
 
 def unwrapped(text: str) -> str:
@@ -80,19 +78,31 @@ def unwrapped(text: str) -> str:
     return " ".join(re.sub(r"^>", " ", text, flags=re.MULTILINE).split())
 
 
+MODELLED_IDS = {id_of(path.parent.name) for path in MODELLED}
+OF_ENGINES = {
+    "020-preempted-in-its-step-stays-cached",
+    "021-behind-a-failed-load-stays-cached",
+    "022-given-up-while-in-flight",
+}
+"""Those that ghost memory knows by a mark on a block."""
+
 # What is written
 
 
 def test_every_folder_is_a_finding() -> None:
-    """Goal: a folder has all of a finding. Method: its files; a recogniser, or a stated reason why there is none."""
+    """Goal: a folder has all of a finding. Method: its files; what it is recognised by, or why
+    by nothing."""
     found = all_findings()
     assert {path.name for path in FOLDER.glob("f[0-9]*")} == {register.folder_of(finding.id) for finding in found}
     assert len(found) == len({finding.rank for finding in found})
     for finding in found:
         folder = FOLDER / register.folder_of(finding.id)
         assert {"README.md", "trace.jsonl", "__init__.py"} <= {path.name for path in folder.iterdir()}
-        recognised = finding.fault or finding.explains or finding.explains_engine
+        acts = finding.id in MODELLED_IDS
+        recognised = acts or finding.explains or finding.explains_engine or finding.id in OF_ENGINES
         assert bool(recognised) != bool(finding.unrecognised), finding.id
+        assert finding.statement in STATEMENTS
+        assert finding.condition
 
 
 def test_the_page_has_a_row_for_every_finding() -> None:
@@ -129,84 +139,141 @@ def test_the_reference_still_goes_the_way_of_a_trace(path: Path) -> None:
 # What is shown
 
 
-@of_every_trace
-def test_the_reference_passes(path: Path) -> None:
-    """Goal: a trace accuses vLLM, not its judges. Method: the reference in vLLM's place, as the positive control."""
-    assert [] == diverges(load_system("reference").factory, trace_at(path))
+def shown(run: CaseRun) -> tuple[list[str], list[str | None]]:
+    """The findings that acted, and what was found, by its finding."""
+    return [str(each.finding) for each in run.known()], [each.finding for each in run.found()]
 
 
-@pytest.mark.parametrize("path", [path for path in TRACES if is_stock(path)], ids=name_of)
-def test_vllm_shows_its_finding(path: Path) -> None:
-    """Goal: each finding is true of the vLLM installed. Method: replay; one divergence, the one that the header names,
-    and one finding alone that explains it."""
-    pytest.importorskip("vllm")
+def expected_of(path: Path) -> str:
+    """The finding that acts in a trace."""
+    return id_of(path.parent.name) if path not in MODELLED or path in UNDESCRIBED else SLOTS
+
+
+@pytest.mark.parametrize("path", MODELLED, ids=name_of)
+def test_a_system_with_the_finding_shows_it(path: Path) -> None:
+    """Goal: a finding is counted and ends nothing. Method: its trace on the reference with the findings of its release;
+    all operations are performed, and nothing else is found."""
     trace = trace_at(path)
-    assert [(trace.header.violates, [id_of(path.parent.name)])] == diverges(load_system("stock").factory, trace)
+    run = played(having(release_at(path)), trace.header.settings, trace.operations)
+    acted, found = shown(run)
+    assert expected_of(path) in acted
+    assert [] == found
+    assert len(trace.operations) == run.performed
+
+
+AS_BEGINNINGS = "012-trace", "012-trace-alias"
+"""Their headers were written when the end of a prompt was compared as the content of its block."""
+
+
+def violated_at(path: Path) -> Violated | None:
+    """What a trace violates if its finding is not known."""
+    if name_of(path) in AS_BEGINNINGS:
+        return Violated("lockstep", "KV-OP-18", "boundaries inside block 2")
+    return trace_at(path).header.violates
+
+
+@pytest.mark.parametrize("path", UNDESCRIBED, ids=name_of)
+def test_undescribed_it_is_a_divergence(path: Path) -> None:
+    """Goal: a finding is known of the releases that list it alone. Method: the same without its id in the description;
+    then the divergence is the one that the header names."""
+    trace, system = trace_at(path), having(release_at(path), undescribed=[id_of(path.parent.name)])
+    run = played(system, trace.header.settings, trace.operations, trace.header.detectors)
+    assert [violated_at(path)] == [Violated.by(each) for each in run.divergences]
+    assert [None] == [each.finding for each in run.found()]
 
 
 @pytest.mark.few(6)
+@pytest.mark.parametrize("path", UNDESCRIBED, ids=name_of)
+def test_no_operation_can_go(path: Path) -> None:
+    """Goal: a trace is as short as it can be. Method: without any one operation, the undescribed finding is not seen,
+    or as another divergence."""
+    trace, system = trace_at(path), having(release_at(path), undescribed=[id_of(path.parent.name)])
+    longer = []
+    for index in range(len(trace.operations)):
+        rest = (*trace.operations[:index], *trace.operations[index + 1 :])
+        run = played(system, trace.header.settings, rest, trace.header.detectors)
+        if violated_at(path) in [Violated.by(each) for each in run.divergences]:
+            longer.append(index)
+    assert [] == longer, "these operations can go"
+
+
+@of_every_trace
+def test_the_reference_passes(path: Path) -> None:
+    """Goal: a trace accuses vLLM, not its judges. Method: the reference in vLLM's place, as the positive control."""
+    trace = trace_at(path)
+    run = run_case(Bench(load_system("reference").factory, trace.header.detectors), trace.case)
+    assert ([], []) == shown(run)
+
+
+AT_REST = {"001-trace": ["001-new-block-ids-never-drained"]}
+"""What is found where nothing acts, and known."""
+
+
+def check_release(path: Path, performed: int, acted: list[str], found: list[str | None]) -> None:
+    """That a run on the release that the trace names shows its finding, and goes on to its end."""
+    assert AT_REST.get(name_of(path), []) == found
+    assert path not in MODELLED or expected_of(path) in acted
+    assert len(trace_at(path).operations) == performed
+
+
+@pytest.mark.parametrize("path", [path for path in TRACES if system_of(path) == "stock"], ids=name_of)
+def test_vllm_shows_its_finding(path: Path) -> None:
+    """Goal: each finding is true of the vLLM installed. Method: its trace there."""
+    pytest.importorskip("vllm")
+    run = run_case(Bench(load_system("stock").factory), trace_at(path).case)
+    check_release(path, run.performed, *shown(run))
+
+
+ELSEWHERE = """
+import json, sys
+from pathlib import Path
+from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import run_case
+from kvgate.levels.manager import Bench
+from kvgate.levels.registry import read
+factory, shown = load_system(sys.argv[1]).factory, {}
+for name in sys.argv[2:]:
+    run = run_case(Bench(factory), read(Path(name)).case)
+    shown[name] = [run.performed, [each.finding for each in run.known()], [each.finding for each in run.found()]]
+print(json.dumps(shown))
+"""
+
+
 @pytest.mark.parametrize(
-    "path",
-    [path for path in TRACES if id_of(path.parent.name) in FAULTY and path.stem != "trace-ascend"],
-    ids=name_of,
+    "system",
+    [
+        pytest.param(system, marks=pytest.mark.ci if system in SMOKE else pytest.mark.deep)
+        for system in sorted(set(map(system_of, TRACES)) - {"stock"})
+    ],
 )
-def test_the_fault_alone_shows_the_finding(path: Path) -> None:
-    """Goal: the fault that explains a finding is the fault that makes it. Method: plant it into the reference; it shows
-    what vLLM shows, and no shorter trace does."""
-    trace, finding = trace_at(path), id_of(path.parent.name)
-    assert [(trace.header.violates, [finding])] == diverges(FAULTY[finding], trace)
-    longer = [
-        index
-        for index in range(len(trace.lines))
-        if any(finding in found for _, found in diverges(FAULTY[finding], trace, without=index))
-    ]
-    assert not longer, "these operations can go"
+def test_another_release_shows_its_findings(system: str) -> None:
+    """Goal: each finding is true of the release that it names. Method: its traces there, in a process of its own."""
+    pytest.importorskip("vllm")
+    try:
+        fetch(release_named(system))
+    except SystemUnavailableError as error:
+        pytest.skip(f"{system} is not to be had, and none of its findings was replayed: {error}")
+    paths = [path for path in TRACES if system_of(path) == system]
+    finished = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, system, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=ELSEWHERE_SECONDS_MAX,
+    )
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    answers = json.loads(finished.stdout.splitlines()[-1])
+    assert len(paths) == len(answers)
+    for path in paths:
+        check_release(path, *answers[str(path)])
 
 
-# What a deleted folder leaves
-
-
-def hide(monkeypatch: pytest.MonkeyPatch, *hidden: str) -> None:
-    """Discover all folders but those of some findings."""
-    there = [name for name in register.folders() if id_of(name) not in hidden]
+def test_without_its_folder_a_finding_is_a_new_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a folder holds all that a finding is known by. Method: hide one where the system is compared."""
+    path = FOLDER / "f006_aligned_before_the_drop" / "trace.jsonl"
+    trace = trace_at(path)
+    system = having()(trace.header.settings)
+    there = [name for name in register.folders() if name != path.parent.name]
     monkeypatch.setattr("kvgate.findings.register.folders", lambda: tuple(there))
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in TRACES if path.stem == "trace" and id_of(path.parent.name) in FAULTY], ids=name_of
-)
-def test_without_its_folder_a_finding_is_a_new_divergence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a folder holds all that a finding is recognised by. Method: hide it, and run its trace."""
-    finding = id_of(path.parent.name)
-    hide(monkeypatch, finding)
-    assert [[]] == [found for _, found in diverges(FAULTY[finding], trace_at(path))]
-
-
-@pytest.mark.parametrize(
-    ("hidden", "explained"),
-    [(None, ["006-aligned-before-the-drop"]), ("012-prompt-tail-that-serves-nobody", [])],
-)
-def test_without_a_finding_that_acts_in_the_same_step(
-    hidden: str | None, explained: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Goal: a finding needs no other's folder, and explains less without it. Method: 006 and 012 in one step."""
-
-    class TailAndShorterHit(AlignedBeforeTheDrop, Reference):
-        release = "0.33.0"
-
-        def _register(self, request: Request, tokens: int, now: bool = True) -> None:
-            super()._register(request, tokens, now)
-            if tokens >= 80:
-                prefix = self.prefixes[request.number][80 // self.geometry.grain_tokens - 1]
-                block = self.tables[request.number][0].blocks[79 // self.geometry.groups[0].block_size_tokens]
-                self.pool.cached.register((0, prefix), block)
-
-    if hidden is not None:
-        hide(monkeypatch, hidden)
-    trace = trace_at(FOLDER / "f006_aligned_before_the_drop" / "trace-beside-012.jsonl")
-    lockstep, (divergence,) = run(Bench(TailAndShorterHit, ("lockstep",)), trace.header.settings, trace.operations)
-    assert explained == explained_by(divergence, lockstep)
-    alone = trace_at(FOLDER / "f006_aligned_before_the_drop" / "trace.jsonl")
-    assert [["006-aligned-before-the-drop"]] == [
-        found for _, found in diverges(FAULTY["006-aligned-before-the-drop"], alone)
-    ]
+    (divergence,) = run_case(Bench(lambda _settings: system), trace.case).divergences
+    assert trace.header.violates == Violated.by(divergence)

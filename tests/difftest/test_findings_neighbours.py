@@ -1,189 +1,330 @@
 """A finding excuses nothing but itself.
 
-Goal: what is declared is narrow. Method: plant neighbouring faults that violate the same guarantees.
+Goal: where findings act, a broken rule of the reference and another defect of the system are still divergences.
+Method: break each rule that has a delta, on the reference's side; plant neighbouring faults into a system that has the
+findings; change misreads that are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
 
-from kvgate.adapters.reference import Reference
-from kvgate.findings import explaining
-from kvgate.findings.register import all_findings
-from kvgate.gate.case_runner import Lane
+from kvgate.adapters.release_variants import release_of
+from kvgate.findings.in_turn import without_look_ahead
+from kvgate.findings.register import FOLDER, all_findings
+from kvgate.gate.case_runner import CaseRun, Lane, run_case
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.kernel.difference import Divergence
-from kvgate.kernel.lockstep import Lockstep
+from kvgate.gate.level import Case
 from kvgate.kernel.models import load
-from kvgate.kernel.protocol import Factory
-from kvgate.levels.manager import Bench, draw_case, run
-from kvreference.answers import Hit
-from kvreference.content import Keys, Prefix, Prefixes
-from kvreference.events import Stored
-from kvreference.geometry import Geometry
-from kvreference.hit_lookup import longest_hit
-from kvreference.holdings import Allocation, Holdings, Span
-from kvreference.population import Request
-from kvreference.settings import Settings
+from kvgate.levels.manager import Bench, draw_case
+from kvgate.levels.registry import read
+from kvgate.monitors.slot_memory import FAILED, LATE, PREEMPTED, GhostMemory, Misread
+from kvreference.events import Event, Stored
+from kvreference.operations import Admit, Arrive
+from kvreference.rules import Delta
+from kvreference.tables import Table
 
-CASES = 60
-"""How many cases each neighbouring fault is looked for in."""
+from .having import Having, having, with_base
 
-
-def explained(divergence: Divergence, lockstep: Lockstep) -> list[str]:
-    return [each.id for each in all_findings() if explaining.explains(each, divergence, lockstep)]
+CASES = 40
+"""In how many cases a fault is looked for at most."""
 
 
-class GateOpen(Reference):
-    """Every request passes the gate."""
+@frozen
+class Fault:
+    """A fault, and where it is looked for: on a finding's trace, or in cases of a model."""
 
-    def _fits(self, _request: Request, _hit: Hit, _computed: int) -> bool:
-        return True
+    rule: str
+    answer: Callable[..., Any]
+    where: str
+    release: str = "stock"
 
+    def cases(self) -> Sequence[Case]:
+        if self.where.endswith(".jsonl"):
+            return [read(next(FOLDER.glob(self.where))).case]
+        lane = Lane(load(self.where), "hostile")
+        generator = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
+        return [draw_case(generator, lane, f"findings/{index}", 0) for index in range(CASES)]
 
-class GateLenient(Reference):
-    """The gate lets a request pass for which one block is lacking."""
+    @property
+    def delta(self) -> Delta:
+        return Delta(self.rule, self.answer)
 
-    def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
-        spare = self.pool.free
-        spare.append(len(self.pool.references))
-        passes = super()._fits(request, hit, computed)
-        spare.remove(len(self.pool.references))
-        return passes
-
-
-class SaltIgnored(Reference):
-    """Two salts share content."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._interned = PrefixesWithout(self.geometry.grain_tokens, "salt")
-
-
-class AdapterIgnored(Reference):
-    """Two adapters share content."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._interned = PrefixesWithout(self.geometry.grain_tokens, "lora")
+    def system(self, *wrong: Delta) -> type[Having]:
+        release = release_of(self.release)
+        assert release is not None
+        return having(release, wrong=wrong)
 
 
-class MediaIgnored(Reference):
-    """All multimodal items share content."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._interned = PrefixesWithout(self.geometry.grain_tokens, "media")
+def first_found(system: type[Having], cases: Sequence[Case]) -> CaseRun | None:
+    """The first run that finds anything."""
+    runs = (run_case(Bench(system), case) for case in cases)
+    return next((run for run in runs if run.divergences), None)
 
 
-class PrefixesWithout(Prefixes):
-    """Prefixes that do not depend on one kind of keys."""
-
-    def __init__(self, grain_tokens: int, kind: str) -> None:
-        super().__init__(grain_tokens)
-        self.kept = {"salt", "lora", "media"} - {kind}
-
-    def extend(self, known: list[Prefix], tokens: Sequence[int], keys: Keys) -> None:
-        super().extend(known, tokens, Keys(**{kind: getattr(keys, kind) for kind in self.kept}))
+def without_domain(domain: str) -> Callable[..., Any]:
+    """Content does not depend on these keys."""
+    return lambda names, *rest: tuple(key for key in names(*rest) if key.domain != domain)
 
 
-class LookAheadForgotten(Reference):
-    """No look-ahead block is asked for."""
-
-    def _hit(self, request: Request) -> Hit:
-        hit = super()._hit(request)
-        if not (self.settings.caches and request.reads_cache):
-            return hit
-        return longest_hit(bare(self.geometry), self.pool.cached, self.prefixes[request.number], len(request.tokens))
+def shorter(longest: Callable[..., int], found: Sequence[Any], lengths: range, *rest: int) -> int:
+    """Only three lengths are tried."""
+    first = longest(found, lengths, *rest)
+    return first if first in lengths[:3] else 0
 
 
-class HitShortened(Reference):
-    """Every hit is one alignment shorter than it could be."""
-
-    def _hit(self, request: Request) -> Hit:
-        hit = super()._hit(request)
-        if hit.tokens == 0:
-            return hit
-        return longest_hit(bare(self.geometry), self.pool.cached, self.prefixes[request.number], hit.tokens)
-
-
-class EventsWithoutParent(Reference):
+def without_parents(events: Callable[..., list[Event]], *rest: Any) -> list[Event]:
     """No event tells what its blocks follow."""
-
-    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
-        super()._register(request, tokens, now)
-        self._events = [evolve(event, parent=None) if isinstance(event, Stored) else event for event in self._events]
+    return [evolve(event, parent=None) if isinstance(event, Stored) else event for event in events(*rest)]
 
 
-class ExternalTokensInTurn(Reference):
-    """Blocks for external tokens are taken in the same round as all others."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.holdings = InOneRound(settings)
+def last_left_out(tables: Callable[..., tuple[tuple[int, ...], ...]], *rest: Any) -> tuple[tuple[int, ...], ...]:
+    """The last block of a hit is left out in the first group."""
+    first, *others = tables(*rest)
+    return first[:-1], *others
 
 
-class InOneRound(Holdings):
-    """Nothing is provided for."""
-
-    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
-        return super().allocate(request, evolve(span, provided=0), hit)
+def one_grain_less(content: Callable[..., Any], geometry: Any, index: int, prefixes: Any, tokens: int) -> Any:
+    """A block is known by one grain less than it holds."""
+    return content(geometry, index, prefixes, max(tokens - geometry.grain_tokens, geometry.grain_tokens))
 
 
-class LoadKeepsTooMuch(Reference):
-    """Of a whole request that is loaded, the last two tokens count as not computed."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.holdings = OneTokenFewer(settings)
+def first_grain_too(ends: Callable[..., list[int]], group: Any, request: Any, table: Table, *rest: Any) -> list[int]:
+    """The first grain of a block of full attention is an entry too."""
+    return [*ends(group, request, table, *rest), *([16] if group.keeps_all else [])]
 
 
-class OneTokenFewer(Holdings):
-    """Gives up too little before a load."""
+TAIL = "f012*/trace.jsonl"
+BROKEN = {
+    "salts ignored": Fault("names_of_piece", without_domain("salt"), "f003*/trace.jsonl"),
+    "adapters ignored": Fault("names_of_piece", without_domain("lora"), "full"),
+    "media ignored": Fault("names_of_piece", without_domain("media"), "full"),
+    "one block too few": Fault("blocks_to_come_with", lambda count, *rest: count(*rest) - 1, "swa"),
+    "three lengths": Fault("longest_length", shorter, "swa"),
+    "three lengths in turn": Fault("longest_length", shorter, "two-windows+eagle"),
+    "a block left out": Fault("tables_found", last_left_out, "compressed"),
+    "one token computed too few": Fault("tokens_computed", lambda count, *rest: count(*rest) - 1, "swa+transfers"),
+    "last group first": Fault(
+        "rounds_of_admission", lambda rounds, *rest: _one_by_one(rounds(*rest)), "gemma-hybrid+transfers"
+    ),
+    "events without parents": Fault("stored_events", without_parents, "swa"),
+    "an event a block": Fault("stored_events", lambda events, *rest: _a_block_each(events, *rest), "swa"),
+    "never due by 011": Fault("due_tokens", lambda _due, *_rest: None, "f011*/trace.jsonl", "native@0.22.1"),
+    "never due by 015": Fault("due_tokens", lambda _due, *_rest: None, "f015*/trace.jsonl", "native@0.23.0"),
+    "never due by 016": Fault("due_tokens", lambda _due, *_rest: None, "f016*/trace.jsonl", "native@0.33.0"),
+    "an entry too many": Fault("ends_inside", first_grain_too, TAIL, "native@0.33.0"),
+    "nothing lost": Fault("contents_lost", lambda _lost, *_rest: [], "mixed-blocks", "native@0.33.0"),
+    "one free block untold": Fault("blocks_said_free", lambda said, *rest: said(*rest) - 1, "f014*/trace-load.jsonl"),
+    "one grain less": Fault("content_up_to", one_grain_less, "f013*/trace.jsonl", "ascend"),
+}
 
-    def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
-        if span.provided > span.computed:
-            span = evolve(span, computed=span.computed - 1, tokens=span.tokens + 1)
-        return super().allocate(request, span, hit)
+
+def _one_by_one(rounds: Sequence[range]) -> list[range]:
+    return [range(index, index + 1) for each in rounds for index in reversed(each)]
 
 
-def bare(geometry: Geometry) -> Geometry:
-    """The same without look-ahead."""
-    return Geometry(tuple(evolve(group, lookahead=False) for group in geometry.groups))
+def _a_block_each(events: Callable[..., list[Event]], *rest: Any) -> list[Event]:
+    *before, due, began = rest
+    return [event for position in due for event in events(*before, [position], began)]
 
 
-@pytest.mark.few(3)
-@pytest.mark.parametrize(
-    ("neighbour", "model"),
-    [
-        (GateOpen, "swa"),
-        (GateLenient, "swa"),
-        (SaltIgnored, "full"),
-        (AdapterIgnored, "full"),
-        (MediaIgnored, "full"),
-        (LookAheadForgotten, "two-windows+eagle"),
-        (HitShortened, "mixed-blocks+eagle"),
-        (LookAheadForgotten, "gemma-hybrid+mtp"),
-        (HitShortened, "gemma-hybrid+mtp"),
-        (GateOpen, "gemma-hybrid+mtp"),
-        (EventsWithoutParent, "mamba-align"),
-        (ExternalTokensInTurn, "gemma-hybrid+transfers"),
-        (LoadKeepsTooMuch, "swa+transfers"),
-    ],
-)
-def test_a_neighbouring_fault_is_not_excused(neighbour: Factory, model: str) -> None:
-    """Goal: another defect that violates the same guarantee is still a divergence. Method: plant one into the
-    reference, and count over hostile cases how often a finding explains it: never always, for where both do the same
-    nobody can tell them apart."""
-    lane = Lane(load(model), "hostile")
-    generator = Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
-    found: list[str | None] = []
-    for index in range(CASES):
-        case = draw_case(generator, lane, f"findings/{index}", 0)
-        lockstep, divergences = run(Bench(neighbour), case.settings, case.operations)
-        found += [next(iter(explained(divergence, lockstep)), None) for divergence in divergences]
-    assert len(found) >= 10
-    assert found.count(None) > len(found) / 3
+@pytest.mark.few(4)
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_rule_of_the_reference_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: what a delta builds on is compared too. Method: break it on the reference's side alone; the same cases
+    without the break find nothing."""
+    fault = BROKEN[name]
+    cases, system = fault.cases(), fault.system()
+    assert first_found(system, cases[:3]) is None
+    monkeypatch.setattr("kvgate.levels.manager.reference_of", with_base(fault.delta))
+    run = first_found(system, cases)
+    assert run is not None
+    assert [None] == [each.finding for each in run.found()]
+
+
+def test_every_rule_with_a_delta_is_broken_once() -> None:
+    """Control: none is left out."""
+    traces = [read(path) for path in sorted(FOLDER.glob("f0[01]*/*.jsonl"))]
+    rules = {
+        delta.rule
+        for trace in traces
+        for finding in all_findings()
+        if finding.where(trace.header.settings)
+        for acts in [finding.acts(trace.header.settings, "0.33.0")]
+        for delta in (*acts.deltas, *acts.follow, *acts.without)
+    }
+    assert rules == {fault.rule for fault in BROKEN.values()}
+    assert len(rules) > 10
+
+
+def no_look_ahead(longest: Callable[..., int], found: Sequence[Any], *rest: Any) -> int:
+    """No look-ahead block is asked for."""
+    return longest([without_look_ahead(each) for each in found], *rest)
+
+
+def loses_an_alignment(longest: Callable[..., int], found: Sequence[Any], lengths: range, *rest: int) -> int:
+    """Every hit is one alignment shorter than it could be."""
+    return max(longest(found, lengths, *rest) + lengths.step, 0)
+
+
+def off_by(factor: int) -> Callable[..., int]:
+    """Where the pool's counter is off, it is so by ``factor`` times as much."""
+    return lambda said, pool: len(pool.free) + factor * (said(pool) - len(pool.free))
+
+
+LOADED_TOO_LONG = "f014*/trace-load.jsonl"
+PLANTED = {
+    "gate open": Fault("blocks_to_come_with", lambda _count, *_rest: 0, "swa"),
+    "gate lenient": Fault("blocks_to_come_with", lambda count, *rest: count(*rest) - 1, "gemma-hybrid+mtp"),
+    "salts ignored": Fault("names_of_piece", without_domain("salt"), "full"),
+    "adapters ignored": Fault("names_of_piece", without_domain("lora"), "full"),
+    "media ignored": Fault("names_of_piece", without_domain("media"), "full"),
+    "look-ahead forgotten": Fault("longest_length", no_look_ahead, "two-windows+eagle"),
+    "look-ahead forgotten where it spreads": Fault("longest_length", no_look_ahead, "gemma-hybrid+mtp"),
+    "hits shortened": Fault("longest_length", loses_an_alignment, "mixed-blocks+eagle"),
+    "events without parents": Fault("stored_events", without_parents, "mamba-align"),
+    "in one round": Fault(
+        "rounds_of_admission", lambda _rounds, tables, *_rest: [range(len(tables))], "gemma-hybrid+transfers"
+    ),
+    "loads keep too much": Fault("tokens_computed", lambda count, *rest: count(*rest) - 1, "swa+transfers"),
+    "miscounted twice": Fault("blocks_said_free", off_by(2), LOADED_TOO_LONG),
+    "miscounted the other way": Fault("blocks_said_free", off_by(-1), LOADED_TOO_LONG),
+    "not miscounted": Fault("blocks_said_free", off_by(0), LOADED_TOO_LONG),
+    "miscounted twice by slots": Fault("blocks_said_free", off_by(2), "f013*/trace-load.jsonl", "ascend"),
+    "an entry too many": Fault("ends_inside", first_grain_too, TAIL, "native@0.33.0"),
+    "without its entry": Fault("ends_inside", lambda _ends, *rest: rest[-1], TAIL, "native@0.33.0"),
+}
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_neighbouring_fault_is_not_excused(name: str) -> None:
+    """Goal: a fault that violates the guarantee of a finding is a divergence. Method: plant it into a system that has
+    all findings of its release."""
+    fault = PLANTED[name]
+    run = first_found(fault.system(fault.delta), fault.cases())
+    assert run is not None
+    assert [None] == [each.finding for each in run.found()]
+
+
+# What is read from a wrong slot
+
+
+class Recorder:
+    """Which misreads were known."""
+
+    def __init__(self) -> None:
+        self.known: list[Misread] = []
+
+    def wrapped(self, is_known: Callable[[Misread], bool]) -> Callable[[Misread], bool]:
+        def asked(misread: Misread) -> bool:
+            known = is_known(misread)
+            self.known += [misread] if known else []
+            return known
+
+        return asked
+
+
+def other_token(misread: Misread) -> Misread:
+    """The state is that of another token."""
+    state, _token, media = misread.found[-1]
+    return evolve(misread, found=[*misread.found[:-1], (state, -7, media)])
+
+
+def never_written(misread: Misread) -> Misread:
+    """Nothing was ever written there."""
+    return evolve(misread, found=[])
+
+
+def other_block(misread: Misread) -> Misread:
+    """Another block."""
+    return evolve(misread, block=misread.block + 9)
+
+
+def of_another_salt(misread: Misread) -> Misread:
+    """The state is that of another name."""
+    return evolve(misread, found=[(None, ("another", None), None), *misread.found[1:]])
+
+
+def of_another_step(misread: Misread) -> Misread:
+    """What is computed was not loaded."""
+    return evolve(misread, reader=misread.reader._replace(again=False))
+
+
+def first_token_differs(misread: Misread) -> Misread:
+    """The state is that of a prefix that differs from the first token on."""
+    root, (state, _token, media), *rest = misread.found
+    return evolve(misread, found=[root, (state, -7, media), *rest])
+
+
+READ = [
+    ("f003*/trace-memory.jsonl", "stock", "003", [other_token, never_written, of_another_salt]),
+    ("f004*/trace-memory.jsonl", "stock", "004", [other_token, never_written, of_another_salt, first_token_differs]),
+    ("f008*/trace.jsonl", "stock", "008", [other_block]),
+    ("f009*/trace.jsonl", "stock", "009", [other_block, of_another_step]),
+    ("f009*/trace-chunked-local.jsonl", "stock", "009", [other_block, of_another_step]),
+    ("f013*/trace.jsonl", "ascend", "013", [never_written, first_token_differs, of_another_salt]),
+]
+
+
+@pytest.mark.parametrize(("path", "release", "finding", "neighbours"), READ, ids=lambda value: str(value)[:30])
+def test_another_misread_is_not_known(
+    path: str, release: str, finding: str, neighbours: Sequence[Callable[[Misread], Misread]]
+) -> None:
+    """Goal: only what follows from a finding is known. Method: the misreads of its trace, and each of them changed."""
+    case, seen = read(next(FOLDER.glob(path))).case, Recorder()
+    of_release = release_of(release)
+    assert of_release is not None
+    lockstep = Bench(having(of_release)).set_up(case.settings)
+    (ghost,) = (monitor for monitor in lockstep.monitors if isinstance(monitor, GhostMemory))
+    ghost._physical.is_known = seen.wrapped(lockstep.known.is_known)
+    assert [] == [found for each in case.operations if (found := lockstep.perform(each)) is not None]
+    assert seen.known
+    assert all(map(lockstep.known.is_known, seen.known))
+    assert [finding] == sorted({each[:3] for each in lockstep.known.times} & {finding})
+    for neighbour in neighbours:
+        assert not any(lockstep.known.is_known(neighbour(misread)) for misread in seen.known), neighbour.__name__
+
+
+def test_after_a_known_misread_another_is_a_divergence() -> None:
+    """Goal: what is known does not switch ghost memory off. Method: the memory trace of 003; then its blocks hold
+    nothing any more."""
+    case = read(next(FOLDER.glob("f003*/trace-memory.jsonl"))).case
+    lockstep = Bench(having()).set_up(evolve(case.settings, blocks=16, requests_max=3))
+    assert [] == [found for each in case.operations if (found := lockstep.perform(each)) is not None]
+    assert lockstep.known.times["003-salt-collides-with-adapter-name"]
+    (ghost,) = (monitor for monitor in lockstep.monitors if isinstance(monitor, GhostMemory))
+    ghost.forget(range(case.settings.blocks))
+    (_, _, second, *_) = case.operations
+    assert isinstance(second, Arrive)
+    assert lockstep.perform(evolve(second, request=2)) is None
+    found = lockstep.perform(Admit(2, 64))
+    assert found is not None
+    assert ("ghost", "KV-MEM-01") == (found.detector, found.difference.statement)
+
+
+@pytest.mark.parametrize("mark", [PREEMPTED, FAILED, LATE])
+def test_a_mark_is_known_by_its_own_finding(mark: str) -> None:
+    """Goal: 020, 021 and 022 are told apart by what a worker knows of a block. Method: each mark, and none."""
+    case = read(next(FOLDER.glob("f003*/trace-memory.jsonl"))).case
+    (misread, *_) = misreads_of(case)
+    those = [finding for finding in all_findings() if finding.where(case.settings)]
+    acts = {finding.id[:3]: finding.acts(case.settings, "") for finding in those}
+    marked = evolve(misread, mark=mark, found=[])
+    expected = {PREEMPTED: "020", FAILED: "021", LATE: "022"}[mark]
+    assert [expected] == [name for name, each in acts.items() if each.misreads(marked)]
+    assert [] == [name for name, each in acts.items() if each.misreads(evolve(marked, mark=None))]
+
+
+def misreads_of(case: Case) -> list[Misread]:
+    """What is read from wrong slots in a case."""
+    lockstep, seen = Bench(having()).set_up(case.settings), Recorder()
+    (ghost,) = (monitor for monitor in lockstep.monitors if isinstance(monitor, GhostMemory))
+    ghost._physical.is_known = seen.wrapped(lockstep.known.is_known)
+    for operation in case.operations:
+        lockstep.perform(operation)
+    return seen.known

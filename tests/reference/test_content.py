@@ -43,15 +43,15 @@ def test_a_different_token_changes_everything_from_there_on() -> None:
 
 
 def test_a_prefix_is_a_shorter_one_and_a_piece() -> None:
-    """Goal: content can be read off a prefix, piece by piece. Method: eight tokens behind a salt: two grains, on a
-    prefix of no tokens, whose piece is the salt and the adapter.
+    """Goal: content can be read off a prefix, piece by piece. Method: eight tokens after a salt, with an adapter and an
+    item: each piece has its tokens and what else they depend on, the salt with the first piece alone.
     """
-    one, two = prefixes(Prefixes(4), TOKENS[:8], Keys(salt="s"))
-    root = one.parent
-    assert root is not None
-    assert [None, root, one] == [prefix.parent for prefix in (root, one, two)]
-    assert [("s", None), ((100, 101, 102, 103), ()), ((104, 105, 106, 107), ())] == [root.piece, one.piece, two.piece]
-    assert [0, 4, 8] == [prefix.tokens for prefix in (root, one, two)]
+    one, two = prefixes(Prefixes(4), TOKENS[:8], Keys(salt="s", lora="a", media=(Media("m", 5, 1),)))
+    assert [None, one] == [one.parent, two.parent]
+    lora = ExtraKey("lora", "a")
+    assert ((100, 101, 102, 103), (lora, ExtraKey("salt", "s"))) == one.piece
+    assert ((104, 105, 106, 107), (lora, ExtraKey("media", "m", 1))) == two.piece
+    assert [4, 8] == [prefix.tokens for prefix in (one, two)]
 
 
 def test_only_whole_grains_are_content() -> None:

@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 
 FIXED = frozenset({"013-compressed-block-known-by-its-slots", "014-second-full-group-not-cut"})
 """What the plug-in fixes of compressed groups: one is vLLM-Ascend's, one is vLLM's."""
+FIXED_BY_RETENTION = frozenset({"007-events-span-null-blocks"})
+"""What it fixes where it decides what is retained: it registers runs of neighbours."""
 
 
 def fixes(settings: Settings) -> frozenset[str]:
     """The findings of vLLM that the plug-in fixes under ``settings``."""
-    return FIXED if any(group.compress_ratio > 1 for group in settings.geometry.groups) else frozenset()
+    compressed = any(group.compress_ratio > 1 for group in settings.geometry.groups)
+    retains = settings.retention_interval_tokens is not None
+    return (FIXED if compressed else frozenset()) | (FIXED_BY_RETENTION if retains else frozenset())
 
 
 class Retention(Stock):

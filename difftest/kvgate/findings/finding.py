@@ -46,6 +46,8 @@ class Acts:
     """How it changes the reference's rules."""
     follow: Sequence[Delta] = ()
     """What follows from that, and is not counted."""
+    without: Sequence[Delta] = ()
+    """What rules would answer if it did not change the settings: it is counted where that differs."""
     misreads: Callable[[Misread], bool] = lambda _misread: False
     """Whether what a request reads from a wrong slot follows from it."""
 
@@ -65,7 +67,10 @@ class Finding:
     where: Callable[[Settings], bool] = lambda _settings: True
     """The condition as far as settings decide it: elsewhere it is left out."""
     acts: Callable[[Settings, str], Acts] = lambda _settings, _release: Acts()
-    """How it acts in a run with these settings, on the release of that name; called once for each run."""
+    """How it acts in a run with these settings, on the release of that name; called once for each run.
+
+    They are the settings before its own change, and after those of the findings before it.
+    """
     contains: Collection[str] = ()
     """The findings that its deltas contain, and that are left out where it applies."""
     on: Callable[[Any], bool] = lambda _stage: True

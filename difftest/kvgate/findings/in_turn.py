@@ -30,7 +30,7 @@ def in_turn(longest: Longest, found: Sequence[Any], lengths: range, tokens: int,
         before = reached
         for kind in ordered:
             asks = kind.lookahead and kind not in verified
-            alike = kinds[kind] if asks else [_without_look_ahead(each) for each in kinds[kind]]
+            alike = kinds[kind] if asks else [without_look_ahead(each) for each in kinds[kind]]
             length = longest(alike, range(reached, lengths.stop, lengths.step), tokens, partial_hit_tokens_min)
             if asks:
                 verified.add(kind)
@@ -41,7 +41,8 @@ def in_turn(longest: Longest, found: Sequence[Any], lengths: range, tokens: int,
             return reached
 
 
-def _without_look_ahead(found: Any) -> Any:
+def without_look_ahead(found: Any) -> Any:
+    """What is cached in a group, if it asks for no look-ahead block."""
     bare = copy(found)
     bare.group = evolve(found.group, lookahead=False)
     return bare

@@ -6,7 +6,7 @@ without it differ, for the same arguments. What the system does beyond that is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -61,29 +61,46 @@ class Modelled:
 
     def rules(self, settings: Settings, release: str) -> Rules:
         """The reference's rules with the deltas of the findings, each counted."""
-        self._acts = [(finding, finding.acts(settings, release)) for finding in self.findings]
-        return Rules(
-            tuple(
-                delta
-                for finding, acts in self._acts
-                for delta in (*(Delta(each.rule, self._counted(finding, each)) for each in acts.deltas), *acts.follow)
-            )
-        )
+        self._acts, deltas = [], list[Delta]()
+        for finding in self.findings:
+            acts = finding.acts(settings, release)
+            self._acts.append((finding, acts))
+            deltas += (Delta(each.rule, self._counted(finding, each)) for each in acts.deltas)
+            deltas += acts.follow
+            deltas += (Delta(each.rule, self._counted_alone(finding, each)) for each in acts.without)
+            settings = settings if finding.settings is None else finding.settings(settings)
+        return Rules(deltas)
 
     def _counted(self, finding: Finding, delta: Delta) -> Callable[..., Any]:
         def answer(rule: Callable[..., Any], *arguments: Any) -> Any:
             ideal = rule(*arguments)
-            # What the deltas before it do was counted just now.
-            quiet, self._quiet = self._quiet, True
-            answered = delta.answer(rule, *arguments)
-            self._quiet = quiet
-            if answered != ideal and not quiet:
-                self.note(finding, delta.rule, ideal, answered)
-                if not finding.holds(ideal, answered, *arguments):
-                    self.outside = finding, f"{_text(answered)}, and {_text(ideal)} without it"
+            answered = self._again(delta, rule, arguments)
+            self._compare(finding, delta.rule, ideal, answered, arguments)
             return answered
 
         return answer
+
+    def _counted_alone(self, finding: Finding, without: Delta) -> Callable[..., Any]:
+        def answer(rule: Callable[..., Any], *arguments: Any) -> Any:
+            answered = rule(*arguments)
+            self._compare(finding, without.rule, self._again(without, rule, arguments), answered, arguments)
+            return answered
+
+        return answer
+
+    def _again(self, delta: Delta, rule: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        """What a delta answers. What the deltas before it do was counted just now."""
+        quiet, self._quiet = self._quiet, True
+        answered = delta.answer(rule, *arguments)
+        self._quiet = quiet
+        return answered
+
+    def _compare(self, finding: Finding, rule: str, ideal: Any, answered: Any, arguments: Sequence[Any]) -> None:
+        if answered == ideal or self._quiet:
+            return
+        self.note(finding, rule, ideal, answered)
+        if not finding.holds(ideal, answered, *arguments):
+            self.outside = finding, f"{_text(answered)}, and {_text(ideal)} without it"
 
     def note(self, finding: Finding, rule: str, ideal: object, answered: object) -> None:
         """A finding acted."""
@@ -148,7 +165,7 @@ def _reference(
 ) -> tuple[Manager, Modelled]:
     known, asked = _modelled(findings, settings, stage)
     # What a release decides by design comes first: a finding is a delta on that.
-    deltas = (*choices.rules.deltas, *known.rules(asked, release).deltas)
+    deltas = (*choices.rules.deltas, *known.rules(settings, release).deltas)
     reference = Manager(asked, evolve(choices, rules=Rules(deltas)))
     if asked != settings:
         # What the model is, is still what the settings say.
@@ -175,4 +192,4 @@ def live_rules(settings: Settings, version: str) -> tuple[Settings, Rules, Model
     release = next((each for each in RELEASES.values() if each.version == version), INSTALLED)
     those = [finding for finding in _with_ids(release.findings) if finding.live]
     known, asked = _modelled(those, settings, None)
-    return asked, known.rules(asked, release.label), known
+    return asked, known.rules(settings, release.label), known

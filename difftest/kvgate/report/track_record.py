@@ -31,7 +31,7 @@ _APART = "--apart"
 def outcome(system: Loaded, trace: Trace, finding: str) -> str:
     """What a system does with a trace: ``SHOWN``, ``NOT_SHOWN``, ``REFUSED``, or what else it violates."""
     try:
-        bench = trace.level.bench(system, trace.header.detectors)
+        bench = trace.level.bench(system, trace.level.gate)
     except UsageError as error:
         return f"{REFUSED}: {error}"
     refused = ""
@@ -41,17 +41,18 @@ def outcome(system: Loaded, trace: Trace, finding: str) -> str:
         except UsageError as error:
             refused = refused or str(error)
             continue
+        if finding in [each.finding for each in run.known()]:
+            return SHOWN
         found = next(iter(run.found()), None)
         return NOT_SHOWN if found is None else _named(found, trace, finding)
     return f"{REFUSED}: {refused.partition(': ')[2]}"
 
 
 def _named(found: Found, trace: Trace, finding: str) -> str:
-    """What was found, against what a trace is said to show. Some of a scheduler are declared by nothing."""
-    if trace.level is MANAGER:
-        shown = found.finding == finding
-    else:
-        shown = found.finding in (None, finding) and trace.header.violates == Violated.by(found.divergence)
+    """What was found, against what a trace is said to show: a release may have what nobody described of it."""
+    shown = found.finding == finding or (
+        found.finding is None and trace.header.violates == Violated.by(found.divergence)
+    )
     return SHOWN if shown else found.finding or f"violates {found.divergence.difference.statement}"
 
 

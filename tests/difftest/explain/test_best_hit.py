@@ -13,13 +13,16 @@ from attrs import evolve
 
 from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
 from kvgate.explain.chunks import chunk_ends, stands_still
-from kvgate.findings.f011_mask_omits_look_ahead import MaskOmitsLookAhead
+from kvgate.explain.rules.releases import _Kept
+from kvgate.findings.register import with_ids
 from kvgate.kernel.models import load
 from kvgate_mutants.corpus.scenario import dispatched, ended, tokens
 from kvreference.answers import Hit
+from kvreference.choices import Choices
 from kvreference.manager import Manager
 from kvreference.operations import Arrive, LookUp
-from kvreference.prefix_cache import PrefixCache
+from kvreference.prefix_cache import PrefixCache, new_cache
+from kvreference.rules import Rules
 from kvreference.settings import Settings
 
 MODELS = (
@@ -90,15 +93,17 @@ def test_the_formula_is_the_reference(name: str, interval: int | None) -> None:
         assert hit_of(Manager(settings), prompts) == best_hit(settings, prompts), prompts
 
 
-def test_a_fault_is_reckoned_as_it_is_planted() -> None:
-    """What is cached without the look-ahead block serves as little by the formula as in the faulty reference."""
+def test_a_finding_is_calculated_as_it_acts() -> None:
+    """What is cached without the look-ahead block serves as little by the formula as in the reference with 011."""
     settings = evolve(settings_of("compressed+mtp", 1), tokens_max=2000)
-    cache = MaskOmitsLookAhead(settings).cache
+    (finding,) = with_ids(["011-mask-omits-look-ahead"])
+    rules = Rules(finding.acts(settings, "").deltas)
+    cache = new_cache(settings)
     assert isinstance(cache, PrefixCache)
     hits = []
     for prompts in prompts_for(settings):
-        hits.append(best_hit(settings, prompts, cache.retention))
-        assert hit_of(MaskOmitsLookAhead(settings), prompts) == hits[-1], prompts
+        hits.append(best_hit(settings, prompts, _Kept(cache.retention, rules)))
+        assert hit_of(Manager(settings, Choices(rules=rules)), prompts) == hits[-1], prompts
     assert hits != [best_hit(settings, prompts) for prompts in prompts_for(settings)]
 
 

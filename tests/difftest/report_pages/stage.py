@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attrs import evolve
+from tests.difftest.having import Having
 
 from kvgate.adapters.reference import Reference
-from kvgate.findings.f003_salt_collides_with_adapter_name import SaltNamedLikeAnAdapter
+from kvgate.adapters.releases import INSTALLED
 from kvgate.gate.level import Case
 from kvgate.gate.verdict import Found
 from kvgate.kernel.protocol import Factory
@@ -34,8 +35,10 @@ class HitsNothing(Reference):
         return no_hit(self.geometry)
 
 
-class ServesOthers(SaltNamedLikeAnAdapter, Reference):
+class ServesOthers(Having):
     """A salt that is called like an adapter is served what the adapter computed."""
+
+    description = evolve(INSTALLED, findings=frozenset())
 
 
 class ForgetsTheWindow(Reference):

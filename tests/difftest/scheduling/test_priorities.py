@@ -33,14 +33,17 @@ def test_a_step_that_was_taken_back_stays_cached() -> None:
     So the request itself hits a block in which nothing was ever written. It is told apart by the mark on that block.
     """
     engine = Engine(TIGHT, BY_PRIORITY)
+    run(engine, PREEMPTED)
+    assert "020-preempted-in-its-step-stays-cached" in engine.lockstep.known.times
+    engine = Engine(TIGHT, BY_PRIORITY)
+    # Without marks it is a divergence as any other.
+    engine.memory._mark = lambda *_work: None  # type: ignore[method-assign]
     (found,) = run(engine, PREEMPTED)
     assert ("ghost", "KV-MEM-01", "request 0, group 0") == (
         found.detector,
         found.difference.statement,
         found.difference.subject,
     )
-    assert "020-preempted-in-its-step-stays-cached" == explain_engine(found, engine)
-    engine.memory.marks.clear()
     assert explain_engine(found, engine) is None
 
 

@@ -1,22 +1,22 @@
 """What newer schedulers ask of their block manager otherwise, by design.
 
-Goal: each rule changes what it names, and no other; and a fault can be injected next to it. Method: the same few
+Goal: each rule changes what it names, and no other; and findings act next to it. Method: the same few
 operations on the reference and on the reference as it is asked otherwise; their tables, answers and counts by hand.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.release_variants import PADDING, NewReference, reference_for_release
+from kvgate.adapters.release_variants import PADDING, NewReference, choices_of
 from kvgate.adapters.releases import INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release, SchedulerRules
-from kvgate.findings.f008_external_tokens_take_other_hits import ExternalTokensTakeOtherHits
-from kvgate.findings.f009_load_forgets_its_last_token import LoadForgetsItsLastToken
+from kvgate.findings.modelled import reference_of
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
@@ -38,7 +38,7 @@ def rules(*names: str) -> SchedulerRules:
 def asked(*names: str, **asked_for: Any) -> NewReference:
     """The reference under a scheduler with such rules, that asks for this."""
     system: Any = SimpleNamespace(description=INSTALLED, scheduling=rules(*names), **asked_for)
-    return reference_for_release(system)
+    return partial(Manager, choices=choices_of(system))
 
 
 def performed(manager: Manager, *operations: Operation) -> list[Answer]:
@@ -78,14 +78,17 @@ def test_room_that_is_kept(kept: dict[int, int], fits: bool) -> None:
     assert isinstance(answer, Granted)
 
 
-@pytest.mark.parametrize("fault", [ExternalTokensTakeOtherHits, LoadForgetsItsLastToken])
 @pytest.mark.parametrize("release", [INSTALLED, *(release for release in RELEASES.values() if release.choices)])
-def test_a_fault_next_to_it_keeps_room_too(fault: type[Manager], release: Release) -> None:
-    """Whatever else allocates."""
-    system: Any = SimpleNamespace(description=release, scheduling=rules(), kept={1: 8})
-    manager = reference_for_release(system, fault)(evolve(SETTINGS, scratch_first=release.choices is not None))
+def test_with_findings_it_keeps_room_too(release: Release) -> None:
+    """Where a load of a whole request has the deltas of 008 and 009."""
+    settings = evolve(SETTINGS, scratch_first=release.choices is not None)
+    system: Any = SimpleNamespace(
+        description=release, release=release.label, scheduling=rules(), kept={1: 8}, fixes=frozenset
+    )
+    manager, known = reference_of(system, settings)
     (_, answer) = performed(manager, arrive(0, 8), Admit(0, 8, 8, loads=True))
     assert Refused(0, gate=False) == answer
+    assert {"009-load-forgets-its-last-token": 1} == known.times
 
 
 def test_drafts_that_nobody_proposed() -> None:

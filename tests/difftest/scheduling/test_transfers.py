@@ -141,9 +141,14 @@ KNOWN: dict[str, tuple[Settings, Stage, tuple[Operation, ...], tuple[str, str], 
 def test_what_is_known_of_published_code_is_found(name: str) -> None:
     """Each by the monitor that is there for it; what leaves a mark is told apart by it."""
     settings, stage, operations, what, known = KNOWN[name]
+    if known is not None:
+        engine = Engine(settings, stage)
+        run(engine, operations)
+        assert known in engine.lockstep.known.times
     engine = Engine(settings, stage)
+    engine.memory._mark = lambda *_work: None  # type: ignore[method-assign]
     first = run(engine, operations)[0]
-    assert (what, known) == ((first.detector, first.difference.statement), explain_engine(first, engine))
+    assert (what, None) == ((first.detector, first.difference.statement), explain_engine(first, engine))
 
 
 def frees_at_once(original: Any, scheduler: Any, request: Any, **_delay: Any) -> Any:

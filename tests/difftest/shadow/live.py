@@ -123,11 +123,6 @@ class Beneath:
         for record in self.salting.salted(records):
             self.found += self.judge.follow(record)
 
-    @property
-    def new(self) -> list[Finding]:
-        """What no finding explains."""
-        return [finding for finding in self.found if finding.declared is None]
-
 
 def watched(server: Server, *, checkpoint_calls: int = 200, sampling: Sampling | None = None) -> Beneath:
     """Give a server a shadow that judges at once; what goes wrong in the shadow is raised."""

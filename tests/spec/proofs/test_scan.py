@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from kvgate.findings.f006_aligned_before_the_drop import AlignedBeforeTheDrop
-from kvgate.findings.shared_faults import LookUpInTurn
+from kvgate.findings.register import with_ids
 from kvreference.answers import Hit
+from kvreference.choices import Choices
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Evict, Finish, LookUp, Run
+from kvreference.rules import Rules
 from kvreference.settings import Settings
 from kvspec import hit_scan
 from kvspec.hit_scan import MakeRow, Row, as_cached, scanned, searched
@@ -188,12 +189,17 @@ def test_nothing_in_a_trace_is_idle(replays: dict[str, Replay]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"),
-    [("drop-remembered", LookUpInTurn), ("cut-before-drop", AlignedBeforeTheDrop)],
+    ("name", "finding"),
+    [
+        ("drop-remembered", "005-lookahead-verified-at-another-length"),
+        ("cut-before-drop", "006-aligned-before-the-drop"),
+    ],
 )
-def test_the_fault_of_a_finding_shows_in_its_trace(replays: dict[str, Replay], name: str, fault: type[Manager]) -> None:
-    """What findings 005 and 006 declare of vLLM 0.20.2, planted into the reference, says what the design says."""
-    manager = fault(replays[name].settings)
+def test_a_finding_shows_in_its_trace(replays: dict[str, Replay], name: str, finding: str) -> None:
+    """What findings 005 and 006 change in the reference's look-up comes to what the design comes to."""
+    settings = replays[name].settings
+    (known,) = with_ids([finding])
+    manager = Manager(settings, Choices(rules=Rules(known.acts(settings, "").deltas)))
     *_, hit = (manager.apply(operation) for operation in replays[name].operations)
     assert isinstance(hit, Hit)
     assert replays[name].design == f"a hit of {hit.tokens} tokens"

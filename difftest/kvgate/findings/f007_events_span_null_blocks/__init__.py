@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
+
+from attrs import evolve
 
 from kvgate.findings.finding import Acts, Finding
-from kvreference import caching
+from kvreference.caching import stored_events
 from kvreference.content import Prefix
-from kvreference.events import Event
+from kvreference.events import Event, Stored
 from kvreference.geometry import Geometry
 from kvreference.population import Request
 from kvreference.rules import Delta
@@ -24,9 +27,14 @@ def _spans_null_blocks(
     began: Sequence[int],
 ) -> list[Event]:
     """One event has all tokens that a call caches in a group: those of blocks too that it does not name."""
-    if not looked_at:
-        return events(geometry, index, request, prefixes, looked_at, due, began)
-    return [caching._stored(geometry, index, request, prefixes, looked_at, due)]
+    all_of_them = events(geometry, index, request, prefixes, looked_at, looked_at, began)
+    return [_naming(event, [position in due for position in looked_at]) for event in all_of_them]
+
+
+def _naming(event: Event, named: Sequence[bool]) -> Event:
+    assert isinstance(event, Stored)
+    contents, keys = compress(event.contents, named), compress(event.extra_keys, named)
+    return evolve(event, contents=tuple(contents), extra_keys=tuple(keys))
 
 
 FINDING = Finding(
@@ -35,7 +43,7 @@ FINDING = Finding(
     statement="KV-OP-12",
     condition="a block that is cached next to one that is not",
     where=lambda settings: settings.tells_events,
-    acts=lambda *_run: Acts([Delta(caching.stored_events.__name__, _spans_null_blocks)]),
+    acts=lambda *_run: Acts([Delta(stored_events.__name__, _spans_null_blocks)]),
     holds=lambda _ideal, _answered, _geometry, _index, _request, _prefixes, looked_at, due, _began: (
         len(due) < len(looked_at)
     ),

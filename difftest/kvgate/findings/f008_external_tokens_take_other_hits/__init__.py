@@ -56,7 +56,7 @@ class _TakenTwice:
 def _acts(*_run: object) -> Acts:
     taken = _TakenTwice()
     follow = [Delta(is_held_by_all.__name__, taken.is_held_by_all)]
-    return Acts([Delta(rounds_of_admission.__name__, taken.rounds)], follow, taken.misread)
+    return Acts([Delta(rounds_of_admission.__name__, taken.rounds)], follow=follow, misreads=taken.misread)
 
 
 FINDING = Finding(

@@ -13,12 +13,12 @@ from kvreference.rules import Delta
 
 def _counts_the_last_token(computed: Callable[[int, int], int], end: int, tokens: int) -> int:
     """What is loaded counts as computed, though of a whole request the last token is computed again."""
-    return max(computed(end, tokens), end)
+    return computed(end, tokens) + (end == tokens)
 
 
 def _given_up_before_the_last(misread: Misread) -> bool:
-    """The prompt's last token reads a block that is given up as if it were computed."""
-    return misread.block == NULL and misread.token < misread.reader.prompt_tokens
+    """The last token, computed again, reads or writes a block that is given up as if it were computed."""
+    return misread.block == NULL and misread.reader.again
 
 
 FINDING = Finding(

@@ -129,9 +129,9 @@ class _LookUp:
 
 
 def _acts(settings: Settings, _release: str) -> Acts:
-    geometry = settings.geometry
-    groups = (evolve(each, block_size_tokens=slots_of(each), compress_ratio=1) for each in geometry.groups)
-    by_slots = Geometry(tuple(evolve(each, unit_tokens=None) for each in groups))
+    geometry, groups = settings.geometry, settings.geometry.groups
+    in_slots = (evolve(each, block_size_tokens=slots_of(each), compress_ratio=1) for each in groups)
+    by_slots = Geometry(tuple(evolve(each, unit_tokens=None) for each in in_slots))
 
     def content(content_up_to: Callable[..., Content], _geometry: Geometry, index: int, *rest: Any) -> Content:
         prefixes, tokens = rest
@@ -177,7 +177,7 @@ def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
     shared = 1 + (index + 1) * slots_of(group)
     wanted, found = ([origin[1:] for origin in history] for history in (misread.wanted, misread.found))
     is_alike = len(wanted) == len(found) and wanted[:shared] == found[:shared]
-    return group.compress_ratio > 1 and (not found or is_alike)
+    return group.compress_ratio > 1 and misread.block != NULL and (not found or is_alike)
 
 
 FINDING = Finding(
