@@ -238,8 +238,8 @@ class Manager:
             valid = operation.tokens // group.block_size_tokens
             first = self.choices.rules.ask(blocks_still_valid, valid, len(table.blocks))
             table.registered = min(table.registered, first)
-            lost = [self.pool.evict(block) for block in table.blocks[first:]]
-            self._events += [Removed(content) for content in lost if content is not None]
+            lost = [content for block in table.blocks[first:] for content in self.pool.evict(block)]
+            self._events += map(Removed, lost)
         return Done()
 
     def _evict(self, operation: Evict) -> Done:
