@@ -96,8 +96,16 @@ def test_everything_is_drawn() -> None:
     switches = ("asynchronous", "by_priority", "connector", "failed_loads_end")
     assert all({True, False} == {getattr(case.stage, switch) for case in cases} for switch in switches)
     served = [each for case in cases for each in case.operations if isinstance(each, Serve)]
-    what = ("loads", "sends", "structured", "priority", "undecided", "external_tokens", "fails_from_block")
-    what += ("pools", "embedded")
+    what = (
+        "loads",
+        "sends",
+        "structured",
+        "priority",
+        "undecided",
+        "external_tokens",
+        "fails_from_block",
+        *("pools", "embedded"),
+    )
     assert len({each.arrival.keys.lora for each in served}) > 2
     assert len({each.arrival.keys.media for each in served}) > 2
     assert all(len({getattr(each, name) for each in served}) > 1 for name in what)

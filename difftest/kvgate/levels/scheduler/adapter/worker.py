@@ -25,13 +25,14 @@ def answer(
     from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
     by_name = {name_of(number): list(tokens) for number, tokens in sampled.items()}
-    prompts = {name_of(number): pooled_of(number) for number in pooled}
+    told_of_prompts: dict[str, Any] = {name_of(number): prompt_logprobs_of(number) for number in sampled}
+    prompts: dict[str, Any] = {name_of(number): pooled_of(number) for number in pooled}
     return ModelRunnerOutput(
         req_ids=list(scheduled),
         req_id_to_index={name: index for index, name in enumerate(scheduled)},
         sampled_token_ids=[by_name.get(name, []) for name in scheduled],
         logprobs=_logprobs([by_name.get(name, []) for name in scheduled]),
-        prompt_logprobs_dict={name_of(number): prompt_logprobs_of(number) for number in sampled},
+        prompt_logprobs_dict=told_of_prompts,
         cudagraph_stats=graph_of(len(scheduled)),
         num_nans_in_logits={name_of(number): corrupted_of(number) for number in (*sampled, *pooled)},
         pooler_output=[prompts.get(name) for name in scheduled] if pooled else None,
