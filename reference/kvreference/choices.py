@@ -33,8 +33,6 @@ class Choices:
     """What is cached, and what a look-up finds."""
     promises_scratch_first: bool = True
     """Whether scratch stands before all else whenever the settings say scratch first, or only after a release."""
-    forgets_failed_loads: bool = True
-    """Whether nothing stays cached that comes after what a load failed to bring."""
     lookahead_when_admitted: bool = False
     """Whether an admitted request gets look-ahead slots with its first tokens, except for a load."""
     rules: Rules = OWN_RULES

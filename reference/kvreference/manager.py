@@ -235,11 +235,11 @@ class Manager:
     def _rewind(self, operation: Rewind) -> Done:
         """Forget what is cached of what is not valid: it is cached again when it is computed."""
         for group, table in zip(self.geometry.groups, self.tables.get(operation.request, ()), strict=False):
-            first = operation.tokens // group.block_size_tokens
-            if self.choices.forgets_failed_loads and first < table.registered:
-                table.registered = first
-                lost = (content for block in table.blocks[first:] for content in self.pool.evict(block))
-                self._events += map(Removed, lost)
+            valid = operation.tokens // group.block_size_tokens
+            first = self.choices.rules.ask(blocks_still_valid, valid, len(table.blocks))
+            table.registered = min(table.registered, first)
+            lost = [content for block in table.blocks[first:] for content in self.pool.evict(block)]
+            self._events += map(Removed, lost)
         return Done()
 
     def _evict(self, operation: Evict) -> Done:
@@ -277,6 +277,11 @@ class Manager:
             begun=self.pool.partial.blocks(),
             scratch_first=self.settings.scratch_first and self.choices.promises_scratch_first,
         )
+
+
+def blocks_still_valid(valid: int, blocks: int) -> int:
+    """Of a table of so many blocks, of which a failed load left the first ``valid``, how many may stay cached."""
+    return min(valid, blocks)
 
 
 def _nothing(_manager: Manager, _operation: Operation) -> Done:

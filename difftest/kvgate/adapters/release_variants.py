@@ -224,8 +224,6 @@ def choices_of(system: System) -> Choices:
     return evolve(
         choices,
         lookahead_when_admitted=rules.lookahead_when_admitted,
-        # Finding 021: what is read of it is seen all the same, where it is read.
-        forgets_failed_loads=False,
         blocks_reserved=getattr(system, "kept", {}),
         perform=partial(_as_scheduled, rules, getattr(system, "padded", {})),
     )

@@ -96,7 +96,7 @@ def test_everything_is_drawn() -> None:
     switches = ("asynchronous", "by_priority", "connector", "failed_loads_end")
     assert all({True, False} == {getattr(case.stage, switch) for case in cases} for switch in switches)
     served = [each for case in cases for each in case.operations if isinstance(each, Serve)]
-    what: tuple[str, ...] = (
+    what = (
         "loads",
         "sends",
         "structured",
@@ -104,8 +104,8 @@ def test_everything_is_drawn() -> None:
         "undecided",
         "external_tokens",
         "fails_from_block",
+        *("pools", "embedded"),
     )
-    what += ("pools", "embedded")
     assert len({each.arrival.keys.lora for each in served}) > 2
     assert len({each.arrival.keys.media for each in served}) > 2
     assert all(len({getattr(each, name) for each in served}) > 1 for name in what)

@@ -360,7 +360,7 @@ def planted(engine: Engine, change: Change) -> None:
         publish(batch)
 
     scheduler.schedule, scheduler.update_from_output = changed_schedule, changed_update
-    publisher.publish = changed_publish  # type: ignore[method-assign]
+    vars(publisher)["publish"] = changed_publish
     if change.name in COMPARED and change.name not in kinds() and connector is not None:
         _plant_call(connector, change)
 

@@ -13,14 +13,13 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvgate.findings import explain_engine
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.operations import Lost, Operation, Stage
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Transferred
 from kvreference.settings import Settings
 
-from .stage import HYBRID, found, full, run, serve, steps, undeclared
+from .stage import HYBRID, found, full, serve, steps, undeclared
 
 CONNECTED = Stage(connector=True)
 WINDOWS = Settings(HYBRID, blocks=200, tokens_max=1024, chunk_tokens=512)
@@ -77,7 +76,7 @@ def test_the_reference_follows(settings: Settings, name: str) -> None:
 @pytest.mark.parametrize("loads", [True, False], ids=["while waiting", "within the step"])
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "computes"])
 def test_what_a_load_does_not_bring_is_computed(loads: bool, ends: bool) -> None:
-    """Or the request ends with an error. The reference does not know of partial loads; the monitors do."""
+    """Or the request ends with an error. The reference follows either."""
     engine = Engine(full(60), Stage(connector=True, failed_loads_end=ends))
     operations: tuple[Operation, ...] = (
         serve(0, 200, loads=loads, fails_from_block=2, **EXTERNAL),
@@ -86,6 +85,7 @@ def test_what_a_load_does_not_bring_is_computed(loads: bool, ends: bool) -> None
         *steps(9),
     )
     assert [] == undeclared(engine, operations)
+    assert engine.lockstep.reference is not None
     answered = [each for each in engine.lockstep.performed if type(each).__name__ == "Sample"]
     assert (0 if ends else 4) == len(answered)
 
@@ -132,23 +132,27 @@ KNOWN: dict[str, tuple[Settings, Stage, tuple[Operation, ...], tuple[str, str], 
             *steps(4),
         ),
         ("ghost", "KV-MEM-01"),
-        None,
+        # By the mark of the block alone it cannot be told from that.
+        "021-behind-a-failed-load-stays-cached",
     ),
 }
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_is_known_of_published_code_is_found(name: str) -> None:
-    """Each by the monitor that is there for it; what leaves a mark is told apart by it."""
+    """Each by the monitor that is there for it; what a finding models is counted, and the run goes on."""
     settings, stage, operations, what, known = KNOWN[name]
     if known is not None:
         engine = Engine(settings, stage)
         run(engine, operations)
         assert known in engine.lockstep.known.times
     engine = Engine(settings, stage)
-    engine.memory._mark = lambda *_work: None  # type: ignore[method-assign]
-    first = run(engine, operations)[0]
-    assert (what, None) == ((first.detector, first.difference.statement), explain_engine(first, engine))
+    found = undeclared(engine, operations)
+    if known is None:
+        assert what == (found[0].detector, found[0].difference.statement)
+    else:
+        assert [] == found
+        assert engine.lockstep.known.times[known] > 0
 
 
 def frees_at_once(original: Any, scheduler: Any, request: Any, **_delay: Any) -> Any:

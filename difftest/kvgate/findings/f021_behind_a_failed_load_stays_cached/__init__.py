@@ -2,6 +2,8 @@
 
 from kvgate.findings.finding import Acts, Finding
 from kvgate.monitors.slot_memory import FAILED
+from kvreference.manager import blocks_still_valid
+from kvreference.rules import Delta
 
 FINDING = Finding(
     id="021-behind-a-failed-load-stays-cached",
@@ -9,5 +11,9 @@ FINDING = Finding(
     statement="KV-MEM-01",
     condition="a connector, and a load that failed while what follows it was cached",
     on=lambda stage: stage is not None and stage.connector and not stage.failed_loads_end,
-    acts=lambda *_run: Acts(misreads=lambda misread: misread.mark == FAILED),
+    # All of it stays cached.
+    acts=lambda *_run: Acts(
+        [Delta(blocks_still_valid.__name__, lambda _rule, _valid, blocks: blocks)],
+        misreads=lambda misread: misread.mark == FAILED,
+    ),
 )
