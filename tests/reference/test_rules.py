@@ -1,7 +1,7 @@
 """Deltas on rules of the reference.
 
 Goal: a delta changes its rule and no other, sees what the deltas before it made of the rule, and each rule that can
-have one is asked for it. Method: a rule of numbers; and a manager on which every such rule answers.
+have one is asked for it. Method: a rule of numbers; a manager on which every such rule answers, watched and changed.
 """
 
 from __future__ import annotations

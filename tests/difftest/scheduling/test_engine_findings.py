@@ -22,6 +22,7 @@ from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.gate.level import Case
 from kvgate.gate.trace_codec import Violated, format_of
 from kvgate.levels.registry import read
+from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Operation, Stage
@@ -54,7 +55,8 @@ def first_violated(run: CaseRun) -> Violated | None:
 def forget(finding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Describe the vLLM that is installed without a finding."""
     without_it = evolve(INSTALLED, findings=INSTALLED.findings - {finding})
-    monkeypatch.setattr("kvgate.adapters.stock.Stock.description", without_it)
+    described = {**SUBJECTS, "stock": evolve(SUBJECTS["stock"], release=without_it)}
+    monkeypatch.setattr("kvgate.levels.scheduler.engine.SUBJECTS", described)
 
 
 def unwrapped(text: str) -> str:
