@@ -23,6 +23,8 @@ class NodeEngine(Engine):
     """The engine of one node."""
 
     memory_type: ClassVar[type[WorkerMemory]] = LinkedMemory
+    # It would be found again, as a hang of both nodes.
+    passes_known_hangs: ClassVar[bool] = False
 
     def __init__(self, node: Node, settings: Settings, stage: Stage, subject: str, with_reference: bool) -> None:
         self.node = node

@@ -106,6 +106,8 @@ class Engine:
     """
 
     memory_type: ClassVar[type[WorkerMemory]] = WorkerMemory
+    passes_known_hangs: ClassVar[bool] = True
+    """Whether the run goes on after a known hang."""
 
     def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
         if stage.connector and settings.geometry.state_block_tokens is not None:
@@ -268,7 +270,8 @@ class Engine:
     def _judge(self, detector: str, found: Difference | None) -> None:
         if found is None:
             return
-        if not goes_on(Divergence(len(self.lockstep.performed), None, detector, found), self):
+        divergence = Divergence(len(self.lockstep.performed), None, detector, found)
+        if not (self.passes_known_hangs and goes_on(divergence, self)):
             self._stop(detector, found)
         self.progress.forget()
 
