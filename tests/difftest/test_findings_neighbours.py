@@ -15,17 +15,20 @@ from attrs import evolve, frozen
 
 from kvgate.adapters.release_variants import release_of
 from kvgate.findings.in_turn import without_look_ahead
-from kvgate.findings.register import FOLDER, all_findings
+from kvgate.findings.register import FOLDER, all_findings, with_ids
 from kvgate.gate.case_runner import CaseRun, Lane, run_case
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.gate.level import Case
 from kvgate.kernel.models import load
 from kvgate.levels.manager import Bench, draw_case
 from kvgate.levels.registry import read
-from kvgate.monitors.slot_memory import FAILED, LATE, PREEMPTED, GhostMemory, Misread
+from kvgate.monitors.slot_memory import FAILED, LATE, PREEMPTED, GhostMemory, Misread, Reader
+from kvreference.attention import Kind
 from kvreference.events import Event, Stored
+from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive
 from kvreference.rules import Delta
+from kvreference.settings import Settings
 from kvreference.tables import Table
 
 from .having import Having, having, with_base
@@ -328,3 +331,31 @@ def misreads_of(case: Case) -> list[Misread]:
     for operation in case.operations:
         lockstep.perform(operation)
     return seen.known
+
+
+OF_SLOTS = Geometry((Group(Kind.FULL, 32, compress_ratio=4, whole_slots=True), Group(Kind.SLIDING_WINDOW, 16, 32)))
+"""A block of the first group has 8 slots: block 1, tokens 32 to 63, is known by the first 16 tokens."""
+
+
+@pytest.mark.parametrize(
+    ("shared", "group", "salt", "longer", "known"),
+    [
+        (16, 0, None, 0, True),
+        (20, 0, None, 0, True),
+        (15, 0, None, 0, False),
+        (16, 1, None, 0, False),
+        (16, 0, "other", 0, False),
+        (16, 0, None, 1, False),
+    ],
+)
+def test_a_read_is_known_by_what_shares_its_slots(
+    shared: int, group: int, salt: str | None, longer: int, known: bool
+) -> None:
+    """Goal: 013 knows a prefix that shares the block's slots, and no shorter one, in compressed groups alone. Method: a
+    read of token 40 that finds another prefix."""
+    (finding,) = with_ids(["013-compressed-block-known-by-its-slots"])
+    wanted = [(None, (None, None), None), *((token, token, ()) for token in range(41))]
+    other = [*range(shared), *range(900, 941 - shared + longer)]
+    found = [(None, (salt, None), None), *((token, token, ()) for token in other)]
+    misread = Misread(Reader(3, group, 64), 40, 5, "this", "another", wanted, found)
+    assert known == finding.acts(Settings(OF_SLOTS, blocks=8), "").misreads(misread)
