@@ -22,7 +22,7 @@ from kvgate.gate.level import Case
 from kvgate.kernel.models import load
 from kvgate.levels.manager import Bench, draw_case
 from kvgate.levels.registry import read
-from kvgate.monitors.slot_memory import FAILED, LATE, PREEMPTED, GhostMemory, Misread, Reader
+from kvgate.monitors.slot_memory import FAILED, LATE, PREEMPTED, GhostMemory, Misread, Where
 from kvreference.attention import Kind
 from kvreference.events import Event, Stored
 from kvreference.geometry import Geometry, Group
@@ -357,5 +357,5 @@ def test_a_read_is_known_by_what_shares_its_slots(
     wanted = [(None, (None, None), None), *((token, token, ()) for token in range(41))]
     other = [*range(shared), *range(900, 941 - shared + longer)]
     found = [(None, (salt, None), None), *((token, token, ()) for token in other)]
-    misread = Misread(Reader(3, group, 64), 40, 5, "this", "another", wanted, found)
+    misread = Misread(Where(3, group, 64), 40, 5, "this", "another", wanted, found)
     assert known == finding.acts(Settings(OF_SLOTS, blocks=8), "").misreads(misread)
