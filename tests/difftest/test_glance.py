@@ -50,7 +50,7 @@ class InPart(Reference):
         return [self.pool.cached.content_of(block) for block in blocks]
 
     def listed(self, contents: Sequence[Hashable]) -> list[tuple[int, ...]]:
-        return [self.pool.cached.entries().get(content, ()) for content in contents]  # type: ignore[call-overload]
+        return [self.pool.cached.entries().get(content, ()) for content in contents]  # type: ignore[call-overload]  # a system may be asked for none
 
     def blocks_free(self) -> int:
         return len(self.pool.free)

@@ -35,7 +35,7 @@ class Faulty(Sound):
     """A system that is broken without a mutant."""
 
     def apply(self, operation: Operation) -> Answer:
-        return head_first(Sound.apply, self, operation)  # type: ignore[no-any-return]
+        return head_first(Sound.apply, self, operation)  # type: ignore[no-any-return]  # as the parent's
 
 
 LOADED = Loaded("sound", "1", Sound)

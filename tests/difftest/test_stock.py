@@ -17,6 +17,7 @@ from attrs import evolve
 from kvgate.adapters.groups import group_specs, unsupported
 from kvgate.adapters.registry import load_system
 from kvgate.findings import explain
+from kvgate.findings.modelled import reference_named
 from kvgate.gate.case_runner import Lane
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.difference import Divergence
@@ -27,7 +28,6 @@ from kvreference.answers import Answer, Granted
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
-from kvreference.manager import Manager
 from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Run, Transferred
 from kvreference.settings import Settings
 
@@ -88,7 +88,7 @@ def test_vllm_and_the_reference_agree(model: str, operations: int) -> None:
 
 def what_happened(settings: Settings, performed: list[Operation]) -> Iterator[str]:
     """What the operations of a case did, by the reference."""
-    manager = Manager(settings)
+    manager = reference_named("stock")(settings)
     for operation in performed:
         answer: Answer = manager.apply(operation)
         yield type(operation).__name__

@@ -164,8 +164,9 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
         seed=seed,
         detectors=header.detectors,
         tallies=(Tally(header.model, level.label(header.preset), 1, run.operations),),
-        # A replay shows the story, declared or not, with the finding that it belongs to.
+        # A replay shows the story of what ends a run, known or not, with the finding that it belongs to.
         found=tuple(found),
+        declared=tuple(run.known(seed)),
         preloads=tuple(map(str, preloads)),
         instead=name != header.system,
     )

@@ -125,15 +125,14 @@ class Shapes:
 
 
 def _pieces(prefix: Prefix, token: _Token) -> Hashable:
-    """Salt and adapter, then piece by piece the tokens and the multimodal items that reach into them."""
+    """Piece by piece the tokens, and what else their content depends on."""
     chain = []
     node: Prefix | None = prefix
     while node is not None:
         chain.append(node)
         node = node.parent
-    # The root's piece is the salt and the adapter; every other one is some tokens and the media among them.
     pieces: list[Any] = [each.piece for each in reversed(chain)]
-    return (pieces[0], *[(tuple(map(token, tokens)), media) for tokens, media in pieces[1:]])
+    return tuple((tuple(map(token, tokens)), names) for tokens, names in pieces)
 
 
 def _memory(slots: Slots | None, states: States, token: _Token) -> Hashable:
@@ -200,6 +199,12 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "Population.arrived": "only gives the next request its number",
         "Request.number": "a name",
         "Request.preemptions": "only sorts the statistics",
+        "Holdings.rules": "the same for all states",
+        "BlockPool.rules": "the same for all states",
+        "PinnedPool.rules": "the same for all states",
+        "PrefixCache.rules": "the same for all states",
+        "PhysicalSlots.is_known": "the same for all states",
+        "GhostMemory._loaded": "follow from what is under way, and decide nothing in the reference",
         "GhostMemory._chains": "follow from each request's tokens and keys",
         "GhostMemory._computed": "each request's tokens_computed",
         "PhysicalSlots._readings": "what need not be read again, for it would be read the same; no copy has any",

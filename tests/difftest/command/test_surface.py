@@ -140,7 +140,7 @@ def test_one_thing_has_one_name() -> None:
     first = set(options())
     assert set() == first & {"--processes", "--seconds-max", "--dir", "--output", "--time-limit", "--workers", "--json"}
     assert {"check", "fuzz", "explore", "doctor"} == set(options()["--time-budget"])
-    assert {"fuzz", "prove", "simulate"} == set(options()["--jobs"])
+    assert {"check", "fuzz", "prove", "simulate"} == set(options()["--jobs"])
     assert {"fuzz", "record"} == set(options()["--out"])
 
 

@@ -28,6 +28,7 @@ from kvgate.simulation.ranges.pool import Pool, Queue, Scratch
 from kvgate.simulation.reference import ReferenceRun
 from kvgate.simulation.workload import Turn, Workload, single
 from kvreference.compressed import dsv4_flash
+from kvreference.content import Prefix
 from kvreference.operations import Run, spell
 
 from .small_workloads import draw, draw_for_vllm
@@ -77,9 +78,10 @@ def queues_of_reference(run: ReferenceRun) -> tuple[Held, Held]:
     pool = run.manager.pool
     texts: dict[object, tuple[int, tuple[int, ...]]] = {}
     for content in pool.cached.entries():
-        pieces, node = [], content[1]
-        while node.parent is not None:
-            assert isinstance(node.piece, tuple), "it has a parent"
+        pieces: list[tuple[int, ...]] = []
+        node: Prefix | None = content[1]
+        while node is not None:
+            assert isinstance(node.piece, tuple), "tokens, and what else they depend on"
             pieces.append(node.piece[0])
             node = node.parent
         texts[content] = content[0], tuple(token for piece in reversed(pieces) for token in piece)

@@ -222,8 +222,8 @@ def test_a_copy_of_foreign_content_is_noticed() -> None:
     """The source is a cached block that begins with something else, if there is one."""
     found = hit_lookup.longest_hit
 
-    def longest_hit(geometry: Geometry, cached: Any, prefixes: Any, tokens: int, partial: Any, shortest: int) -> Hit:
-        hit = found(geometry, cached, prefixes, tokens, partial, shortest)
+    def longest_hit(geometry: Geometry, cached: Any, prefixes: Any, tokens: int, partial: Any, *rest: Any) -> Hit:
+        hit = found(geometry, cached, prefixes, tokens, partial, *rest)
         held = {block for blocks in hit.blocks for block in blocks}
 
         def other(each: Partial) -> Partial:
