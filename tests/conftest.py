@@ -40,6 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts its background jobs so, and every process of a test would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # So does nohup.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Once: xdist's workers and what the tests start come later, and see no such variable.
     for name in filter(None, map(str.strip, os.environ.pop(NEED, "").split(","))):
         # In a process of its own, for an import of vLLM changes much that not every test wants changed.

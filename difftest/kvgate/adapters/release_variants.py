@@ -190,18 +190,11 @@ def choices_of_release(release: Release | None) -> Choices:
     choices = OWN if release is None or release.choices is None else CHOICES[release.choices]
     if release is None or not release.masks:
         return choices
-    # The first release that masks leaves look-ahead out: finding 011.
-    answer = partial(_up_to_the_alignment, release.interval is not None)
-    return evolve(choices, rules=Rules((Delta(tokens_looked_at.__name__, answer),)))
+    return evolve(choices, rules=Rules((Delta(tokens_looked_at.__name__, _up_to_the_alignment),)))
 
 
 def _up_to_the_alignment(
-    with_look_ahead: bool,
-    looked_at: Callable[..., int],
-    retention: Retention,
-    geometry: Geometry,
-    group: Group,
-    tokens: int,
+    looked_at: Callable[..., int], retention: Retention, geometry: Geometry, group: Group, tokens: int
 ) -> int:
     """With several groups, a step caches up to the last alignment, where hits end, and a block of look-ahead.
 
@@ -211,7 +204,7 @@ def _up_to_the_alignment(
     if len(geometry.groups) == 1 or isinstance(retention, Dense):
         return tokens
     aligned = tokens // alignment * alignment
-    looks_ahead = with_look_ahead and group.lookahead and aligned > 0
+    looks_ahead = group.lookahead and aligned > 0
     return min(tokens, aligned + group.block_size_tokens) if looks_ahead else aligned
 
 

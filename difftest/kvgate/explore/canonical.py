@@ -200,7 +200,6 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "Request.number": "a name",
         "Request.preemptions": "only sorts the statistics",
         "Holdings.rules": "the same for all states",
-        "BlockPool.rules": "the same for all states",
         "PinnedPool.rules": "the same for all states",
         "PrefixCache.rules": "the same for all states",
         "PhysicalSlots.is_known": "the same for all states",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from attrs import evolve
 
 from kvgate.findings.finding import Acts, Finding
-from kvreference.caching import due_tokens
+from kvreference.caching import due_tokens, tokens_looked_at
 from kvreference.geometry import Geometry, Group
 from kvreference.retention import Retention, Sparse
 from kvreference.rules import Delta
@@ -23,7 +24,11 @@ def without_look_ahead(settings: Settings, _release: str = "") -> Acts:
     def due(due_tokens: Callable[..., int | None], _retention: Retention, group: Group, *rest: int) -> int | None:
         return due_tokens(bare, evolve(group, lookahead=False), *rest)
 
-    return Acts([Delta(due_tokens.__name__, due)])
+    def looked_at(tokens_looked_at: Callable[..., int], retention: Retention, geometry: Geometry, *rest: Any) -> int:
+        group, tokens = rest
+        return tokens_looked_at(retention, geometry, evolve(group, lookahead=False), tokens)
+
+    return Acts([Delta(due_tokens.__name__, due), Delta(tokens_looked_at.__name__, looked_at)])
 
 
 FINDING = Finding(
