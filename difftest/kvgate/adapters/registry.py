@@ -33,8 +33,10 @@ from kvgate.kernel.protocol import Factory
 
 BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", "native")
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
+BESIDES = ("two-windows+eagle", "local", "mamba-align", "gemma-hybrid+transfers")
+"""Models that reach what the published ones do not: several windows with look-ahead, chunks, states, transfers."""
 DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
-    "stock": tuple(name + suffix for name in GATED for suffix in ("", "+eagle")),
+    "stock": (*(name + suffix for name in GATED for suffix in ("", "+eagle")), *BESIDES),
     "retention": (
         *(name + suffix for name in GATED for suffix in ("", "+eagle")),
         *("gpt-oss-hybrid+retention=4+scratch", "gemma-hybrid+eagle+retention=2+scratch"),
