@@ -173,21 +173,26 @@ class EncoderCheck(Raises):
         self._compare(STATEMENT, "requests of a step whose items are computed", set(), {*computed} - {*told})
         self._goes = []
         self._there.difference_update(forgotten)
-        for number, each in told.items():
-            media = self.population[number].keys.media if number in self.population.alive else ()
-            reached = {
-                place: item.identifier
-                for place, item in enumerate(media)
-                if item.offset_tokens < each.start + each.tokens
-                and each.start < item.offset_tokens + item.length_tokens
-            }
+        reached = {number: self._reached(number, each) for number, each in told.items()}
+        # The encoder runs before the model, for all requests of the step.
+        for number, items in reached.items():
             for place in computed.get(number, ()):
-                new = place in reached and reached[place] not in self._there
+                new = place in items and items[place] not in self._there
                 self._compare(STATEMENT, f"item {place} of request {number}, which is computed, is due", True, new)
-                self._there.add(reached[place])
-            missing = set(reached.values()) - self._there
+                self._there.add(items[place])
+        for number, items in reached.items():
+            missing = set(items.values()) - self._there
             self._compare(NEEDED, f"items that request {number} reads, and that are not there", set(), missing)
         self._compare(STATEMENT, "the encoder's budget holds", True, sum(self._spent.values()) <= self.budget)
+
+    def _reached(self, number: int, told: Told) -> dict[int, str]:
+        """The items of a request that its step reaches into, by place."""
+        media = self.population[number].keys.media if number in self.population.alive else ()
+        return {
+            place: item.identifier
+            for place, item in enumerate(media)
+            if item.offset_tokens < told.start + told.tokens and told.start < item.offset_tokens + item.length_tokens
+        }
 
     def rest(self) -> None:
         """A step was taken: whoever runs keeps the items in which it stands, and nobody keeps others."""
