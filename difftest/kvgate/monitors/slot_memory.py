@@ -30,7 +30,18 @@ from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
-from kvreference.operations import Abort, Admit, Dispatch, Finish, OfRequest, Preempt, Sample, Schedule, Transferred
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Dispatch,
+    Finish,
+    OfRequest,
+    Preempt,
+    Rewind,
+    Sample,
+    Schedule,
+    Transferred,
+)
 from kvreference.population import Request, Status
 from kvreference.settings import Settings
 
@@ -99,6 +110,8 @@ class Where(NamedTuple):
     prompt_tokens: int
     again: bool = False
     """Whether its step begins with the last token of what was loaded, which is computed again."""
+    unread_after_load: int = 0
+    """If its load failed: the tokens before this one would not be read if it had succeeded."""
 
     def __str__(self) -> str:
         return f"request {self.request}, group {self.group}"
@@ -423,6 +436,8 @@ class GhostMemory:
         self._computed: dict[int, int] = {}
         self._loaded: dict[int, int] = {}
         """Per request that was admitted with external tokens, where these end."""
+        self._failed: set[int] = set()
+        """The requests of which a load failed, and that compute again in the same blocks."""
         self._pending: list[Work] = []
         """What was scheduled and not dispatched."""
         self._transfers: dict[int, Work] = {}
@@ -438,6 +453,7 @@ class GhostMemory:
         other._chains = {number: list(chain) for number, chain in self._chains.items()}
         other._computed = dict(self._computed)
         other._loaded = dict(self._loaded)
+        other._failed = set(self._failed)
         other._pending = list(self._pending)
         other._transfers = dict(self._transfers)
         return other
@@ -478,6 +494,10 @@ class GhostMemory:
         return found
 
     def _settle(self, operation: OfRequest, request: Request | None) -> None:
+        if isinstance(operation, Rewind):
+            self._failed.add(operation.request)
+        elif request is None or request.status is Status.ENDING or isinstance(operation, Preempt):
+            self._failed.discard(operation.request)
         if request is None or request.status is Status.ENDING:
             self._chains.pop(operation.request, None)
             self._computed.pop(operation.request, None)
@@ -574,7 +594,9 @@ class GhostMemory:
 
     def _in_groups(self, work: Work) -> Iterator[tuple[int, Group, Sequence[int], Where]]:
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
-            yield index, group, table, Where(work.request, index, work.prompt_tokens, work.again)
+            loaded = self._loaded.get(work.request, 0) if work.request in self._failed else 0
+            unread = first_read(group, loaded)
+            yield index, group, table, Where(work.request, index, work.prompt_tokens, work.again, unread)
 
     def _deliver(self, work: Work) -> None:
         """Another node writes what it provides."""

@@ -38,8 +38,9 @@ MARKED = {
     "020-preempted-in-its-step-stays-cached",
     "021-behind-a-failed-load-stays-cached",
     "022-given-up-while-in-flight",
+    "034-window-released-before-a-failed-load",
 }
-"""Those that ghost memory knows by a mark on a block."""
+"""Those that ghost memory knows by a mark on a block, or by the load of the request that reads it."""
 of_every_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{id_of(path.parent.name)[:3]}-{path.stem}")
 
 

@@ -132,8 +132,7 @@ KNOWN: dict[str, tuple[Settings, Stage, tuple[Operation, ...], tuple[str, str], 
             *steps(4),
         ),
         ("ghost", "KV-MEM-01"),
-        # By the mark of the block alone it cannot be told from that.
-        "021-behind-a-failed-load-stays-cached",
+        "034-window-released-before-a-failed-load",
     ),
 }
 

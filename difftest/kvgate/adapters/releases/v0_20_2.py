@@ -134,6 +134,7 @@ RELEASE = evolve(
             "029-chunk-shorter-than-a-state-block",
             "030-ends-without-its-blocks",
             "033-gate-counts-one-state-too-few",
+            "034-window-released-before-a-failed-load",
         }
     ),
     scheduler=SCHEDULER_RULES,

@@ -26,17 +26,17 @@ class _TakenTwice:
         free: Iterable[int],
         provided: int,
     ) -> list[range]:
-        queue, taken = list(free), set[int]()
+        queue, taken, twice = list(free), set[int](), set[int]()
         for table, count in zip(tables, counts, strict=True):
-            twice = taken.intersection(table)
-            if twice:
-                self.blocks |= twice
-                return [range(index, index + 1) for index in range(len(tables))]
+            twice |= taken.intersection(table)
             held = {block for block in table if block != NULL}
             queue = [block for block in queue if block not in held]
             taken.update(queue[:count])
             queue = queue[count:]
-        return rounds(tables, counts, free, provided)
+        self.blocks |= twice
+        if not twice:
+            return rounds(tables, counts, free, provided)
+        return [range(index, index + 1) for index in range(len(tables))]
 
     def is_held_by_all(
         self,

@@ -173,21 +173,26 @@ class EncoderCheck(Raises):
         self._compare(STATEMENT, "requests of a step whose items are computed", set(), {*computed} - {*told})
         self._goes = []
         self._there.difference_update(forgotten)
+        # The encoder runs before the model, for all requests of the step.
         for number, each in told.items():
-            media = self.population[number].keys.media if number in self.population.alive else ()
-            reached = {
-                place: item.identifier
-                for place, item in enumerate(media)
-                if item.offset_tokens < each.start + each.tokens
-                and each.start < item.offset_tokens + item.length_tokens
-            }
+            due = self._reached(number, each.start, each.start + each.tokens + self.shift)
             for place in computed.get(number, ()):
-                new = place in reached and reached[place] not in self._there
+                new = place in due and due[place] not in self._there
                 self._compare(STATEMENT, f"item {place} of request {number}, which is computed, is due", True, new)
-                self._there.add(reached[place])
-            missing = set(reached.values()) - self._there
+                self._there.add(due[place])
+        for number, each in told.items():
+            missing = set(self._reached(number, each.start, each.start + each.tokens).values()) - self._there
             self._compare(NEEDED, f"items that request {number} reads, and that are not there", set(), missing)
         self._compare(STATEMENT, "the encoder's budget holds", True, sum(self._spent.values()) <= self.budget)
+
+    def _reached(self, number: int, start: int, end: int) -> dict[int, str]:
+        """The items of a request with tokens from ``start`` to ``end``, by place."""
+        media = self.population[number].keys.media if number in self.population.alive else ()
+        return {
+            place: item.identifier
+            for place, item in enumerate(media)
+            if item.offset_tokens < end and start < item.offset_tokens + item.length_tokens
+        }
 
     def rest(self) -> None:
         """A step was taken: whoever runs keeps the items in which it stands, and nobody keeps others."""

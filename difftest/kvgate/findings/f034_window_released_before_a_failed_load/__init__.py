@@ -1,0 +1,21 @@
+"""Finding 034: Blocks of a window are released for a load that then fails, and are read when it is computed again."""
+
+from kvgate.findings.finding import Acts, Finding
+from kvgate.monitors.slot_memory import Misread
+from kvreference.block_pool import NULL
+
+
+def _released_for_the_load(misread: Misread) -> bool:
+    """The block would not be read if the load of the request had not failed."""
+    return misread.block == NULL and misread.token < misread.reader.unread_after_load
+
+
+FINDING = Finding(
+    id="034-window-released-before-a-failed-load",
+    rank=34,
+    statement="KV-MEM-01",
+    condition="a window, a connector, and a load that fails",
+    where=lambda settings: any(group.window_tokens is not None for group in settings.geometry.groups),
+    on=lambda stage: stage is not None and stage.connector and not stage.failed_loads_end,
+    acts=lambda *_run: Acts(misreads=_released_for_the_load),
+)
