@@ -37,6 +37,7 @@ from kvreference.operations import (
     OfRequest,
     Operation,
     Preempt,
+    Rewind,
     Sample,
     Transferred,
 )
@@ -287,7 +288,8 @@ def test_what_happens_seldom_happens_on_some_model() -> None:
     assert {name for name, model in OTHERS.items() if model.features.transfers}
     assert {name for name, model in OTHERS.items() if any(group.copies for group in model.geometry.groups)}
     assert {"mamba-none", "mamba-none+eagle"} == {name for name, model in OTHERS.items() if not serves_hits(model)}
-    assert set(get_args(Operation)) == {
+    # What a failed load leaves is taken back under a scheduler alone.
+    assert set(get_args(Operation)) - {Rewind} == {
         kind for kind in get_args(Operation) for model in OTHERS.values() if kind.__name__ in expected_of(model)
     }
 

@@ -49,7 +49,7 @@ def replayed(path: Path) -> tuple[Found, tuple[str, ...]]:
     trace = read(path)
     detectors = trace.header.detectors
     run = run_case(Bench(Stock, detectors), trace.case)
-    return evolve(run.found()[0], finding=None), detectors
+    return evolve([*run.found(), *run.known()][0], finding=None), detectors
 
 
 def hang() -> tuple[Found, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from attrs import frozen
@@ -39,6 +39,8 @@ class Played:
     """How many operations were performed before something was found, or in all."""
     seconds: float
     """How long it took, once the system was built."""
+    acted: tuple[Told, ...] = ()
+    """What known findings did, after which it went on."""
 
     @property
     def news(self) -> list[Told]:
@@ -48,7 +50,7 @@ class Played:
 
 def play(scenario: Scenario, loaded: Loaded) -> Played:
     """Build a system, let everything happen to it, end all requests, and judge."""
-    explains, actions, close = _built(scenario, loaded)
+    explains, actions, close, locksteps = _built(scenario, loaded)
     started = time.monotonic()
     divergences: Iterable[Divergence] = ()
     performed = 0
@@ -61,12 +63,23 @@ def play(scenario: Scenario, loaded: Loaded) -> Played:
     else:
         divergences = close()
     seconds = time.monotonic() - started
-    return Played(tuple(Told(each, explains(each)) for each in divergences), performed, seconds)
+    told = [Told(each, explains(each)) for each in divergences]
+    acted = tuple(each for lockstep in locksteps for each in _acted(lockstep))
+    return Played(tuple(told), performed, seconds, acted)
+
+
+def _acted(lockstep: Lockstep) -> Iterator[Told]:
+    """What known findings did; the run went on."""
+    for acted in lockstep.known.first.values():
+        difference = Difference(acted.statement, acted.rule, acted.ideal, acted.answered)
+        yield Told(Divergence(acted.step, None, "lockstep", difference), acted.finding)
 
 
 Perform = Callable[[], Divergence | None]
-Built = tuple[Callable[[Divergence], str | None], Iterable[Perform], Callable[[], Iterable[Divergence]]]
-"""What tells findings, what is to be performed, and how it ends."""
+Built = tuple[
+    Callable[[Divergence], str | None], Iterable[Perform], Callable[[], Iterable[Divergence]], Sequence[Lockstep]
+]
+"""What tells findings, what is to be performed, how it ends, and the block managers."""
 
 
 def _built(scenario: Scenario, loaded: Loaded) -> Built:
@@ -84,7 +97,7 @@ def _blocks(scenario: Blocks, loaded: Loaded) -> Built:
         return _direct(lockstep, operation) if isinstance(operation, Direct) else lockstep.perform(operation)
 
     explains = partial(explain, lockstep=lockstep)
-    return explains, [partial(perform, operation) for operation in scenario.operations], lockstep.close
+    return explains, [partial(perform, operation) for operation in scenario.operations], lockstep.close, [lockstep]
 
 
 def _direct(lockstep: Lockstep, call: Direct) -> Divergence | None:
@@ -102,7 +115,7 @@ def _engine(scenario: Engines, name: str) -> Built:
     _check_subject(name)
     engine = Engine(scenario.settings, scenario.stage, name, scenario.with_reference)
     explains = partial(explain_engine, engine=engine)
-    return explains, [partial(engine.perform, each) for each in scenario.operations], engine.close
+    return explains, [partial(engine.perform, each) for each in scenario.operations], engine.close, [engine.lockstep]
 
 
 def _pair(scenario: Pairs, name: str) -> Built:
@@ -111,7 +124,8 @@ def _pair(scenario: Pairs, name: str) -> Built:
     _check_subject(name)
     pair = Pair(scenario.settings, scenario.stage, name, scenario.with_reference)
     explains = partial(explain_pair, pair=pair)
-    return explains, [partial(pair.perform, each) for each in scenario.operations], pair.close
+    locksteps = pair.prefill.lockstep, pair.decode.lockstep
+    return explains, [partial(pair.perform, each) for each in scenario.operations], pair.close, locksteps
 
 
 def _check_subject(name: str) -> None:

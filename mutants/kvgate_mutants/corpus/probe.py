@@ -119,7 +119,8 @@ def _caught(trial: Trial, played: Played) -> Told | str:
     A planted fault is caught by what nothing else explains. Published code may show a declared finding: that is it.
     """
     told = played.news if trial.mutants else [*played.news, *played.told]
-    wanted = [each for each in told if trial.expects(each.divergence.difference)]
+    acted = () if trial.mutants else played.acted
+    wanted = [each for each in (*told, *acted) if trial.expects(each.divergence.difference)]
     if wanted:
         return wanted[0]
     expected = " or ".join(trial.statements) + (f" ({trial.words})" if trial.words else "")

@@ -48,7 +48,7 @@ def _tokens(history: Sequence[Origin]) -> list[Origin]:
 FINDING = Finding(
     id="003-salt-collides-with-adapter-name",
     rank=4,
-    statement="KV-OP-09",
+    statement="KV-OP-01",
     condition="a salt and an adapter of the same name",
     acts=_acts,
     holds=_of_a_salt_and_an_adapter,

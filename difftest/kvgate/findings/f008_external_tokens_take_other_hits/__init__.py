@@ -62,7 +62,7 @@ def _acts(*_run: object) -> Acts:
 FINDING = Finding(
     id="008-external-tokens-take-other-hits",
     rank=9,
-    statement="KV-OP-24",
+    statement="KV-OP-05",
     condition="external tokens for one group, and a free block that a later group has hit",
     where=lambda settings: len(settings.geometry.groups) > 1,
     acts=_acts,

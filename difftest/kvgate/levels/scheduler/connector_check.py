@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from kvgate.adapters.releases import ASCEND, VLLM_VERSION
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.adapter.interception import Interception, number_of
 from kvgate.levels.scheduler.nodes import Tables
@@ -66,7 +67,9 @@ class ConnectorCheck:
         return number
 
     def _compare(self, statement: str, subject: str, expected: Any, got: Any) -> None:
-        if _plain(expected) != _plain(got):
+        # What other releases tell their connectors is not known yet.
+        is_known = self.interception.followed.description.version in (VLLM_VERSION, ASCEND.version)
+        if is_known and _plain(expected) != _plain(got):
             found = Difference(statement, f"{subject}, as the connector is told", str(expected), str(got))
             self._judge("connector", found)
 

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, NoReturn
 from attrs import evolve
 
 from kvgate.adapters.release_variants import PADDING
+from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.findings import goes_on
 from kvgate.findings.modelled import reference_of
 from kvgate.kernel.blame import is_ours
@@ -138,7 +139,8 @@ class Engine:
         self.line = Line(stage, settings.chunk_tokens, may_split, holders_first=not traits.joins_queues)
         self.chunks = Chunks(settings, stage, traits.spares_the_only_one)
         self.correspondence = clients.Correspondence(client_fields())
-        self.statistics = StatisticsCheck(settings.drafts_max, stage.connector)
+        is_newer = self.followed.description.version != VLLM_VERSION and self.followed.description.system == "native"
+        self.statistics = StatisticsCheck(settings.drafts_max, stage.connector, is_newer)
         self.told = ConnectorCheck(self.interception, self._judge, self.line.undecided, self._ended)
         if stage.connector:
             connector.attach(self.nodes, settings.geometry.keeps_states, self.told)
@@ -438,8 +440,14 @@ class Engine:
             else self.correspondence.of_failure(number, said)
             for number, said in due.items()
         }
-        self._judge("clients", clients.judge(due, said_in(outputs)))
-        self._judge("clients", clients.judge_all(self.correspondence.ended(), *said_to_all(outputs)))
+        told = said_in(outputs)
+        if self.statistics.is_newer:
+            # What other releases tell clients besides is not known yet.
+            due = {number: evolve(said, rest={}) for number, said in due.items()}
+            told = [(client, number, evolve(said, rest={})) for client, number, said in told]
+        self._judge("clients", clients.judge(due, told))
+        if not self.statistics.is_newer:
+            self._judge("clients", clients.judge_all(self.correspondence.ended(), *said_to_all(outputs)))
         events, self.interception.events = self.interception.events, []
         if self.stage.connector:
             self.told.shown("what came back", answered.kv_connector_output, self.scheduler.connector.returned)
@@ -493,6 +501,9 @@ class Engine:
             request = self.followed.population.alive.get(number)
             if request is not None and request.status is not Status.ENDING and not self.stage.failed_loads_end:
                 self._follow(Rewind(number, tokens), Done())
+                if self.statistics.is_newer:
+                    # What other releases keep of a failed load is not followed yet: the monitors judge alone.
+                    self.lockstep.reference = None
 
     def _answer(self, scheduled: list[int], replies: tuple[Reply, ...]) -> dict[int, list[int]]:
         """What the model answers to those whose tokens are all computed: the drafts that hold, and a token."""

@@ -10,6 +10,7 @@ from typing import Any
 from attrs import evolve, fields_dict, frozen
 
 from kvgate.adapters.registry import Loaded
+from kvgate.adapters.releases import ASCEND, VLLM_VERSION
 from kvgate.findings import explain_engine
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.gate.level import Case, Level, World
@@ -232,6 +233,10 @@ class SchedulerLevel(DrivenLevel):
         settings = case.settings
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
         operations = (Step() if isinstance(each, Serve) and not fits(held, each) else each for each in case.operations)
+        if SUBJECTS[bench.subject].release.version not in (VLLM_VERSION, ASCEND.version):
+            # Of other releases, adapters, items, embeddings and pooling are not followed yet.
+            case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None))
+            return evolve(case, operations=tuple(map(_plain, operations)))
         return evolve(case, operations=tuple(operations))
 
     # In words, and from outside
@@ -241,6 +246,13 @@ class SchedulerLevel(DrivenLevel):
 
     def prompt_tokens(self, operation: Operation) -> int:
         return operation.prompt_tokens if isinstance(operation, Submit) else 0
+
+
+def _plain(operation: Operation) -> Operation:
+    if not isinstance(operation, Serve):
+        return operation
+    arrival = evolve(operation.arrival, keys=evolve(operation.arrival.keys, lora=None, media=()))
+    return evolve(operation, arrival=arrival, pools=False, embedded=False)
 
 
 SCHEDULER = SchedulerLevel()
