@@ -83,6 +83,7 @@ OF_ENGINES = {
     "020-preempted-in-its-step-stays-cached",
     "021-behind-a-failed-load-stays-cached",
     "022-given-up-while-in-flight",
+    "034-window-released-before-a-failed-load",
 }
 """Those that ghost memory knows by a mark on a block."""
 
