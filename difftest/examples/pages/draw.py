@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TypeAlias
 
 from attrs import evolve
 
-from kvgate.adapters.registry import load_system
+from kvgate.adapters.registry import Loaded, load_system
+from kvgate.adapters.releases import INSTALLED
 from kvgate.adapters.stock import Stock
+from kvgate.findings.register import folder_of
 from kvgate.gate.campaign import Campaign, Plan
 from kvgate.gate.case_runner import Lane, Trials, run_case
 from kvgate.gate.verdict import Found, Verdict
@@ -31,28 +34,32 @@ from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Step, Submit
 from kvreference.settings import Settings
 
+Shown: TypeAlias = tuple[Loaded, Found, tuple[str, ...]]
+"""A system, what is found on it, and who looked."""
 FINDINGS = Path(__file__).parents[2] / "kvgate" / "findings"
 
 
-def foreign_hit() -> tuple[Found, tuple[str, ...]]:
+def foreign_hit() -> Shown:
     """A cache salt named like a LoRA adapter is served what the adapter computed: finding 003."""
-    return replayed(FINDINGS / "f003_salt_collides_with_adapter_name" / "trace-memory.jsonl")
+    return replayed("003-salt-collides-with-adapter-name", "trace-memory.jsonl")
 
 
-def no_hit() -> tuple[Found, tuple[str, ...]]:
+def no_hit() -> Shown:
     """Blocks of two sizes and a draft layer: everything is cached, and the hit is nothing: finding 006."""
-    return replayed(FINDINGS / "f006_aligned_before_the_drop" / "trace.jsonl")
+    return replayed("006-aligned-before-the-drop", "trace.jsonl")
 
 
-def replayed(path: Path) -> tuple[Found, tuple[str, ...]]:
-    """What a stored trace shows, and who judged it."""
-    trace = read(path)
+def replayed(finding: str, name: str) -> Shown:
+    """What a stored trace shows where nobody has described the finding."""
+    findings = INSTALLED.findings - {finding}
+    undescribed = type("Stock", (Stock,), {"description": evolve(INSTALLED, findings=findings)})
+    trace = read(FINDINGS / folder_of(finding) / name)
     detectors = trace.header.detectors
-    run = run_case(Bench(Stock, detectors), trace.case)
-    return evolve([*run.found(), *run.known()][0], finding=None), detectors
+    system = evolve(load_system("stock"), factory=undescribed)
+    return system, run_case(Bench(undescribed, detectors), trace.case).found()[0], detectors
 
 
-def hang() -> tuple[Found, tuple[str, ...]]:
+def hang() -> Shown:
     """A request that can never fit is accepted, and everybody behind it waits: vllm-project/vllm#35541."""
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
     oversize, other = Submit(Arrive(0, (Run(0, 150),)), 5), Submit(Arrive(1, (Run(1000, 10),)), 5)
@@ -60,28 +67,29 @@ def hang() -> tuple[Found, tuple[str, ...]]:
         settings, (oversize, other, Step(), Step(), Step()), Stage(), model="full", preset="by hand", seed="0"
     )
     bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
-    return run_case(bench, case).found()[0], bench.detectors
+    return load_system("stock"), run_case(bench, case).found()[0], bench.detectors
 
 
-def leak() -> tuple[Found, tuple[str, ...]]:
+def leak() -> Shown:
     """Planted: a request that ends gives back the blocks of its first group alone. Seen without the reference."""
     detectors = ("leak",)
     plan = Plan((Lane(load("gemma-hybrid"), "tiny"),), 2000, kinds_max=1)
     outcome = Campaign(Trials(Bench(Stock, detectors)), plan).run()
-    return outcome.found[0], detectors
+    return load_system("stock"), outcome.found[0], detectors
 
 
 def draw(folder: Path) -> None:
     """Write a folder of pages for each."""
-    system = load_system("stock")
     for shown in (foreign_hit, no_hit, hang):
-        found, detectors = shown()
-        verdict = Verdict("stock", system.version, "example", 0, detectors, found=(found,))
-        write_pages(verdict, folder / shown.__name__.replace("_", "-"), once_more(system, detectors))
+        write(folder, shown.__name__, *shown())
     with first_group_alone_released.applied():
-        found, detectors = leak()
-        verdict = Verdict("stock with a planted fault", system.version, "example", 0, detectors, found=(found,))
-        write_pages(verdict, folder / "leak", once_more(system, detectors))
+        write(folder, "leak", *leak())
+
+
+def write(folder: Path, name: str, system: Loaded, found: Found, detectors: tuple[str, ...]) -> None:
+    """Write one folder of pages."""
+    verdict = Verdict(system.name, system.version, "example", 0, detectors, found=(found,))
+    write_pages(verdict, folder / name.replace("_", "-"), once_more(system, detectors))
 
 
 if __name__ == "__main__":

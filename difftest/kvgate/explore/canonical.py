@@ -204,6 +204,7 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "PrefixCache.rules": "the same for all states",
         "PhysicalSlots.is_known": "the same for all states",
         "GhostMemory._loaded": "follow from what is under way, and decide nothing in the reference",
+        "GhostMemory._failed": "only says of a misreading after a failed load which finding it is",
         "GhostMemory._chains": "follow from each request's tokens and keys",
         "GhostMemory._computed": "each request's tokens_computed",
         "PhysicalSlots._readings": "what need not be read again, for it would be read the same; no copy has any",

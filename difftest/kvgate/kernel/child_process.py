@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import connection, parent_process, resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -147,18 +147,25 @@ def _last_of(output: IO[bytes]) -> str:
 # Python functions
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Until this is left, Ctrl-C waits. Whatever is started inherits that."""
+    # The tracker is started first, for that clears the mask.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Session(SpawnProcess):
     """A process in a session of its own, which ends with the process that started it."""
 
     def start(self) -> None:
-        # The child inherits the mask: an interrupt while it starts would end it with a traceback. The tracker is
-        # started first, for it clears the mask.
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        # An interrupt while it starts would end it with a traceback.
+        with _uninterrupted():
             super().start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def run(self) -> None:
         os.setsid()
@@ -204,7 +211,14 @@ class Workers(ProcessPoolExecutor):
 
     def __init__(self, processes: int = 1, begin: Callable[..., object] | None = None, *given: Any) -> None:
         self._sessions = _Sessions()
-        super().__init__(processes, self._sessions, initializer=begin, initargs=given)
+        # An executor that is interrupted here leaves semaphores behind.
+        with _uninterrupted():
+            super().__init__(processes, self._sessions, initializer=begin, initargs=given)
+
+    def submit(self, *given: Any, **named: Any) -> Future[Any]:
+        # An executor that is interrupted while it starts its thread cannot be shut down.
+        with _uninterrupted():
+            return super().submit(*given, **named)
 
     def end(self) -> int | None:
         """End them, with every process that they started, whatever they do. Returns the exit code of the first."""
