@@ -38,7 +38,7 @@ def goes_on(divergence: Divergence, engine: Engine) -> bool:
     for finding in known.findings:
         if finding.goes_on and finding.explains_engine is not None and finding.explains_engine(divergence, engine):
             found = divergence.difference
-            known.note(finding, found.subject, found.expected, found.got)
+            known.note(finding, found.subject, found.expected, found.got, divergence.detector)
             return True
     return False
 

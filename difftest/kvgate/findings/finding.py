@@ -29,6 +29,8 @@ class Engine(Protocol):
     followed: Any
     """The block manager, a ``Stock``."""
     memory: WorkerMemory
+    encoder: Any
+    """The check of the encoder, with what it keeps."""
     progress: Any
     """The monitor of progress, with its wait-for graph ``waiting``."""
     nodes: Any

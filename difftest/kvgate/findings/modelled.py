@@ -43,6 +43,8 @@ class Acted:
     ideal: str
     """What the reference would have answered without it."""
     answered: str
+    detector: str = "lockstep"
+    """Who saw it."""
 
 
 @define
@@ -102,12 +104,12 @@ class Modelled:
         if not finding.holds(ideal, answered, *arguments):
             self.outside = finding, f"{_text(answered)}, and {_text(ideal)} without it"
 
-    def note(self, finding: Finding, rule: str, ideal: object, answered: object) -> None:
+    def note(self, finding: Finding, rule: str, ideal: object, answered: object, detector: str = "lockstep") -> None:
         """A finding acted."""
         self.times[finding.id] = self.times.get(finding.id, 0) + 1
         if finding.id not in self.first:
             self.first[finding.id] = Acted(
-                finding.id, finding.statement, self.step, rule, _text(ideal), _text(answered)
+                finding.id, finding.statement, self.step, rule, _text(ideal), _text(answered), detector
             )
 
     def take_outside(self) -> Difference | None:
@@ -121,7 +123,7 @@ class Modelled:
         """Whether that a request reads a wrong slot follows from one of the findings."""
         for finding, acts in self._acts:
             if acts.misreads(misread):
-                self.note(finding, "what is read", misread.expected, misread.got)
+                self.note(finding, "what is read", misread.expected, misread.got, "ghost")
                 return True
         return False
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from attrs import evolve, frozen
 
 from kvgate.gate.case_runner import Lane, Trial, kind_of
 from kvgate.gate.verdict import Found, Tally
+from kvgate.kernel.difference import Difference
 
 KINDS_MAX = 5
 """How many different defects a campaign collects before it ends."""
@@ -28,6 +30,8 @@ class Plan:
     lanes: tuple[Lane, ...]
     operations: int
     """How many operations at least, over all lanes."""
+    cases: int | None = None
+    """How many cases at most; None for any number."""
     seed: int = 0
     seconds: float | None = None
     """The time budget; None for none."""
@@ -35,6 +39,9 @@ class Plan:
     shrinks: bool = True
     shrink_seconds: float | None = None
     """How long cases are made smaller, all together; None for as long as it takes, within the time budget."""
+
+    most: Callable[[Lane, str, int], int | None] = lambda _lane, _finding, _cases: None
+    """In how many of so many cases of a lane a finding may act; None where nobody knows."""
 
     def turn(self, number: int) -> tuple[Lane, str]:
         """The lane and the seed of a case, by its number."""
@@ -83,6 +90,8 @@ class Campaign:
         self._tallies = {lane: Tally(lane.model.name, lane.preset, 0, 0) for lane in plan.lanes}
         self._found: dict[tuple[str, ...], Found] = {}
         self._declared: dict[str, Found] = {}
+        self._acted: Counter[tuple[Lane, str]] = Counter()
+        """In how many cases of a lane a finding acted."""
         self._started = time.monotonic()
         self._until = math.inf
         self._shrink_seconds = math.inf if plan.shrink_seconds is None else plan.shrink_seconds
@@ -106,7 +115,7 @@ class Campaign:
                 if len(self._found) >= self.plan.kinds_max:
                     ended = "enough found"
                     break
-                if operations >= self.plan.operations:
+                if operations >= self.plan.operations or cases == self.plan.cases:
                     break
                 if time.monotonic() > self._until:
                     ended = "time budget"
@@ -119,11 +128,34 @@ class Campaign:
         """What was run and found so far."""
         return Outcome(
             tuple(self._tallies.values()),
-            tuple(self._found.values()),
+            (*self._found.values(), *self._too_often()),
             tuple(self._declared.values()),
             ended,
             time.monotonic() - self._started,
         )
+
+    def acted(self) -> Mapping[tuple[Lane, str], int]:
+        """In how many cases of each lane each finding acted."""
+        return self._acted
+
+    def _too_often(self) -> Iterator[Found]:
+        """The findings that acted in more cases of a lane than they may."""
+        for (lane, finding), cases in self._acted.items():
+            tally = self._tallies[lane]
+            most = self.plan.most(lane, finding, tally.cases)
+            if most is None or cases <= most:
+                continue
+            first = self._declared[finding]
+            where = f"of {tally.cases} cases of {lane.model.name}/{lane.preset}"
+            difference = Difference(
+                first.divergence.difference.statement,
+                f"how often finding {finding} acts",
+                f"in at most {most} {where}",
+                f"in {cases}",
+            )
+            again = f"kvgate check --model {lane.model.name} --seed {self.plan.seed}"
+            divergence = evolve(first.divergence, difference=difference)
+            yield evolve(first, divergence=divergence, finding=None, times=cases, again=again)
 
     def _judge(self, lane: Lane, trial: Trial) -> int:
         """Count what came of one case; returns how many operations it performed."""
@@ -136,8 +168,11 @@ class Campaign:
             cut=tally.cut + trial.cut,
             alone=tally.alone + trial.alone,
         )
+        acted: set[str] = set()
         for known in trial.known:
             assert known.finding is not None, "it is one of a finding"
+            self._acted[lane, known.finding] += known.finding not in acted
+            acted.add(known.finding)
             seen = self._declared.get(known.finding) or evolve(known, times=0)
             self._declared[known.finding] = evolve(seen, times=seen.times + known.times)
         for found in trial.found:

@@ -76,7 +76,7 @@ class CaseRun:
             for acted in lockstep.known.first.values():
                 at = min(acted.step, len(lockstep.performed) - 1)
                 difference = Difference(acted.statement, acted.rule, acted.ideal, acted.answered)
-                divergence = Divergence(at, lockstep.performed[at], "lockstep", difference)
+                divergence = Divergence(at, lockstep.performed[at], acted.detector, difference)
                 each = self._found(divergence, part, seed, acted.finding)
                 found.append(evolve(each, times=lockstep.known.times[acted.finding]))
         return found

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from attrs import evolve, frozen
 
 from kvgate.adapters.registry import Loaded
+from kvgate.findings import rates
 from kvgate.gate import trace_codec
 from kvgate.gate.campaign import Outcome, Plan
-from kvgate.gate.case_runner import Trials
+from kvgate.gate.case_runner import Lane, Trials
 from kvgate.gate.level import Level, LevelChoice
 from kvgate.gate.profiles import plan
 from kvgate.gate.trace_codec import Trace
@@ -92,8 +93,17 @@ def prepare(
         # Where there is less than a case for each lane, models and presets take turns.
         lanes = whole.lanes[:: level.lanes_apart(profile, len(whole.lanes))]
         bench = level.bench(system, level.monitors if monitors_only else level.gate)
-        prepared.append(Preparation(Trials(bench), evolve(whole, lanes=lanes, operations=level.operations_of(profile))))
+        of_level = evolve(whole, lanes=lanes, operations=level.operations_of(profile), most=most_of(system, level))
+        prepared.append(Preparation(Trials(bench), of_level))
     return tuple(prepared)
+
+
+def most_of(system: Loaded, level: Level) -> Callable[[Lane, str, int], int | None]:
+    """In how many cases a finding of ``system`` may act, where it was counted."""
+    stored = rates.counted()
+    if (system.name, system.version) != (stored.system, stored.version):
+        return lambda _lane, _finding, _cases: None
+    return lambda lane, finding, cases: stored.most(lane.model.name, level.label(lane.preset), finding, cases)
 
 
 def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -> tuple[Outcome, tuple[str, ...]]:

@@ -135,6 +135,7 @@ RELEASE = evolve(
             "030-ends-without-its-blocks",
             "033-gate-counts-one-state-too-few",
             "034-window-released-before-a-failed-load",
+            "035-next-item-has-no-room",
         }
     ),
     scheduler=SCHEDULER_RULES,

@@ -41,6 +41,7 @@ RELEASE = evolve(
         "008-external-tokens-take-other-hits",
         "011-mask-omits-look-ahead",
         "034-window-released-before-a-failed-load",
+        "035-next-item-has-no-room",
     }
     | {
         "015-replay-above-its-look-ahead",

@@ -232,7 +232,12 @@ class SchedulerLevel(DrivenLevel):
         late = case.stage.asynchronous and SUBJECTS[bench.subject].scheduling.frees_late
         settings = case.settings
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
-        operations = (Step() if isinstance(each, Serve) and not fits(held, each) else each for each in case.operations)
+        operations = (
+            Step()
+            if isinstance(each, Serve) and not (fits(held, each) and encodes(settings, case.stage, each))
+            else each
+            for each in case.operations
+        )
         if SUBJECTS[bench.subject].release.version not in (VLLM_VERSION, ASCEND.version):
             # Of other releases, adapters, items, embeddings and pooling are not followed yet.
             case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None))
@@ -246,6 +251,18 @@ class SchedulerLevel(DrivenLevel):
 
     def prompt_tokens(self, operation: Operation) -> int:
         return operation.prompt_tokens if isinstance(operation, Submit) else 0
+
+
+def encodes(settings: Settings, stage: Stage, serve: Serve) -> bool:
+    """Whether the items of a request lie in its prompt, and the encoder can compute and keep each of them."""
+    if stage.encoder_budget is None:
+        return not serve.arrival.keys.media
+    longest = min(stage.encoder_budget, stage.encoder_cache)
+    end = min(serve.prompt_tokens, settings.tokens_max - 1)
+    return all(
+        item.length_tokens <= longest and item.offset_tokens + item.length_tokens <= end
+        for item in serve.arrival.keys.media
+    )
 
 
 def _plain(operation: Operation) -> Operation:
