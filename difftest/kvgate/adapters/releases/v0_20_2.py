@@ -136,6 +136,8 @@ RELEASE = evolve(
             "033-gate-counts-one-state-too-few",
             "034-window-released-before-a-failed-load",
             "035-next-item-has-no-room",
+            "036-states-hit-past-attention",
+            "037-fewer-drafts-end-the-process",
         }
     ),
     scheduler=SCHEDULER_RULES,

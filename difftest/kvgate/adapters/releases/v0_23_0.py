@@ -42,6 +42,7 @@ RELEASE = evolve(
         "011-mask-omits-look-ahead",
         "034-window-released-before-a-failed-load",
         "035-next-item-has-no-room",
+        "037-fewer-drafts-end-the-process",
     }
     | {
         "015-replay-above-its-look-ahead",

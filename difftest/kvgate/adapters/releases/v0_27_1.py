@@ -72,6 +72,7 @@ RELEASE = evolve(
         "028-window-left-while-in-flight",
         "029-chunk-shorter-than-a-state-block",
         "030-ends-without-its-blocks",
+        "036-states-hit-past-attention",
     }
     | {
         "012-prompt-tail-that-serves-nobody",
