@@ -54,7 +54,7 @@ EXPLAINED = {
     "001-trace": ["001-new-block-ids-never-drained"],
     "037-trace": ["037-fewer-drafts-end-the-process"],
 }
-"""What is found where no rule of the reference is changed, and known: what remains at the end, and a failed assertion."""
+"""What is found and known where no rule of the reference is changed: what remains at the end, a failed assertion."""
 MODELLED = [path for path in TRACES if name_of(path) not in EXPLAINED]
 """Those of the findings that change a rule of the reference."""
 
