@@ -12,7 +12,6 @@ from kvgate.gate.campaign import Campaign, Outcome, Plan
 from kvgate.gate.case_runner import Lane, Trials
 from kvgate.kernel.models import GATED, load
 from kvgate.levels.manager import MANAGER, Bench
-from kvgate.levels.scheduler.level import SCHEDULER
 
 from .having import having
 
@@ -52,9 +51,9 @@ def test_few_cases_say_little() -> None:
 
 
 def test_what_is_stored_is_of_the_models_of_the_gate() -> None:
-    """Every model, at both levels."""
+    """Every model, on the block manager alone."""
     lanes = {(lane.model, lane.preset) for lane in counted().lanes}
     for name in GATED:
         for model in (name, load(name).with_lookahead().name):
-            for level in (MANAGER, SCHEDULER):
+            for level in (MANAGER,):
                 assert (model, level.label("hostile")) in lanes

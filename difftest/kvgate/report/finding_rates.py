@@ -1,8 +1,8 @@
 """Counts in how many cases each finding acts on the installed vLLM, and stores it for ``kvgate check``.
 
-    python -m benchmarks.finding_rates [CASES]
+    python -m kvgate.report.finding_rates [CASES]
 
-``CASES`` of every model and preset are run at each level, with a seed that no profile uses. A finding that acts much
+``CASES`` of every model and preset are run on the block manager, with a seed that no profile uses. A finding that acts much
 more often in a later run is a divergence of that run: see ``kvgate.findings.rates``.
 """
 
@@ -49,7 +49,7 @@ def main() -> None:
     cases = int(sys.argv[1]) if len(sys.argv) > 1 else 60
     system = load_system("stock")
     lanes: list[Lane] = []
-    for choice in (LevelChoice.BLOCKS, LevelChoice.SCHEDULER, LevelChoice.PAIR):
+    for choice in (LevelChoice.BLOCKS,):
         for lane in count(system, choice, cases):
             lanes.append(lane)
             print(lane.model, lane.preset, lane.cases, dict(lane.acted), flush=True)
