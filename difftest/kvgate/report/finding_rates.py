@@ -2,8 +2,8 @@
 
     python -m kvgate.report.finding_rates [CASES]
 
-``CASES`` of every model and preset are run on the block manager, with a seed that no profile uses. A finding that acts much
-more often in a later run is a divergence of that run: see ``kvgate.findings.rates``.
+``CASES`` of every model and preset are run on the block manager, with a seed that no profile uses. A finding that acts
+much more often in a later run is a divergence of that run: see ``kvgate.findings.rates``.
 """
 
 from __future__ import annotations
