@@ -10,6 +10,7 @@ import pytest
 
 from kvgate.levels.scheduler.operations import (
     OPERATIONS,
+    Close,
     Collect,
     GrammarReady,
     Lost,
@@ -20,7 +21,7 @@ from kvgate.levels.scheduler.operations import (
     describe_engine,
     describe_stage,
 )
-from kvreference.operations import Abort, Arrive, Run, Transferred
+from kvreference.operations import Abort, Arrive, Continue, Run, Transferred
 from kvreference.scheduler.operations import Reply, Step, Submit
 
 ARRIVAL = Arrive(3, (Run(0, 20), Run(90, 1)))
@@ -43,6 +44,8 @@ TOLD: list[tuple[Operation, str]] = [
         "Take a step; the model answers token 7, 2 drafts accepted, 3 drafts proposed; token 0, which ends the request",
     ),
     (Step((Reply(),) * 6), f"Take a step; the model answers {'; '.join(['token 0'] * 4)}; and 2 more"),
+    (Continue(3, (Run(0, 5),)), "Session 3 continues with 5 tokens: 0..4"),
+    (Close(3), "The client of session 3 sends no further part"),
     (Collect(), "The worker returns the oldest step in flight"),
     (Abort(3), "Abort request 3"),
     (Transferred(3), "The transfer of request 3 is over"),

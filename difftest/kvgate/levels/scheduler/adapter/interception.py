@@ -293,7 +293,8 @@ class Interception(Raises):
         ours = self.followed.population.alive.get(number)
         # A request that another node reads gives up its blocks when it ends.
         read = self.nodes.would_read(number, ended_well(self.followed.request(number)))
-        if ours is not None and ours.status is Status.RUNNING and not read:
+        session = ours is not None and (ours.status is Status.PAUSED or ours.parts > 1)
+        if ours is not None and (ours.status is Status.RUNNING or session) and not read:
             self._say(ReleaseSkipped(number), Done())
 
     def after_get_num_common_prefix_blocks(self, shared: list[int], request_id: str) -> None:
