@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from attrs import evolve
 
@@ -22,7 +23,7 @@ def _of_another_adapter(misread: Misread) -> bool:
     wanted, found = misread.wanted, misread.found
     if not found or [origin[1:] for origin in wanted[1:]] != [origin[1:] for origin in found[1:]]:
         return False
-    roots = [origin[1] for origin in (wanted[0], found[0])]
+    roots = [cast("tuple[str | None, str | None]", origin[1]) for origin in (wanted[0], found[0])]
     names = [(salt, str(adapter).partition("#")[0]) for salt, adapter in roots if adapter is not None]
     return roots[0] != roots[1] and len(names) == len(roots) and names[0] == names[1]
 
