@@ -16,6 +16,7 @@ from kvgate.levels.scheduler.operations import (
     Lost,
     Operation,
     ResetCache,
+    ResetEncoder,
     Serve,
     Stage,
     describe_engine,
@@ -53,6 +54,8 @@ TOLD: list[tuple[Operation, str]] = [
     (Lost(3), "The other node of request 3 is gone: its transfer never ends"),
     (GrammarReady(3), "The grammar of request 3 is compiled"),
     (ResetCache(), "Reset the prefix cache"),
+    (ResetCache(connector=True), "Reset the prefix cache and the connector's cache"),
+    (ResetEncoder(), "Reset the encoder's cache"),
     (ResetCache(preempts=True), "Reset the prefix cache, preempting running requests"),
 ]
 

@@ -63,7 +63,16 @@ from kvgate.levels.scheduler.connector_check import ConnectorCheck
 from kvgate.levels.scheduler.encoder import EncoderCheck
 from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
 from kvgate.levels.scheduler.nodes import OtherNodes
-from kvgate.levels.scheduler.operations import Close, Collect, GrammarReady, Lost, ResetCache, Serve, Stage
+from kvgate.levels.scheduler.operations import (
+    Close,
+    Collect,
+    GrammarReady,
+    Lost,
+    ResetCache,
+    ResetEncoder,
+    Serve,
+    Stage,
+)
 from kvgate.levels.scheduler.operations import Operation as SchedulerOperation
 from kvgate.levels.scheduler.progress import ProgressMonitor
 from kvgate.levels.scheduler.queue_order_monitor import Line
@@ -201,6 +210,8 @@ class Engine:
             self._grammar_ready(operation)
         elif isinstance(operation, ResetCache):
             self._reset(operation)
+        elif isinstance(operation, ResetEncoder):
+            self._reset_encoder()
         elif isinstance(operation, Collect) and self.in_flight:
             self._collect()
 
@@ -415,8 +426,22 @@ class Engine:
         held = any(number not in self._running() for number in self.followed.snapshot().tables)
         if not operation.preempts or not (held or self.stage.asynchronous):
             self.line.resets = operation.preempts
-            reset_cache(self.scheduler, operation.preempts)
+            connector, done = operation.connector and self.stage.connector, self.interception.resets
+            got = reset_cache(self.scheduler, operation.preempts, connector)
             self.line.resets = False
+            resets, self.told.resets = self.told.resets, []
+            expected = all((*done, *resets)) and len(resets) == connector
+            if expected != got or len(resets) != connector:
+                self._stop("scheduler", Difference("KV-OP-11", "whether a reset is done", str(expected), str(got)))
+            done.clear()
+            if any(resets):
+                self.statistics.connector = evolve(self.statistics.connector, reset=True)
+            self.progress.forget()
+
+    def _reset_encoder(self) -> None:
+        """What steps in flight compute is not reset."""
+        if self.stage.encoder_budget is not None and not self.in_flight:
+            self.scheduler.reset_encoder_cache()
             self.progress.forget()
 
     def _running(self) -> set[int]:

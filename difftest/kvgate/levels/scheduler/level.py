@@ -28,6 +28,7 @@ from kvgate.levels.scheduler.operations import (
     GrammarReady,
     Operation,
     ResetCache,
+    ResetEncoder,
     Serve,
     Stage,
     describe_engine,
@@ -77,6 +78,7 @@ SIMPLER: Rules = {
     Serve: dict.fromkeys(("structured", "undecided", "fails_from_block", "priority", "resumable"), DEFAULT)
     | {**_SUBMIT},
     Step: {"replies": INSIDE},
+    ResetCache: {"connector": DEFAULT},
     Reply: {"ends": DEFAULT, "accepted": 0, "drafts": 0, "token": 0},
     Stage: {name: DEFAULT for name in fields_dict(Stage) if name != "running_max"} | {"running_max": 1},
 }
@@ -324,10 +326,13 @@ def _operation(generator: Generator, settings: Settings, stage: Stage, draw: See
     kind = draw.integer(1, 100)
     if kind <= 3:
         return Abort(generator.request(draw))
+    if kind == 5 and stage.encoder_budget is not None:
+        return ResetEncoder()
     if kind <= 5:
         return GrammarReady(generator.request(draw))
     if kind <= 6:
-        return ResetCache(draw.chance(50))
+        which = draw.integer(0, 3)
+        return ResetCache(which % 2 > 0, stage.connector and which > 1)
     if stage.connector and kind <= 20:
         return Transferred(generator.request(draw), draw.chance(80) or not recovers(settings))
     if stage.asynchronous and kind <= 30:

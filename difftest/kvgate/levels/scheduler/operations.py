@@ -95,14 +95,32 @@ class ResetCache:
     """Forget the prefix cache: rejected while blocks are held, unless running requests are preempted for it."""
 
     preempts: bool = False
+    connector: bool = False
+    """Whether what the connector keeps is forgotten as well: it refuses while a transfer is under way."""
+
+
+@frozen
+class ResetEncoder:
+    """Forget what the encoder computed, since its weights have changed: whatever is still needed is computed again."""
 
 
 Operation: TypeAlias = (
-    Submit | Serve | Continue | Close | Step | Collect | Abort | Transferred | Lost | GrammarReady | ResetCache
+    Submit
+    | Serve
+    | Continue
+    | Close
+    | Step
+    | Collect
+    | Abort
+    | Transferred
+    | Lost
+    | GrammarReady
+    | ResetCache
+    | ResetEncoder
 )
 
 OPERATIONS: tuple[type, ...] = (
-    *(Submit, Serve, Continue, Close, Step, Collect, Abort, Transferred, Lost, GrammarReady, ResetCache),
+    *(Submit, Serve, Continue, Close, Step, Collect, Abort, Transferred, Lost, GrammarReady, ResetCache, ResetEncoder),
 )
 """Every kind of operation."""
 
@@ -154,8 +172,11 @@ def describe_engine(operation: Operation) -> str:
             return f"The other node of request {request} is gone: its transfer never ends"
         case GrammarReady(request=request):
             return f"The grammar of request {request} is compiled"
-        case ResetCache(preempts=preempts):
-            return f"Reset the prefix cache{', preempting running requests' if preempts else ''}"
+        case ResetCache(preempts=preempts, connector=connector):
+            caches = "the prefix cache and the connector's cache" if connector else "the prefix cache"
+            return f"Reset {caches}{', preempting running requests' if preempts else ''}"
+        case ResetEncoder():
+            return "Reset the encoder's cache"
 
 
 def _asked(submit: Submit) -> Iterator[str]:
