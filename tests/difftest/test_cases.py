@@ -32,10 +32,12 @@ from kvreference.operations import (
     Abort,
     Admit,
     Arrive,
+    Continue,
     Evict,
     Finish,
     OfRequest,
     Operation,
+    Pause,
     Preempt,
     Rewind,
     Sample,
@@ -235,8 +237,8 @@ def test_long_conversations_are_long(model: str) -> None:
 def expected_of(model: Model) -> set[str]:
     """Every operation, every answer and every event that this model has."""
     everything = {kind.__name__ for kind in (*get_args(Operation), *get_args(Answer), *get_args(Event))}
-    # A block manager is not asked for it: a scheduler takes its own books back.
-    everything.discard("Rewind")
+    # A block manager is not asked for them: a scheduler takes its own books back, and keeps sessions.
+    everything -= {"Rewind", "Pause", "Continue"}
     everything -= set() if model.features.transfers else {"Transferred"}
     everything -= set() if model.geometry.fences else {"Dispatch", "Copies"}
     return everything if serves_hits(model) else everything - {"Stored", "Removed"}
@@ -288,8 +290,8 @@ def test_what_happens_seldom_happens_on_some_model() -> None:
     assert {name for name, model in OTHERS.items() if model.features.transfers}
     assert {name for name, model in OTHERS.items() if any(group.copies for group in model.geometry.groups)}
     assert {"mamba-none", "mamba-none+eagle"} == {name for name, model in OTHERS.items() if not serves_hits(model)}
-    # What a failed load leaves is taken back under a scheduler alone.
-    assert set(get_args(Operation)) - {Rewind} == {
+    # What a failed load leaves is taken back, and sessions are kept, under a scheduler alone.
+    assert set(get_args(Operation)) - {Rewind, Pause, Continue} == {
         kind for kind in get_args(Operation) for model in OTHERS.values() if kind.__name__ in expected_of(model)
     }
 

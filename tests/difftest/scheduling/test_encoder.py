@@ -43,6 +43,13 @@ def forgets_the_user(original: Any, cache: Any, request: Any, place: int) -> boo
     return answer
 
 
+def one_item_more(original: Any, cache: Any, request: Any, place: int, budget: int, before: int) -> bool:
+    """The budget is that of a whole step for every item."""
+    del budget
+    answer: bool = original(cache, request, place, 1 << 30, before)
+    return answer
+
+
 def latest_goes(original: Any, cache: Any, request: Any, place: int, budget: int, before: int) -> bool:
     """What was released last goes first."""
     cache.freeable = type(cache.freeable)(reversed(cache.freeable.items()))
@@ -68,6 +75,7 @@ def frees_all(_original: Any, scheduler: Any, request: Any) -> None:
 
 BROKEN: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "users are forgotten": (CACHE, "check_and_update_cache", forgets_the_user),
+    "no budget": (CACHE, "can_allocate", one_item_more),
     "the latest goes": (CACHE, "can_allocate", latest_goes),
     "told again": (CACHE, "get_freed_mm_hashes", tells_again),
     "never freed": (ENGINE, "_free_encoder_inputs", never_frees),

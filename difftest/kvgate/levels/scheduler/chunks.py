@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import Answer, Granted, Refused
-from kvreference.operations import Abort, Admit, Finish, Operation, Preempt, Schedule
+from kvreference.operations import Abort, Admit, Finish, Operation, Pause, Preempt, Schedule
 from kvreference.population import Population, Request, Status
 from kvreference.settings import Settings
 
@@ -38,8 +38,8 @@ class Chunks:
         self.judges = not (aligned or (stage.asynchronous and settings.drafts_max))
         self.cut: Mapping[int, int] = {}
         """Before which token the step of a request must end, since there is no room for what the encoder computes."""
-        self.shift = 1 if settings.geometry.lookahead_tokens else 0
-        """How many tokens further a draft layer reads."""
+        self.shift = 1 if settings.geometry.lookahead_tokens and settings.drafts_max else 0
+        """How many tokens further a draft layer reads, where anything is drafted."""
         self._drafts: dict[int, int] = {}
         """How many drafts each request was offered since it was served last."""
         self._tokens: dict[int, int] = {}
@@ -61,7 +61,7 @@ class Chunks:
 
     def observe(self, operation: Operation, answer: Answer, population: Population) -> Difference | None:
         """The block manager was asked for something; the ``population`` is as it was before."""
-        if isinstance(operation, (Preempt, Finish, Abort)):
+        if isinstance(operation, (Preempt, Finish, Abort, Pause)):
             self._drafts.pop(operation.request, None)
             self._tokens.pop(operation.request, None)
             self._preempted |= isinstance(operation, Preempt)

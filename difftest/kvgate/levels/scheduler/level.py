@@ -23,17 +23,20 @@ from kvgate.kernel.trace_lines import TOKENS_MAX
 from kvgate.levels.manager import MANAGER
 from kvgate.levels.scheduler.operations import (
     OPERATIONS,
+    Close,
     Collect,
     GrammarReady,
     Operation,
     ResetCache,
+    ResetEncoder,
     Serve,
     Stage,
     describe_engine,
     describe_stage,
 )
-from kvreference.content import Keys
-from kvreference.operations import Abort, Transferred
+from kvreference.content import Keys, Media
+from kvreference.operations import Abort, Continue, Transferred
+from kvreference.population import cut
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.scheduler.room import blocks_to_run
 from kvreference.settings import Settings
@@ -72,8 +75,10 @@ _SUBMIT: Mapping[str, int] = {
 SIMPLER: Rules = {
     **OF_BLOCK_MANAGERS,
     Submit: _SUBMIT,
-    Serve: dict.fromkeys(("structured", "undecided", "fails_from_block", "priority"), DEFAULT) | {**_SUBMIT},
+    Serve: dict.fromkeys(("structured", "undecided", "fails_from_block", "priority", "resumable"), DEFAULT)
+    | {**_SUBMIT},
     Step: {"replies": INSIDE},
+    ResetCache: {"connector": DEFAULT},
     Reply: {"ends": DEFAULT, "accepted": 0, "drafts": 0, "token": 0},
     Stage: {name: DEFAULT for name in fields_dict(Stage) if name != "running_max"} | {"running_max": 1},
 }
@@ -174,8 +179,8 @@ class SchedulerLevel(DrivenLevel):
     simpler: Rules = SIMPLER
     limits: Mapping[type, Mapping[str, int]] = LIMITS
     not_tested = (
-        "Encoders whose output is attended to and not inserted, pipeline and context parallelism; and of adapters, two "
-        "of one name: no scheduler was given any.",
+        "Encoders whose output is attended to and not inserted, pipeline and context parallelism: no scheduler was "
+        "given any.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
         "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
         "block: both are switched off.",
@@ -213,13 +218,20 @@ class SchedulerLevel(DrivenLevel):
         generator = Generator(PRESETS[preset], model.geometry, model.features)
         settings = generator.settings(draw)
         stage = _stage(generator, settings, draw)
+        if "sessions" in needs:
+            stage = evolve(stage, asynchronous=False)
         stage = evolve(stage, **{STAGE_OF[need]: True for need in needs if need in STAGE_OF})
         if settings.geometry.state_block_tokens is not None:
             # vLLM keeps states at block ends for prefix caching alone.
             settings = evolve(settings, caches=True)
         if stage.asynchronous and not _drafts_ahead(settings):
             settings = evolve(settings, drafts_max=0)
-        operations = (_operation(generator, settings, stage, draw) for _ in range(STEPS))
+        # Of a session, no reference says yet how a state is taken back that counts its last answer.
+        sessions = not (stage.asynchronous or settings.geometry.keeps_states) and (
+            "sessions" in needs or Seeded(f"{seed}/{model.name}/sessions").chance(30)
+        )
+        drawn = _of_sessions if sessions else _operation
+        operations = (drawn(generator, settings, stage, draw) for _ in range(STEPS))
         return self.case(settings, operations, stage, model=model.name, preset=preset, seed=seed)
 
     def allowed(self, bench: EngineBench, case: Case) -> Case:
@@ -268,8 +280,8 @@ def encodes(settings: Settings, stage: Stage, serve: Serve) -> bool:
 def _plain(operation: Operation) -> Operation:
     if not isinstance(operation, Serve):
         return operation
-    arrival = evolve(operation.arrival, keys=evolve(operation.arrival.keys, lora=None, media=()))
-    return evolve(operation, arrival=arrival, pools=False, embedded=False)
+    arrival = evolve(operation.arrival, keys=evolve(operation.arrival.keys, lora=None, lora_version=0, media=()))
+    return evolve(operation, arrival=arrival, pools=False, embedded=False, resumable=False)
 
 
 SCHEDULER = SchedulerLevel()
@@ -293,9 +305,11 @@ def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
         adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
-        # There is room for the longest item.
+        # There is room for the longest item; and now and then for more than the budget allows in one step.
         encoder_budget=draw.integer(longest, longest + 8) if encodes else None,
-        encoder_cache=draw.integer(longest, longest + 8) if encodes else 1,
+        encoder_cache=draw.integer(longest, (1 if settings.geometry.lookahead_tokens else 2) * longest + 8)
+        if encodes
+        else 1,
     )
 
 
@@ -312,10 +326,13 @@ def _operation(generator: Generator, settings: Settings, stage: Stage, draw: See
     kind = draw.integer(1, 100)
     if kind <= 3:
         return Abort(generator.request(draw))
+    if kind == 5 and stage.encoder_budget is not None:
+        return ResetEncoder()
     if kind <= 5:
         return GrammarReady(generator.request(draw))
     if kind <= 6:
-        return ResetCache(draw.chance(50))
+        which = draw.integer(0, 3)
+        return ResetCache(which % 2 > 0, stage.connector and which > 1)
     if stage.connector and kind <= 20:
         return Transferred(generator.request(draw), draw.chance(80) or not recovers(settings))
     if stage.asynchronous and kind <= 30:
@@ -323,13 +340,33 @@ def _operation(generator: Generator, settings: Settings, stage: Stage, draw: See
     return Step(tuple(draw_reply(generator, draw) for _ in range(draw.integer(1, 3))))
 
 
+def _of_sessions(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Operation:
+    """An operation where many requests are sessions: their parts come early and late, and end often."""
+    kind = draw.integer(1, 100)
+    if kind <= 12:
+        return Continue(generator.request(draw), cut(generator.arrival(draw).prompt, generator.budget(draw)))
+    if kind <= 14:
+        return Close(generator.request(draw))
+    operation = _operation(generator, settings, stage, draw)
+    if isinstance(operation, Step):
+        return Step(tuple(evolve(reply, ends=draw.chance(25)) for reply in operation.replies))
+    if isinstance(operation, Serve) and not (operation.pools or operation.embedded):
+        # What is drafted after a part's last answer counts as computed, which is a finding of its own.
+        answers = settings.tokens_max if settings.drafts_max else operation.answers_max
+        session = evolve(operation, resumable=True, answers_max=answers)
+        return session if draw.chance(70) and fits(settings, session) else operation
+    return operation
+
+
 def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Serve:
     arrival = generator.arrival(draw)
     adapters = stage.adapters_max is not None
-    lora = f"adapter-{draw.integer(0, 2)}" if adapters and draw.chance(50) else None
+    number = draw.integer(0, 3) if adapters and draw.chance(50) else None
+    # Of the last name there are two.
+    lora, version = (None, 0) if number is None else (f"adapter-{min(number, 2)}", number // 3)
     encodes = stage.encoder_budget is not None and draw.chance(60)
-    media = generator.media(draw, sum(run.length for run in arrival.prompt)) if encodes else ()
-    arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt, lora=lora, media=media))
+    media = _media(generator, sum(run.length for run in arrival.prompt), draw) if encodes else ()
+    arrival = evolve(arrival, keys=Keys(arrival.keys.salt, lora, media, version))
     # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
     pools = draw.chance(8) and not stage.asynchronous
     serve = Serve(
@@ -352,6 +389,19 @@ def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Se
         undecided=draw.integer(1, 3) if draw.chance(10) else 0,
         fails_from_block=draw.integer(0, 3) if fails else None,
     )
+
+
+def _media(generator: Generator, tokens: int, draw: Seeded) -> tuple[Media, ...]:
+    """Items in one of the layouts; or long ones next to each other, of which a step's budget has room for one.
+
+    A draft layer reads an item's first token before the item in front of it is released: both need room at once, which
+    is finding 035, and is seen with the layouts, too.
+    """
+    longest = 2 * generator.geometry.grain_tokens
+    if generator.geometry.lookahead_tokens or draw.chance(60):
+        return generator.media(draw, tokens)
+    starts = range(0, min(tokens - longest + 1, 3 * longest), longest)
+    return tuple(Media(f"image-{longest}-{draw.integer(0, 1)}", start, longest) for start in starts)
 
 
 def recovers(settings: Settings) -> bool:

@@ -104,9 +104,9 @@ def abort(scheduler: Any, number: int) -> None:
     scheduler.finish_requests(name_of(number), RequestStatus.FINISHED_ABORTED)
 
 
-def reset_cache(scheduler: Any, preempts: bool) -> None:
-    """Somebody wants the prefix cache forgotten."""
-    scheduler.reset_prefix_cache(reset_running_requests=preempts)
+def reset_cache(scheduler: Any, preempts: bool, connector: bool) -> bool:
+    """Somebody wants the prefix cache forgotten, and what the connector keeps; whether that was done."""
+    return bool(scheduler.reset_prefix_cache(reset_running_requests=preempts, reset_connector=connector))
 
 
 class Grammar:
