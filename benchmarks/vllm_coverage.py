@@ -3,9 +3,9 @@
     python -m benchmarks.vllm_coverage [--profile ci] [--level scheduler] [--seconds 300]
 
 runs what `kvgate check` runs at each level, in one process, and prints a table by file, then every branch that was not
-reached, by function. ``unreached.txt`` next to this file has the reasons: of a line of a function, for its branches and
-for those within it that are in lines which never ran; of a function without a line, for all of its branches. A reason
-that begins with "Not driven" says that the gate could come there, and its branches count as reachable. What has no
+reached, by function. ``unreached.txt`` next to this file has the reasons: of a statement of a function, for its
+branches and for those within it that are in lines which never ran; of a function alone, for all of its branches. A
+reason that begins with "Not driven" says that the gate could come there: its branches count as reachable. What has no
 reason is marked, and so are reasons for what was reached. Exit 1 if there are such reasons; a profile that is shorter
 than the one for which the reasons are written (ci) leaves more unreached, which is not an error.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import ast
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,9 +26,9 @@ from kvgate.adapters.registry import load_system
 from kvgate.campaigns.branches import FILES, Branches, File
 from kvgate.gate.campaign import Campaign
 from kvgate.gate.level import LevelChoice
-from kvgate.gate.profiles import PROFILES, models_named
+from kvgate.gate.profiles import PROFILES
 from kvgate.kernel.errors import UsageError
-from kvgate.levels.registry import prepare
+from kvgate.levels.registry import default_models, prepare
 
 REASONS = Path(__file__).with_name("unreached.txt")
 LEVELS = (LevelChoice.BLOCKS, LevelChoice.SCHEDULER, LevelChoice.PAIR)
@@ -36,7 +36,7 @@ LEVELS = (LevelChoice.BLOCKS, LevelChoice.SCHEDULER, LevelChoice.PAIR)
 
 @frozen
 class Reason:
-    """Why branches of a function are not reached: those of the line that begins with a passage, or all of them."""
+    """Why branches of a function are not reached: those of a statement that begins with a passage, or all."""
 
     file: str
     function: str
@@ -84,13 +84,17 @@ def read_reasons(text: str) -> tuple[Reason, ...]:
 
 
 @lru_cache
-def _ends(source: str) -> Mapping[int, int]:
-    """The last line of the longest statement that begins in a line."""
-    ends: dict[int, int] = {}
+def _statements(source: str) -> tuple[tuple[range, str], ...]:
+    """The lines of each statement, and its text up to the statements inside, on one line."""
+    lines = source.splitlines()
+    found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.stmt):
-            ends[node.lineno] = max(ends.get(node.lineno, 0), node.end_lineno or node.lineno)
-    return ends
+            span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            inside = getattr(node, "body", None)
+            last = max(span.start, inside[0].lineno - 1) if inside else span[-1]
+            found.append((span, " ".join(line.strip() for line in lines[span.start - 1 : last])))
+    return tuple(found)
 
 
 def unreached(file: File, reasons: Sequence[Reason]) -> Iterator[Unreached]:
@@ -99,13 +103,9 @@ def unreached(file: File, reasons: Sequence[Reason]) -> Iterator[Unreached]:
     lines = source.splitlines()
     for function in file.functions:
         own = [each for each in reasons if (each.file, each.function) == (file.path.stem, function.name)]
-        # The lines that each reason is for: where a line has the passage, its statement.
+        # The statements that each reason is for.
         spans = {
-            each: [
-                range(line, end + 1)
-                for line, end in _ends(source).items()
-                if each.passage and lines[line - 1].strip().startswith(each.passage)
-            ]
+            each: [span for span, text in _statements(source) if each.passage and text.startswith(each.passage)]
             for each in own
         }
         for line, to in function.unreached:
@@ -127,7 +127,7 @@ def measure(profile: str, levels: Sequence[LevelChoice], seconds: float | None =
     branches = Branches()
     with branches.measured():
         system = load_system("stock")
-        models = models_named(system.models)
+        models = default_models(system, profile)
         for level in levels:
             for each in prepare(level, system, models, profile, seconds=seconds):
                 outcome = Campaign(each.trials, each.plan).run()

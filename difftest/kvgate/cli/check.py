@@ -99,7 +99,7 @@ def check(
     from kvgate.gate.profiles import models_named
     from kvgate.kernel.extras import require
     from kvgate.kernel.progress import progress_line
-    from kvgate.levels.registry import default_level, not_tested, prepare, together
+    from kvgate.levels.registry import default_level, default_models, not_tested, prepare, together
     from kvgate.report.page.recording import once_more
 
     seconds = None if time_budget is None else parse_duration(time_budget)
@@ -112,7 +112,7 @@ def check(
     with progress_line() as line:
         line.say(f"loading {sut} …")
         system = load_system(sut, preload or (), line.say)
-        models = models if model else models_named(system.models)
+        models = models if model else default_models(system, profile.value)
         level = level or default_level(profile.value, system)
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only

@@ -13,7 +13,7 @@ from kvgate.gate import trace_codec
 from kvgate.gate.campaign import Outcome, Plan
 from kvgate.gate.case_runner import Lane, Trials
 from kvgate.gate.level import Level, LevelChoice
-from kvgate.gate.profiles import plan
+from kvgate.gate.profiles import models_named, plan
 from kvgate.gate.trace_codec import Trace
 from kvgate.kernel.models import Model
 from kvgate.levels.manager import MANAGER
@@ -43,6 +43,11 @@ def default_level(profile: str, system: Loaded) -> LevelChoice:
     from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 
     return LevelChoice.BOTH if profile == "precommit" and system.name in SUBJECTS else LevelChoice.BLOCKS
+
+
+def default_models(system: Loaded, profile: str) -> list[Model]:
+    """The models that are run if none is asked for: a long run has more of them."""
+    return models_named(system.models + (system.further if profile in ("ci", "deep") else ()))
 
 
 def read(path: Path) -> Trace:
