@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.vllm_coverage import REASONS, read_reasons, render
@@ -57,13 +58,13 @@ def test_branches_are_counted(measured: File) -> None:
 def test_what_ran_is_taken_once(measured: File, tmp_path: Path) -> None:
     """Goal: one case is told from the next. Method: two calls that go different ways, and one after them."""
     branches = Branches([f"{tmp_path}/*"])
-    space: dict[str, object] = {}
+    space: dict[str, Any] = {}
     exec(compile(SOURCE, str(measured.path), "exec"), space)
     some = space["some"]
     taken = []
     for number in (0, 2):
         with branches.measured():
-            some(number)  # type: ignore[operator] (a function, as the source says)
+            some(number)
         taken.append({arc[1:] for arc in branches.take() if min(arc[1:]) > 0})
     assert [{(2, 4), (4, 6)}, {(2, 3)}] == taken
     assert frozenset() == branches.take()

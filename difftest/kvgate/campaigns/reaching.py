@@ -21,7 +21,7 @@ from kvgate.adapters.registry import Loaded
 from kvgate.campaigns.branches import FILES, Arc, Branches
 from kvgate.gate import trace_codec
 from kvgate.gate.campaign import Plan
-from kvgate.gate.case_runner import Lane, Trial, Trials, run_case
+from kvgate.gate.case_runner import Lane, Trial, Trials
 from kvgate.gate.level import Case
 from kvgate.gate.shrink import shrink_case
 from kvgate.gate.trace_codec import format_of, trace_of
@@ -134,7 +134,7 @@ class Reaching:
         return few
 
     def _smaller(self, kept: Kept, needed: frozenset[Arc], until: float) -> Kept:
-        """A smaller case that reaches what is needed of this one, and shows nothing."""
+        """A smaller case that reaches what is needed of this one, and shows nothing new."""
         bench, least = self.trials.bench, kept
 
         def reaches(case: Case) -> bool:
@@ -143,12 +143,12 @@ class Reaching:
                 return False
             try:
                 with self._branches.measured():
-                    run = run_case(bench, case)
+                    trial = self.trials.run(case, 0)
             except UsageError:
                 return False
             finally:
                 arcs = self._branches.take()
-            if run.divergences or not needed <= arcs:
+            if trial.found or not needed <= arcs:
                 return False
             least = Kept(case, arcs)
             return True

@@ -244,13 +244,15 @@ def masks_chunks(_scheduler: Any, output: Any) -> Any:
     """Masks the tokens of every request, of those that are not answered in this step too."""
     from vllm.v1.core.sched.output import GrammarOutput
 
-    return GrammarOutput([*output.num_scheduled_tokens], None)
+    mask: Any = None
+    return GrammarOutput([*output.num_scheduled_tokens], mask)
 
 
 @pytest.mark.parametrize("chunk_tokens", [64, 24])
 def test_who_follows_a_grammar_is_masked(monkeypatch: pytest.MonkeyPatch, chunk_tokens: int) -> None:
     """Goal: the worker masks by a grammar whom it answers. Method: a prompt in one step, and in chunks."""
-    settings, asked = full(9, chunk_tokens=chunk_tokens), [serve(1, 40, structured=True), GrammarReady(1)]
+    settings = full(9, chunk_tokens=chunk_tokens)
+    asked: list[Operation] = [serve(1, 40, structured=True), GrammarReady(1)]
     assert found(settings, Stage(), [*asked, *steps(6)]) is None
     monkeypatch.setattr("vllm.v1.core.sched.scheduler.Scheduler.get_grammar_bitmask", masks_chunks)
     expected = None if chunk_tokens == 64 else ("batch", "KV-SYS-03")
