@@ -131,11 +131,11 @@ def measure(profile: str, levels: Sequence[LevelChoice], seconds: float | None =
         for level in levels:
             for each in prepare(level, system, models, profile, seconds=seconds):
                 outcome = Campaign(each.trials, each.plan).run()
-                if outcome.found:
-                    raise UsageError(f"level {level.value}: {outcome.found[0].divergence}")
+                ran = f"level {level.value}: {sum(tally.operations for tally in outcome.tallies):,} operations"
+                print(f"{ran}, {outcome.ended}, {len(outcome.found)} divergences", file=sys.stderr)
     files = branches.files()
     if len(files) != len(FILES):
-        raise UsageError(f"{len(files)} of {len(FILES)} files ran")
+        print(f"{len(files)} of {len(FILES)} files were imported at these levels", file=sys.stderr)
     return files
 
 
