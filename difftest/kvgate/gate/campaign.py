@@ -19,6 +19,8 @@ from kvgate.gate.case_runner import Lane, Trial, kind_of
 from kvgate.gate.verdict import Found, Tally
 from kvgate.kernel.difference import Difference
 
+STEP_LANES = 5
+"""How far apart lanes are that follow each other in a campaign, at least."""
 KINDS_MAX = 5
 """How many different defects a campaign collects before it ends."""
 
@@ -44,9 +46,14 @@ class Plan:
     """In how many of so many cases of a lane a finding may act; None where nobody knows."""
 
     def turn(self, number: int) -> tuple[Lane, str]:
-        """The lane and the seed of a case, by its number."""
-        index, lane = divmod(number, len(self.lanes))
-        return self.lanes[lane], f"{self.seed}/{index}"
+        """The lane and the seed of a case, by its number.
+
+        Lanes that follow each other have one model, so a short campaign would not come to the last models: the lanes
+        take turns in steps that are longer than the presets of a model, and come to every lane.
+        """
+        index, place = divmod(number, len(self.lanes))
+        step = next(step for step in count(STEP_LANES) if math.gcd(step, len(self.lanes)) == 1)
+        return self.lanes[place * step % len(self.lanes)], f"{self.seed}/{index}"
 
 
 class TrialSource(Protocol):

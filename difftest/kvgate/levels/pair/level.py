@@ -85,6 +85,10 @@ class PairLevel(DrivenLevel):
 
         return Pair(case.settings, case.stage, subject, with_reference)
 
+    def takes(self, model: Model) -> bool:
+        """Attention alone: no states are handed over between two nodes."""
+        return not model.geometry.keeps_states
+
     def parts(self, world: Any, case: Case) -> Sequence[Any]:
         del case
         return (world.prefill, world.decode)

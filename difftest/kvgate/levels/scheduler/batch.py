@@ -80,6 +80,8 @@ class All:
     """Whether an answer to this step must follow a grammar."""
     rest: Rest = field(factory=dict)
     """Whatever else it tells, by vLLM's field."""
+    masked: tuple[int, ...] = ()
+    """The requests whose next tokens the worker masks by their grammars, in the order of the step."""
 
 
 class Batch:

@@ -63,8 +63,10 @@ class Chunks:
         """The block manager was asked for something; the ``population`` is as it was before."""
         if isinstance(operation, (Preempt, Finish, Abort, Pause)):
             self._drafts.pop(operation.request, None)
-            self._tokens.pop(operation.request, None)
-            self._preempted |= isinstance(operation, Preempt)
+            if isinstance(operation, Preempt):
+                # A request that ends with the step has taken its tokens of it.
+                self._tokens.pop(operation.request, None)
+                self._preempted = True
         elif isinstance(operation, Schedule):
             return self._scheduled(operation, answer, population[operation.request])
         elif isinstance(operation, Admit) and isinstance(answer, Granted) and not answer.loads:

@@ -55,6 +55,7 @@ from kvgate.levels.scheduler.adapter.worker import (
     connector_statistics,
     drafts,
     grammar_ready,
+    masked,
     reset_cache,
 )
 from kvgate.levels.scheduler.batch import Batch
@@ -597,7 +598,10 @@ class Engine:
             rest["pending_structured_output_tokens"] = True
         if self.stage.connector:
             rest["kv_connector_metadata"] = self.scheduler.connector.built[-1][1]
-        self._judge("batch", self.batch.together(told, evolve(together, follows_grammar=bool(follows), rest=rest)))
+        told = evolve(told, masked=masked(self.scheduler, output))
+        in_order = tuple(number for number in due if number in follows)
+        together = evolve(together, follows_grammar=bool(follows), masked=in_order, rest=rest)
+        self._judge("batch", self.batch.together(told, together))
         self._judge("batch", self.batch.remembered(list(population.alive)))
 
     def _rewind(self, sent: Sent) -> None:
