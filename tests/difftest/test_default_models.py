@@ -23,6 +23,7 @@ def test_a_long_run_has_more_models(profile: str, is_long: bool) -> None:
     assert expected == [model.name for model in default_models(STOCK, profile)]
 
 
+@pytest.mark.ci
 def test_two_nodes_have_no_models_with_states() -> None:
     """States are not handed over: a run of a pair has the other models, or says that there is none."""
     pytest.importorskip("vllm")

@@ -237,9 +237,9 @@ def describe(operation: Operation) -> str:
         case Pause(request=request):
             return f"A part of session {request} has ended"
         case Continue(request=request, prompt=prompt):
-            tokens = counted(sum(run.length for run in prompt), "token")
+            part = counted(sum(run.length for run in prompt), "token")
             runs = spans(range(run.first, run.first + run.length) for run in prompt)
-            return f"Session {request} continues with {tokens}: {runs}"
+            return f"Session {request} continues with {part}: {runs}"
         case ReleaseSkipped(request=request):
             return f"Release the skipped blocks of request {request}"
         case CommonPrefix(request=request):

@@ -46,11 +46,16 @@ def engine() -> Engine:
     return Engine(full(20), Stage(4))
 
 
+def perform(world: Engine, *operations: Operation) -> None:
+    """Perform operations, in which nothing is found."""
+    for operation in operations:
+        assert world.perform(operation) is None
+
+
 def test_parts_are_answered_one_after_the_other() -> None:
     """Nothing is found; the parts follow what was computed of each other."""
     world = engine()
-    for operation in PARTS[:7]:
-        assert world.perform(operation) is None
+    perform(world, *PARTS[:7])
     session = world.followed.population[0]
     assert (2, 2) == (session.parts, len(world.sessions.open[0].waiting))
     assert [*range(40), *range(1000, 1020)] == session.tokens[:60]
@@ -60,12 +65,10 @@ def test_parts_are_answered_one_after_the_other() -> None:
 def test_a_closed_session_ends() -> None:
     """At once if it waits for its client, else with the parts that have come."""
     idle = engine()
-    for operation in (serve(0, 8, 1, resumable=True), *steps(1), Close(0)):
-        assert idle.perform(operation) is None
+    perform(idle, serve(0, 8, 1, resumable=True), *steps(1), Close(0))
     assert {} == idle.followed.population.alive
     busy = engine()
-    for operation in (serve(0, 8, 2, resumable=True), *steps(1), Close(0), Continue(0, (Run(1000, 1),))):
-        assert busy.perform(operation) is None
+    perform(busy, serve(0, 8, 2, resumable=True), *steps(1), Close(0), Continue(0, (Run(1000, 1),)))
     assert busy.followed.population[0].status is Status.RUNNING
     busy.perform(ENDS)
     assert {} == busy.followed.population.alive
@@ -75,8 +78,7 @@ def test_a_closed_session_ends() -> None:
 def test_a_part_that_never_fits_is_left_out(length: int) -> None:
     """It is longer than a request may become, or than the pool holds."""
     world = engine()
-    for operation in (serve(0, 8, 1, resumable=True), *steps(1), Continue(0, (Run(1000, length),))):
-        assert world.perform(operation) is None
+    perform(world, serve(0, 8, 1, resumable=True), *steps(1), Continue(0, (Run(1000, length),)))
     assert world.followed.population[0].status is Status.PAUSED
 
 
