@@ -8,9 +8,11 @@ drawn through ``Draw``, so that the bare seeded driver and Hypothesis share one 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from attrs import evolve, field, frozen
 
+from kvgate.kernel.models import Model
 from kvgate.kernel.random_source import Draw
 from kvgate.kernel.variants import Features
 from kvreference.content import Keys, Media
@@ -160,12 +162,18 @@ class Generator:
         aligned = [length for length in self.boundaries if length % geometry.alignment_tokens == 0]
         # Where small blocks make most boundaries, few lengths would reach an alignment, before which nothing is hit.
         self._aligned = aligned if 2 * len(aligned) < len(self.boundaries) else []
-        weights = dict(bias.weights)
+        self.weights = dict(bias.weights)
+        """How often each operation of a block manager is drawn, relative to the others."""
         if self.features.transfers:
-            weights[Transferred] = _TRANSFERRED_WEIGHT
+            self.weights[Transferred] = _TRANSFERRED_WEIGHT
         if geometry.fences:
-            weights[Dispatch] = _DISPATCH_WEIGHT
-        self._kinds = [kind for kind, weight in weights.items() for _ in range(weight)]
+            self.weights[Dispatch] = _DISPATCH_WEIGHT
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of(cls, model: Model, preset: str) -> Generator:
+        """The generator of a model with one preset."""
+        return cls(PRESETS[preset], model.geometry, model.features)
 
     def settings(self, draw: Draw) -> Settings:
         """The settings of one case."""
@@ -204,10 +212,6 @@ class Generator:
     def end(self, draw: Draw) -> Finish:
         """An end; where other nodes take part, some of them still read."""
         return Finish(self.request(draw), sends=self.features.transfers and draw.chance(30))
-
-    def operation(self, draw: Draw) -> Operation:
-        """One operation; it may stand for none in the state it meets."""
-        return _DRAWN[draw.one_of(self._kinds)](self, draw)
 
     def request(self, draw: Draw) -> int:
         """A number that stands for some request."""
@@ -273,7 +277,7 @@ class Generator:
         return draw.integer(1, most)
 
 
-_DRAWN: Mapping[type[Operation], Callable[[Generator, Draw], Operation]] = {
+DRAWN: Mapping[type[Operation], Callable[[Generator, Draw], Operation]] = {
     Arrive: Generator.arrival,
     LookUp: lambda generator, draw: LookUp(generator.request(draw)),
     Admit: Generator.admission,
@@ -291,6 +295,7 @@ _DRAWN: Mapping[type[Operation], Callable[[Generator, Draw], Operation]] = {
     TakeEvents: lambda _generator, _draw: TakeEvents(),
     TakeStatistics: lambda _generator, _draw: TakeStatistics(),
 }
+"""How each operation of a block manager is drawn. It may stand for none in the state that it meets."""
 
 
 def _blocks_at_peak(geometry: Geometry, tokens: int, chunk_tokens: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, fields_dict, frozen
@@ -12,13 +12,12 @@ from attrs import evolve, fields_dict, frozen
 from kvgate.adapters.registry import Loaded
 from kvgate.adapters.releases import ASCEND, VLLM_VERSION
 from kvgate.findings import explain_engine
-from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.generator import Generator
 from kvgate.gate.level import Case, Level, World
 from kvgate.gate.shrink import DEFAULT, INSIDE, OF_BLOCK_MANAGERS, Rules
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.models import Model
-from kvgate.kernel.random_source import Seeded
+from kvgate.kernel.random_source import Draw
 from kvgate.kernel.trace_lines import TOKENS_MAX
 from kvgate.levels.manager import MANAGER
 from kvgate.levels.scheduler.operations import (
@@ -170,6 +169,19 @@ class SchedulerLevel(DrivenLevel):
     monitors = MONITORS
     gate = detectors = ("lockstep", *MONITORS)
     alphabet = OPERATIONS
+    arrival = Serve
+    # ``Serve`` is more than ``Submit``; and a transfer that is lost never ends, which is finding 025.
+    drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
+        Serve: lambda generator, case, draw: _submission(generator, case.settings, case.stage, draw),
+        Step: lambda generator, _case, draw: Step(draw_replies(generator, draw)),
+        Collect: lambda _generator, _case, _draw: Collect(),
+        Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
+        Transferred: lambda generator, case, draw: Transferred(
+            generator.request(draw), draw.chance(80) or not recovers(case.settings)
+        ),
+        GrammarReady: lambda generator, _case, draw: GrammarReady(generator.request(draw)),
+        ResetCache: lambda _generator, _case, draw: ResetCache(draw.chance(50)),
+    }
     stage_type = Stage
     simpler: Rules = SIMPLER
     limits: Mapping[type, Mapping[str, int]] = LIMITS
@@ -201,16 +213,13 @@ class SchedulerLevel(DrivenLevel):
 
     # Cases
 
-    def draw(self, model: Model, preset: str, seed: str, campaign_seed: int = 0, needs: Sequence[str] = ()) -> Case:
-        """The case that a seed generates; on a stage with what ``needs`` say, or on one that is generated as well.
+    def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
+        """A case without operations, on a stage with what ``needs`` say.
 
         Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit, transfers
         that never end, loads that fail where there are several groups, chunks shorter than a block of states; where
         steps are asynchronous and blocks are freed on the way, also drafts and blocks that another node reads.
         """
-        del campaign_seed
-        draw = Seeded(f"{seed}/{model.name}/{preset}/engine")
-        generator = Generator(PRESETS[preset], model.geometry, model.features)
         settings = generator.settings(draw)
         stage = _stage(generator, settings, draw)
         stage = evolve(stage, **{STAGE_OF[need]: True for need in needs if need in STAGE_OF})
@@ -219,8 +228,29 @@ class SchedulerLevel(DrivenLevel):
             settings = evolve(settings, caches=True)
         if stage.asynchronous and not _drafts_ahead(settings):
             settings = evolve(settings, drafts_max=0)
-        operations = (_operation(generator, settings, stage, draw) for _ in range(STEPS))
-        return self.case(settings, operations, stage, model=model.name, preset=preset, seed=seed)
+        return self.case(settings, (), stage)
+
+    def weights(self, generator: Generator) -> Mapping[type, int]:
+        del generator
+        return {Serve: 25, Step: 70, Transferred: 14, Collect: 10, Abort: 3, GrammarReady: 2, ResetCache: 1}
+
+    def is_possible(self, kind: type, case: Case) -> bool:
+        possible: Mapping[type, bool] = {Transferred: case.stage.connector, Collect: case.stage.asynchronous}
+        return possible.get(kind, True)
+
+    def operations_in(self, generator: Generator) -> int:
+        del generator
+        return STEPS
+
+    def that_fits(self, case: Case) -> Case:
+        """The case with steps in the place of requests that could never run."""
+        operations = (
+            Step()
+            if isinstance(each, Serve) and not (fits(case.settings, each) and encodes(case.settings, case.stage, each))
+            else each
+            for each in case.operations
+        )
+        return evolve(case, operations=tuple(operations))
 
     def allowed(self, bench: EngineBench, case: Case) -> Case:
         """The case without requests that could never run: they block the queue, which is a finding of its own.
@@ -232,17 +262,12 @@ class SchedulerLevel(DrivenLevel):
         late = case.stage.asynchronous and SUBJECTS[bench.subject].scheduling.frees_late
         settings = case.settings
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
-        operations = (
-            Step()
-            if isinstance(each, Serve) and not (fits(held, each) and encodes(settings, case.stage, each))
-            else each
-            for each in case.operations
-        )
+        operations = self.that_fits(evolve(case, settings=held)).operations
         if SUBJECTS[bench.subject].release.version not in (VLLM_VERSION, ASCEND.version):
             # Of other releases, adapters, items, embeddings and pooling are not followed yet.
             case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None))
             return evolve(case, operations=tuple(map(_plain, operations)))
-        return evolve(case, operations=tuple(operations))
+        return evolve(case, operations=operations)
 
     # In words, and from outside
 
@@ -278,7 +303,7 @@ SCHEDULER = SchedulerLevel()
 # Generating
 
 
-def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
+def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
     copies = any(group.copies for group in settings.geometry.groups)
     asynchronous = draw.chance(40)
@@ -305,25 +330,7 @@ def _drafts_ahead(settings: Settings) -> bool:
     return settings.geometry.lookahead_tokens > 0 and all(group.keeps_all for group in groups)
 
 
-def _operation(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Operation:
-    if draw.chance(20):
-        submit = _submission(generator, settings, stage, draw)
-        return submit if fits(settings, submit) else Step()
-    kind = draw.integer(1, 100)
-    if kind <= 3:
-        return Abort(generator.request(draw))
-    if kind <= 5:
-        return GrammarReady(generator.request(draw))
-    if kind <= 6:
-        return ResetCache(draw.chance(50))
-    if stage.connector and kind <= 20:
-        return Transferred(generator.request(draw), draw.chance(80) or not recovers(settings))
-    if stage.asynchronous and kind <= 30:
-        return Collect()
-    return Step(tuple(draw_reply(generator, draw) for _ in range(draw.integer(1, 3))))
-
-
-def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Serve:
+def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Draw) -> Serve:
     arrival = generator.arrival(draw)
     adapters = stage.adapters_max is not None
     lora = f"adapter-{draw.integer(0, 2)}" if adapters and draw.chance(50) else None
@@ -369,7 +376,11 @@ def fits(settings: Settings, submit: Serve) -> bool:
     return blocks_to_run(settings, tokens - 1) <= settings.blocks - 1
 
 
-def draw_reply(generator: Generator, draw: Seeded) -> Reply:
-    """What the model answers to one request."""
+def draw_replies(generator: Generator, draw: Draw) -> tuple[Reply, ...]:
+    """What the model answers in one step."""
+    return tuple(_reply(generator, draw) for _ in range(draw.integer(1, 3)))
+
+
+def _reply(generator: Generator, draw: Draw) -> Reply:
     sample = generator.sample(draw)
     return Reply(sample.accepted, sample.token, sample.drafts, ends=draw.chance(3))
