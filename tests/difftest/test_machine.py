@@ -223,7 +223,7 @@ def test_what_a_mutant_of_vllm_shows_is_printed_and_replays(
     printed = fork_server.run("-m", "pytest", *chosen, *options, timeout=600)
     assert 1 == printed.returncode, printed.stdout + printed.stderr
     (command,) = set(re.findall(r"(?m)kvgate (replay .*)$", printed.stdout))
-    assert f"state.{'arrive' if level == 'blocks' else 'serve' if level == 'scheduler' else 'ask'}(" in printed.stdout
+    assert re.search(rf"state\.{LEVELS[level].arrival.__name__.lower()}(_\d+)?\(operation=", printed.stdout)
     assert operations_max >= len(read(tmp_path / "divergence-1.jsonl").operations)
     again = fork_server.run("-m", "kvgate.cli", *shlex.split(command), timeout=300)
     (statement,) = set(re.findall(r"(?m)^(KV-\w+-\d+): ", printed.stdout))

@@ -143,6 +143,8 @@ class Level(ABC):
     """Every kind of operation."""
     arrival: type
     """The kind with which a request comes."""
+    needed: frozenset[type]
+    """The kinds without which requests make no progress: every case has them."""
     drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]]
     """How an operation of each kind is generated for a case; a kind of the alphabet that is missing is not."""
     stage_type: type | None = None
@@ -242,10 +244,14 @@ class Level(ABC):
         needs: Sequence[str] = (),
     ) -> Case:
         """The same from a generator, which need not be that of the model and the preset."""
-        draw = Seeded(f"{seed}/{model}/{preset}/{self.name}")
+        source = f"{seed}/{model}/{preset}/{self.name}"
+        draw, generator = Seeded(source), generator.for_case(source)
         case = self.set_up(generator, draw, needs)
         weights = {kind: each for kind, each in self.weights(generator).items() if self.is_possible(kind, case)}
-        kinds = [kind for kind, weight in weights.items() for _ in range(weight)]
+        chosen = {
+            kind: generator.often(kind.__name__, weight, kind not in self.needed) for kind, weight in weights.items()
+        }
+        kinds = [kind for kind, weight in chosen.items() for _ in range(weight)]
         drawn = (self.drawn[draw.one_of(kinds)](generator, case, draw) for _ in range(self.operations_in(generator)))
         number = campaign_seed if self.seed_type is int else seed
         return self.that_fits(evolve(case, operations=tuple(drawn), model=model, preset=preset, seed=number))

@@ -27,7 +27,7 @@ from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import GhostMemory
 from kvgate.monitors.work import Counts, WorkMonitor
-from kvreference.operations import Arrive, Operation
+from kvreference.operations import Admit, Arrive, Dispatch, Operation, Sample, Schedule, Transferred
 from kvreference.settings import Settings
 
 MONITORS = ("check", "ghost", "leak", "work")
@@ -140,6 +140,7 @@ class ManagerLevel(Level):
     monitors, gate, detectors = MONITORS, GATE, DETECTORS
     alphabet = get_args(Operation)
     arrival = Arrive
+    needed = frozenset((Arrive, Admit, Schedule, Sample, Transferred, Dispatch))
     # A failed load is a ``Transferred`` here; only a scheduler rewinds a request that has blocks.
     drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
         kind: lambda generator, _case, draw, drawn=drawn: drawn(generator, draw) for kind, drawn in DRAWN.items()

@@ -66,6 +66,7 @@ class PairLevel(DrivenLevel):
     gate = detectors = (*SCHEDULER.gate, "handover")
     alphabet = OPERATIONS
     arrival = Ask
+    needed = frozenset((Ask, StepOn, Transferred, Acknowledged))
     # A message that is lost never comes, which is finding 025.
     drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
         Ask: lambda generator, _case, draw: _ask(generator, draw),
@@ -76,7 +77,7 @@ class PairLevel(DrivenLevel):
         CollectOn: lambda _generator, _case, draw: CollectOn(draw.one_of(tuple(Node))),
         Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
         Transferred: lambda generator, case, draw: Transferred(
-            generator.request(draw), draw.chance(85) or not recovers(case.settings)
+            generator.request(draw), generator.succeeds(draw) or not recovers(case.settings)
         ),
         Acknowledged: lambda generator, _case, draw: Acknowledged(generator.request(draw)),
     }

@@ -170,6 +170,7 @@ class SchedulerLevel(DrivenLevel):
     gate = detectors = ("lockstep", *MONITORS)
     alphabet = OPERATIONS
     arrival = Serve
+    needed = frozenset((Serve, Step, Transferred))
     # ``Serve`` is more than ``Submit``; and a transfer that is lost never ends, which is finding 025.
     drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
         Serve: lambda generator, case, draw: _submission(generator, case.settings, case.stage, draw),
@@ -177,7 +178,7 @@ class SchedulerLevel(DrivenLevel):
         Collect: lambda _generator, _case, _draw: Collect(),
         Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
         Transferred: lambda generator, case, draw: Transferred(
-            generator.request(draw), draw.chance(80) or not recovers(case.settings)
+            generator.request(draw), generator.succeeds(draw) or not recovers(case.settings)
         ),
         GrammarReady: lambda generator, _case, draw: GrammarReady(generator.request(draw)),
         ResetCache: lambda _generator, _case, draw: ResetCache(draw.chance(50)),
@@ -333,30 +334,30 @@ def _drafts_ahead(settings: Settings) -> bool:
 def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Draw) -> Serve:
     arrival = generator.arrival(draw)
     adapters = stage.adapters_max is not None
-    lora = f"adapter-{draw.integer(0, 2)}" if adapters and draw.chance(50) else None
-    encodes = stage.encoder_budget is not None and draw.chance(60)
+    lora = f"adapter-{draw.integer(0, 2)}" if adapters and draw.chance(generator.often("adapters", 50)) else None
+    encodes = stage.encoder_budget is not None and draw.chance(generator.often("items", 60))
     media = generator.media(draw, sum(run.length for run in arrival.prompt)) if encodes else ()
     arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt, lora=lora, media=media))
     # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
-    pools = draw.chance(8) and not stage.asynchronous
+    pools = draw.chance(generator.often("pooling", 8)) and not stage.asynchronous
     serve = Serve(
         arrival,
         answers_max=1 if pools else draw.integer(1, ANSWERS_MAX),
         priority=draw.integer(0, 2) if stage.by_priority else 0,
-        structured=draw.chance(10) and not pools,
+        structured=draw.chance(generator.often("grammars", 10)) and not pools,
         pools=pools,
-        embedded=draw.chance(10) and not settings.tells_events,
+        embedded=draw.chance(generator.often("embeddings", 10)) and not settings.tells_events,
     )
     if not stage.connector:
         return serve
     frees = not all(group.keeps_all for group in settings.geometry.groups)
-    fails = draw.chance(20) and recovers(settings)
+    fails = draw.chance(generator.often("failed loads", 20)) and recovers(settings)
     return evolve(
         serve,
-        external_tokens=generator.budget(draw) if draw.chance(60) else 0,
-        loads=draw.chance(50),
-        sends=draw.chance(30) and not (stage.asynchronous and frees),
-        undecided=draw.integer(1, 3) if draw.chance(10) else 0,
+        external_tokens=generator.budget(draw) if draw.chance(generator.often("external tokens", 60)) else 0,
+        loads=draw.chance(generator.often("loads", 50)),
+        sends=draw.chance(generator.often("sends", 30)) and not (stage.asynchronous and frees),
+        undecided=draw.integer(1, 3) if draw.chance(generator.often("undecided", 10)) else 0,
         fails_from_block=draw.integer(0, 3) if fails else None,
     )
 
@@ -383,4 +384,4 @@ def draw_replies(generator: Generator, draw: Draw) -> tuple[Reply, ...]:
 
 def _reply(generator: Generator, draw: Draw) -> Reply:
     sample = generator.sample(draw)
-    return Reply(sample.accepted, sample.token, sample.drafts, ends=draw.chance(3))
+    return Reply(sample.accepted, sample.token, sample.drafts, ends=draw.chance(generator.often("ends", 3)))
