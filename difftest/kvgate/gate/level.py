@@ -183,6 +183,11 @@ class Level(ABC):
     def operations_of(self, profile: str) -> int:
         """How many operations of the block manager a profile runs, over all lanes."""
 
+    def serves(self, model: Model) -> bool:
+        """Whether there is anything to run on a model."""
+        del model
+        return True
+
     def lanes_apart(self, profile: str, lanes: int) -> int:
         """Every how many lanes one is run, where a profile has less than a case for each."""
         del profile, lanes

@@ -90,8 +90,10 @@ def prepare(
         whole = evolve(whole, shrink_seconds=whole.shrink_seconds / len(levels))
     prepared = []
     for level in levels:
+        # If none of the models is for this level, the first case says why.
+        lanes = tuple(lane for lane in whole.lanes if level.serves(lane.model)) or whole.lanes
         # Where there is less than a case for each lane, models and presets take turns.
-        lanes = whole.lanes[:: level.lanes_apart(profile, len(whole.lanes))]
+        lanes = lanes[:: level.lanes_apart(profile, len(lanes))]
         bench = level.bench(system, level.monitors if monitors_only else level.gate)
         of_level = evolve(whole, lanes=lanes, operations=level.operations_of(profile), most=most_of(system, level))
         prepared.append(Preparation(Trials(bench), of_level))

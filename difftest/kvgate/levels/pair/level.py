@@ -12,6 +12,7 @@ from kvgate.gate.generator import Generator
 from kvgate.gate.level import Case
 from kvgate.gate.shrink import DEFAULT, INSIDE, Rules
 from kvgate.kernel.difference import Divergence
+from kvgate.kernel.models import Model
 from kvgate.kernel.random_source import Draw
 from kvgate.kernel.trace_lines import BLOCKS_MAX, TOKENS_MAX
 from kvgate.levels.pair.operations import (
@@ -99,6 +100,10 @@ class PairLevel(DrivenLevel):
         from kvgate.levels.pair.pair import Pair
 
         return Pair(case.settings, case.stage, subject, with_reference)
+
+    def serves(self, model: Model) -> bool:
+        """No states are handed over."""
+        return not model.geometry.keeps_states
 
     def parts(self, world: Any, case: Case) -> Sequence[Any]:
         del case

@@ -38,7 +38,8 @@ class Chunks:
         self.judges = not (aligned or (stage.asynchronous and settings.drafts_max))
         self.cut: Mapping[int, int] = {}
         """Before which token the step of a request must end, since there is no room for what the encoder computes."""
-        self.shift = 1 if settings.geometry.lookahead_tokens else 0
+        # Without drafts vLLM knows of no draft layer.
+        self.shift = 1 if settings.geometry.lookahead_tokens and settings.drafts_max else 0
         """How many tokens further a draft layer reads."""
         self._drafts: dict[int, int] = {}
         """How many drafts each request was offered since it was served last."""

@@ -225,8 +225,9 @@ class SchedulerLevel(DrivenLevel):
         stage = _stage(generator, settings, draw)
         stage = evolve(stage, **{STAGE_OF[need]: True for need in needs if need in STAGE_OF})
         if settings.geometry.state_block_tokens is not None:
-            # vLLM keeps states at block ends for prefix caching alone.
-            settings = evolve(settings, caches=True)
+            # vLLM keeps states at block ends for prefix caching alone; and a shorter chunk is none (finding 029).
+            chunk_tokens = max(settings.chunk_tokens, settings.geometry.state_block_tokens)
+            settings = evolve(settings, caches=True, chunk_tokens=chunk_tokens)
         if stage.asynchronous and not _drafts_ahead(settings):
             settings = evolve(settings, drafts_max=0)
         return self.case(settings, (), stage)
