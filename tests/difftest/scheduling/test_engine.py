@@ -22,11 +22,13 @@ from kvgate.kernel.models import load
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import OPERATIONS, Lost, Operation, Serve, Stage
+from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Arrive, Run
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
+from .stage import found as found_in
 from .stage import keeps_rejected, run, undeclared
 
 AGREED = (
@@ -244,3 +246,10 @@ def test_an_abort_lets_others_on() -> None:
     engine = Engine(settings, Stage(8))
     assert [] == undeclared(engine, (*steps, *(Step((Reply(token=7),)) for _ in range(4))))
     assert {} == engine.scheduler.requests
+
+
+def test_a_request_without_a_slot_is_set_aside_where_states_are_kept_too() -> None:
+    """Goal: no false alarm of the statistics. Method: two adapters, one slot, chunks that end at blocks of states."""
+    settings = Settings(load("mamba-align").geometry, blocks=7, tokens_max=2, chunk_tokens=48)
+    serves = [Serve(Arrive(each, (Run(each, 1),), Keys(lora=f"adapter-{each}"))) for each in range(2)]
+    assert found_in(settings, Stage(running_max=2, adapters_max=1), [*serves, Step()]) is None
