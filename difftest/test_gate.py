@@ -103,8 +103,8 @@ def test_no_divergence_that_hypothesis_finds(
     level, seconds = LEVELS[name], PROFILES[pytestconfig.getoption("--profile")].shrink_seconds / 2
     try:
         bench = level.bench(system, level.monitors if pytestconfig.getoption("--monitors-only") else level.gate)
-        examples = settings.default.max_examples // EXAMPLES_OF[name]
-        search(machine_for(bench, Lane(model, preset)), settings(settings.default, max_examples=examples), seconds)
+        examples = settings().max_examples // EXAMPLES_OF[name]
+        search(machine_for(bench, Lane(model, preset)), settings(max_examples=examples), seconds)
     except UsageError as error:
         pytest.skip(str(error))
     except DivergenceError as error:

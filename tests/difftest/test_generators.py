@@ -360,7 +360,7 @@ def test_cases_of_a_swarm_differ_in_what_they_draw_how_often(level: str, optiona
 def test_cases_of_a_swarm_differ_in_their_features() -> None:
     """Items, salts and adapters in none of the requests, or in most; a preset that has none of them keeps none."""
 
-    def keyed(**knobs: int) -> list[float]:
+    def keyed(**knobs: Any) -> list[float]:
         generator = Generator(evolve(HOSTILE, swarm_percent=100, **knobs), FULL)
         cases = (MANAGER.draw_with(generator, "m", "p", str(index)) for index in range(SWARM))
         found = ([each.keys != Keys() for each in case.operations if isinstance(each, Arrive)] for case in cases)

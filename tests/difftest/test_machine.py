@@ -22,7 +22,6 @@ from kvgate.gate.trace_codec import trace_of, write
 from kvgate.kernel.models import MODELS, load
 from kvgate.kernel.protocol import Factory
 from kvgate.levels.manager import GATE, MANAGER, Bench
-from kvgate.levels.pair import operations as pair
 from kvgate.levels.registry import LEVELS, read
 from kvgate.levels.scheduler import operations as scheduler
 from kvreference.answers import Answer
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from tests.fork_server import ForkServer
 
 LANE = Lane(MODELS["full"], "tiny")
-NOT_DRAWN = {"blocks": {Rewind}, "scheduler": {Submit, scheduler.Lost}, "pair": {pair.Lost}}
+NOT_DRAWN: dict[str, set[type]] = {"blocks": {Rewind}, "scheduler": {Submit, scheduler.Lost}, "pair": {scheduler.Lost}}
 """A scheduler rewinds, ``Serve`` is a ``Submit``, and a transfer that never ends is finding 025."""
 
 

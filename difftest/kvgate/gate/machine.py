@@ -100,7 +100,9 @@ class LevelMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.generator = Naming.of(self.lane.model, self.lane.preset)
+        generator = Naming.of(self.lane.model, self.lane.preset)
+        assert isinstance(generator, Naming), "it is made by its own class"
+        self.generator = generator
         self.ended = True
         """Whether nothing more can be performed."""
         self._candidates: dict[type, Sequence[int]] = {}
