@@ -7,7 +7,7 @@ which operations are legal, and follows the answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
 from attrs import define, evolve, field
@@ -154,10 +154,10 @@ class Population:
         eligible = _ELIGIBLE[type(operation)]
         named = self.alive.get(operation.request)
         if named is None or not eligible(self, named):
-            candidates = [request for request in self.alive.values() if eligible(self, request)]
+            candidates = self.candidates(type(operation))
             if not candidates:
                 return None
-            named = candidates[operation.request % len(candidates)]
+            named = self.alive[candidates[operation.request % len(candidates)]]
             operation = evolve(operation, request=named.number)
         if isinstance(operation, Rewind):
             return evolve(operation, tokens=min(operation.tokens, named.tokens_computed))
@@ -168,6 +168,20 @@ class Population:
             accepted = min(operation.accepted, named.drafts_in_flight)
             return evolve(operation, accepted=accepted, drafts=min(operation.drafts, self.settings.drafts_max))
         return operation
+
+    def candidates(self, kind: type[Operation]) -> Sequence[int]:
+        """The requests that an operation of this kind can name now, or the number of the next request.
+
+        Of a kind that names none, 0. Empty if no operation of this kind is legal.
+        """
+        if kind is Arrive:
+            return [self.arrived] if len(self.alive) < self.settings.requests_max else []
+        if kind is Dispatch:
+            return [0] if self.settings.geometry.fences else []
+        if not issubclass(kind, OfRequest):
+            return [0]
+        eligible = _ELIGIBLE[kind]
+        return [number for number, request in self.alive.items() if eligible(self, request)]
 
     def _resolve_arrival(self, operation: Arrive) -> Arrive | None:
         if len(self.alive) >= self.settings.requests_max:

@@ -17,6 +17,14 @@ from kvgate.gate.case_runner import run_case
 from kvgate.gate.level import Case
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import Serve, Stage
+from kvreference.content import Keys, Media
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import Arrive, Run
+from kvreference.scheduler.operations import Step
+from kvreference.settings import Settings
+
+from .stage import found
 
 CASES = 40
 CACHE, ENGINE = "vllm.v1.core.encoder_cache_manager:EncoderCacheManager", "vllm.v1.core.sched.scheduler:Scheduler"
@@ -102,3 +110,12 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original = getattr(kind, method)
     monkeypatch.setattr(kind, method, lambda *arguments: replacement(original, *arguments))
     assert found_by(cases())
+
+
+def test_without_drafts_a_draft_layer_reads_no_further() -> None:
+    """Goal: no false alarm about the tokens of a step. Method: an item at the end of a prompt has no room."""
+    media = (Media("a", 2, 1), Media("b", 4, 32), Media("c", 36, 1))
+    serve = Serve(Arrive(0, (Run(0, 37),), Keys(media=media)))
+    stage = Stage(encoder_budget=33, encoder_cache=33)
+    geometry = Geometry((Group("full", 16, lookahead=True),))
+    assert found(Settings(geometry, blocks=12, tokens_max=64, chunk_tokens=64), stage, [serve, Step()]) is None

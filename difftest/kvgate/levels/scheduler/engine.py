@@ -63,7 +63,7 @@ from kvgate.levels.scheduler.chunks import Chunks
 from kvgate.levels.scheduler.connector_check import ConnectorCheck
 from kvgate.levels.scheduler.encoder import EncoderCheck
 from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
-from kvgate.levels.scheduler.nodes import OtherNodes
+from kvgate.levels.scheduler.nodes import OtherNodes, one_named
 from kvgate.levels.scheduler.operations import (
     Close,
     Collect,
@@ -181,6 +181,20 @@ class Engine:
     def waiting(self) -> WaitFor | None:
         """Which request waited for which when a hang was found."""
         return self.progress.waiting
+
+    def candidates(self, kind: type[SchedulerOperation]) -> Sequence[int]:
+        """See ``kvgate.gate.level.World.candidates``."""
+        if issubclass(kind, Submit):
+            return self.followed.population.candidates(Arrive)
+        if kind is Abort:
+            return self.followed.population.candidates(kind)
+        if kind in (Transferred, Lost):
+            return self.nodes.may_end()
+        if kind is GrammarReady:
+            return sorted(self.progress.grammars)
+        if kind in (Continue, Close):
+            return self.sessions.that_go_on(self.followed.population.alive)
+        return [0] if kind is not Collect or self.in_flight else []
 
     def perform(self, operation: SchedulerOperation) -> Divergence | None:
         """Perform one operation, if it stands for a legal one, and judge it."""
@@ -413,9 +427,8 @@ class Engine:
             self.nodes.lost.add(number)
 
     def _grammar_ready(self, operation: GrammarReady) -> None:
-        waiting = sorted(self.progress.grammars)
-        if waiting:
-            number = operation.request if operation.request in waiting else waiting[operation.request % len(waiting)]
+        number = one_named(operation.request, sorted(self.progress.grammars))
+        if number is not None:
             self.progress.grammars.discard(number)
             self.line.compiled(number)
             grammar_ready(self.followed.request(number))

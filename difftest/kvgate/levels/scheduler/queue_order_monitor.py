@@ -226,12 +226,17 @@ class Line:
     def end(self, tokens: int, population: Population) -> Difference | None:
         """A step of so many tokens was scheduled: nobody was left out for whom there was room."""
         room = len(self._running) < self.stage.running_max and tokens < self.budget_tokens
-        if self._held_up or not room or not self.may_split:
+        if self._held_up or not room:
             return None
         for each in sorted(self._waiting, key=_place):
+            if not self.may_split and each.number in self._asked:
+                # Less than a block of states is no chunk: nobody after it is looked at.
+                return None
             request = population.alive.get(each.number)
             ready = request is not None and request.status is Status.WAITING and each.number not in self._asked
             if ready and self._is_ready(each):
+                if not self.may_split:
+                    return None
                 got = f"nobody asks for it, {tokens} of {self.budget_tokens} tokens are scheduled"
                 return Difference("KV-LIVE-01", f"request {each.number}, in line", "it is asked for", got)
         return None

@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 from attrs import define, field, frozen
 
+from kvgate.levels.scheduler.nodes import one_named
 from kvgate.levels.scheduler.operations import Serve
 from kvreference.operations import Run
 from kvreference.population import Request, Status
@@ -61,10 +62,11 @@ class Sessions:
 
     def named(self, request: int, alive: Collection[int]) -> int | None:
         """The session for which a number stands, if there is one whose client may send more."""
-        candidates = [number for number, each in self.open.items() if number in alive and not each.is_closed]
-        if not candidates or request in candidates:
-            return request if candidates else None
-        return candidates[request % len(candidates)]
+        return one_named(request, self.that_go_on(alive))
+
+    def that_go_on(self, alive: Collection[int]) -> list[int]:
+        """The sessions whose client may send more."""
+        return [number for number, each in self.open.items() if number in alive and not each.is_closed]
 
     def takes(self, session: Session, request: Request, prompt: Prompt) -> bool:
         """Whether a further part is short enough: a session that grows beyond what fits is never served again."""
