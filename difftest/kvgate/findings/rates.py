@@ -1,7 +1,7 @@
 """How often findings act: in how many cases of a model and a preset, as it was counted, and how many are too many.
 
 If a finding acts much more often than it did, something has changed, although it is exact where it acts: the system,
-the condition that was written for it, or the generator. ``python -m benchmarks.finding_rates`` counts again.
+the condition that was written for it, or the generator. ``python -m kvgate.report.finding_rates`` counts again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kvgate.kernel.structure import strict_converter
 FORMAT = "kvgate-finding-rates"
 VERSION = 1
 PATH = Path(__file__).with_name("rates.json")
-DEVIATIONS = 5
+DEVIATIONS = 4
 """How many standard deviations a count may lie above what was counted before, and that above the truth."""
 SPARE = 2
 """How many cases more are always allowed: few cases say little."""

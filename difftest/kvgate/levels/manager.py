@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast, get_args
 
 from attrs import evolve, frozen
@@ -132,6 +133,13 @@ class _Part:
     waiting: None = None
 
 
+def _drawn_alone(
+    drawn: Callable[[Generator, Draw], Operation], generator: Generator, _case: Case, draw: Draw
+) -> Operation:
+    """An operation of a block manager, which does not depend on the case."""
+    return drawn(generator, draw)
+
+
 class ManagerLevel(Level):
     """A block manager alone."""
 
@@ -143,7 +151,7 @@ class ManagerLevel(Level):
     needed = frozenset((Arrive, Admit, Schedule, Sample, Transferred, Dispatch))
     # A failed load is a ``Transferred`` here; only a scheduler rewinds a request that has blocks.
     drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
-        kind: lambda generator, _case, draw, drawn=drawn: drawn(generator, draw) for kind, drawn in DRAWN.items()
+        kind: partial(_drawn_alone, drawn) for kind, drawn in DRAWN.items()
     }
     simpler = OF_BLOCK_MANAGERS
     not_tested = (

@@ -9,12 +9,12 @@ from kvreference.population import Status
 
 def _too_many_run(divergence: Divergence, engine: Engine) -> bool:
     """The requests that run have more adapters than a step may, and vLLM asserts that they have not."""
-    difference, most = divergence.difference, engine.stage.adapters_max
-    if (difference.statement, difference.subject) != ("KV-SYS-01", AssertionError.__name__) or most is None:
+    difference, most = divergence.difference, engine.stage.adapters_max or 0
+    if (difference.statement, difference.subject) != ("KV-SYS-01", AssertionError.__name__) or not most:
         return False
     requests = engine.followed.population.alive.values()
     adapters = {each.keys.lora for each in requests if each.status is Status.RUNNING and each.keys.lora is not None}
-    return len(adapters) > most
+    return bool(len(adapters) > most)
 
 
 FINDING = Finding(

@@ -1,6 +1,6 @@
 """Counts in how many cases each finding acts on the installed vLLM, and stores it for ``kvgate check``.
 
-    python -m benchmarks.finding_rates [CASES]
+    python -m kvgate.report.finding_rates [CASES]
 
 ``CASES`` of every model and preset are run at each level, with a seed that no profile uses. A finding that acts much
 more often in a later run is a divergence of that run: see ``kvgate.findings.rates``.
