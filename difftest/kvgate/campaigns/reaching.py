@@ -57,6 +57,8 @@ class Reaching:
         self._branches = Branches(files or FILES)
         self._stored = list(stored)
         self._reached: set[Arc] = set()
+        self.is_whole = True
+        """Whether every stored case that was run came to its end: what one reached that did not is not all."""
 
     def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
         """Run the next case of a lane, and before its first one those of its model and preset that are stored."""
@@ -85,6 +87,8 @@ class Reaching:
         with self._branches.measured():
             trial = self.trials.run(case, campaign_seed, until)
         arcs = self._branches.take()
+        if path is not None and (trial.found or trial.cut or time.monotonic() > until):
+            self.is_whole = False
         if path is not None or (not trial.found and not arcs <= self._reached):
             self.kept.append(Kept(case, arcs, path))
             self._reached |= arcs
@@ -171,7 +175,7 @@ def reaching(trials: Trials, plan: Plan, folder: Path, system: Loaded) -> Iterat
     few = found.few(time.monotonic() + seconds)
     stays = {each.path for each in few}
     for each in found.kept:
-        if each.path is not None and each.path not in stays:
+        if found.is_whole and each.path is not None and each.path not in stays:
             each.path.unlink()
     for each in few:
         if each.path is None:

@@ -31,10 +31,10 @@ def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:
     return holders if holders <= waiting_after else frozenset()
 
 
-def can_run(engine: Engine, number: int) -> bool:
-    """Whether a request fits as it is, with the blocks that it holds and those that are free."""
+def can_run(engine: Engine, number: int, more: int = 0) -> bool:
+    """Whether a request fits as it is, with the blocks that it holds, those that are free, and so many more."""
     tokens = len(engine.followed.population[number].tokens)
-    blocks: int = engine.followed.snapshot().blocks_free + blocks_held(engine, number)
+    blocks: int = engine.followed.snapshot().blocks_free + blocks_held(engine, number) + more
     return blocks_to_run(engine.settings, tokens) <= blocks
 
 

@@ -42,8 +42,8 @@ class Plan:
     shrink_seconds: float | None = None
     """How long cases are made smaller, all together; None for as long as it takes, within the time budget."""
 
-    most: Callable[[Lane, str, int], int | None] = lambda _lane, _finding, _cases: None
-    """In how many of so many cases of a lane a finding may act; None where nobody knows."""
+    most: Callable[[str, str, int], int | None] = lambda _model, _finding, _cases: None
+    """In how many of so many cases of a model a finding may act; None where that was not counted."""
 
     def turn(self, number: int) -> tuple[Lane, str]:
         """The lane and the seed of a case, by its number.
@@ -97,8 +97,8 @@ class Campaign:
         self._tallies = {lane: Tally(lane.model.name, lane.preset, 0, 0) for lane in plan.lanes}
         self._found: dict[tuple[str, ...], Found] = {}
         self._declared: dict[str, Found] = {}
-        self._acted: Counter[tuple[Lane, str]] = Counter()
-        """In how many cases of a lane a finding acted."""
+        self._acted: Counter[tuple[str, str]] = Counter()
+        """In how many cases of a model a finding acted."""
         self._started = time.monotonic()
         self._until = math.inf
         self._shrink_seconds = math.inf if plan.shrink_seconds is None else plan.shrink_seconds
@@ -141,26 +141,27 @@ class Campaign:
             time.monotonic() - self._started,
         )
 
-    def acted(self) -> Mapping[tuple[Lane, str], int]:
-        """In how many cases of each lane each finding acted."""
+    def acted(self) -> Mapping[tuple[str, str], int]:
+        """In how many cases of each model each finding acted."""
         return self._acted
 
     def _too_often(self) -> Iterator[Found]:
-        """The findings that acted in more cases of a lane than they may."""
-        for (lane, finding), cases in self._acted.items():
-            tally = self._tallies[lane]
-            most = self.plan.most(lane, finding, tally.cases)
+        """The findings that acted in more cases of a model than they may, each with a case in which it acted."""
+        for (model, finding), cases in self._acted.items():
+            run = sum(tally.cases for tally in self._tallies.values() if tally.model == model)
+            most = self.plan.most(model, finding, run)
             if most is None or cases <= most:
                 continue
             first = self._declared[finding]
-            where = f"of {tally.cases} cases of {lane.model.name}/{lane.preset}"
+            where = f"of {run} cases of {model}"
             difference = Difference(
                 first.divergence.difference.statement,
                 f"how often finding {finding} acts",
                 f"in at most {most} {where}",
                 f"in {cases}",
             )
-            again = f"kvgate check --model {lane.model.name} --seed {self.plan.seed}"
+            level = first.replayable.level.name
+            again = f"kvgate check --level {level} --model {model} --seed {self.plan.seed}"
             divergence = evolve(first.divergence, difference=difference)
             yield evolve(first, divergence=divergence, finding=None, times=cases, again=again)
 
@@ -178,7 +179,7 @@ class Campaign:
         acted: set[str] = set()
         for known in trial.known:
             assert known.finding is not None, "it is one of a finding"
-            self._acted[lane, known.finding] += known.finding not in acted
+            self._acted[lane.model.name, known.finding] += known.finding not in acted
             acted.add(known.finding)
             seen = self._declared.get(known.finding) or evolve(known, times=0)
             self._declared[known.finding] = evolve(seen, times=seen.times + known.times)

@@ -11,7 +11,7 @@ from kvgate.adapters.registry import Loaded
 from kvgate.findings import rates
 from kvgate.gate import trace_codec
 from kvgate.gate.campaign import Outcome, Plan
-from kvgate.gate.case_runner import Lane, Trials
+from kvgate.gate.case_runner import Trials
 from kvgate.gate.level import Level, LevelChoice
 from kvgate.gate.profiles import models_named, plan
 from kvgate.gate.trace_codec import Trace
@@ -105,12 +105,12 @@ def prepare(
     return tuple(prepared)
 
 
-def most_of(system: Loaded, level: Level) -> Callable[[Lane, str, int], int | None]:
+def most_of(system: Loaded, level: Level) -> Callable[[str, str, int], int | None]:
     """In how many cases a finding of ``system`` may act, where it was counted."""
     stored = rates.counted()
     if (system.name, system.version) != (stored.system, stored.version):
-        return lambda _lane, _finding, _cases: None
-    return lambda lane, finding, cases: stored.most(lane.model.name, level.label(lane.preset), finding, cases)
+        return lambda _model, _finding, _cases: None
+    return lambda model, finding, cases: stored.most(model, level.name, finding, cases)
 
 
 def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -> tuple[Outcome, tuple[str, ...]]:

@@ -78,6 +78,13 @@ def _where(settings: Settings) -> bool:
     return len(kinds) == 2 and len(attention) == len(states) == 1 and not any(kind.copies for kind in kinds)
 
 
+def _holds(ideal: Any, answered: Any, *_arguments: object) -> bool:
+    """A longer hit; and for it fewer blocks of attention than its length has."""
+    if isinstance(answered, int):
+        return answered > int(ideal)
+    return sum(map(len, answered)) < sum(map(len, ideal))
+
+
 FINDING = Finding(
     id="036-states-hit-past-attention",
     rank=36,
@@ -85,4 +92,5 @@ FINDING = Finding(
     condition="full attention with look-ahead and states, and a hit that ends where attention has no look-ahead block",
     where=_where,
     acts=_acts,
+    holds=_holds,
 )

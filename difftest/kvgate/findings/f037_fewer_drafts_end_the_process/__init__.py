@@ -7,6 +7,7 @@ import re
 from kvgate.findings.finding import Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
+from kvreference.operations import Schedule
 
 _ASSERTION = re.compile(r"AssertionError: num_required_blocks (\d+) < len\(req_blocks\) (\d+)")
 
@@ -18,9 +19,11 @@ def _one_block_too_many(divergence: Divergence, lockstep: Lockstep) -> bool:
     if difference.statement != "KV-SYS-01" or counts is None or reference is None:
         return False
     required, held = map(int, counts.groups())
+    operation, all_tables = divergence.operation, reference.snapshot().tables
     tables = [
         tables[index]
-        for tables in reference.snapshot().tables.values()
+        for number, tables in all_tables.items()
+        if not isinstance(operation, Schedule) or operation.request == number
         for index, group in enumerate(reference.settings.geometry.groups)
         if group.attention.stops_at_block_ends
     ]

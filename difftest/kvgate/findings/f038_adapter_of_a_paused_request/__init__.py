@@ -13,7 +13,7 @@ def _too_many_run(divergence: Divergence, engine: Engine) -> bool:
     if (difference.statement, difference.subject) != ("KV-SYS-01", AssertionError.__name__) or not most:
         return False
     requests = engine.followed.population.alive.values()
-    adapters = {each.keys.lora for each in requests if each.status is Status.RUNNING and each.keys.lora is not None}
+    adapters = {each.keys.adapter for each in requests if each.status is Status.RUNNING and each.keys.lora is not None}
     return bool(len(adapters) > most)
 
 

@@ -18,10 +18,13 @@ def _sessions_wait(divergence: Divergence, engine: Engine) -> bool:
         return False
     running = [number for number, request in alive.items() if request.status is Status.RUNNING]
     if not running:
-        return any(number in engine.sessions.open for number in holders_waiting(divergence, engine))
+        holders = holders_waiting(divergence, engine)
+        return bool(holders) and holders <= engine.sessions.open.keys()
     waiting = [number for number in engine.sessions.open if number in alive and alive[number].status is Status.WAITING]
-    holds = any(blocks_held(engine, number) for number in waiting)
-    return holds and not any(can_run(engine, number) for number in running)
+    held = sum(blocks_held(engine, number) for number in waiting)
+    return not any(can_run(engine, number) for number in running) and any(
+        can_run(engine, number, held) for number in running
+    )
 
 
 FINDING = Finding(

@@ -444,8 +444,9 @@ class Engine:
             got = reset_cache(self.scheduler, operation.preempts, connector)
             self.line.resets = False
             resets, self.told.resets = self.told.resets, []
-            expected = all((*done, *resets)) and len(resets) == connector
-            if expected != got or len(resets) != connector:
+            asked = len(done) == 1 and len(resets) == connector
+            expected = all((*done, *resets)) and asked
+            if expected != got or not asked:
                 self._stop("scheduler", Difference("KV-OP-11", "whether a reset is done", str(expected), str(got)))
             done.clear()
             if any(resets):

@@ -306,8 +306,9 @@ class SchedulerLevel(DrivenLevel):
 
 
 def _has_sessions(case: Case) -> bool:
-    """Of a session, no reference says yet how a state is taken back that counts its last answer."""
-    return not (case.stage.asynchronous or case.settings.geometry.keeps_states)
+    """No reference says yet how a state is taken back that counts a session's last answer; with drafts: finding 045."""
+    settings = case.settings
+    return not (case.stage.asynchronous or settings.geometry.keeps_states or settings.drafts_max)
 
 
 def encodes(settings: Settings, stage: Stage, serve: Serve) -> bool:
@@ -385,10 +386,7 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         embedded=draw.chance(generator.often("embeddings", 10)) and not settings.tells_events,
     )
     if _has_sessions(case) and not (pools or serve.embedded) and draw.chance(generator.often("sessions", 25)):
-        # What is drafted after a part's last answer counts as computed, which is finding 045.
-        answers = settings.tokens_max if settings.drafts_max else serve.answers_max
-        session = evolve(serve, resumable=True, answers_max=answers)
-        serve = session if fits(settings, session) else serve
+        serve = evolve(serve, resumable=True)
     if not stage.connector:
         return serve
     frees = not all(group.keeps_all for group in settings.geometry.groups)
