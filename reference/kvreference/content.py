@@ -108,7 +108,7 @@ def names_of_piece(keys: Keys, start_tokens: int, end_tokens: int, known_tokens:
     """
     del known_tokens
     named = keys.of_block(start_tokens, end_tokens)
-    return named if keys.adapter == keys.lora else (*named, ExtraKey("adapter", str(keys.lora_version)))
+    return named if keys.adapter == keys.lora else (*named, ExtraKey("adapter", f"version {keys.lora_version}"))
 
 
 class Prefixes:

@@ -69,8 +69,8 @@ OVER_ALL_MODELS = {
     "hit looked up": 80,
     "hit of a preempted request": 200,
     "evicted a cached block": 60,
-    "refused by the gate": 50,
-    "refused by the pool": 60,
+    "refused by the gate": 25,
+    "refused by the pool": 30,
     "drafts accepted": 90,
     "drafts rejected": 45,
     "salt": 70,
@@ -84,7 +84,7 @@ OVER_ALL_MODELS = {
     "preempted requests counted": 30,
 }
 """What every preset must meet on some models, and how often at least."""
-IN_EVERY_OTHER_MODEL = {"hit": 25, "hit looked up": 3, "hit of a preempted request": 8, "evicted a cached block": 6}
+IN_EVERY_OTHER_MODEL = {"hit": 12, "hit looked up": 3, "hit of a preempted request": 8, "evicted a cached block": 6}
 """What every other model must meet over all presets."""
 OF_TRANSFERS = {
     "provided at once": 12,
@@ -265,7 +265,7 @@ def test_every_lane_does_everything(model: str, preset: str) -> None:
     seldom = {"Refused", "Cleared"} if preset == "legal" else set()
     assert {} == missing(found, dict.fromkeys(expected_of(EVERY_MODEL[model]) - seldom, 1))
     assert {} == missing(found, IN_EVERY_LANE)
-    assert found["legal"] > found["drawn"] * (0.3 if preset == "tiny" else 0.4)
+    assert found["legal"] > found["drawn"] * (0.3 if preset == "tiny" else 0.35)
     assert 0 == found["refused for good"]
 
 
@@ -279,7 +279,7 @@ def test_every_other_model_does_everything(name: str) -> None:
     least |= OF_TRANSFERS if model.features.transfers else {}
     least |= OF_COPIES if any(group.copies for group in model.geometry.groups) else {}
     assert {} == missing(found, least)
-    assert found["legal"] > found["drawn"] * 0.35
+    assert found["legal"] > found["drawn"] * 0.3
     assert 0 == found["refused for good"]
 
 

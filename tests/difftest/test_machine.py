@@ -25,7 +25,7 @@ from kvgate.levels.manager import GATE, MANAGER, Bench
 from kvgate.levels.registry import LEVELS, read
 from kvgate.levels.scheduler import operations as scheduler
 from kvreference.answers import Answer
-from kvreference.operations import Abort, Arrive, Dispatch, Operation, Rewind
+from kvreference.operations import Abort, Arrive, Continue, Dispatch, Operation, Pause, Rewind
 from kvreference.scheduler.operations import Submit
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from tests.fork_server import ForkServer
 
 LANE = Lane(MODELS["full"], "tiny")
-NOT_DRAWN: dict[str, set[type]] = {"blocks": {Rewind}, "scheduler": {Submit, scheduler.Lost}, "pair": {scheduler.Lost}}
-"""A scheduler rewinds, ``Serve`` is a ``Submit``, and a transfer that never ends is finding 025."""
+NOT_DRAWN: dict[str, set[type]] = {
+    "blocks": {Rewind, Pause, Continue},
+    "scheduler": {Submit, scheduler.Lost},
+    "pair": {scheduler.Lost},
+}
+"""A scheduler rewinds, and keeps sessions; ``Serve`` is a ``Submit``; a transfer that never ends is finding 025."""
 
 
 class Miscounts(Reference):
@@ -167,7 +171,7 @@ def test_a_rule_applies_if_its_operation_means_something() -> None:
     def names(operation: Operation) -> tuple[type, int | None]:
         return type(operation), getattr(operation, "request", None)
 
-    class Looks(machine(Reference, Lane(load("mixed-blocks+transfers"), "tiny"))):  # type: ignore[misc]
+    class Looks(machine(Reference, Lane(load("mixed-blocks+transfers"), "tiny"))):  # type: ignore[misc]  # a base made at run time
         def teardown(self) -> None:
             (part,) = MANAGER.parts(self.world, self.case)
             resolved = part.lockstep.performed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from keyword import iskeyword
 from typing import Any, ClassVar, TypeVar
 
 from attrs import evolve, fields_dict
@@ -163,7 +164,9 @@ def machine_for(bench: Bench, lane: Lane) -> type[LevelMachine]:
     rules = {}
     for kind, weight in weights.items():
         for number in range(1, 2 + RULES * weight // sum(weights.values())):
+            # A rule is a function, and no function is called ``continue``.
             name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() + (f"_{number}" if number > 1 else "")
+            name += "_" * iskeyword(name)
             rules[name] = _rule_of(kind, name, level)
     name = f"{type(level).__name__.removesuffix('Level')}Machine[{lane.model.name}-{lane.preset}]"
     return type(name, (LevelMachine,), {"bench": bench, "lane": lane, **rules})

@@ -207,7 +207,10 @@ class Pair:
         for handover in self.handovers:
             if handover.there is not None or not handover.needed or not self.decode.has_place:
                 continue
-            ask = self._asked.pop(handover.number)
+            ask = self._asked.pop(handover.number, None)
+            if ask is None:
+                # It was passed on, and its node has lost it.
+                continue
             # There it has a number of its own: whoever comes first is not always prefilled first.
             arrival = evolve(ask.arrival, request=0)
             there, found = self.decode.submit(Submit(arrival, ask.answers_max, ask.prompt_tokens, loads=True))

@@ -306,9 +306,12 @@ class SchedulerLevel(DrivenLevel):
 
 
 def _has_sessions(case: Case) -> bool:
-    """No reference says yet how a state is taken back that counts a session's last answer; with drafts: finding 045."""
-    settings = case.settings
-    return not (case.stage.asynchronous or settings.geometry.keeps_states or settings.drafts_max)
+    """No reference says yet how a state is taken back that counts a session's last answer.
+
+    With priorities they leave the queue unsorted (finding 044), and with drafts there is finding 045.
+    """
+    stage, settings = case.stage, case.settings
+    return not (stage.asynchronous or stage.by_priority or settings.geometry.keeps_states or settings.drafts_max)
 
 
 def encodes(settings: Settings, stage: Stage, serve: Serve) -> bool:
