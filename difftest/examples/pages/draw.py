@@ -17,7 +17,7 @@ from attrs import evolve
 from kvgate.adapters.registry import Loaded, load_system
 from kvgate.adapters.releases import INSTALLED
 from kvgate.adapters.stock import Stock
-from kvgate.findings.register import folder_of
+from kvgate.findings.register import FOLDER, folder_of
 from kvgate.gate.campaign import Campaign, Plan
 from kvgate.gate.case_runner import Lane, Trials, run_case
 from kvgate.gate.verdict import Found, Verdict
@@ -36,7 +36,6 @@ from kvreference.settings import Settings
 
 Shown: TypeAlias = tuple[Loaded, Found, tuple[str, ...]]
 """A system, what is found on it, and who looked."""
-FINDINGS = Path(__file__).parents[2] / "kvgate" / "findings"
 
 
 def foreign_hit() -> Shown:
@@ -53,7 +52,7 @@ def replayed(finding: str, name: str) -> Shown:
     """What a stored trace shows where nobody has described the finding."""
     findings = INSTALLED.findings - {finding}
     undescribed = type("Stock", (Stock,), {"description": evolve(INSTALLED, findings=findings)})
-    trace = read(FINDINGS / folder_of(finding) / name)
+    trace = read(FOLDER / folder_of(finding) / name)
     detectors = trace.header.detectors
     system = evolve(load_system("stock"), factory=undescribed)
     return system, run_case(Bench(undescribed, detectors), trace.case).found()[0], detectors
@@ -75,7 +74,7 @@ def leak() -> Shown:
     detectors = ("leak",)
     plan = Plan((Lane(load("gemma-hybrid"), "tiny"),), 2000, kinds_max=1)
     outcome = Campaign(Trials(Bench(Stock, detectors)), plan).run()
-    return load_system("stock"), outcome.found[0], detectors
+    return evolve(load_system("stock"), name="stock with a planted fault"), outcome.found[0], detectors
 
 
 def draw(folder: Path) -> None:

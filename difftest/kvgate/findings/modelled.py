@@ -17,11 +17,12 @@ from kvgate.adapters.releases.description import Release
 from kvgate.adapters.retention import fixes
 from kvgate.findings.finding import Acts, Finding
 from kvgate.findings.register import with_ids
-from kvgate.kernel.difference import Difference
+from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.protocol import System
 from kvgate.monitors.slot_memory import Misread
 from kvreference.choices import Choices
 from kvreference.manager import Manager
+from kvreference.operations import Operation
 from kvreference.population import Population
 from kvreference.rules import Delta, Rules
 from kvreference.settings import Settings
@@ -44,7 +45,13 @@ class Acted:
     """What the reference would have answered without it."""
     answered: str
     detector: str = "lockstep"
-    """Who saw it."""
+    """Which detector found it."""
+
+    def divergence(self, step: int, operation: Operation | None = None) -> Divergence:
+        """How it differs from what the reference would have done, at that step."""
+        return Divergence(
+            step, operation, self.detector, Difference(self.statement, self.rule, self.ideal, self.answered)
+        )
 
 
 @define

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol
 
@@ -90,7 +90,7 @@ class Campaign:
         self._tallies = {lane: Tally(lane.model.name, lane.preset, 0, 0) for lane in plan.lanes}
         self._found: dict[tuple[str, ...], Found] = {}
         self._declared: dict[str, Found] = {}
-        self._acted: Counter[tuple[Lane, str]] = Counter()
+        self.acted: Counter[tuple[Lane, str]] = Counter()
         """In how many cases of a lane a finding acted."""
         self._started = time.monotonic()
         self._until = math.inf
@@ -134,13 +134,9 @@ class Campaign:
             time.monotonic() - self._started,
         )
 
-    def acted(self) -> Mapping[tuple[Lane, str], int]:
-        """In how many cases of each lane each finding acted."""
-        return self._acted
-
     def _too_often(self) -> Iterator[Found]:
         """The findings that acted in more cases of a lane than they may."""
-        for (lane, finding), cases in self._acted.items():
+        for (lane, finding), cases in self.acted.items():
             tally = self._tallies[lane]
             most = self.plan.most(lane, finding, tally.cases)
             if most is None or cases <= most:
@@ -168,11 +164,9 @@ class Campaign:
             cut=tally.cut + trial.cut,
             alone=tally.alone + trial.alone,
         )
-        acted: set[str] = set()
+        self.acted.update({(lane, known.finding) for known in trial.known if known.finding is not None})
         for known in trial.known:
             assert known.finding is not None, "it is one of a finding"
-            self._acted[lane, known.finding] += known.finding not in acted
-            acted.add(known.finding)
             seen = self._declared.get(known.finding) or evolve(known, times=0)
             self._declared[known.finding] = evolve(seen, times=seen.times + known.times)
         for found in trial.found:

@@ -14,7 +14,7 @@ from kvgate.gate.fault import faults_of
 from kvgate.gate.level import Bench, Case, Part
 from kvgate.gate.shrink import shrink_case
 from kvgate.gate.verdict import Found
-from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model
 
@@ -75,9 +75,7 @@ class CaseRun:
             lockstep = part.lockstep
             for acted in lockstep.known.first.values():
                 at = min(acted.step, len(lockstep.performed) - 1)
-                difference = Difference(acted.statement, acted.rule, acted.ideal, acted.answered)
-                divergence = Divergence(at, lockstep.performed[at], acted.detector, difference)
-                each = self._found(divergence, part, seed, acted.finding)
+                each = self._found(acted.divergence(at, lockstep.performed[at]), part, seed, acted.finding)
                 found.append(evolve(each, times=lockstep.known.times[acted.finding]))
         return found
 

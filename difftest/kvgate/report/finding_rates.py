@@ -27,21 +27,18 @@ from kvgate.levels.registry import prepare
 SEED = 1_000_003
 
 
-def count(system: Loaded, choice: LevelChoice, cases: int) -> Iterator[Lane]:
-    """What one level shows, lane by lane."""
-    models = models_named(system.models)
-    for each in prepare(choice, system, models, "deep", seed=SEED):
-        for lane in each.plan.lanes:
-            plan = evolve(each.plan, lanes=(lane,), cases=cases, most=lambda _lane, _finding, _cases: None)
-            with side_by_side(each.trials, plan, os.cpu_count() or 1) as trials:
-                campaign = Campaign(trials, plan)
-                outcome = campaign.run()
-            for found in outcome.found:
-                sys.exit(f"something new, run kvgate check:\n{tell(found, system=system.name, version=system.version)}")
-            acted = {
-                finding: campaign.acted()[lane, finding] for _, finding in sorted(campaign.acted(), key=itemgetter(1))
-            }
-            yield Lane(lane.model.name, each.level.label(lane.preset), outcome.tallies[0].cases, acted)
+def count(system: Loaded, cases: int) -> Iterator[Lane]:
+    """What the block manager shows, lane by lane."""
+    (prepared,) = prepare(LevelChoice.BLOCKS, system, models_named(system.models), "deep", seed=SEED)
+    for lane in prepared.plan.lanes:
+        plan = evolve(prepared.plan, lanes=(lane,), cases=cases, most=lambda _lane, _finding, _cases: None)
+        with side_by_side(prepared.trials, plan, os.cpu_count() or 1) as trials:
+            campaign = Campaign(trials, plan)
+            outcome = campaign.run()
+        for found in outcome.found:
+            sys.exit(f"something new, run kvgate check:\n{tell(found, system=system.name, version=system.version)}")
+        acted = {finding: campaign.acted[lane, finding] for _, finding in sorted(campaign.acted, key=itemgetter(1))}
+        yield Lane(lane.model.name, prepared.level.label(lane.preset), outcome.tallies[0].cases, acted)
 
 
 def main() -> None:
@@ -49,10 +46,9 @@ def main() -> None:
     cases = int(sys.argv[1]) if len(sys.argv) > 1 else 60
     system = load_system("stock")
     lanes: list[Lane] = []
-    for choice in (LevelChoice.BLOCKS,):
-        for lane in count(system, choice, cases):
-            lanes.append(lane)
-            print(lane.model, lane.preset, lane.cases, dict(lane.acted), flush=True)
+    for lane in count(system, cases):
+        lanes.append(lane)
+        print(lane.model, lane.preset, lane.cases, dict(lane.acted), flush=True)
     write(Rates(system.name, system.version, tuple(lanes)))
 
 

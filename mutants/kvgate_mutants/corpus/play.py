@@ -71,8 +71,7 @@ def play(scenario: Scenario, loaded: Loaded) -> Played:
 def _acted(lockstep: Lockstep) -> Iterator[Told]:
     """What known findings did; the run went on."""
     for acted in lockstep.known.first.values():
-        difference = Difference(acted.statement, acted.rule, acted.ideal, acted.answered)
-        yield Told(Divergence(acted.step, None, "lockstep", difference), acted.finding)
+        yield Told(acted.divergence(acted.step), acted.finding)
 
 
 Perform = Callable[[], Divergence | None]
