@@ -21,7 +21,7 @@ from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.models import load
 from kvgate.kernel.protocol import System
 from kvgate.kernel.random_source import Seeded
-from kvgate.levels.manager import Bench
+from kvgate.levels.manager import MANAGER, Bench
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Finish, Operation, Run, Sample, Schedule
 from kvreference.settings import Settings
@@ -55,10 +55,10 @@ def conversation(model: str, seed: int) -> tuple[Settings, list[Operation]]:
 
 def hostile(model: str, seed: int) -> tuple[Settings, list[Operation]]:
     """What the gate itself draws with the preset ``hostile``, less what would meet a declared difference."""
-    generator = Generator(evolve(PRESETS["hostile"], keys_percent=0), load(model).geometry)
-    draw = Seeded(f"benchmark/{model}/{seed}")
-    settings = evolve(generator.settings(draw), full_sequence_must_fit=False)
-    return settings, legal(settings, [generator.operation(draw) for _ in range(600)])
+    bias = evolve(PRESETS["hostile"], operations=600, keys_percent=0, swarm_percent=0)
+    case = MANAGER.draw_with(Generator(bias, load(model).geometry), model, "hostile", f"benchmark/{seed}")
+    settings = evolve(case.settings, full_sequence_must_fit=False)
+    return settings, legal(settings, case.operations)
 
 
 def legal(settings: Settings, operations: Sequence[Operation]) -> list[Operation]:

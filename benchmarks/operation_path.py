@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from kvgate.gate import profiles
-from kvgate.gate.generator import Generator
+from kvgate.gate.level import Level
 from kvgate.gate.profiles import Profile
 from kvreference.block_pool import BlockPool
 
@@ -53,17 +53,17 @@ def measure() -> dict[Path, str]:
     """The files, each with its package."""
     from kvgate.cli.app import main
 
-    trace, generate, release = Trace(), Generator.operation, BlockPool.release
+    trace, generate, release = Trace(), Level.draw_with, BlockPool.release
 
-    def traced(generator: Generator, draw: Any) -> Any:
+    def traced(level: Level, *given: Any) -> Any:
         if not trace.files:
             trace.begin()
-        return generate(generator, draw)
+        return generate(level, *given)
 
     def head_first(pool: BlockPool, blocks: Any) -> None:
         release(pool, list(blocks)[::-1])
 
-    vars_of = {Generator: ("operation", traced), BlockPool: ("release", head_first)}
+    vars_of = {Level: ("draw_with", traced), BlockPool: ("release", head_first)}
     for owner, (name, replacement) in vars_of.items():
         setattr(owner, name, replacement)
     # One case of one lane.

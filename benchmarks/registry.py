@@ -42,6 +42,7 @@ BENCHMARKS = {
         Registered("shadow", "benchmarks.shadow_rows", "what a shadow costs a live engine"),
         Registered("shadow_deeper", "benchmarks.shadow_rows", "the same, of a model with longer steps", "deeper_rows"),
         Registered("agreement", "benchmarks.agreement", "operations a second of the plug-in in lockstep, cell by cell"),
+        Registered("branches", "benchmarks.vllm_coverage", "how many branches of vLLM's files the gate reaches"),
         Registered("headlines", "benchmarks.headlines.rows", "hit rates of published workloads, as simulated"),
     )
 }

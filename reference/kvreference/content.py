@@ -53,6 +53,13 @@ class Keys:
     salt: str | None = field(default=None, validator=optional(min_len(1)))
     lora: str | None = field(default=None, validator=optional(min_len(1)))
     media: tuple[Media, ...] = field(default=())
+    lora_version: int = field(default=0, validator=ge(0))
+    """Which of several adapters of that name it is: after a reload, or since names are not unique."""
+
+    @property
+    def adapter(self) -> str | None:
+        """The adapter that computes, and not its name alone."""
+        return f"{self.lora}#{self.lora_version}" if self.lora is not None and self.lora_version else self.lora
 
     @media.validator
     def _media_in_order(self, _attribute: object, media: tuple[Media, ...]) -> None:
@@ -100,7 +107,8 @@ def names_of_piece(keys: Keys, start_tokens: int, end_tokens: int, known_tokens:
     The prefix of the first ``known_tokens`` tokens was there before.
     """
     del known_tokens
-    return keys.of_block(start_tokens, end_tokens)
+    named = keys.of_block(start_tokens, end_tokens)
+    return named if keys.adapter == keys.lora else (*named, ExtraKey("adapter", f"version {keys.lora_version}"))
 
 
 class Prefixes:

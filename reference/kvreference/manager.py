@@ -7,7 +7,7 @@ the requests stand in ``kvreference.population``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -25,11 +25,13 @@ from kvreference.operations import (
     Admit,
     Arrive,
     CommonPrefix,
+    Continue,
     Dispatch,
     Evict,
     Finish,
     LookUp,
     Operation,
+    Pause,
     Preempt,
     ReleaseSkipped,
     Reset,
@@ -115,9 +117,12 @@ class Manager:
         """The operation alone, as the reference performs it."""
         answer = _PERFORM[type(operation)](self, operation)
         self.population.settle(operation, answer)
-        if isinstance(operation, (Arrive, Sample)):
+        if isinstance(operation, (Arrive, Sample, Continue)):
             request = self.population[operation.request]
-            self._interned.extend(self.prefixes.setdefault(request.number, []), request.tokens, request.keys)
+            prefixes = self.prefixes.setdefault(request.number, [])
+            if isinstance(operation, Continue):
+                del prefixes[self.choices.rules.ask(prefixes_kept, prefixes, request.tokens_computed) :]
+            self._interned.extend(prefixes, request.tokens, request.keys)
         elif isinstance(operation, (Finish, Abort, Transferred)) and operation.request not in self.population.alive:
             del self.prefixes[operation.request]
         return answer
@@ -279,6 +284,11 @@ class Manager:
         )
 
 
+def prefixes_kept(prefixes: Sequence[Prefix], computed: int) -> int:
+    """How many of a session's prefixes stay: those of computed tokens, and not those that end with its last answer."""
+    return sum(prefix.tokens <= computed for prefix in prefixes)
+
+
 def blocks_still_valid(valid: int, blocks: int) -> int:
     """Of a table of so many blocks, of which a failed load left the first ``valid``, how many may stay cached."""
     return min(valid, blocks)
@@ -299,6 +309,8 @@ _PERFORM: dict[type, Callable[[Manager, Any], Answer]] = {
     Abort: Manager._end,
     Transferred: Manager._transferred,
     Rewind: Manager._rewind,
+    Pause: _nothing,
+    Continue: _nothing,
     ReleaseSkipped: Manager._release_skipped,
     CommonPrefix: Manager._common_prefix,
     Evict: Manager._evict,

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from attrs import field, frozen
-from attrs.validators import ge, instance_of
+from attrs.validators import ge, instance_of, min_len
 
 from kvreference.content import Keys
 
@@ -128,6 +128,18 @@ class Rewind(OfRequest):
 
 
 @frozen
+class Pause(OfRequest):
+    """A part of a session has ended with its last answer: the request keeps its blocks, and waits for ``Continue``."""
+
+
+@frozen
+class Continue(OfRequest):
+    """The next part of a session's prompt comes, in place of the last answer, which was never computed."""
+
+    prompt: tuple[Run, ...] = field(validator=min_len(1))
+
+
+@frozen
 class ReleaseSkipped(OfRequest):
     """Release the blocks of a running request that no later token reads."""
 
@@ -178,6 +190,8 @@ Operation: TypeAlias = (
     | Abort
     | Transferred
     | Rewind
+    | Pause
+    | Continue
     | ReleaseSkipped
     | CommonPrefix
     | Evict

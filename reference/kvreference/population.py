@@ -7,7 +7,7 @@ which operations are legal, and follows the answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
 from attrs import define, evolve, field
@@ -20,12 +20,14 @@ from kvreference.operations import (
     Admit,
     Arrive,
     CommonPrefix,
+    Continue,
     Dispatch,
     Evict,
     Finish,
     LookUp,
     OfRequest,
     Operation,
+    Pause,
     Preempt,
     ReleaseSkipped,
     Rewind,
@@ -45,6 +47,8 @@ class Status(Enum):
     RUNNING = "running"
     LOADING = "loading"
     """Its blocks are filled by another node; nothing else happens to it."""
+    PAUSED = "paused"
+    """A session between two parts of its prompt: it keeps its blocks."""
     ENDING = "ending"
     """It is over, but another node still reads or fills its blocks."""
 
@@ -67,6 +71,8 @@ class Request:
     """How many of the drafts were scheduled: their slots hold state that may have to be taken back."""
     preemptions: int = 0
     """How often it lost its blocks."""
+    parts: int = 1
+    """In how many parts its prompt came so far: more than one if it is a session that continued."""
     undispatched: bool = False
     """Whether it is part of a step that did not go to the worker yet."""
 
@@ -83,6 +89,16 @@ class Request:
     def copy(self) -> Request:
         """An independent request in the same state."""
         return evolve(self, tokens=list(self.tokens), drafts=list(self.drafts))
+
+
+def cut(prompt: Iterable[Run], tokens: int) -> tuple[Run, ...]:
+    """The first ``tokens`` tokens of a prompt."""
+    runs: list[Run] = []
+    for run in prompt:
+        if tokens > 0:
+            runs.append(Run(run.first, min(run.length, tokens)))
+        tokens -= run.length
+    return tuple(runs)
 
 
 class Population:
@@ -138,29 +154,41 @@ class Population:
         eligible = _ELIGIBLE[type(operation)]
         named = self.alive.get(operation.request)
         if named is None or not eligible(self, named):
-            candidates = [request for request in self.alive.values() if eligible(self, request)]
+            candidates = self.candidates(type(operation))
             if not candidates:
                 return None
-            named = candidates[operation.request % len(candidates)]
+            named = self.alive[candidates[operation.request % len(candidates)]]
             operation = evolve(operation, request=named.number)
         if isinstance(operation, Rewind):
             return evolve(operation, tokens=min(operation.tokens, named.tokens_computed))
+        if isinstance(operation, Continue):
+            room = self.settings.tokens_max - 1 - named.tokens_computed
+            return evolve(operation, prompt=cut(operation.prompt, room)) if room > 0 else None
         if isinstance(operation, Sample):
             accepted = min(operation.accepted, named.drafts_in_flight)
             return evolve(operation, accepted=accepted, drafts=min(operation.drafts, self.settings.drafts_max))
         return operation
 
+    def candidates(self, kind: type[Operation]) -> Sequence[int]:
+        """The requests that an operation of this kind can name now, or the number of the next request.
+
+        Of a kind that names none, 0. Empty if no operation of this kind is legal.
+        """
+        if kind is Arrive:
+            return [self.arrived] if len(self.alive) < self.settings.requests_max else []
+        if kind is Dispatch:
+            return [0] if self.settings.geometry.fences else []
+        if not issubclass(kind, OfRequest):
+            return [0]
+        eligible = _ELIGIBLE[kind]
+        return [number for number, request in self.alive.items() if eligible(self, request)]
+
     def _resolve_arrival(self, operation: Arrive) -> Arrive | None:
         if len(self.alive) >= self.settings.requests_max:
             return None
         # Room for one sampled token at least: a longer prompt is refused before it reaches the scheduler.
-        room = self.settings.tokens_max - 1
-        prompt: list[Run] = []
-        for run in operation.prompt:
-            if room > 0:
-                prompt.append(Run(run.first, min(run.length, room)))
-            room -= run.length
-        return evolve(operation, request=max(operation.request, self.arrived), prompt=tuple(prompt))
+        prompt = cut(operation.prompt, self.settings.tokens_max - 1)
+        return evolve(operation, request=max(operation.request, self.arrived), prompt=prompt)
 
     def settle(self, operation: Operation, answer: Answer) -> None:
         """Follow what the resolved ``operation`` did, given the manager's ``answer``."""
@@ -189,6 +217,15 @@ class Population:
             request = self.alive[operation.request]
             request.tokens_computed = operation.tokens
             request.drafts, request.drafts_in_flight = [], 0
+        elif isinstance(operation, Pause):
+            request = self.alive[operation.request]
+            request.status, request.drafts = Status.PAUSED, []
+        elif isinstance(operation, Continue):
+            request = self.alive[operation.request]
+            request.status = Status.WAITING
+            request.tokens[request.tokens_computed :] = spell(operation.prompt)
+            request.prompt_tokens = len(request.tokens)
+            request.parts += 1
         elif isinstance(operation, (Finish, Abort)):
             self._end(self.alive[operation.request], operation)
         elif isinstance(operation, Transferred):
@@ -254,7 +291,8 @@ def _rests(_population: Population, request: Request) -> bool:
 
 def _is_verified(_population: Population, request: Request) -> bool:
     """Whether nothing that counts as computed may have to be taken back."""
-    return _rests(_population, request) and request.drafts_in_flight == 0
+    session = request.status is Status.PAUSED or (request.status is Status.WAITING and request.parts > 1)
+    return session or (_rests(_population, request) and request.drafts_in_flight == 0)
 
 
 def _transfers(_population: Population, request: Request) -> bool:
@@ -276,6 +314,16 @@ def _is_filled(population: Population, request: Request) -> bool:
     return not states and request.status in (Status.LOADING, Status.RUNNING)
 
 
+def _has_answered(_population: Population, request: Request) -> bool:
+    """Whether it runs, and its last token is an answer that was not computed."""
+    answered = len(request.tokens) > request.prompt_tokens and request.tokens_computed == len(request.tokens) - 1
+    return request.status is Status.RUNNING and answered and request.drafts_in_flight == 0
+
+
+def _is_paused(_population: Population, request: Request) -> bool:
+    return request.status is Status.PAUSED
+
+
 def _answers(_population: Population, request: Request) -> bool:
     return request.answers_next and not request.undispatched
 
@@ -294,6 +342,8 @@ _ELIGIBLE: dict[type, Callable[[Population, Request], bool]] = {
     Abort: _ends,
     Transferred: _transfers,
     Rewind: _is_filled,
+    Pause: _has_answered,
+    Continue: _is_paused,
     ReleaseSkipped: _is_verified,
     CommonPrefix: _runs,
 }

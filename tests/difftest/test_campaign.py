@@ -286,3 +286,16 @@ def test_declared_differences_are_counted_apart(monkeypatch: pytest.MonkeyPatch)
     assert declared.times == sum(tally.cut for tally in outcome.tallies)
     assert len(declared.case.operations) > 3
     assert (None, "KV-OP-10") == (found.finding, found.divergence.difference.statement)
+
+
+@pytest.mark.parametrize("models", [1, 2, 5, 16])
+def test_every_lane_has_its_turn(models: int) -> None:
+    """Goal: nothing is left out, and a short campaign comes to every model. Method: the first turns of some plans."""
+    names = list(MODELS)[:models]
+    plan = Plan(tuple(Lane(MODELS[name], preset) for name in names for preset in ("a", "b", "c", "d")), 1)
+    turns = [plan.turn(number) for number in range(2 * len(plan.lanes))]
+    half = len(plan.lanes)
+    assert sorted(map(str, plan.lanes)) == sorted(str(lane) for lane, _ in turns[:half])
+    assert [lane for lane, _ in turns[:half]] == [lane for lane, _ in turns[half:]]
+    assert {"0/0"} == {seed for _, seed in turns[:half]}
+    assert set(names) == {lane.model.name for lane, _ in turns[: 2 * models]}

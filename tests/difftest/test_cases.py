@@ -32,10 +32,12 @@ from kvreference.operations import (
     Abort,
     Admit,
     Arrive,
+    Continue,
     Evict,
     Finish,
     OfRequest,
     Operation,
+    Pause,
     Preempt,
     Rewind,
     Sample,
@@ -67,8 +69,8 @@ OVER_ALL_MODELS = {
     "hit looked up": 80,
     "hit of a preempted request": 200,
     "evicted a cached block": 60,
-    "refused by the gate": 50,
-    "refused by the pool": 60,
+    "refused by the gate": 25,
+    "refused by the pool": 30,
     "drafts accepted": 90,
     "drafts rejected": 45,
     "salt": 70,
@@ -82,7 +84,7 @@ OVER_ALL_MODELS = {
     "preempted requests counted": 30,
 }
 """What every preset must meet on some models, and how often at least."""
-IN_EVERY_OTHER_MODEL = {"hit": 25, "hit looked up": 3, "hit of a preempted request": 8, "evicted a cached block": 6}
+IN_EVERY_OTHER_MODEL = {"hit": 12, "hit looked up": 3, "hit of a preempted request": 8, "evicted a cached block": 6}
 """What every other model must meet over all presets."""
 OF_TRANSFERS = {
     "provided at once": 12,
@@ -235,8 +237,8 @@ def test_long_conversations_are_long(model: str) -> None:
 def expected_of(model: Model) -> set[str]:
     """Every operation, every answer and every event that this model has."""
     everything = {kind.__name__ for kind in (*get_args(Operation), *get_args(Answer), *get_args(Event))}
-    # A block manager is not asked for it: a scheduler takes its own books back.
-    everything.discard("Rewind")
+    # A block manager is not asked for them: a scheduler takes its own books back, and keeps sessions.
+    everything -= {"Rewind", "Pause", "Continue"}
     everything -= set() if model.features.transfers else {"Transferred"}
     everything -= set() if model.geometry.fences else {"Dispatch", "Copies"}
     return everything if serves_hits(model) else everything - {"Stored", "Removed"}
@@ -263,7 +265,7 @@ def test_every_lane_does_everything(model: str, preset: str) -> None:
     seldom = {"Refused", "Cleared"} if preset == "legal" else set()
     assert {} == missing(found, dict.fromkeys(expected_of(EVERY_MODEL[model]) - seldom, 1))
     assert {} == missing(found, IN_EVERY_LANE)
-    assert found["legal"] > found["drawn"] * (0.3 if preset == "tiny" else 0.4)
+    assert found["legal"] > found["drawn"] * (0.3 if preset == "tiny" else 0.35)
     assert 0 == found["refused for good"]
 
 
@@ -277,7 +279,7 @@ def test_every_other_model_does_everything(name: str) -> None:
     least |= OF_TRANSFERS if model.features.transfers else {}
     least |= OF_COPIES if any(group.copies for group in model.geometry.groups) else {}
     assert {} == missing(found, least)
-    assert found["legal"] > found["drawn"] * 0.35
+    assert found["legal"] > found["drawn"] * 0.3
     assert 0 == found["refused for good"]
 
 
@@ -288,8 +290,8 @@ def test_what_happens_seldom_happens_on_some_model() -> None:
     assert {name for name, model in OTHERS.items() if model.features.transfers}
     assert {name for name, model in OTHERS.items() if any(group.copies for group in model.geometry.groups)}
     assert {"mamba-none", "mamba-none+eagle"} == {name for name, model in OTHERS.items() if not serves_hits(model)}
-    # What a failed load leaves is taken back under a scheduler alone.
-    assert set(get_args(Operation)) - {Rewind} == {
+    # What a failed load leaves is taken back, and sessions are kept, under a scheduler alone.
+    assert set(get_args(Operation)) - {Rewind, Pause, Continue} == {
         kind for kind in get_args(Operation) for model in OTHERS.values() if kind.__name__ in expected_of(model)
     }
 

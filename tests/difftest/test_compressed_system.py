@@ -24,7 +24,7 @@ from kvreference.settings import Settings
 pytest.importorskip("vllm")
 
 MODELS = ("compressed", "compressed+eagle", "compressed+mtp+masked+scratch", "compressed+pinned=2+transfers")
-OPERATIONS = 900
+OPERATIONS = 2_500
 UNCUT = "014-second-full-group-not-cut"
 
 

@@ -13,15 +13,18 @@ from collections import Counter
 
 from hypothesis import HealthCheck, Phase, find, given, settings
 
+from kvgate.adapters.reference import Reference
 from kvgate.gate.generator import PRESETS, Generator
-from kvgate.gate.machine import operations_of, settings_of
+from kvgate.gate.level import Case
+from kvgate.gate.machine import cases_of, operations_of
 from kvgate.kernel.models import MODELS
 from kvgate.kernel.random_source import Seeded
-from kvreference.operations import Evict, Operation
-from kvreference.settings import Settings
+from kvgate.levels.manager import MANAGER, Bench
+from kvreference.operations import Admit, Evict, Operation
 
 DRAWS = 10_000
 GENERATOR = Generator(PRESETS["tiny"], MODELS["full"].geometry)
+CASES, CASE = cases_of(Bench(Reference), GENERATOR), MANAGER.set_up(GENERATOR, Seeded("x"))
 PROGRAM = """
 from kvgate.kernel.random_source import Seeded
 draw = Seeded('x')
@@ -74,18 +77,19 @@ def test_options_are_drawn_alike() -> None:
 
 
 @settings(max_examples=60, derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(settings_of(GENERATOR), operations_of(GENERATOR))
-def test_hypothesis_draws_what_the_generator_draws(drawn: Settings, operation: Operation) -> None:
+@given(CASES, operations_of(Admit, GENERATOR, CASE))
+def test_hypothesis_draws_what_the_generator_draws(drawn: Case, operation: Operation) -> None:
     """Values of the same kind, within the same limits."""
-    assert MODELS["full"].geometry == drawn.geometry
-    assert 1 <= drawn.chunk_tokens <= GENERATOR.prompt_max < drawn.tokens_max
-    assert isinstance(operation, Operation)
+    assert MODELS["full"].geometry == drawn.settings.geometry
+    assert 1 <= drawn.settings.chunk_tokens <= GENERATOR.prompt_max < drawn.settings.tokens_max
+    assert isinstance(operation, Admit)
+    assert 1 <= operation.tokens <= GENERATOR.prompt_max
 
 
 def test_hypothesis_shrinks_towards_no() -> None:
     """The simplest settings that may be: no chance is taken, and no number is larger than it must be."""
     found = find(
-        settings_of(GENERATOR),
+        CASES.map(lambda case: case.settings),
         lambda drawn: drawn.blocks > 3,
         settings=settings(
             derandomize=True,
@@ -103,8 +107,8 @@ def test_hypothesis_shrinks_towards_no() -> None:
         found.requests_max,
     )
     smallest = find(
-        operations_of(GENERATOR),
-        lambda operation: isinstance(operation, Evict),
+        operations_of(Evict, GENERATOR, CASE),
+        lambda _operation: True,
         settings=settings(derandomize=True, database=None, deadline=None, max_examples=2000),
     )
     assert Evict(1) == smallest

@@ -6,12 +6,12 @@ none. Method: a system that has the findings of its release, with ceilings above
 
 from __future__ import annotations
 
-from kvgate.findings.rates import Lane as Counted
-from kvgate.findings.rates import Rates, counted
+from kvgate.findings.rates import Counted, Rates, counted
 from kvgate.gate.campaign import Campaign, Outcome, Plan
 from kvgate.gate.case_runner import Lane, Trials
 from kvgate.kernel.models import GATED, load
 from kvgate.levels.manager import MANAGER, Bench
+from kvgate.levels.scheduler.level import SCHEDULER
 
 from .having import having
 
@@ -20,7 +20,7 @@ CASES = 12
 
 
 def outcome(most: int | None) -> Outcome:
-    plan = Plan((LANE,), 10**6, cases=CASES, most=lambda _lane, _finding, _cases: most)
+    plan = Plan((LANE,), 10**6, cases=CASES, most=lambda _model, _finding, _cases: most)
     return Campaign(Trials(Bench(having(), ("lockstep",))), plan).run()
 
 
@@ -32,9 +32,9 @@ def test_a_finding_that_acts_too_often_is_a_divergence() -> None:
     assert {each.finding for each in known} == {each.divergence.difference.subject.split()[3] for each in found}
     first = found[0]
     assert first.finding is None
-    assert f"in at most 0 of {CASES} cases of gemma-hybrid/hostile" == first.divergence.difference.expected
+    assert f"in at most 0 of {CASES} cases of gemma-hybrid" == first.divergence.difference.expected
     assert f"in {first.times}" == first.divergence.difference.got
-    assert "kvgate check --model gemma-hybrid --seed 0" == first.again
+    assert "kvgate check --level blocks --model gemma-hybrid --seed 0" == first.again
 
 
 def test_as_often_as_it_may_is_none() -> None:
@@ -43,17 +43,18 @@ def test_as_often_as_it_may_is_none() -> None:
 
 
 def test_few_cases_say_little() -> None:
-    """What was never seen may be seen now and then; what is seen in every case is too much; unknown lanes have none."""
-    rates = Rates("stock", "1", (Counted("full", "tiny", 400, {"001-x": 4}),))
-    assert 3 < (rates.most("full", "tiny", "002-y", 10) or 0) < 10
-    assert 4 < (rates.most("full", "tiny", "001-x", 400) or 0) < 60
-    assert rates.most("full", "legal", "001-x", 10) is None
+    """What was never seen may be seen now and then; what is seen in every case is too much; others have no bound."""
+    rates = Rates("stock", "1", (Counted("full", "blocks", 400, {"001-x": 4}),))
+    assert 3 < (rates.most("full", "blocks", "002-y", 10) or 0) < 10
+    assert 4 < (rates.most("full", "blocks", "001-x", 400) or 0) < 60
+    assert rates.most("full", "pair", "001-x", 10) is None
 
 
-def test_what_is_stored_is_of_the_models_of_the_gate() -> None:
-    """Every model, on the block manager alone."""
-    lanes = {(lane.model, lane.preset) for lane in counted().lanes}
+def test_what_is_stored_binds() -> None:
+    """Every model of the gate, at both levels; a finding that was not seen there may not act in every third case."""
+    stored = {(each.model, each.level): each for each in counted().models}
     for name in GATED:
         for model in (name, load(name).with_lookahead().name):
-            for level in (MANAGER,):
-                assert (model, level.label("hostile")) in lanes
+            for level in (MANAGER, SCHEDULER):
+                assert (model, level.name) in stored
+                assert (counted().most(model, level.name, "none", 60) or 60) < 20

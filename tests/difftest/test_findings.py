@@ -89,8 +89,11 @@ OF_ENGINES = {
     "021-behind-a-failed-load-stays-cached",
     "022-given-up-while-in-flight",
     "034-window-released-before-a-failed-load",
+    "041-session-keeps-a-stale-hash",
+    "042-session-says-an-old-stop",
+    "046-adapters-of-one-name-share-blocks",
 }
-"""Those that ghost memory knows by a mark on a block."""
+"""Those that ghost memory knows by a mark on a block, and those that act on a rule under a scheduler alone."""
 
 # What is written
 

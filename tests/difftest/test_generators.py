@@ -16,15 +16,33 @@ from attrs import evolve
 
 from kvgate.explore.mechanisms import MECHANISMS
 from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.level import Case
 from kvgate.kernel.models import MODELS, Model, load
 from kvgate.kernel.random_source import Seeded
+from kvgate.levels.manager import MANAGER
+from kvgate.levels.pair.operations import Acknowledged, Ask, StepOn
 from kvgate.levels.registry import LEVELS
+from kvgate.levels.scheduler.operations import Serve
 from kvreference.admission import fits_empty_pool
 from kvreference.attention import Kind
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
-from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Reset, TakeEvents, Transferred
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    Dispatch,
+    Finish,
+    Operation,
+    Preempt,
+    Reset,
+    Sample,
+    Schedule,
+    TakeEvents,
+    Transferred,
+)
+from kvreference.scheduler.operations import Step
 
 DRAWS = 2000
 HOSTILE = PRESETS["hostile"]
@@ -42,6 +60,12 @@ def arrivals(**knobs: Any) -> list[Arrive]:
     generator = Generator(evolve(HOSTILE, **knobs), FULL)
     draw = Seeded("arrivals")
     return [generator.arrival(draw) for _ in range(DRAWS)]
+
+
+def operations(generator: Generator, number: int) -> tuple[Operation, ...]:
+    """As many as asked for, of an average case."""
+    bias = evolve(generator.bias, operations=number, swarm_percent=0)
+    return MANAGER.draw_with(Generator(bias, generator.geometry, generator.features), "m", "p", "0").operations
 
 
 def share(found: list[bool]) -> float:
@@ -222,8 +246,7 @@ def test_other_nodes_and_dispatches_are_for_models_that_have_them(kind: type[Ope
     def drawn(model: str) -> list[Operation]:
         """Operations of one kind that differ from those of other models."""
         generator = Generator(HOSTILE, load(model).geometry, load(model).features)
-        draw = Seeded("kinds")
-        found = [generator.operation(draw) for _ in range(DRAWS)]
+        found = operations(generator, DRAWS)
         return [
             each
             for each in found
@@ -247,8 +270,7 @@ def test_what_other_nodes_do_varies() -> None:
     assert 0.4 < share([admit.loads for admit in provided]) < 0.6
     assert not any(admit.loads for admit in admitted if not admit.external_tokens)
     assert 0.2 < share([generator.end(draw).sends for _ in range(DRAWS)]) < 0.4
-    operations = [generator.operation(draw) for _ in range(4 * DRAWS)]
-    over = [each.succeeded for each in operations if isinstance(each, Transferred)]
+    over = [each.succeeded for each in operations(generator, 4 * DRAWS) if isinstance(each, Transferred)]
     assert 0.7 < share(over) < 0.9
 
 
@@ -284,8 +306,7 @@ def test_prefix_caching_is_off_where_no_states_are_kept_for_it() -> None:
 def test_operations_are_drawn_by_their_weights() -> None:
     """Three of one kind for one of another, and none of a third."""
     generator = Generator(evolve(HOSTILE, weights={Reset: 3, TakeEvents: 1}), FULL)
-    draw = Seeded("weights")
-    drawn: list[Operation] = [generator.operation(draw) for _ in range(DRAWS)]
+    drawn = operations(generator, DRAWS)
     assert {Reset(), TakeEvents()} == set(drawn)
     assert 0.7 < share([operation == Reset() for operation in drawn]) < 0.8
 
@@ -303,3 +324,56 @@ def test_drafts_are_no_more_than_there_are_states_for(mode: StateMode, states: i
     }
     # The largest number of drafts of any preset is 4.
     assert (0, min(states, 4)) == (min(drafts), max(drafts))
+
+
+SWARM = 40
+"""How many cases are drawn of a swarm."""
+
+
+def swarm(level: str, percent: int) -> list[Case]:
+    """Cases of which so many decide themselves what is drawn how often."""
+    model = load("full+transfers")
+    generator = Generator(evolve(HOSTILE, swarm_percent=percent), model.geometry, model.features)
+    return [LEVELS[level].draw_with(generator, "m", "p", f"0/{index}") for index in range(SWARM)]
+
+
+@pytest.mark.parametrize(
+    ("level", "optional", "always"),
+    [
+        ("blocks", Preempt, {Arrive, Admit, Schedule, Sample, Transferred}),
+        ("scheduler", Abort, {Serve, Step}),
+        ("pair", Abort, {Ask, StepOn, Transferred, Acknowledged}),
+    ],
+)
+def test_cases_of_a_swarm_differ_in_what_they_draw_how_often(level: str, optional: type, always: set[type]) -> None:
+    """Goal: some cases lack an operation, others have much of it. Method: count; the control are average cases."""
+
+    def counted(percent: int) -> list[Counter[type]]:
+        return [Counter(map(type, case.operations)) for case in swarm(level, percent)]
+
+    of_swarm, average = ([each[optional] for each in counted(percent)] for percent in (100, 0))
+    assert 0.1 < share([number == 0 for number in of_swarm]) < 0.5
+    assert max(of_swarm) > 1.5 * max(average)
+    assert not [each for each in counted(100) if not always <= set(each)]
+
+
+def test_cases_of_a_swarm_differ_in_their_features() -> None:
+    """Items, salts and adapters in none of the requests, or in most; a preset that has none of them keeps none."""
+
+    def keyed(**knobs: Any) -> list[float]:
+        generator = Generator(evolve(HOSTILE, swarm_percent=100, **knobs), FULL)
+        cases = (MANAGER.draw_with(generator, "m", "p", str(index)) for index in range(SWARM))
+        found = ([each.keys != Keys() for each in case.operations if isinstance(each, Arrive)] for case in cases)
+        return [share(each) for each in found]
+
+    assert 0 == min(keyed())
+    assert 0.6 < max(keyed())
+    assert 0 == max(keyed(keys_percent=0))
+
+
+def test_half_of_the_cases_are_of_a_swarm() -> None:
+    """And which of them, and what they draw, follows from the seed."""
+    assert swarm("blocks", 100) == swarm("blocks", 100)
+    generator = GENERATORS["full-hostile"]
+    chosen = [generator.for_case(f"0/{index}") is not generator for index in range(400)]
+    assert 0.4 < share(chosen) < 0.6

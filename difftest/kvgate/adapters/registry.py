@@ -33,8 +33,11 @@ from kvgate.kernel.protocol import Factory
 
 BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", "native")
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
-BESIDES = ("two-windows+eagle", "local", "mamba-align", "gemma-hybrid+transfers")
-"""Models that reach what the published ones do not: several windows with look-ahead, chunks, states, transfers."""
+BESIDES = ("two-windows+eagle", "mixed-windows", "local", "mamba-align", "mamba-all", "gemma-hybrid+transfers")
+"""Models that reach what the published ones do not: several windows with look-ahead, windows in larger blocks, chunks,
+states, transfers."""
+FURTHER = ("windows", "compressed", "mamba-none", "dsv4-flash+mtp", "full+transfers")
+"""Models that a long run of vLLM has besides."""
 DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     "stock": (*(name + suffix for name in GATED for suffix in ("", "+eagle")), *BESIDES),
     "retention": (
@@ -62,6 +65,8 @@ class Loaded:
     factory: Factory
     models: tuple[str, ...] = ()
     """The models that it is checked with by default; none for those of the gate."""
+    further: tuple[str, ...] = ()
+    """The models that a long run has besides."""
 
 
 def is_built_in(name: str) -> bool:
@@ -126,7 +131,7 @@ def _load_stock() -> Loaded:
     found = _import_vllm()
     from kvgate.adapters.stock import Stock
 
-    return Loaded("stock", found, Stock, DEFAULT_MODELS["stock"])
+    return Loaded("stock", found, Stock, DEFAULT_MODELS["stock"], FURTHER)
 
 
 def _import_vllm() -> str:

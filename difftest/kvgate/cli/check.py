@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,7 @@ from kvgate.kernel.output import Format
 
 if TYPE_CHECKING:
     from kvgate.adapters.registry import Loaded
-    from kvgate.gate.campaign import Outcome
+    from kvgate.gate.campaign import Outcome, TrialSource
     from kvgate.gate.fault import GateFaultError
     from kvgate.gate.verdict import Found, Verdict
     from kvgate.levels.registry import Preparation
@@ -55,6 +56,15 @@ def check(
     ] = None,
     monitors_only: MonitorsOnly = False,
     jobs: Jobs = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            "--corpus",
+            metavar="DIR",
+            help="Replay the cases in DIR, vary them, and keep those that reach branches of vLLM's block manager and "
+            "scheduler which none has reached. Works in one process.",
+        ),
+    ] = None,
     report: ReportDirectory = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -78,28 +88,42 @@ def check(
       kvgate check --preload my_patch.py --profile precommit
 
       kvgate check --sut my_package.adapter:build --report out
+
+      kvgate check --level scheduler --corpus reached --time-budget 10m
     """
     from kvgate.adapters.registry import load_system
+    from kvgate.campaigns.case_workers import side_by_side
+    from kvgate.campaigns.reaching import reaching
     from kvgate.cli.writable import make_writable
     from kvgate.gate.fault import fault_of
     from kvgate.gate.profiles import models_named
+    from kvgate.kernel.extras import require
     from kvgate.kernel.progress import progress_line
-    from kvgate.levels.registry import default_level, not_tested, prepare, together
+    from kvgate.levels.registry import default_level, default_models, not_tested, prepare, together
     from kvgate.report.page.recording import once_more
 
     seconds = None if time_budget is None else parse_duration(time_budget)
     models = models_named(model or ())
     if report is not None:
         make_writable(report, "--report")
+    if corpus is not None:
+        require("coverage", "kvgate check --corpus", "gate")
+        make_writable(corpus, "--corpus")
     with progress_line() as line:
         line.say(f"loading {sut} …")
         system = load_system(sut, preload or (), line.say)
-        models = models if model else models_named(system.models)
+        models = models if model else default_models(system, profile.value)
         level = level or default_level(profile.value, system)
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )
-    outcomes, failed = _run(preparations, jobs or os.cpu_count() or 1)
+
+    def trials_of(each: Preparation) -> AbstractContextManager[TrialSource]:
+        if corpus is not None:
+            return reaching(each.trials, each.plan, corpus, system)
+        return side_by_side(each.trials, each.plan, jobs or os.cpu_count() or 1)
+
+    outcomes, failed = _run(preparations, trials_of)
     outcome, judges = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, judges, outcome, preload or ())
     code = publish(verdict, report, output, not_tested(level), once_more(system, judges))
@@ -108,9 +132,10 @@ def check(
     raise typer.Exit(code)
 
 
-def _run(preparations: Sequence[Preparation], jobs: int) -> tuple[list[Outcome], GateFaultError | None]:
+def _run(
+    preparations: Sequence[Preparation], trials_of: Callable[[Preparation], AbstractContextManager[TrialSource]]
+) -> tuple[list[Outcome], GateFaultError | None]:
     """One campaign after the other, until somebody interrupts, or the gate fails."""
-    from kvgate.campaigns.case_workers import side_by_side
     from kvgate.gate.campaign import Campaign, Progress
     from kvgate.gate.fault import GateFaultError
     from kvgate.gate.verdict import FAILED
@@ -118,8 +143,8 @@ def _run(preparations: Sequence[Preparation], jobs: int) -> tuple[list[Outcome],
 
     outcomes: list[Outcome] = []
     for each in preparations:
-        # The workers begin before the progress line, which is a thread.
-        with side_by_side(each.trials, each.plan, jobs) as trials, progress_line() as line:
+        # If there are workers, they begin before the progress line, which is a thread.
+        with trials_of(each) as trials, progress_line() as line:
 
             def say(progress: Progress, of: int = each.plan.operations, tell: Callable[[str], None] = line.say) -> None:
                 counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"

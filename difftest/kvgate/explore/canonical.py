@@ -198,6 +198,7 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "PartialMap.offers": "counts work, decides nothing",
         "Population.arrived": "only gives the next request its number",
         "Request.number": "a name",
+        "Request.parts": "no session is explored: of a request there is one part",
         "Request.preemptions": "only sorts the statistics",
         "Holdings.rules": "the same for all states",
         "PinnedPool.rules": "the same for all states",

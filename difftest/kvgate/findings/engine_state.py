@@ -12,11 +12,12 @@ from kvreference.scheduler.room import blocks_to_run
 def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:
     """The requests that hold the blocks that a rejected request lacks, if all of them wait in the queue after it.
 
-    They load, or have loaded, and wait for the rejected request, which does not fit alongside them. No request runs and
-    every transfer has ended, so no blocks are taken from a waiting request. If any of this does not hold: none.
+    They load, have loaded, or are sessions that continue, and wait for the rejected request, which does not fit
+    alongside them. No request runs and every transfer has ended, so no blocks are taken from a waiting request. If any
+    of this does not hold: none.
     """
     waiting, alive = engine.progress.waiting, engine.followed.population.alive
-    if divergence.detector != "progress" or waiting is None or not engine.stage.connector:
+    if divergence.detector != "progress" or waiting is None:
         return frozenset()
     rejected = next((edge.request for edge in waiting.edges if edge.reason is Reason.BLOCKS), None)
     runs = any(request.status is Status.RUNNING for request in alive.values())
@@ -30,10 +31,10 @@ def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:
     return holders if holders <= waiting_after else frozenset()
 
 
-def can_run(engine: Engine, number: int) -> bool:
-    """Whether a request fits as it is, with the blocks that it holds and those that are free."""
+def can_run(engine: Engine, number: int, more: int = 0) -> bool:
+    """Whether a request fits as it is, with the blocks that it holds, those that are free, and so many more."""
     tokens = len(engine.followed.population[number].tokens)
-    blocks: int = engine.followed.snapshot().blocks_free + blocks_held(engine, number)
+    blocks: int = engine.followed.snapshot().blocks_free + blocks_held(engine, number) + more
     return blocks_to_run(engine.settings, tokens) <= blocks
 
 

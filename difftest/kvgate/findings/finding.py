@@ -33,6 +33,8 @@ class Engine(Protocol):
     """The check of the encoder, with what it keeps."""
     progress: Any
     """The monitor of progress, with its wait-for graph ``waiting``."""
+    sessions: Any
+    """The sessions that its clients opened."""
     nodes: Any
     """The other nodes."""
 

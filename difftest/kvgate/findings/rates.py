@@ -1,4 +1,4 @@
-"""How often findings act: in how many cases of a model and a preset, as it was counted, and how many are too many.
+"""How often findings act: in how many cases of a model, as it was counted, and how many are too many.
 
 If a finding acts much more often than it did, something has changed, although it is exact where it acts: the system,
 the condition that was written for it, or the generator. ``python -m kvgate.report.finding_rates`` counts again.
@@ -20,18 +20,18 @@ from kvgate.kernel.structure import strict_converter
 FORMAT = "kvgate-finding-rates"
 VERSION = 1
 PATH = Path(__file__).with_name("rates.json")
-DEVIATIONS = 5
+DEVIATIONS = 4
 """How many standard deviations a count may lie above what was counted before, and that above the truth."""
 SPARE = 2
 """How many cases more are always allowed: few cases say little."""
 
 
 @frozen
-class Lane:
-    """The cases of one model with one preset."""
+class Counted:
+    """The cases of one model at one level."""
 
     model: str
-    preset: str
+    level: str
     cases: int
     acted: Mapping[str, int]
     """By finding, in how many of the cases it acted."""
@@ -43,15 +43,15 @@ class Rates:
 
     system: str
     version: str
-    lanes: tuple[Lane, ...]
+    models: tuple[Counted, ...]
 
-    def most(self, model: str, preset: str, finding: str, cases: int) -> int | None:
-        """In how many of ``cases`` the finding may act; None where cases of that model and preset were not counted."""
-        lane = next((lane for lane in self.lanes if (lane.model, lane.preset) == (model, preset)), None)
-        if lane is None:
+    def most(self, model: str, level: str, finding: str, cases: int) -> int | None:
+        """In how many of ``cases`` the finding may act; None where cases of that model and level were not counted."""
+        of_model = next((each for each in self.models if (each.model, each.level) == (model, level)), None)
+        if of_model is None:
             return None
-        counted = lane.acted.get(finding, 0)
-        share = min(1.0, (counted + DEVIATIONS * math.sqrt(counted + 1)) / lane.cases)
+        acted = of_model.acted.get(finding, 0)
+        share = min(1.0, (acted + DEVIATIONS * math.sqrt(acted + 1)) / of_model.cases)
         return math.ceil(cases * share + DEVIATIONS * math.sqrt(cases * share * (1 - share))) + SPARE
 
 

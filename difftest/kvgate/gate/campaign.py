@@ -19,6 +19,8 @@ from kvgate.gate.case_runner import Lane, Trial, kind_of
 from kvgate.gate.verdict import Found, Tally
 from kvgate.kernel.difference import Difference
 
+STEP_LANES = 5
+"""How far apart lanes are that follow each other in a campaign, at least."""
 KINDS_MAX = 5
 """How many different defects a campaign collects before it ends."""
 
@@ -40,13 +42,18 @@ class Plan:
     shrink_seconds: float | None = None
     """How long cases are made smaller, all together; None for as long as it takes, within the time budget."""
 
-    most: Callable[[Lane, str, int], int | None] = lambda _lane, _finding, _cases: None
-    """In how many of so many cases of a lane a finding may act; None where nobody knows."""
+    most: Callable[[str, str, int], int | None] = lambda _model, _finding, _cases: None
+    """In how many of so many cases of a model a finding may act; None where that was not counted."""
 
     def turn(self, number: int) -> tuple[Lane, str]:
-        """The lane and the seed of a case, by its number."""
-        index, lane = divmod(number, len(self.lanes))
-        return self.lanes[lane], f"{self.seed}/{index}"
+        """The lane and the seed of a case, by its number.
+
+        Lanes that follow each other have one model, so a short campaign would not come to the last models: the lanes
+        take turns in steps that are longer than the presets of a model, and come to every lane.
+        """
+        index, place = divmod(number, len(self.lanes))
+        step = next(step for step in count(STEP_LANES) if math.gcd(step, len(self.lanes)) == 1)
+        return self.lanes[place * step % len(self.lanes)], f"{self.seed}/{index}"
 
 
 class TrialSource(Protocol):
@@ -90,8 +97,8 @@ class Campaign:
         self._tallies = {lane: Tally(lane.model.name, lane.preset, 0, 0) for lane in plan.lanes}
         self._found: dict[tuple[str, ...], Found] = {}
         self._declared: dict[str, Found] = {}
-        self.acted: Counter[tuple[Lane, str]] = Counter()
-        """In how many cases of a lane a finding acted."""
+        self.acted: Counter[tuple[str, str]] = Counter()
+        """In how many cases of a model a finding acted."""
         self._started = time.monotonic()
         self._until = math.inf
         self._shrink_seconds = math.inf if plan.shrink_seconds is None else plan.shrink_seconds
@@ -135,21 +142,22 @@ class Campaign:
         )
 
     def _too_often(self) -> Iterator[Found]:
-        """The findings that acted in more cases of a lane than they may."""
-        for (lane, finding), cases in self.acted.items():
-            tally = self._tallies[lane]
-            most = self.plan.most(lane, finding, tally.cases)
+        """The findings that acted in more cases of a model than they may, each with a case in which it acted."""
+        for (model, finding), cases in self.acted.items():
+            run = sum(tally.cases for tally in self._tallies.values() if tally.model == model)
+            most = self.plan.most(model, finding, run)
             if most is None or cases <= most:
                 continue
             first = self._declared[finding]
-            where = f"of {tally.cases} cases of {lane.model.name}/{lane.preset}"
+            where = f"of {run} cases of {model}"
             difference = Difference(
                 first.divergence.difference.statement,
                 f"how often finding {finding} acts",
                 f"in at most {most} {where}",
                 f"in {cases}",
             )
-            again = f"kvgate check --model {lane.model.name} --seed {self.plan.seed}"
+            level = first.replayable.level.name
+            again = f"kvgate check --level {level} --model {model} --seed {self.plan.seed}"
             divergence = evolve(first.divergence, difference=difference)
             yield evolve(first, divergence=divergence, finding=None, times=cases, again=again)
 
@@ -164,7 +172,7 @@ class Campaign:
             cut=tally.cut + trial.cut,
             alone=tally.alone + trial.alone,
         )
-        self.acted.update({(lane, known.finding) for known in trial.known if known.finding is not None})
+        self.acted.update({(lane.model.name, known.finding) for known in trial.known if known.finding is not None})
         for known in trial.known:
             assert known.finding is not None, "it is one of a finding"
             seen = self._declared.get(known.finding) or evolve(known, times=0)

@@ -155,7 +155,10 @@ class Trials:
 
     def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
         """Run the case that a seed stands for, no longer than ``until``."""
-        case = self.generate(lane, seed, campaign_seed)
+        return self.run(self.generate(lane, seed, campaign_seed), campaign_seed, until)
+
+    def run(self, case: Case, campaign_seed: int, until: float = math.inf) -> Trial:
+        """Run a case, no longer than ``until``."""
         run = run_case(self.bench.glancing(), case, until)
         found = run.found(campaign_seed)
         glances = any(part.lockstep.glances for part in case.level.parts(run.world, case))

@@ -8,10 +8,13 @@ drawn through ``Draw``, so that the bare seeded driver and Hypothesis share one 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
+from functools import lru_cache
 
 from attrs import evolve, field, frozen
 
-from kvgate.kernel.random_source import Draw
+from kvgate.kernel.models import Model
+from kvgate.kernel.random_source import Draw, Seeded
 from kvgate.kernel.variants import Features
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry
@@ -78,6 +81,8 @@ class Bias:
     """How many requests carry a salt, an adapter or multimodal items."""
     collision_percent: int
     """How many of the salts are named like an adapter."""
+    swarm_percent: int = 50
+    """How many cases decide themselves which operations and features are on, and how often each is drawn."""
     drafts_max: int = 4
     requests_max: int = 8
     weights: Mapping[type[Operation], int] = field(factory=lambda: dict(_WEIGHTS))
@@ -138,6 +143,11 @@ PRESETS: Mapping[str, Bias] = {
 }
 """The generator presets, by name."""
 
+OMITTED_PERCENT = 25
+"""How many of its operations and features a case of the swarm leaves out."""
+FACTORS_PERCENT = (50, 100, 200, 400)
+"""By what it multiplies how often the others are drawn."""
+
 # Token ids of shared prefixes, tails and answers never meet, so that prompts share exactly what they were given. In
 # their lower bits they do meet, for the sake of keys that lose the upper ones.
 _FAMILY_TOKENS = 1 << 20
@@ -160,12 +170,42 @@ class Generator:
         aligned = [length for length in self.boundaries if length % geometry.alignment_tokens == 0]
         # Where small blocks make most boundaries, few lengths would reach an alignment, before which nothing is hit.
         self._aligned = aligned if 2 * len(aligned) < len(self.boundaries) else []
-        weights = dict(bias.weights)
+        self.weights = dict(bias.weights)
+        """How often each operation of a block manager is drawn, relative to the others."""
         if self.features.transfers:
-            weights[Transferred] = _TRANSFERRED_WEIGHT
+            self.weights[Transferred] = _TRANSFERRED_WEIGHT
         if geometry.fences:
-            weights[Dispatch] = _DISPATCH_WEIGHT
-        self._kinds = [kind for kind, weight in weights.items() for _ in range(weight)]
+            self.weights[Dispatch] = _DISPATCH_WEIGHT
+        self._swarm: str | None = None
+        self._chosen: dict[str, int] = {}
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of(cls, model: Model, preset: str) -> Generator:
+        """The generator of a model with one preset."""
+        return cls(PRESETS[preset], model.geometry, model.features)
+
+    def for_case(self, seed: str) -> Generator:
+        """The generator of one case: this one, or that of a swarm, where the case decides what is drawn how often.
+
+        What is never on, or far more often than usual, brings the others together as an average case seldom does
+        (Groce et al., Swarm Testing, ISSTA 2012).
+        """
+        if not Seeded(f"{seed}/swarm").chance(self.bias.swarm_percent):
+            return self
+        generator = copy(self)
+        generator._swarm, generator._chosen = seed, {}
+        return generator
+
+    def often(self, what: str, usual: int, is_optional: bool = True) -> int:
+        """How often an operation or a feature is drawn in this case; never 0 unless it ``is_optional``."""
+        if self._swarm is None or usual == 0:
+            return usual
+        if what not in self._chosen:
+            draw = Seeded(f"{self._swarm}/{what}")
+            is_left_out = draw.chance(OMITTED_PERCENT) and is_optional
+            self._chosen[what] = 0 if is_left_out else max(1, usual * draw.one_of(FACTORS_PERCENT) // 100)
+        return self._chosen[what]
 
     def settings(self, draw: Draw) -> Settings:
         """The settings of one case."""
@@ -197,17 +237,17 @@ class Generator:
     def admission(self, draw: Draw) -> Admit:
         """An admission; where other nodes take part, some of them provide what follows the hit."""
         admit = Admit(self.request(draw), self.budget(draw))
-        if not self.features.transfers or draw.chance(60):
+        if not self.features.transfers or not draw.chance(self.often("external tokens", 40)):
             return admit
-        return evolve(admit, external_tokens=self.budget(draw), loads=draw.chance(50))
+        return evolve(admit, external_tokens=self.budget(draw), loads=draw.chance(self.often("loads", 50)))
+
+    def succeeds(self, draw: Draw) -> bool:
+        """Whether a transfer does."""
+        return not draw.chance(self.often("failed transfers", 20))
 
     def end(self, draw: Draw) -> Finish:
         """An end; where other nodes take part, some of them still read."""
-        return Finish(self.request(draw), sends=self.features.transfers and draw.chance(30))
-
-    def operation(self, draw: Draw) -> Operation:
-        """One operation; it may stand for none in the state it meets."""
-        return _DRAWN[draw.one_of(self._kinds)](self, draw)
+        return Finish(self.request(draw), sends=self.features.transfers and draw.chance(self.often("sends", 30)))
 
     def request(self, draw: Draw) -> int:
         """A number that stands for some request."""
@@ -227,12 +267,16 @@ class Generator:
         """A request whose prompt is a shared prefix, often with a tail."""
         shared = self._length(draw, self.prompt_max)
         runs = [Run(draw.integer(0, self.bias.families - 1) * _FAMILY_TOKENS, shared)]
-        if draw.chance(70):
+        if draw.chance(self.often("tails", 70)):
             tail = _TAIL_FIRST + draw.integer(0, self.bias.tails - 1) * _TAIL_TOKENS
             length = draw.integer(1, 3) if draw.chance(50) else self._length(draw, self.prompt_max)
             runs.append(Run(tail, length))
-        keys = self._keys(draw, sum(run.length for run in runs)) if draw.chance(self.bias.keys_percent) else Keys()
-        return Arrive(self.request(draw), tuple(runs), keys, reads_cache=not draw.chance(3))
+        keys = (
+            self._keys(draw, sum(run.length for run in runs))
+            if draw.chance(self.often("keys", self.bias.keys_percent))
+            else Keys()
+        )
+        return Arrive(self.request(draw), tuple(runs), keys, reads_cache=not draw.chance(self.often("no cache", 3)))
 
     def _keys(self, draw: Draw, tokens: int) -> Keys:
         """A salt, an adapter, multimodal items: one of them, or two."""
@@ -266,14 +310,14 @@ class Generator:
 
     def _length(self, draw: Draw, most: int) -> int:
         """A length in tokens from 1 to ``most``, on a boundary more often than not."""
-        if draw.chance(self.bias.boundary_percent):
+        if draw.chance(self.often("boundaries", self.bias.boundary_percent)):
             among = self._aligned if self._aligned and draw.chance(50) else self.boundaries
             near = draw.one_of(among) + draw.integer(-1, 1)
             return min(max(1, near), most)
         return draw.integer(1, most)
 
 
-_DRAWN: Mapping[type[Operation], Callable[[Generator, Draw], Operation]] = {
+DRAWN: Mapping[type[Operation], Callable[[Generator, Draw], Operation]] = {
     Arrive: Generator.arrival,
     LookUp: lambda generator, draw: LookUp(generator.request(draw)),
     Admit: Generator.admission,
@@ -281,7 +325,7 @@ _DRAWN: Mapping[type[Operation], Callable[[Generator, Draw], Operation]] = {
     Sample: Generator.sample,
     Preempt: lambda generator, draw: Preempt(generator.request(draw)),
     Finish: Generator.end,
-    Transferred: lambda generator, draw: Transferred(generator.request(draw), draw.chance(80)),
+    Transferred: lambda generator, draw: Transferred(generator.request(draw), generator.succeeds(draw)),
     Abort: lambda generator, draw: Abort(generator.request(draw)),
     ReleaseSkipped: lambda generator, draw: ReleaseSkipped(generator.request(draw)),
     CommonPrefix: lambda generator, draw: CommonPrefix(generator.request(draw)),
@@ -291,6 +335,7 @@ _DRAWN: Mapping[type[Operation], Callable[[Generator, Draw], Operation]] = {
     TakeEvents: lambda _generator, _draw: TakeEvents(),
     TakeStatistics: lambda _generator, _draw: TakeStatistics(),
 }
+"""How each operation of a block manager is drawn. It may stand for none in the state that it meets."""
 
 
 def _blocks_at_peak(geometry: Geometry, tokens: int, chunk_tokens: int) -> int:

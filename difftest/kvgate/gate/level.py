@@ -9,16 +9,18 @@ is the same for all of them (running and shrinking cases, campaigns, trace files
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from kvgate.adapters.registry import Loaded
+from kvgate.gate.generator import Generator
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.models import Model
+from kvgate.kernel.random_source import Draw, Seeded
 from kvgate.monitors.wait_graph import WaitFor
 from kvreference.settings import Settings
 
@@ -62,6 +64,13 @@ class World(Protocol):
 
     def perform(self, operation: Operation) -> Divergence | None:
         """Perform one operation, if it is legal now, and check what follows."""
+        ...
+
+    def candidates(self, kind: type) -> Sequence[int]:
+        """The requests that an operation of this kind can name now, or the number of the next request.
+
+        Of a kind that names none, 0. Empty if no operation of this kind means anything now.
+        """
         ...
 
     def close(self) -> Sequence[Divergence]:
@@ -132,6 +141,12 @@ class Level(ABC):
     """Whether a world has several block managers."""
     alphabet: tuple[type, ...]
     """Every kind of operation."""
+    arrival: type
+    """The kind with which a request comes."""
+    needed: frozenset[type]
+    """The kinds without which requests make no progress: every case has them."""
+    drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]]
+    """How an operation of each kind is generated for a case; a kind of the alphabet that is missing is not."""
     stage_type: type | None = None
     """What a case is configured with beyond its settings."""
     simpler: Mapping[type, Mapping[str, int]]
@@ -168,6 +183,11 @@ class Level(ABC):
     def operations_of(self, profile: str) -> int:
         """How many operations of the block manager a profile runs, over all lanes."""
 
+    def takes(self, model: Model) -> bool:
+        """Whether the level has cases of a model; ``not_tested`` says of which it has none."""
+        del model
+        return True
+
     def lanes_apart(self, profile: str, lanes: int) -> int:
         """Every how many lanes one is run, where a profile has less than a case for each."""
         del profile, lanes
@@ -199,8 +219,51 @@ class Level(ABC):
     # Cases
 
     @abstractmethod
-    def draw(self, model: Model, preset: str, seed: str, campaign_seed: int, needs: Sequence[str] = ()) -> Case:
-        """The case that a seed generates; ``needs`` are what a mutant needs in order to show."""
+    def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
+        """A case without operations; ``needs`` are what a mutant needs in order to show."""
+
+    @abstractmethod
+    def weights(self, generator: Generator) -> Mapping[type, int]:
+        """How often each kind of operation is drawn, relative to the others."""
+
+    def is_possible(self, kind: type, case: Case) -> bool:
+        """Whether an operation of this kind can ever mean something in a case."""
+        del kind, case
+        return True
+
+    def operations_in(self, generator: Generator) -> int:
+        """How many operations a case has."""
+        return generator.bias.operations
+
+    def draw(self, model: Model, preset: str, seed: str, campaign_seed: int = 0, needs: Sequence[str] = ()) -> Case:
+        """The case that a seed generates."""
+        return self.draw_with(Generator.of(model, preset), model.name, preset, seed, campaign_seed, needs)
+
+    def draw_with(
+        self,
+        generator: Generator,
+        model: str,
+        preset: str,
+        seed: str,
+        campaign_seed: int = 0,
+        needs: Sequence[str] = (),
+    ) -> Case:
+        """The same from a generator, which need not be that of the model and the preset."""
+        source = f"{seed}/{model}/{preset}/{self.name}"
+        draw, generator = Seeded(source), generator.for_case(source)
+        case = self.set_up(generator, draw, needs)
+        weights = {kind: each for kind, each in self.weights(generator).items() if self.is_possible(kind, case)}
+        chosen = {
+            kind: generator.often(kind.__name__, weight, kind not in self.needed) for kind, weight in weights.items()
+        }
+        kinds = [kind for kind, weight in chosen.items() for _ in range(weight)]
+        drawn = (self.drawn[draw.one_of(kinds)](generator, case, draw) for _ in range(self.operations_in(generator)))
+        number = campaign_seed if self.seed_type is int else seed
+        return self.that_fits(evolve(case, operations=tuple(drawn), model=model, preset=preset, seed=number))
+
+    def that_fits(self, case: Case) -> Case:
+        """The case without requests that no system could run."""
+        return case
 
     def allowed(self, bench: Any, case: Case) -> Case:
         """The case without what would show a known defect of the system instead of the one that is looked for."""

@@ -18,7 +18,7 @@ from attrs import evolve, fields_dict
 
 from kvgate.gate.level import Case, Operation
 from kvreference.content import Keys
-from kvreference.operations import Admit, Arrive, Run, Sample, Schedule
+from kvreference.operations import Admit, Arrive, Continue, Run, Sample, Schedule
 from kvreference.settings import Settings
 
 T = TypeVar("T")
@@ -147,6 +147,7 @@ the least number that it may be."""
 OF_BLOCK_MANAGERS: Rules = {
     Arrive: {"keys": DEFAULT, "reads_cache": DEFAULT, "prompt": INSIDE},
     Keys: {"media": INSIDE},
+    Continue: {"prompt": INSIDE},
     Run: {"length": 1},
     Admit: {"tokens": 1},
     Schedule: {"tokens": 1},

@@ -38,11 +38,13 @@ from kvreference.operations import (
     Admit,
     Arrive,
     CommonPrefix,
+    Continue,
     Dispatch,
     Evict,
     Finish,
     LookUp,
     Operation,
+    Pause,
     Preempt,
     ReleaseSkipped,
     Reset,
@@ -232,6 +234,12 @@ def describe(operation: Operation) -> str:
             return f"The transfer of request {request} {'is over' if succeeded else 'fails'}"
         case Rewind(request=request, tokens=tokens):
             return f"A load failed: of request {request}, {counted(tokens, 'token')} are valid"
+        case Pause(request=request):
+            return f"A part of session {request} has ended"
+        case Continue(request=request, prompt=prompt):
+            part = counted(sum(run.length for run in prompt), "token")
+            runs = spans(range(run.first, run.first + run.length) for run in prompt)
+            return f"Session {request} continues with {part}: {runs}"
         case ReleaseSkipped(request=request):
             return f"Release the skipped blocks of request {request}"
         case CommonPrefix(request=request):
@@ -258,8 +266,8 @@ def _describe_prompt(operation: Arrive) -> str:
 def _describe_keys(keys: Keys) -> Iterator[str]:
     if keys.salt is not None:
         yield f"salt {quoted(keys.salt)}"
-    if keys.lora is not None:
-        yield f"LoRA {quoted(keys.lora)}"
+    if keys.adapter is not None:
+        yield f"LoRA {quoted(keys.adapter)}"
     for item in keys.media[:ITEMS_MAX]:
         where = spans([range(item.offset_tokens, item.offset_tokens + item.length_tokens)])
         yield f"media {quoted(item.identifier)} at {where}"

@@ -19,6 +19,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import connection, parent_process, resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
+from types import FrameType
 from typing import IO, Any
 
 from attrs import define, frozen
@@ -153,10 +154,19 @@ def _uninterrupted() -> Iterator[None]:
     # The tracker is started first, for that clears the mask.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # Where there are other threads, one of them receives it, and this one would raise.
+    is_main = threading.current_thread() is threading.main_thread()
+    handler, received = signal.getsignal(signal.SIGINT) if is_main else None, list[tuple[int, FrameType | None]]()
+    if callable(handler):
+        signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
     try:
         yield
     finally:
+        if callable(handler):
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if callable(handler) and received:
+            handler(*received[0])
 
 
 class _Session(SpawnProcess):

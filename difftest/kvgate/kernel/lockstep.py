@@ -92,6 +92,10 @@ class Lockstep:
         """The requests alive, as the side that is trusted has them."""
         return self.system.population if self.reference is None else self.reference.population
 
+    def candidates(self, kind: type[Operation]) -> Sequence[int]:
+        """See ``Population.candidates``."""
+        return self.population.candidates(kind)
+
     def perform(self, operation: Operation) -> Divergence | None:
         """Perform one operation, if it stands for a legal one, and judge it."""
         resolved = self.population.resolve(operation)

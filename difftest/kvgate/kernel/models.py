@@ -94,6 +94,16 @@ MODELS = {
             "No published model: groups whose block sizes differ, as vLLM makes them to equalise page sizes.",
         ),
         Model(
+            "mixed-windows",
+            Geometry((_FULL, Group(Kind.SLIDING_WINDOW, 32, 64))),
+            "No published model: the blocks of the window are larger than those of full attention.",
+        ),
+        Model(
+            "windows",
+            Geometry((_window(64), _window(128))),
+            "No published model: two different windows, and no full attention.",
+        ),
+        Model(
             "dsv4-flash",
             dsv4_flash(),
             "DeepSeek-V4-Flash as vLLM 0.20.2 groups it: compressed MLA 256 tokens, two sliding windows, C4 and C128 "

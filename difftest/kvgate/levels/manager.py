@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast, get_args
 
 from attrs import evolve, frozen
@@ -13,7 +13,7 @@ from kvgate.findings import explain
 from kvgate.findings.modelled import reference_of
 from kvgate.gate import profiles
 from kvgate.gate.case_runner import Lane
-from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.generator import DRAWN, Generator
 from kvgate.gate.level import Case, Level
 from kvgate.gate.shrink import OF_BLOCK_MANAGERS
 from kvgate.gate.story import describe
@@ -21,15 +21,14 @@ from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.glance import WHOLE_EVERY
 from kvgate.kernel.lockstep import Lockstep
-from kvgate.kernel.models import Model
 from kvgate.kernel.monitor import Monitor
 from kvgate.kernel.protocol import Factory, System
-from kvgate.kernel.random_source import Seeded
+from kvgate.kernel.random_source import Draw
 from kvgate.monitors.invariants import Invariants
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import GhostMemory
 from kvgate.monitors.work import Counts, WorkMonitor
-from kvreference.operations import Arrive, Operation
+from kvreference.operations import Admit, Arrive, Dispatch, Operation, Sample, Schedule, Transferred
 from kvreference.settings import Settings
 
 MONITORS = ("check", "ghost", "leak", "work")
@@ -122,15 +121,7 @@ def run(bench: Bench, settings: Settings, operations: Iterable[Operation]) -> tu
 
 def draw_case(generator: Generator, lane: Lane, seed: str, campaign_seed: int) -> Case:
     """The case that a seed stands for."""
-    draw = Seeded(f"{seed}/{lane.model.name}/{lane.preset}")
-    settings = generator.settings(draw)
-    operations = tuple(generator.operation(draw) for _ in range(generator.bias.operations))
-    return MANAGER.case(settings, operations, model=lane.model.name, preset=lane.preset, seed=campaign_seed)
-
-
-@lru_cache(maxsize=64)
-def _generator(lane: Lane) -> Generator:
-    return Generator(PRESETS[lane.preset], lane.model.geometry, lane.model.features)
+    return MANAGER.draw_with(generator, lane.model.name, lane.preset, seed, campaign_seed)
 
 
 @frozen
@@ -142,6 +133,13 @@ class _Part:
     waiting: None = None
 
 
+def _drawn_alone(
+    drawn: Callable[[Generator, Draw], Operation], generator: Generator, _case: Case, draw: Draw
+) -> Operation:
+    """An operation of a block manager, which does not depend on the case."""
+    return drawn(generator, draw)
+
+
 class ManagerLevel(Level):
     """A block manager alone."""
 
@@ -149,6 +147,12 @@ class ManagerLevel(Level):
     subject = "a block manager"
     monitors, gate, detectors = MONITORS, GATE, DETECTORS
     alphabet = get_args(Operation)
+    arrival = Arrive
+    needed = frozenset((Arrive, Admit, Schedule, Sample, Transferred, Dispatch))
+    # A failed load is a ``Transferred`` here; only a scheduler rewinds a request that has blocks.
+    drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
+        kind: partial(_drawn_alone, drawn) for kind, drawn in DRAWN.items()
+    }
     simpler = OF_BLOCK_MANAGERS
     not_tested = (
         "Scheduling: requests are driven as a scheduler would, without the scheduler itself (--level scheduler).",
@@ -175,11 +179,13 @@ class ManagerLevel(Level):
     def explain(self, divergence: Divergence, world: Lockstep) -> str | None:
         return explain(divergence, world)
 
-    def draw(self, model: Model, preset: str, seed: str, campaign_seed: int, needs: Sequence[str] = ()) -> Case:
+    def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
         """What a mutant of a block manager needs, the models that it names have."""
         del needs
-        lane = Lane(model, preset)
-        return draw_case(_generator(lane), lane, seed, campaign_seed)
+        return self.case(generator.settings(draw), ())
+
+    def weights(self, generator: Generator) -> Mapping[type, int]:
+        return generator.weights
 
     describe = staticmethod(describe)
 

@@ -11,9 +11,9 @@ from kvgate.adapters.registry import Loaded
 from kvgate.findings import rates
 from kvgate.gate import trace_codec
 from kvgate.gate.campaign import Outcome, Plan
-from kvgate.gate.case_runner import Lane, Trials
+from kvgate.gate.case_runner import Trials
 from kvgate.gate.level import Level, LevelChoice
-from kvgate.gate.profiles import plan
+from kvgate.gate.profiles import models_named, plan
 from kvgate.gate.trace_codec import Trace
 from kvgate.kernel.models import Model
 from kvgate.levels.manager import MANAGER
@@ -43,6 +43,11 @@ def default_level(profile: str, system: Loaded) -> LevelChoice:
     from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 
     return LevelChoice.BOTH if profile == "precommit" and system.name in SUBJECTS else LevelChoice.BLOCKS
+
+
+def default_models(system: Loaded, profile: str) -> list[Model]:
+    """The models that are run if none is asked for: a long run has more of them."""
+    return models_named(system.models + (system.further if profile in ("ci", "deep") else ()))
 
 
 def read(path: Path) -> Trace:
@@ -90,20 +95,22 @@ def prepare(
         whole = evolve(whole, shrink_seconds=whole.shrink_seconds / len(levels))
     prepared = []
     for level in levels:
+        # If no model can be run, the level says why.
+        lanes = tuple(lane for lane in whole.lanes if level.takes(lane.model)) or whole.lanes
         # Where there is less than a case for each lane, models and presets take turns.
-        lanes = whole.lanes[:: level.lanes_apart(profile, len(whole.lanes))]
+        lanes = lanes[:: level.lanes_apart(profile, len(lanes))]
         bench = level.bench(system, level.monitors if monitors_only else level.gate)
         of_level = evolve(whole, lanes=lanes, operations=level.operations_of(profile), most=most_of(system, level))
         prepared.append(Preparation(Trials(bench), of_level))
     return tuple(prepared)
 
 
-def most_of(system: Loaded, level: Level) -> Callable[[Lane, str, int], int | None]:
+def most_of(system: Loaded, level: Level) -> Callable[[str, str, int], int | None]:
     """In how many cases a finding of ``system`` may act, where it was counted."""
     stored = rates.counted()
     if (system.name, system.version) != (stored.system, stored.version):
-        return lambda _lane, _finding, _cases: None
-    return lambda lane, finding, cases: stored.most(lane.model.name, level.label(lane.preset), finding, cases)
+        return lambda _model, _finding, _cases: None
+    return lambda model, finding, cases: stored.most(model, level.name, finding, cases)
 
 
 def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -> tuple[Outcome, tuple[str, ...]]:

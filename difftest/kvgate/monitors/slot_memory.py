@@ -33,6 +33,7 @@ from kvreference.mamba import StateMode
 from kvreference.operations import (
     Abort,
     Admit,
+    Continue,
     Dispatch,
     Finish,
     OfRequest,
@@ -73,7 +74,7 @@ class States:
     def extend(self, chain: list[int], request: Request, tokens: Sequence[int]) -> None:
         """Append to ``chain`` the states of the ``tokens`` of ``request`` that it does not hold yet."""
         keys = request.keys
-        state = chain[-1] if chain else self.number(None, (keys.salt, keys.lora), None)
+        state = chain[-1] if chain else self.number(None, (keys.salt, keys.adapter), None)
         for position in range(len(chain), len(tokens)):
             media = keys.media_within(position, position + 1) if keys.media else ()
             state = self.number(state, tokens[position], media)
@@ -496,6 +497,9 @@ class GhostMemory:
     def _settle(self, operation: OfRequest, request: Request | None) -> None:
         if isinstance(operation, Rewind):
             self._failed.add(operation.request)
+        elif isinstance(operation, Continue) and request is not None:
+            # The last answer was not computed: another token takes its place.
+            self._chains[request.number] = self._chains.get(request.number, [])[: request.tokens_computed]
         elif request is None or request.status is Status.ENDING or isinstance(operation, Preempt):
             self._failed.discard(operation.request)
         if request is None or request.status is Status.ENDING:

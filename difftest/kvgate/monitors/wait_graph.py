@@ -29,13 +29,15 @@ class Reason(Enum):
     """Another node has still to read its blocks, and has not begun."""
     GRAMMAR = "grammar"
     """Its grammar is being compiled."""
+    CLIENT = "client"
+    """Its client has yet to send the next part."""
     ANSWER = "answer"
     """Another node has yet to say what it offers."""
     NO_REQUEST = "nobody"
     """Nothing holds it up: it could make progress."""
 
 
-ENDS_BY_ITSELF = frozenset({Reason.TRANSFER, Reason.GRAMMAR, Reason.ANSWER})
+ENDS_BY_ITSELF = frozenset({Reason.TRANSFER, Reason.GRAMMAR, Reason.ANSWER, Reason.CLIENT})
 """Waits that end from outside the scheduler."""
 
 
@@ -72,6 +74,7 @@ class Wait:
             Reason.TRANSFER: "for a transfer that never ends" if self.lost else "for its transfer to end",
             Reason.READER: f"for its blocks to be read by {holder}",
             Reason.GRAMMAR: "for its grammar",
+            Reason.CLIENT: "for its client",
             Reason.ANSWER: "for what other nodes offer",
             Reason.NO_REQUEST: "for nobody",
         }
@@ -116,8 +119,8 @@ class WaitFor:
         return tuple(request for request in requests if not self.ends(request))
 
     def is_held_up(self) -> bool:
-        """Whether a transfer is under way: what goes round in circles meanwhile may stop when it ends."""
-        return any(edge.reason is Reason.TRANSFER and not edge.lost for edge in self.edges)
+        """Whether blocks are held for a transfer or a client: what goes round in circles may stop when they are not."""
+        return any(edge.reason in (Reason.TRANSFER, Reason.CLIENT) and not edge.lost for edge in self.edges)
 
     def circle(self) -> tuple[int, ...]:
         """Requests that wait for one another in turn: the shortest such circle, if there is any."""

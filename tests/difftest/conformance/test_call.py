@@ -71,7 +71,7 @@ class _Frugal(Reference):
 
 
 def _run(build: Factory | str, capabilities: Capabilities | None = None) -> Report:
-    return kvgate.conformance.run(build, models=["swa+eagle"], operations=1_500, capabilities=capabilities)
+    return kvgate.conformance.run(build, models=["swa+eagle"], operations=6_000, capabilities=capabilities)
 
 
 def test_a_system_in_order_passes() -> None:

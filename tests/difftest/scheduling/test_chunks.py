@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.chunks import Chunks
 from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import Answer, Done, Granted, Refused
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Admit, Arrive, Operation, Preempt, Run, Sample, Schedule
+from kvreference.operations import Abort, Admit, Arrive, Finish, Operation, Preempt, Run, Sample, Schedule
 from kvreference.population import Population
 from kvreference.settings import Settings
 
@@ -26,7 +28,7 @@ class Told:
         self, requests: int = 2, stage: Stage | None = None, spares_the_only_one: bool = False, **settings: Any
     ) -> None:
         geometry = Geometry((Group("full", 16),))
-        self.settings = Settings(geometry, blocks=40, chunk_tokens=64, **settings)
+        self.settings = Settings(geometry, blocks=40, **{"chunk_tokens": 64, **settings})
         self.population = Population(self.settings)
         self.chunks = Chunks(self.settings, stage or Stage(), spares_the_only_one)
         for number in range(requests):
@@ -105,6 +107,21 @@ def test_who_was_refused_may_ask_for_the_same() -> None:
         assert told.ask(Preempt(0), Done()) is None
         found = told.ask(Schedule(1, tokens))
         assert expected == (found and numbers(found))
+
+
+@pytest.mark.parametrize("end", [Finish(0), Abort(0)])
+def test_who_ends_with_a_step_has_taken_its_tokens(end: Operation) -> None:
+    """There is no more room for others in that step, and all of it in the next one."""
+    told = Told(chunk_tokens=50)
+    assert told.ask(Admit(0, 50)) is None
+    told.answered(0)
+    assert [None, None] == [told.ask(Schedule(0, 1)), told.ask(Admit(1, 49))]
+    told.answered(0, drafts=49)
+    told.chunks._tokens[0] = 50
+    assert told.ask(end, Done()) is None
+    assert told.chunks.end(told.population) is None
+    told.chunks.begin(told.population)
+    assert ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled") == numbers(told.chunks.end(told.population))
 
 
 def test_who_runs_is_not_passed_over() -> None:

@@ -17,6 +17,14 @@ from kvgate.gate.case_runner import run_case
 from kvgate.gate.level import Case
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import Serve, Stage
+from kvreference.content import Keys, Media
+from kvreference.geometry import Geometry, Group
+from kvreference.operations import Arrive, Run
+from kvreference.scheduler.operations import Step
+from kvreference.settings import Settings
+
+from .stage import found
 
 CASES = 40
 CACHE, ENGINE = "vllm.v1.core.encoder_cache_manager:EncoderCacheManager", "vllm.v1.core.sched.scheduler:Scheduler"
@@ -40,6 +48,13 @@ def forgets_the_user(original: Any, cache: Any, request: Any, place: int) -> boo
     users = {item: set(each) for item, each in cache.cached.items()}
     answer: bool = original(cache, request, place)
     cache.cached.update(users)
+    return answer
+
+
+def one_item_more(original: Any, cache: Any, request: Any, place: int, budget: int, before: int) -> bool:
+    """The budget is that of a whole step for every item."""
+    del budget
+    answer: bool = original(cache, request, place, 1 << 30, before)
     return answer
 
 
@@ -68,6 +83,7 @@ def frees_all(_original: Any, scheduler: Any, request: Any) -> None:
 
 BROKEN: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "users are forgotten": (CACHE, "check_and_update_cache", forgets_the_user),
+    "no budget": (CACHE, "can_allocate", one_item_more),
     "the latest goes": (CACHE, "can_allocate", latest_goes),
     "told again": (CACHE, "get_freed_mm_hashes", tells_again),
     "never freed": (ENGINE, "_free_encoder_inputs", never_frees),
@@ -94,3 +110,12 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original = getattr(kind, method)
     monkeypatch.setattr(kind, method, lambda *arguments: replacement(original, *arguments))
     assert found_by(cases())
+
+
+def test_without_drafts_a_draft_layer_reads_no_further() -> None:
+    """Goal: no false alarm about the tokens of a step. Method: an item at the end of a prompt has no room."""
+    media = (Media("a", 2, 1), Media("b", 4, 32), Media("c", 36, 1))
+    serve = Serve(Arrive(0, (Run(0, 37),), Keys(media=media)))
+    stage = Stage(encoder_budget=33, encoder_cache=33)
+    geometry = Geometry((Group("full", 16, lookahead=True),))
+    assert found(Settings(geometry, blocks=12, tokens_max=64, chunk_tokens=64), stage, [serve, Step()]) is None

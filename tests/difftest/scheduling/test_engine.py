@@ -21,13 +21,14 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.level import SCHEDULER
-from kvgate.levels.scheduler.operations import OPERATIONS, Lost, Operation, Serve, Stage
+from kvgate.levels.scheduler.operations import OPERATIONS, GrammarReady, Lost, Operation, Serve, Stage
+from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Arrive, Run
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
-from .stage import keeps_rejected, run, undeclared
+from .stage import found, full, keeps_rejected, run, serve, steps, undeclared
 
 AGREED = (
     "full",
@@ -113,7 +114,7 @@ def test_everything_is_drawn() -> None:
 
 def test_what_a_manager_does_not_have_is_refused() -> None:
     """As on the level below, and as vLLM's own scheduler asserts."""
-    case = SCHEDULER.draw(load("gemma-hybrid+retention"), "tiny", "0")
+    case = SCHEDULER.draw(load("gemma-hybrid+retention"), "tiny", "1")
     with pytest.raises(ValueError, match="retention"):
         Engine(case.settings, Stage())
     with pytest.raises(UsageError, match="mode align"):
@@ -238,3 +239,29 @@ def test_an_abort_lets_others_on() -> None:
     engine = Engine(settings, Stage(8))
     assert [] == undeclared(engine, (*steps, *(Step((Reply(token=7),)) for _ in range(4))))
     assert {} == engine.scheduler.requests
+
+
+def masks_chunks(_scheduler: Any, output: Any) -> Any:
+    """Masks the tokens of every request, of those that are not answered in this step too."""
+    from vllm.v1.core.sched.output import GrammarOutput
+
+    mask: Any = None
+    return GrammarOutput([*output.num_scheduled_tokens], mask)
+
+
+@pytest.mark.parametrize("chunk_tokens", [64, 24])
+def test_who_follows_a_grammar_is_masked(monkeypatch: pytest.MonkeyPatch, chunk_tokens: int) -> None:
+    """Goal: the worker masks by a grammar whom it answers. Method: a prompt in one step, and in chunks."""
+    settings = full(9, chunk_tokens=chunk_tokens)
+    asked: list[Operation] = [serve(1, 40, structured=True), GrammarReady(1)]
+    assert found(settings, Stage(), [*asked, *steps(6)]) is None
+    monkeypatch.setattr("vllm.v1.core.sched.scheduler.Scheduler.get_grammar_bitmask", masks_chunks)
+    expected = None if chunk_tokens == 64 else ("batch", "KV-SYS-03")
+    assert expected == found(settings, Stage(), [*asked, *steps(6)])
+
+
+def test_a_request_without_a_slot_is_set_aside_where_states_are_kept_too() -> None:
+    """Goal: no false alarm of the statistics. Method: two adapters, one slot, chunks that end at blocks of states."""
+    settings = Settings(load("mamba-align").geometry, blocks=7, tokens_max=2, chunk_tokens=48)
+    serves = [Serve(Arrive(each, (Run(each, 1),), Keys(lora=f"adapter-{each}"))) for each in range(2)]
+    assert found(settings, Stage(running_max=2, adapters_max=1), [*serves, Step()]) is None

@@ -39,8 +39,11 @@ MARKED = {
     "021-behind-a-failed-load-stays-cached",
     "022-given-up-while-in-flight",
     "034-window-released-before-a-failed-load",
+    "041-session-keeps-a-stale-hash",
+    "042-session-says-an-old-stop",
+    "046-adapters-of-one-name-share-blocks",
 }
-"""Those that ghost memory knows by a mark on a block, or by the load of the request that reads it."""
+"""Those that ghost memory knows by a mark on a block, by the load of the request that reads it, or by a rule."""
 of_every_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{id_of(path.parent.name)[:3]}-{path.stem}")
 
 
@@ -51,10 +54,10 @@ def played(case: Case, detectors: tuple[str, ...] = SCHEDULER.gate) -> CaseRun:
 def played_without(finding: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> CaseRun:
     """A run on the vLLM that is installed, described without a finding.
 
-    What 021 leaves cached differs from the reference before anybody reads it, and its traces show who reads it.
+    What 021 and 041 leave cached differs from the reference before anybody reads it, and their traces show who does.
     """
     forget(finding, monkeypatch)
-    return played(case, SCHEDULER.monitors if finding[:3] == "021" else SCHEDULER.gate)
+    return played(case, SCHEDULER.monitors if finding[:3] in ("021", "041") else SCHEDULER.gate)
 
 
 def first_violated(run: CaseRun) -> Violated | None:

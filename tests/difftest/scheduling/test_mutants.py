@@ -26,7 +26,7 @@ from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUT
 from kvgate_mutants.mutants.scheduler.edited import Ask, Put, call
 from kvgate_mutants.mutation_run import run_mutant, run_until_killed
 
-OPERATIONS, SECONDS = 30_000, math.inf
+OPERATIONS, SECONDS = 90_000, math.inf
 BASELINE_OPERATIONS = 3_000
 
 

@@ -21,17 +21,19 @@ from kvgate.kernel.trace_lines import TOKENS_MAX
 from kvgate.levels.scheduler.level import PLACES_MAX, SCHEDULER, TOKEN_MAX
 from kvgate.levels.scheduler.operations import (
     OPERATIONS,
+    Close,
     Collect,
     GrammarReady,
     Lost,
     Operation,
     ResetCache,
+    ResetEncoder,
     Serve,
     Stage,
 )
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Abort, Arrive, Run, Transferred
+from kvreference.operations import Abort, Arrive, Continue, Run, Transferred
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
@@ -45,7 +47,10 @@ PERFORMED: tuple[Operation, ...] = (
     Collect(),
     Transferred(0, succeeded=False),
     Lost(1),
-    ResetCache(preempts=True),
+    Continue(1, (Run(60, 2), Run(0, 1))),
+    Close(1),
+    ResetEncoder(),
+    ResetCache(preempts=True, connector=True),
     Abort(1),
 )
 CASE = SCHEDULER.case(SETTINGS, PERFORMED, STAGE, model="hybrid", preset="tiny", seed="0/7")

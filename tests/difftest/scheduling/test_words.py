@@ -10,17 +10,19 @@ import pytest
 
 from kvgate.levels.scheduler.operations import (
     OPERATIONS,
+    Close,
     Collect,
     GrammarReady,
     Lost,
     Operation,
     ResetCache,
+    ResetEncoder,
     Serve,
     Stage,
     describe_engine,
     describe_stage,
 )
-from kvreference.operations import Abort, Arrive, Run, Transferred
+from kvreference.operations import Abort, Arrive, Continue, Run, Transferred
 from kvreference.scheduler.operations import Reply, Step, Submit
 
 ARRIVAL = Arrive(3, (Run(0, 20), Run(90, 1)))
@@ -43,6 +45,8 @@ TOLD: list[tuple[Operation, str]] = [
         "Take a step; the model answers token 7, 2 drafts accepted, 3 drafts proposed; token 0, which ends the request",
     ),
     (Step((Reply(),) * 6), f"Take a step; the model answers {'; '.join(['token 0'] * 4)}; and 2 more"),
+    (Continue(3, (Run(0, 5),)), "Session 3 continues with 5 tokens: 0..4"),
+    (Close(3), "The client of session 3 sends no further part"),
     (Collect(), "The worker returns the oldest step in flight"),
     (Abort(3), "Abort request 3"),
     (Transferred(3), "The transfer of request 3 is over"),
@@ -50,6 +54,8 @@ TOLD: list[tuple[Operation, str]] = [
     (Lost(3), "The other node of request 3 is gone: its transfer never ends"),
     (GrammarReady(3), "The grammar of request 3 is compiled"),
     (ResetCache(), "Reset the prefix cache"),
+    (ResetCache(connector=True), "Reset the prefix cache and the connector's cache"),
+    (ResetEncoder(), "Reset the encoder's cache"),
     (ResetCache(preempts=True), "Reset the prefix cache, preempting running requests"),
 ]
 

@@ -276,7 +276,7 @@ class KeepsSources(Holdings):
         (PARTIAL, KeepsBeginnings, "begun at"),
         (PINNED, KeepsPins, "pinned at"),
         (PINNED, PinsScratch, "where at"),
-        (PINNED, DemotesInName, "LookupError"),
+        (PINNED, DemotesInName, "pinned at"),
         (PINNED, KnowsNoTier, "room at"),
     ],
 )

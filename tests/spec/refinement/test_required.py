@@ -30,7 +30,7 @@ from kvreference.retention import Dense, Sparse
 from kvreference.settings import Settings
 from kvspec.refinement.follower import Follower
 
-OPERATIONS = 1_000
+OPERATIONS = 2_500
 
 SHARING, WINDOW, PARTIAL, MASKED, STATES, TRANSFERS, DRAFTS = (
     "mixed-blocks",

@@ -138,6 +138,13 @@ RELEASE = evolve(
             "035-next-item-has-no-room",
             "036-states-hit-past-attention",
             "037-fewer-drafts-end-the-process",
+            "038-adapter-of-a-paused-request",
+            "041-session-keeps-a-stale-hash",
+            "042-session-says-an-old-stop",
+            "043-sessions-leave-no-room",
+            "044-session-keeps-its-place",
+            "045-drafts-after-a-part-count-as-computed",
+            "046-adapters-of-one-name-share-blocks",
         }
     ),
     scheduler=SCHEDULER_RULES,

@@ -43,6 +43,7 @@ RELEASE = evolve(
         "034-window-released-before-a-failed-load",
         "035-next-item-has-no-room",
         "037-fewer-drafts-end-the-process",
+        "038-adapter-of-a-paused-request",
     }
     | {
         "015-replay-above-its-look-ahead",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kvgate.findings.finding import Acts, Finding
 from kvreference.admission import blocks_to_come_with
+from kvreference.block_pool import NULL
 from kvreference.rules import Delta
 from kvreference.settings import Settings
 
@@ -18,6 +19,12 @@ def _counts_dead_entries(
     return to_come(settings, tokens, 0, [(1,) * len(table) for table in tables])
 
 
+def _holds_dead_entries(settings: Settings, computed: int, tables: Sequence[Sequence[int]]) -> bool:
+    """Whether blocks are still held that the window has left: those of a session, until it has its next part's."""
+    unread = [group.blocks_unread(computed) for group in settings.geometry.groups]
+    return any(block != NULL for dead, table in zip(unread, tables, strict=True) for block in table[:dead])
+
+
 def _leaves_blocks_dead(settings: Settings) -> bool:
     groups = settings.geometry.groups
     return any(group.window_tokens for group in groups) and not any(group.keeps_states for group in groups)
@@ -27,8 +34,10 @@ FINDING = Finding(
     id="002-gate-subtracts-skipped-blocks",
     rank=3,
     statement="KV-OP-03",
-    condition="a window of which entries of the table are dead: fewer blocks seem to be needed than are",
+    condition="a window that has left entries of the table: fewer blocks seem to be needed, or more if they are held",
     where=_leaves_blocks_dead,
     acts=lambda *_run: Acts([Delta(blocks_to_come_with.__name__, _counts_dead_entries)]),
-    holds=lambda ideal, answered, *_arguments: answered < ideal,
+    holds=lambda ideal, answered, settings, _tokens, computed, tables: (
+        answered < ideal or _holds_dead_entries(settings, computed, tables)
+    ),
 )

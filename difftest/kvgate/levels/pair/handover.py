@@ -8,10 +8,12 @@ connectors of vLLM that read from the decode node; it is written down here, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from attrs import define
+
+from kvgate.levels.scheduler.nodes import one_named
 
 Tables = tuple[tuple[int, ...], ...]
 
@@ -106,22 +108,29 @@ class Handovers:
 
     def read_named(self, number: int) -> Handover | None:
         """The read that may end which a number stands for."""
-        return self._named(number, lambda each: each.stand is Stand.READING)
+        return self._named(number, self.being_read())
 
     def acknowledgement_named(self, number: int) -> Handover | None:
         """The acknowledgement that may arrive which a number stands for."""
-        return self._named(number, _awaits_acknowledgement)
+        return self._named(number, self.unacknowledged())
 
     def message_named(self, number: int) -> Handover | None:
         """The message of either kind which a number stands for."""
-        return self._named(number, lambda each: each.stand is Stand.READING or _awaits_acknowledgement(each))
+        return self._named(number, self.awaiting_message())
 
-    def _named(self, number: int, may: Callable[[Handover], bool]) -> Handover | None:
-        candidates = {each.number: each for each in self if may(each) and not each.lost}
-        if not candidates:
-            return None
-        return candidates.get(number) or list(candidates.values())[number % len(candidates)]
+    def _named(self, number: int, candidates: Sequence[int]) -> Handover | None:
+        named = one_named(number, candidates)
+        return None if named is None else self.open[named]
 
+    def being_read(self) -> list[int]:
+        """The requests of which a read may end."""
+        return [each.number for each in self if each.stand is Stand.READING and not each.lost]
 
-def _awaits_acknowledgement(handover: Handover) -> bool:
-    return handover.stand is Stand.READ and not handover.told
+    def unacknowledged(self) -> list[int]:
+        """The requests of which an acknowledgement may arrive."""
+        return [each.number for each in self if each.stand is Stand.READ and not each.told and not each.lost]
+
+    def awaiting_message(self) -> list[int]:
+        """The requests of which a message of either kind may come."""
+        expected = {*self.being_read(), *self.unacknowledged()}
+        return [number for number in self.open if number in expected]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
 
 from kvgate.findings import explain_pair
-from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.generator import Generator
 from kvgate.gate.level import Case
 from kvgate.gate.shrink import DEFAULT, INSIDE, Rules
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.models import Model
-from kvgate.kernel.random_source import Seeded
+from kvgate.kernel.random_source import Draw
 from kvgate.kernel.trace_lines import BLOCKS_MAX, TOKENS_MAX
 from kvgate.levels.pair.operations import (
     OPERATIONS,
@@ -27,7 +27,7 @@ from kvgate.levels.pair.operations import (
     describe_pair,
     describe_pair_stage,
 )
-from kvgate.levels.scheduler.level import ANSWERS_MAX, SCHEDULER, DrivenLevel, draw_reply, recovers
+from kvgate.levels.scheduler.level import ANSWERS_MAX, SCHEDULER, DrivenLevel, draw_replies, recovers
 from kvgate.levels.scheduler.operations import Stage
 from kvreference.content import Keys
 from kvreference.operations import Abort, Transferred
@@ -66,6 +66,22 @@ class PairLevel(DrivenLevel):
     monitors = (*SCHEDULER.monitors, "handover")
     gate = detectors = (*SCHEDULER.gate, "handover")
     alphabet = OPERATIONS
+    arrival = Ask
+    needed = frozenset((Ask, StepOn, Transferred, Acknowledged))
+    # A message that is lost never comes, which is finding 025.
+    drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
+        Ask: lambda generator, _case, draw: _ask(generator, draw),
+        # The decode node takes more steps.
+        StepOn: lambda generator, _case, draw: StepOn(
+            Node.PREFILL if draw.chance(38) else Node.DECODE, draw_replies(generator, draw)
+        ),
+        CollectOn: lambda _generator, _case, draw: CollectOn(draw.one_of(tuple(Node))),
+        Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
+        Transferred: lambda generator, case, draw: Transferred(
+            generator.request(draw), generator.succeeds(draw) or not recovers(case.settings)
+        ),
+        Acknowledged: lambda generator, _case, draw: Acknowledged(generator.request(draw)),
+    }
     stage_type = PairStage
     simpler = SIMPLER
     limits = LIMITS
@@ -85,6 +101,10 @@ class PairLevel(DrivenLevel):
 
         return Pair(case.settings, case.stage, subject, with_reference)
 
+    def takes(self, model: Model) -> bool:
+        """Attention alone: no states are handed over between two nodes."""
+        return not model.geometry.keeps_states
+
     def parts(self, world: Any, case: Case) -> Sequence[Any]:
         del case
         return (world.prefill, world.decode)
@@ -99,16 +119,14 @@ class PairLevel(DrivenLevel):
 
     # Cases
 
-    def draw(self, model: Model, preset: str, seed: str, campaign_seed: int = 0, needs: Sequence[str] = ()) -> Case:
-        """The case that a seed generates.
+    def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
+        """A case without operations.
 
         Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit on either
         node, messages that never come, reads that fail where there are several groups; asynchronous steps where blocks
         are freed on the way, or drafts come from nowhere.
         """
-        del campaign_seed, needs
-        draw = Seeded(f"{seed}/{model.name}/{preset}/pair")
-        generator = Generator(PRESETS[preset], model.geometry, model.features)
+        del needs
         settings = generator.settings(draw)
         # The prefill node keeps what is read, so it holds more requests than it computes.
         chunk_tokens, least = generator.budget(draw), blocks_to_run(settings, generator.prompt_max)
@@ -118,12 +136,22 @@ class PairLevel(DrivenLevel):
             prefill=_stage(generator, settings, chunk_tokens, draw),
             decode=_stage(generator, settings, settings.chunk_tokens, draw),
         )
-        operations = (_operation(generator, settings, stage, draw) for _ in range(STEPS))
-        return self.case(settings, operations, stage, model=model.name, preset=preset, seed=seed)
+        return self.case(settings, (), stage)
+
+    def weights(self, generator: Generator) -> Mapping[type, int]:
+        del generator
+        return {Ask: 15, StepOn: 52, Abort: 3, Transferred: 14, Acknowledged: 12, CollectOn: 4}
+
+    def operations_in(self, generator: Generator) -> int:
+        del generator
+        return STEPS
 
     def allowed(self, bench: Any, case: Case) -> Case:
         """The case without requests that could never run: they block the queue, which is a finding of its own."""
         del bench
+        return self.that_fits(case)
+
+    def that_fits(self, case: Case) -> Case:
         too_large = [
             each for each in case.operations if isinstance(each, Ask) and not fits(case.settings, case.stage, each)
         ]
@@ -148,7 +176,7 @@ PAIR = PairLevel()
 # Generating
 
 
-def _stage(generator: Generator, settings: Settings, chunk_tokens: int, draw: Seeded) -> Stage:
+def _stage(generator: Generator, settings: Settings, chunk_tokens: int, draw: Draw) -> Stage:
     # As on one node: transfers and asynchronous steps meet where everything computed is kept, and drafts have layers.
     asynchronous = draw.chance(30) and recovers(settings) and (not settings.drafts_max or _drafts_ahead(settings))
     return Stage(
@@ -160,24 +188,7 @@ def _stage(generator: Generator, settings: Settings, chunk_tokens: int, draw: Se
     )
 
 
-def _operation(generator: Generator, settings: Settings, stage: PairStage, draw: Seeded) -> Operation:
-    kind = draw.integer(1, 100)
-    if kind <= 15:
-        ask = _ask(generator, draw)
-        return ask if fits(settings, stage, ask) else StepOn(Node.PREFILL)
-    if kind <= 18:
-        return Abort(generator.request(draw))
-    if kind <= 32:
-        return Transferred(generator.request(draw), draw.chance(85) or not recovers(settings))
-    if kind <= 44:
-        return Acknowledged(generator.request(draw))
-    if kind <= 48:
-        return CollectOn(draw.one_of(tuple(Node)))
-    node = Node.PREFILL if kind <= 68 else Node.DECODE
-    return StepOn(node, tuple(draw_reply(generator, draw) for _ in range(draw.integer(1, 3))))
-
-
-def _ask(generator: Generator, draw: Seeded) -> Ask:
+def _ask(generator: Generator, draw: Draw) -> Ask:
     arrival = generator.arrival(draw)
     return Ask(evolve(arrival, keys=Keys(salt=arrival.keys.salt)), draw.integer(1, ANSWERS_MAX))
 

@@ -8,7 +8,7 @@ is the schedulers' doing, or that of whoever broke the handover.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve, frozen
 
@@ -19,7 +19,8 @@ from kvgate.levels.pair.handover import Handover, Handovers, Stand
 from kvgate.levels.pair.node import NodeEngine
 from kvgate.levels.pair.operations import Acknowledged, Ask, CollectOn, Node, Operation, PairStage, StepOn
 from kvgate.levels.scheduler import operations as engines
-from kvgate.levels.scheduler.operations import Lost
+from kvgate.levels.scheduler.nodes import one_named
+from kvgate.levels.scheduler.operations import Collect, Lost
 from kvgate.monitors.slot_memory import LinkedMemory, Source, States
 from kvreference.operations import Abort, Transferred
 from kvreference.scheduler.operations import Step, Submit
@@ -92,6 +93,20 @@ class Pair:
 
     # Operations
 
+    def candidates(self, kind: type[Operation]) -> Sequence[int]:
+        """See ``kvgate.gate.level.World.candidates``."""
+        if kind is Ask:
+            return self.prefill.candidates(Submit)
+        if kind is CollectOn:
+            return self.prefill.candidates(Collect) or self.decode.candidates(Collect)
+        listed = {
+            Abort: self._clients,
+            Transferred: self.handovers.being_read,
+            Acknowledged: self.handovers.unacknowledged,
+            Lost: self.handovers.awaiting_message,
+        }
+        return listed[kind]() if kind in listed else [0]
+
     def perform(self, operation: Operation) -> Divergence | None:
         """Perform one operation, if it stands for a legal one, and judge it."""
         try:
@@ -114,19 +129,28 @@ class Pair:
         self._across("progress", self.progress.observe())
 
     def _collect(self, operation: CollectOn) -> None:
-        self._on(self.engine(operation.node), engines.Collect())
+        self._on(self.engine(operation.node), Collect())
+
+    def _on_decode(self) -> dict[int, int]:
+        """Per request that has not ended on the decode node, its number there."""
+        alive = self.decode.followed.population.alive
+        return {self.handovers.named[each]: each for each in alive if self.decode.is_open(each)}
+
+    def _between(self) -> dict[int, Handover]:
+        """The requests that are prefilled, and that the decode node has not got yet."""
+        return {each.number: each for each in self.handovers if each.there is None and each.needed}
+
+    def _clients(self) -> list[int]:
+        """The requests whose clients wait."""
+        here = (number for number in self.prefill.followed.population.alive if self.prefill.is_open(number))
+        return sorted({*here, *self._on_decode(), *self._between()})
 
     def _abort(self, operation: Abort) -> None:
         """A client gives up, wherever its request stands."""
-        here = [number for number in self.prefill.followed.population.alive if self.prefill.is_open(number)]
-        there = {self.handovers.named[each]: each for each in self.decode.followed.population.alive}
-        there = {number: each for number, each in there.items() if self.decode.is_open(each)}
-        waits = {each.number: each for each in self.handovers if each.there is None and each.needed}
-        candidates = sorted({*here, *there, *waits})
-        if not candidates:
+        number = one_named(operation.request, self._clients())
+        if number is None:
             return
-        number = operation.request
-        number = number if number in candidates else candidates[number % len(candidates)]
+        waits, there = self._between(), self._on_decode()
         if number in waits:
             self._asked.pop(number, None)
             self.handovers.abandoned(waits[number])
@@ -183,7 +207,10 @@ class Pair:
         for handover in self.handovers:
             if handover.there is not None or not handover.needed or not self.decode.has_place:
                 continue
-            ask = self._asked.pop(handover.number)
+            ask = self._asked.pop(handover.number, None)
+            if ask is None:
+                # It was passed on, and its node has lost it.
+                continue
             # There it has a number of its own: whoever comes first is not always prefilled first.
             arrival = evolve(ask.arrival, request=0)
             there, found = self.decode.submit(Submit(arrival, ask.answers_max, ask.prompt_tokens, loads=True))
@@ -242,7 +269,7 @@ class Pair:
 
     def _endings(self) -> Iterable[Operation]:
         steps = [StepOn(Node.PREFILL), StepOn(Node.DECODE)]
-        while self._is_anybody_left():
+        while self._clients():
             yield Abort(0)
         for node in Node:
             yield from (CollectOn(node) for _ in range(len(self.engine(node).in_flight)))
@@ -258,12 +285,6 @@ class Pair:
         for node in Node:
             while self.engine(node).in_flight:
                 yield CollectOn(node)
-
-    def _is_anybody_left(self) -> bool:
-        """Whether a client still waits."""
-        open_on = ((each, number) for each in (self.prefill, self.decode) for number in each.followed.population.alive)
-        between = any(each.there is None and each.needed for each in self.handovers)
-        return between or any(engine.is_open(number) for engine, number in open_on)
 
     def _performs_all(self, operations: Iterable[Operation]) -> bool:
         """Whether something was found on the way."""

@@ -80,6 +80,8 @@ class All:
     """Whether an answer to this step must follow a grammar."""
     rest: Rest = field(factory=dict)
     """Whatever else it tells, by vLLM's field."""
+    masked: tuple[int, ...] = ()
+    """The requests whose next tokens the worker masks by their grammars, in the order of the step."""
 
 
 class Batch:
@@ -89,6 +91,8 @@ class Batch:
         self.tokens_max = tokens_max
         self.requests_max = requests_max
         self._tables: dict[int, list[list[int]]] = {}
+        self.continued: set[int] = set()
+        """The sessions of which the worker is to be sent the next part: each as if it were new."""
         self._before: frozenset[int] = frozenset()
         """Who was in the step before."""
 
@@ -122,7 +126,8 @@ class Batch:
 
     def _learn(self, number: int, told: Told) -> Difference | None:
         where = f"request {number}, as the worker is told"
-        known = number in self._tables
+        known = number in self._tables and number not in self.continued
+        self.continued.discard(number)
         if told.new == known:
             expected = "an old one" if known else "a new one"
             return Difference(STATEMENT, where, expected, "a new one" if told.new else "an old one")

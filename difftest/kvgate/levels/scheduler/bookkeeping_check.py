@@ -32,3 +32,11 @@ def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], in_flight: 
         if expected != got and ours.status is not Status.ENDING:
             return Difference("KV-SYS-02", f"request {number} {told}", str(expected), str(got))
     return None
+
+
+def unfinished(alive: Mapping[int, Request], got: int) -> Difference | None:
+    """An engine takes steps while requests are unfinished: sessions that wait for their clients are no reason to."""
+    expected = sum(request.status not in (Status.ENDING, Status.PAUSED) for request in alive.values())
+    if expected == got:
+        return None
+    return Difference("KV-LIVE-03", "how many requests are unfinished", str(expected), str(got))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import Answer, Granted, Refused
-from kvreference.operations import Abort, Admit, Finish, Operation, Preempt, Schedule
+from kvreference.operations import Abort, Admit, Finish, Operation, Pause, Preempt, Schedule
 from kvreference.population import Population, Request, Status
 from kvreference.settings import Settings
 
@@ -39,7 +39,7 @@ class Chunks:
         self.cut: Mapping[int, int] = {}
         """Before which token the step of a request must end, since there is no room for what the encoder computes."""
         self.shift = 1 if settings.geometry.lookahead_tokens and settings.drafts_max else 0
-        """How many tokens further a draft layer reads."""
+        """How many tokens further a draft layer reads, where anything is drafted."""
         self._drafts: dict[int, int] = {}
         """How many drafts each request was offered since it was served last."""
         self._tokens: dict[int, int] = {}
@@ -61,10 +61,12 @@ class Chunks:
 
     def observe(self, operation: Operation, answer: Answer, population: Population) -> Difference | None:
         """The block manager was asked for something; the ``population`` is as it was before."""
-        if isinstance(operation, (Preempt, Finish, Abort)):
+        if isinstance(operation, (Preempt, Finish, Abort, Pause)):
             self._drafts.pop(operation.request, None)
-            self._tokens.pop(operation.request, None)
-            self._preempted |= isinstance(operation, Preempt)
+            if isinstance(operation, Preempt):
+                # A request that ends with the step has taken its tokens of it.
+                self._tokens.pop(operation.request, None)
+                self._preempted = True
         elif isinstance(operation, Schedule):
             return self._scheduled(operation, answer, population[operation.request])
         elif isinstance(operation, Admit) and isinstance(answer, Granted) and not answer.loads:

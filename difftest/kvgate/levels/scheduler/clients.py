@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler import finish_check
 from kvreference.answers import Answer, Granted
-from kvreference.operations import Abort, Admit, Finish, OfRequest, Operation, Preempt
+from kvreference.operations import Abort, Admit, Continue, Finish, OfRequest, Operation, Preempt
 from kvreference.population import Population
 
 STATEMENT = "KV-SYS-05"
@@ -37,6 +37,12 @@ class Said:
     stop: object = None
     """The token that stopped it."""
     rest: Rest = field(factory=dict)
+
+
+def stop_said(stop: object, earlier: object) -> object:
+    """Which token stopped a part of a session, as its client is sent; ``earlier`` stopped a part before."""
+    del earlier
+    return stop
 
 
 def client_of(number: int) -> int:
@@ -114,6 +120,8 @@ class Correspondence:
                 self._events[number].append("SCHEDULED")
         elif isinstance(operation, Preempt):
             self._events[number].append("PREEMPTED")
+        elif isinstance(operation, Continue):
+            self._events[number].append("QUEUED")
         elif isinstance(operation, (Finish, Abort)):
             self._ended.setdefault(client_of(number), set()).add(number)
 

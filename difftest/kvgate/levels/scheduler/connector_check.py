@@ -31,6 +31,8 @@ class ConnectorCheck:
         self.interception = interception
         self.undecided = undecided
         """Called with the number of every request of which the connector cannot tell yet what it offers."""
+        self.resets: list[bool] = []
+        """Whether each reset was done that it was asked for since somebody looked last."""
         self._judge = judge
         self._ended = ended
 
@@ -52,6 +54,10 @@ class ConnectorCheck:
         held = self.interception.followed._tables(number)
         self._compare("KV-OP-25", f"the blocks of request {number}, which ends", held, tables)
         self._ended(number, is_read)
+
+    def reset(self, done: bool) -> None:
+        """It is asked to forget what it keeps."""
+        self.resets.append(done)
 
     def shown(self, what: str, expected: Any, got: Collection[Any]) -> None:
         """It was shown something, which is compared by identity."""

@@ -55,6 +55,7 @@ from kvgate.levels.scheduler.adapter.worker import (
     connector_statistics,
     drafts,
     grammar_ready,
+    masked,
     reset_cache,
 )
 from kvgate.levels.scheduler.batch import Batch
@@ -62,11 +63,21 @@ from kvgate.levels.scheduler.chunks import Chunks
 from kvgate.levels.scheduler.connector_check import ConnectorCheck
 from kvgate.levels.scheduler.encoder import EncoderCheck
 from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
-from kvgate.levels.scheduler.nodes import OtherNodes
-from kvgate.levels.scheduler.operations import Collect, GrammarReady, Lost, ResetCache, Serve, Stage
+from kvgate.levels.scheduler.nodes import OtherNodes, one_named
+from kvgate.levels.scheduler.operations import (
+    Close,
+    Collect,
+    GrammarReady,
+    Lost,
+    ResetCache,
+    ResetEncoder,
+    Serve,
+    Stage,
+)
 from kvgate.levels.scheduler.operations import Operation as SchedulerOperation
 from kvgate.levels.scheduler.progress import ProgressMonitor
 from kvgate.levels.scheduler.queue_order_monitor import Line
+from kvgate.levels.scheduler.sessions import PARTS_MAX, Part, Session, Sessions
 from kvgate.levels.scheduler.statistics_check import StatisticsCheck, published
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import WorkerMemory
@@ -77,9 +88,11 @@ from kvreference.operations import (
     Abort,
     Admit,
     Arrive,
+    Continue,
     Dispatch,
     Finish,
     Operation,
+    Pause,
     Preempt,
     Rewind,
     Run,
@@ -125,6 +138,7 @@ class Engine:
         self.scheduler.kv_event_publisher = self.publisher
         self.followed = self.subject.followed(settings, self.scheduler)
         reference, known = reference_of(self.followed, settings, stage)
+        self.rules = reference.choices.rules
         self.memory = self.memory_type(settings, known.is_known)
         monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
         if not stage.asynchronous:
@@ -151,6 +165,7 @@ class Engine:
             self.encoder.listen(self.scheduler.encoder_cache_manager)
         self.structured: set[int] = set()
         """The requests whose answers follow a grammar."""
+        self.sessions = Sessions(settings)
         self.pooling: set[int] = set()
         """The requests that are answered by what their prompts are."""
         self.submitted: dict[int, clients.Rest] = {}
@@ -167,6 +182,20 @@ class Engine:
         """Which request waited for which when a hang was found."""
         return self.progress.waiting
 
+    def candidates(self, kind: type[SchedulerOperation]) -> Sequence[int]:
+        """See ``kvgate.gate.level.World.candidates``."""
+        if issubclass(kind, Submit):
+            return self.followed.population.candidates(Arrive)
+        if kind is Abort:
+            return self.followed.population.candidates(kind)
+        if kind in (Transferred, Lost):
+            return self.nodes.may_end()
+        if kind is GrammarReady:
+            return sorted(self.progress.grammars)
+        if kind in (Continue, Close):
+            return self.sessions.that_go_on(self.followed.population.alive)
+        return [0] if kind is not Collect or self.in_flight else []
+
     def perform(self, operation: SchedulerOperation) -> Divergence | None:
         """Perform one operation, if it stands for a legal one, and judge it."""
         try:
@@ -180,6 +209,10 @@ class Engine:
     def _perform(self, operation: SchedulerOperation) -> None:
         if isinstance(operation, Submit):
             self._submit(operation)
+        elif isinstance(operation, Continue):
+            self._send_part(operation)
+        elif isinstance(operation, Close):
+            self._close_session(operation)
         elif isinstance(operation, Step):
             self._step(operation.replies)
         elif isinstance(operation, Abort):
@@ -192,6 +225,8 @@ class Engine:
             self._grammar_ready(operation)
         elif isinstance(operation, ResetCache):
             self._reset(operation)
+        elif isinstance(operation, ResetEncoder):
+            self._reset_encoder()
         elif isinstance(operation, Collect) and self.in_flight:
             self._collect()
 
@@ -297,6 +332,11 @@ class Engine:
         if not isinstance(arrival, Arrive):
             return
         number, submit = arrival.request, evolve(operation, arrival=arrival)
+        if isinstance(submit, Serve) and submit.resumable and self._may_be_session(submit):
+            limit = min(submit.prompt_tokens + submit.answers_max, self.settings.tokens_max)
+            self.sessions.open[number] = Session(submit, limit)
+        elif isinstance(submit, Serve):
+            submit = evolve(submit, resumable=False)
         if isinstance(operation, Serve) and operation.embedded:
             arrival = evolve(arrival, prompt=tuple(Run(EMBEDDED + run.first, run.length) for run in arrival.prompt))
         arguments = arguments_of(self.settings, submit)
@@ -321,6 +361,58 @@ class Engine:
             self.progress.grammars.discard(legal.request)
             self.progress.forget()
 
+    def _may_be_session(self, serve: Serve) -> bool:
+        """vLLM has sessions of tokens alone. What it answers them where steps are asynchronous nobody follows here."""
+        return not (serve.pools or serve.embedded or self.stage.asynchronous)
+
+    def _send_part(self, operation: Continue) -> None:
+        """The client of a session sends its next part, which begins now or waits for the one before it."""
+        alive = self.followed.population.alive
+        number = self.sessions.named(operation.request, alive)
+        if number is None:
+            return
+        session, request = self.sessions.open[number], alive[number]
+        if not self.sessions.takes(session, request, operation.prompt):
+            return
+        keys, reads = session.first.arrival.keys, session.first.arrival.reads_cache
+        part = evolve(session.first, arrival=Arrive(number, operation.prompt, evolve(keys, media=()), reads))
+        # Its tokens are hashed as a part of the session, and not for themselves.
+        came = self.followed.population.arrived - 1 + self.sessions.parts / PARTS_MAX
+        arguments = {**arguments_of(self.settings, part), "block_hasher": None, "arrival_time": came}
+        self.scheduler.add_request(request_of(arguments))
+        if request.status is Status.PAUSED:
+            self._continue(number, Part(operation.prompt, came), at_once=False)
+        else:
+            session.waiting.append(Part(operation.prompt, came))
+        self.progress.entered(number, session.limit_tokens, structured=False)
+
+    def _continue(self, number: int, part: Part, at_once: bool) -> None:
+        self._follow(Continue(number, part.prompt), Done())
+        self.line.continued(number, part.came, at_once)
+        self.batch.continued.add(number)
+
+    def _close_session(self, operation: Close) -> None:
+        number = self.sessions.named(operation.request, self.followed.population.alive)
+        if number is not None:
+            self.sessions.open[number].waiting.append(None)
+            last = evolve(self.sessions.open[number].first, arrival=Arrive(number, (Run(0, 1),)), resumable=False)
+            paused = self.followed.population[number].status is Status.PAUSED
+            self.scheduler.add_request(request_of(arguments_of(self.settings, last)))
+            if paused and number in self.followed.population.alive:
+                where = f"session {number}, closed between two parts"
+                self._stop("scheduler", Difference("KV-LEAK-01", where, "it has ended", "it keeps its blocks"))
+            self.progress.forget()
+
+    def _pause(self, number: int, sampled: Sequence[int]) -> None:
+        """A part of a session has ended; if the next one has come, it begins."""
+        session = self.sessions.open[number]
+        session.stop = STOP if STOP in sampled else session.stop
+        self._follow(Pause(number), Done())
+        self.line.paused(number)
+        part = session.waiting.popleft() if session.waiting else None
+        if part is not None:
+            self._continue(number, part, at_once=True)
+
     def _transferred(self, operation: Transferred) -> None:
         number = self.nodes.named(operation.request)
         if number is None:
@@ -335,9 +427,8 @@ class Engine:
             self.nodes.lost.add(number)
 
     def _grammar_ready(self, operation: GrammarReady) -> None:
-        waiting = sorted(self.progress.grammars)
-        if waiting:
-            number = operation.request if operation.request in waiting else waiting[operation.request % len(waiting)]
+        number = one_named(operation.request, sorted(self.progress.grammars))
+        if number is not None:
             self.progress.grammars.discard(number)
             self.line.compiled(number)
             grammar_ready(self.followed.request(number))
@@ -349,8 +440,23 @@ class Engine:
         held = any(number not in self._running() for number in self.followed.snapshot().tables)
         if not operation.preempts or not (held or self.stage.asynchronous):
             self.line.resets = operation.preempts
-            reset_cache(self.scheduler, operation.preempts)
+            connector, done = operation.connector and self.stage.connector, self.interception.resets
+            got = reset_cache(self.scheduler, operation.preempts, connector)
             self.line.resets = False
+            resets, self.told.resets = self.told.resets, []
+            asked = len(done) == 1 and len(resets) == connector
+            expected = all((*done, *resets)) and asked
+            if expected != got or not asked:
+                self._stop("scheduler", Difference("KV-OP-11", "whether a reset is done", str(expected), str(got)))
+            done.clear()
+            if any(resets):
+                self.statistics.connector = evolve(self.statistics.connector, reset=True)
+            self.progress.forget()
+
+    def _reset_encoder(self) -> None:
+        """What steps in flight compute is not reset."""
+        if self.stage.encoder_budget is not None and not self.in_flight:
+            self.scheduler.reset_encoder_cache()
             self.progress.forget()
 
     def _running(self) -> set[int]:
@@ -386,6 +492,8 @@ class Engine:
         if not self.stage.asynchronous:
             self._collect()
         self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, bool(self.in_flight)))
+        if not self.in_flight:
+            self._judge("scheduler", bookkeeping_check.unfinished(alive, self.scheduler.get_num_unfinished_requests()))
         self._judge("chunks", self.chunks.end(self.followed.population))
         if not self.in_flight:
             self.encoder.rest()
@@ -408,12 +516,17 @@ class Engine:
         alive = {number_in(name): each for name, each in self.scheduler.requests.items() if not each.is_finished()}
         for number in signals.received if signals else ():
             self.line.arrived(number)
+        paused = [number for number in before if self._pauses(number, before[number], sent.sampled[number])]
         self.collected += 1
         counted = connector_statistics(self.collected) if self.stage.connector else None
         answered_by_worker = answer(sent.scheduled, sent.sampled, signals, counted, sent.pooled)
         outputs = self.scheduler.update_from_output(sent.output, answered_by_worker)
         self.interception.flush()
-        after = ((number, each.num_tokens, each.is_finished()) for number, each in answered.items())
+        for number in paused:
+            self._pause(number, sent.sampled[number])
+        # The next part may have begun: of a session, its tokens are compared with all others' when the step is over.
+        others = ((number, each) for number, each in answered.items() if number not in paused)
+        after = ((number, each.num_tokens, each.is_finished()) for number, each in others)
         self._judge("scheduler", finish_check.judge(before, sent.sampled, STOP, after))
         unanswered = (each for each in alive if each not in before and each not in sent.pooled)
         given_up = [each for each in unanswered if alive[each].is_finished()]
@@ -428,6 +541,13 @@ class Engine:
             for number, tokens in proposed.items():
                 self.chunks.offered(number, len(tokens))
 
+    def _pauses(self, number: int, books: finish_check.Books, sampled: Sequence[int]) -> bool:
+        """Whether an answer ends a part of a session, and not the session."""
+        session = self.sessions.open.get(number)
+        if session is None or session.waiting == deque([None]):
+            return False
+        return finish_check.due(books, sampled, STOP)[1]
+
     def _check_told(
         self, sent: Sent, before: Mapping[int, finish_check.Books], failed: Sequence[int], outputs: Any, answered: Any
     ) -> None:
@@ -440,6 +560,10 @@ class Engine:
             else self.correspondence.of_failure(number, said)
             for number, said in due.items()
         }
+        for number in due:
+            if number in self.sessions.open:
+                said, earlier = due[number], self.sessions.open[number].stop
+                due[number] = evolve(said, stop=self.rules.ask(clients.stop_said, said.stop, earlier))
         told = said_in(outputs)
         if self.statistics.is_newer:
             # What other releases tell clients besides is not known yet.
@@ -488,7 +612,10 @@ class Engine:
             rest["pending_structured_output_tokens"] = True
         if self.stage.connector:
             rest["kv_connector_metadata"] = self.scheduler.connector.built[-1][1]
-        self._judge("batch", self.batch.together(told, evolve(together, follows_grammar=bool(follows), rest=rest)))
+        told = evolve(told, masked=masked(self.scheduler, output))
+        in_order = tuple(number for number in due if number in follows)
+        together = evolve(together, follows_grammar=bool(follows), masked=in_order, rest=rest)
+        self._judge("batch", self.batch.together(told, together))
         self._judge("batch", self.batch.remembered(list(population.alive)))
 
     def _rewind(self, sent: Sent) -> None:
@@ -518,9 +645,12 @@ class Engine:
             proposed = self.settings.drafts_max if self.stage.asynchronous else reply.drafts
             sampled[number] = [*request.drafts[:accepted], token]
             answered = Sample(number, accepted, token, min(proposed, self.settings.drafts_max))
+            books = self._books(self.scheduler.requests[name_of(number)])
+            taken = finish_check.as_taken(answered, sampled[number], books, STOP)
             if self.followed.scheduling.caches_answers and not self.stage.asynchronous:
-                before = self._books(self.scheduler.requests[name_of(number)])
-                self.interception.answers[number] = finish_check.as_taken(answered, sampled[number], before, STOP)
+                self.interception.answers[number] = taken
+            elif number in self.sessions.open:
+                self._follow(taken, Done())
             else:
                 self._follow(answered, Done())
         return sampled

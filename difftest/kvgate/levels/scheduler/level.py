@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, fields_dict, frozen
@@ -12,28 +12,30 @@ from attrs import evolve, fields_dict, frozen
 from kvgate.adapters.registry import Loaded
 from kvgate.adapters.releases import ASCEND, VLLM_VERSION
 from kvgate.findings import explain_engine
-from kvgate.gate.generator import PRESETS, Generator
+from kvgate.gate.generator import Generator
 from kvgate.gate.level import Case, Level, World
 from kvgate.gate.shrink import DEFAULT, INSIDE, OF_BLOCK_MANAGERS, Rules
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.models import Model
-from kvgate.kernel.random_source import Seeded
+from kvgate.kernel.random_source import Draw
 from kvgate.kernel.trace_lines import TOKENS_MAX
 from kvgate.levels.manager import MANAGER
 from kvgate.levels.scheduler.operations import (
     OPERATIONS,
+    Close,
     Collect,
     GrammarReady,
     Operation,
     ResetCache,
+    ResetEncoder,
     Serve,
     Stage,
     describe_engine,
     describe_stage,
 )
-from kvreference.content import Keys
-from kvreference.operations import Abort, Transferred
+from kvreference.content import Keys, Media
+from kvreference.operations import Abort, Continue, Transferred
+from kvreference.population import cut
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.scheduler.room import blocks_to_run
 from kvreference.settings import Settings
@@ -72,8 +74,10 @@ _SUBMIT: Mapping[str, int] = {
 SIMPLER: Rules = {
     **OF_BLOCK_MANAGERS,
     Submit: _SUBMIT,
-    Serve: dict.fromkeys(("structured", "undecided", "fails_from_block", "priority"), DEFAULT) | {**_SUBMIT},
+    Serve: dict.fromkeys(("structured", "undecided", "fails_from_block", "priority", "resumable"), DEFAULT)
+    | {**_SUBMIT},
     Step: {"replies": INSIDE},
+    ResetCache: {"connector": DEFAULT},
     Reply: {"ends": DEFAULT, "accepted": 0, "drafts": 0, "token": 0},
     Stage: {name: DEFAULT for name in fields_dict(Stage) if name != "running_max"} | {"running_max": 1},
 }
@@ -170,12 +174,33 @@ class SchedulerLevel(DrivenLevel):
     monitors = MONITORS
     gate = detectors = ("lockstep", *MONITORS)
     alphabet = OPERATIONS
+    arrival = Serve
+    needed = frozenset((Serve, Step, Transferred))
+    # ``Serve`` is more than ``Submit``; and a transfer that is lost never ends, which is finding 025.
+    drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
+        Serve: lambda generator, case, draw: _submission(generator, case, draw),
+        Step: lambda generator, case, draw: Step(draw_replies(generator, draw, 12 if _has_sessions(case) else 3)),
+        Collect: lambda _generator, _case, _draw: Collect(),
+        Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
+        Transferred: lambda generator, case, draw: Transferred(
+            generator.request(draw), generator.succeeds(draw) or not recovers(case.settings)
+        ),
+        GrammarReady: lambda generator, _case, draw: GrammarReady(generator.request(draw)),
+        ResetCache: lambda _generator, case, draw: ResetCache(
+            draw.chance(50), case.stage.connector and draw.chance(50)
+        ),
+        ResetEncoder: lambda _generator, _case, _draw: ResetEncoder(),
+        Continue: lambda generator, _case, draw: Continue(
+            generator.request(draw), cut(generator.arrival(draw).prompt, generator.budget(draw))
+        ),
+        Close: lambda generator, _case, draw: Close(generator.request(draw)),
+    }
     stage_type = Stage
     simpler: Rules = SIMPLER
     limits: Mapping[type, Mapping[str, int]] = LIMITS
     not_tested = (
-        "Encoders whose output is attended to and not inserted, pipeline and context parallelism; and of adapters, two "
-        "of one name: no scheduler was given any.",
+        "Encoders whose output is attended to and not inserted, pipeline and context parallelism: no scheduler was "
+        "given any.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
         "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
         "block: both are switched off.",
@@ -201,26 +226,58 @@ class SchedulerLevel(DrivenLevel):
 
     # Cases
 
-    def draw(self, model: Model, preset: str, seed: str, campaign_seed: int = 0, needs: Sequence[str] = ()) -> Case:
-        """The case that a seed generates; on a stage with what ``needs`` say, or on one that is generated as well.
+    def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
+        """A case without operations, on a stage with what ``needs`` say.
 
         Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit, transfers
         that never end, loads that fail where there are several groups, chunks shorter than a block of states; where
         steps are asynchronous and blocks are freed on the way, also drafts and blocks that another node reads.
         """
-        del campaign_seed
-        draw = Seeded(f"{seed}/{model.name}/{preset}/engine")
-        generator = Generator(PRESETS[preset], model.geometry, model.features)
         settings = generator.settings(draw)
         stage = _stage(generator, settings, draw)
+        if "sessions" in needs:
+            stage = evolve(stage, asynchronous=False)
         stage = evolve(stage, **{STAGE_OF[need]: True for need in needs if need in STAGE_OF})
         if settings.geometry.state_block_tokens is not None:
-            # vLLM keeps states at block ends for prefix caching alone.
-            settings = evolve(settings, caches=True)
+            # vLLM keeps states at block ends for prefix caching alone; and a shorter chunk is none (finding 029).
+            chunk_tokens = max(settings.chunk_tokens, settings.geometry.state_block_tokens)
+            settings = evolve(settings, caches=True, chunk_tokens=chunk_tokens)
         if stage.asynchronous and not _drafts_ahead(settings):
             settings = evolve(settings, drafts_max=0)
-        operations = (_operation(generator, settings, stage, draw) for _ in range(STEPS))
-        return self.case(settings, operations, stage, model=model.name, preset=preset, seed=seed)
+        return self.case(settings, (), stage)
+
+    def weights(self, generator: Generator) -> Mapping[type, int]:
+        del generator
+        return {
+            **{Serve: 25, Step: 70, Transferred: 14, Collect: 10, Abort: 3, GrammarReady: 2},
+            **{ResetCache: 1, ResetEncoder: 1, Continue: 10, Close: 2},
+        }
+
+    def is_possible(self, kind: type, case: Case) -> bool:
+        stage, sessions = case.stage, _has_sessions(case)
+        possible: Mapping[type, bool] = {
+            **{
+                Transferred: stage.connector,
+                Collect: stage.asynchronous,
+                ResetEncoder: stage.encoder_budget is not None,
+            },
+            **{Continue: sessions, Close: sessions},
+        }
+        return possible.get(kind, True)
+
+    def operations_in(self, generator: Generator) -> int:
+        del generator
+        return STEPS
+
+    def that_fits(self, case: Case) -> Case:
+        """The case with steps in the place of requests that could never run."""
+        operations = (
+            Step()
+            if isinstance(each, Serve) and not (fits(case.settings, each) and encodes(case.settings, case.stage, each))
+            else each
+            for each in case.operations
+        )
+        return evolve(case, operations=tuple(operations))
 
     def allowed(self, bench: EngineBench, case: Case) -> Case:
         """The case without requests that could never run: they block the queue, which is a finding of its own.
@@ -232,17 +289,12 @@ class SchedulerLevel(DrivenLevel):
         late = case.stage.asynchronous and SUBJECTS[bench.subject].scheduling.frees_late
         settings = case.settings
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
-        operations = (
-            Step()
-            if isinstance(each, Serve) and not (fits(held, each) and encodes(settings, case.stage, each))
-            else each
-            for each in case.operations
-        )
+        operations = self.that_fits(evolve(case, settings=held)).operations
         if SUBJECTS[bench.subject].release.version not in (VLLM_VERSION, ASCEND.version):
             # Of other releases, adapters, items, embeddings and pooling are not followed yet.
             case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None))
             return evolve(case, operations=tuple(map(_plain, operations)))
-        return evolve(case, operations=tuple(operations))
+        return evolve(case, operations=operations)
 
     # In words, and from outside
 
@@ -251,6 +303,15 @@ class SchedulerLevel(DrivenLevel):
 
     def prompt_tokens(self, operation: Operation) -> int:
         return operation.prompt_tokens if isinstance(operation, Submit) else 0
+
+
+def _has_sessions(case: Case) -> bool:
+    """No reference says yet how a state is taken back that counts a session's last answer.
+
+    With priorities they leave the queue unsorted (finding 044), and with drafts there is finding 045.
+    """
+    stage, settings = case.stage, case.settings
+    return not (stage.asynchronous or stage.by_priority or settings.geometry.keeps_states or settings.drafts_max)
 
 
 def encodes(settings: Settings, stage: Stage, serve: Serve) -> bool:
@@ -268,8 +329,8 @@ def encodes(settings: Settings, stage: Stage, serve: Serve) -> bool:
 def _plain(operation: Operation) -> Operation:
     if not isinstance(operation, Serve):
         return operation
-    arrival = evolve(operation.arrival, keys=evolve(operation.arrival.keys, lora=None, media=()))
-    return evolve(operation, arrival=arrival, pools=False, embedded=False)
+    arrival = evolve(operation.arrival, keys=evolve(operation.arrival.keys, lora=None, lora_version=0, media=()))
+    return evolve(operation, arrival=arrival, pools=False, embedded=False, resumable=False)
 
 
 SCHEDULER = SchedulerLevel()
@@ -278,7 +339,7 @@ SCHEDULER = SchedulerLevel()
 # Generating
 
 
-def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
+def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
     copies = any(group.copies for group in settings.geometry.groups)
     asynchronous = draw.chance(40)
@@ -293,9 +354,11 @@ def _stage(generator: Generator, settings: Settings, draw: Seeded) -> Stage:
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
         adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
-        # There is room for the longest item.
+        # There is room for the longest item; and now and then for more than the budget allows in one step.
         encoder_budget=draw.integer(longest, longest + 8) if encodes else None,
-        encoder_cache=draw.integer(longest, longest + 8) if encodes else 1,
+        encoder_cache=draw.integer(longest, (1 if settings.geometry.lookahead_tokens else 2) * longest + 8)
+        if encodes
+        else 1,
     )
 
 
@@ -305,53 +368,53 @@ def _drafts_ahead(settings: Settings) -> bool:
     return settings.geometry.lookahead_tokens > 0 and all(group.keeps_all for group in groups)
 
 
-def _operation(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Operation:
-    if draw.chance(20):
-        submit = _submission(generator, settings, stage, draw)
-        return submit if fits(settings, submit) else Step()
-    kind = draw.integer(1, 100)
-    if kind <= 3:
-        return Abort(generator.request(draw))
-    if kind <= 5:
-        return GrammarReady(generator.request(draw))
-    if kind <= 6:
-        return ResetCache(draw.chance(50))
-    if stage.connector and kind <= 20:
-        return Transferred(generator.request(draw), draw.chance(80) or not recovers(settings))
-    if stage.asynchronous and kind <= 30:
-        return Collect()
-    return Step(tuple(draw_reply(generator, draw) for _ in range(draw.integer(1, 3))))
-
-
-def _submission(generator: Generator, settings: Settings, stage: Stage, draw: Seeded) -> Serve:
+def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
+    settings, stage = case.settings, case.stage
     arrival = generator.arrival(draw)
-    adapters = stage.adapters_max is not None
-    lora = f"adapter-{draw.integer(0, 2)}" if adapters and draw.chance(50) else None
-    encodes = stage.encoder_budget is not None and draw.chance(60)
-    media = generator.media(draw, sum(run.length for run in arrival.prompt)) if encodes else ()
-    arrival = evolve(arrival, keys=Keys(salt=arrival.keys.salt, lora=lora, media=media))
+    adapters = stage.adapters_max is not None and draw.chance(generator.often("adapters", 50))
+    number = draw.integer(0, 3) if adapters else None
+    # Of the last name there are two.
+    lora, version = (None, 0) if number is None else (f"adapter-{min(number, 2)}", number // 3)
+    encodes = stage.encoder_budget is not None and draw.chance(generator.often("items", 60))
+    media = _media(generator, sum(run.length for run in arrival.prompt), draw) if encodes else ()
+    arrival = evolve(arrival, keys=Keys(arrival.keys.salt, lora, media, version))
     # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
-    pools = draw.chance(8) and not stage.asynchronous
+    pools = draw.chance(generator.often("pooling", 8)) and not stage.asynchronous
     serve = Serve(
         arrival,
         answers_max=1 if pools else draw.integer(1, ANSWERS_MAX),
         priority=draw.integer(0, 2) if stage.by_priority else 0,
-        structured=draw.chance(10) and not pools,
+        structured=draw.chance(generator.often("grammars", 10)) and not pools,
         pools=pools,
-        embedded=draw.chance(10) and not settings.tells_events,
+        embedded=draw.chance(generator.often("embeddings", 10)) and not settings.tells_events,
     )
+    if _has_sessions(case) and not (pools or serve.embedded) and draw.chance(generator.often("sessions", 25)):
+        serve = evolve(serve, resumable=True)
     if not stage.connector:
         return serve
     frees = not all(group.keeps_all for group in settings.geometry.groups)
-    fails = draw.chance(20) and recovers(settings)
+    fails = draw.chance(generator.often("failed loads", 20)) and recovers(settings)
     return evolve(
         serve,
-        external_tokens=generator.budget(draw) if draw.chance(60) else 0,
-        loads=draw.chance(50),
-        sends=draw.chance(30) and not (stage.asynchronous and frees),
-        undecided=draw.integer(1, 3) if draw.chance(10) else 0,
+        external_tokens=generator.budget(draw) if draw.chance(generator.often("external tokens", 60)) else 0,
+        loads=draw.chance(generator.often("loads", 50)),
+        sends=draw.chance(generator.often("sends", 30)) and not (stage.asynchronous and frees),
+        undecided=draw.integer(1, 3) if draw.chance(generator.often("undecided", 10)) else 0,
         fails_from_block=draw.integer(0, 3) if fails else None,
     )
+
+
+def _media(generator: Generator, tokens: int, draw: Draw) -> tuple[Media, ...]:
+    """Items in one of the layouts; or long ones next to each other, of which a step's budget has room for one.
+
+    A draft layer reads an item's first token before the item in front of it is released: both need room at once, which
+    is finding 035, and is seen with the layouts, too.
+    """
+    longest = 2 * generator.geometry.grain_tokens
+    if generator.geometry.lookahead_tokens or draw.chance(60):
+        return generator.media(draw, tokens)
+    starts = range(0, min(tokens - longest + 1, 3 * longest), longest)
+    return tuple(Media(f"image-{longest}-{draw.integer(0, 1)}", start, longest) for start in starts)
 
 
 def recovers(settings: Settings) -> bool:
@@ -369,7 +432,11 @@ def fits(settings: Settings, submit: Serve) -> bool:
     return blocks_to_run(settings, tokens - 1) <= settings.blocks - 1
 
 
-def draw_reply(generator: Generator, draw: Seeded) -> Reply:
-    """What the model answers to one request."""
+def draw_replies(generator: Generator, draw: Draw, ends_percent: int = 3) -> tuple[Reply, ...]:
+    """What the model answers in one step."""
+    return tuple(_reply(generator, draw, ends_percent) for _ in range(draw.integer(1, 3)))
+
+
+def _reply(generator: Generator, draw: Draw, ends_percent: int) -> Reply:
     sample = generator.sample(draw)
-    return Reply(sample.accepted, sample.token, sample.drafts, ends=draw.chance(3))
+    return Reply(sample.accepted, sample.token, sample.drafts, ends=draw.chance(generator.often("ends", ends_percent)))

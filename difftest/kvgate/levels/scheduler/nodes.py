@@ -18,6 +18,13 @@ Tables = Sequence[Sequence[int]]
 """The blocks of a request, by group."""
 
 
+def one_named(request: int, candidates: Sequence[int]) -> int | None:
+    """The request that a number stands for: every number stands for one of the ``candidates``, if there is one."""
+    if not candidates or request in candidates:
+        return request if candidates else None
+    return candidates[request % len(candidates)]
+
+
 @define
 class Offer:
     """What the other nodes have for one request, as long as it did not take it."""
@@ -146,10 +153,11 @@ class OtherNodes:
 
     def named(self, request: int) -> int | None:
         """The request whose transfer a number stands for, if one is under way that may end."""
-        candidates = [number for number in self.under_way() if number not in self.lost]
-        if not candidates or request in candidates:
-            return request if candidates else None
-        return candidates[request % len(candidates)]
+        return one_named(request, self.may_end())
+
+    def may_end(self) -> list[int]:
+        """The requests of which a transfer is under way that may end."""
+        return [number for number in self.under_way() if number not in self.lost]
 
     def end(self, number: int, table: Sequence[int], succeeded: bool) -> int | None:
         """A transfer is over: up to which token it wrote; None if it read. The worker tells it with its next output."""

@@ -14,7 +14,7 @@ from attrs.validators import ge, instance_of, optional
 
 from kvgate.gate.story import describe
 from kvgate.kernel.text import counted
-from kvreference.operations import Abort, OfRequest, Transferred
+from kvreference.operations import Abort, Continue, OfRequest, Transferred
 from kvreference.scheduler.operations import Reply, Step, Submit
 
 _count = [instance_of(int), ge(1)]
@@ -61,6 +61,8 @@ class Serve(Submit):
     """The first load fails after so many blocks after the hit were written. None: it does not fail."""
     pools: bool = False
     """Whether it is answered once, by what its prompt is, and not by tokens."""
+    resumable: bool = False
+    """Whether it is the first part of a session: when it has ended, it waits for ``Continue`` or ``Close``."""
     embedded: bool = False
     """Whether its prompt comes as embeddings, each of which stands for one token that no prompt of tokens has."""
 
@@ -76,6 +78,11 @@ class Lost(OfRequest):
 
 
 @frozen
+class Close(OfRequest):
+    """The client of a session sends no further part: it ends with those that it has."""
+
+
+@frozen
 class Collect:
     """The oldest step in flight comes back from the worker, before as many are in flight as may be.
 
@@ -88,11 +95,33 @@ class ResetCache:
     """Forget the prefix cache: rejected while blocks are held, unless running requests are preempted for it."""
 
     preempts: bool = False
+    connector: bool = False
+    """Whether what the connector keeps is forgotten as well: it refuses while a transfer is under way."""
 
 
-Operation: TypeAlias = Submit | Serve | Step | Collect | Abort | Transferred | Lost | GrammarReady | ResetCache
+@frozen
+class ResetEncoder:
+    """Forget what the encoder computed, since its weights have changed: whatever is still needed is computed again."""
 
-OPERATIONS: tuple[type, ...] = (Submit, Serve, Step, Collect, Abort, Transferred, Lost, GrammarReady, ResetCache)
+
+Operation: TypeAlias = (
+    Submit
+    | Serve
+    | Continue
+    | Close
+    | Step
+    | Collect
+    | Abort
+    | Transferred
+    | Lost
+    | GrammarReady
+    | ResetCache
+    | ResetEncoder
+)
+
+OPERATIONS: tuple[type, ...] = (
+    *(Submit, Serve, Continue, Close, Step, Collect, Abort, Transferred, Lost, GrammarReady, ResetCache, ResetEncoder),
+)
 """Every kind of operation."""
 
 
@@ -134,15 +163,20 @@ def describe_engine(operation: Operation) -> str:
             return f"Take a step; the model answers {replied}{more}"
         case Collect():
             return "The worker returns the oldest step in flight"
-        case Abort() | Transferred():
+        case Abort() | Transferred() | Continue():
             # The block manager has the same.
             return describe(operation)
+        case Close(request=request):
+            return f"The client of session {request} sends no further part"
         case Lost(request=request):
             return f"The other node of request {request} is gone: its transfer never ends"
         case GrammarReady(request=request):
             return f"The grammar of request {request} is compiled"
-        case ResetCache(preempts=preempts):
-            return f"Reset the prefix cache{', preempting running requests' if preempts else ''}"
+        case ResetCache(preempts=preempts, connector=connector):
+            caches = "the prefix cache and the connector's cache" if connector else "the prefix cache"
+            return f"Reset {caches}{', preempting running requests' if preempts else ''}"
+        case ResetEncoder():
+            return "Reset the encoder's cache"
 
 
 def _asked(submit: Submit) -> Iterator[str]:
@@ -150,8 +184,8 @@ def _asked(submit: Submit) -> Iterator[str]:
     yield f"a prompt of {counted(submit.prompt_tokens, 'token')}"
     if submit.arrival.keys.media:
         yield counted(len(submit.arrival.keys.media), "item")
-    if submit.arrival.keys.lora is not None:
-        yield f"adapter {submit.arrival.keys.lora}"
+    if submit.arrival.keys.adapter is not None:
+        yield f"adapter {submit.arrival.keys.adapter}"
     yield f"at most {counted(submit.answers_max, 'answer')}"
     if submit.external_tokens:
         when = "loaded while it waits" if submit.loads else "loaded within a step"
@@ -171,6 +205,8 @@ def _more(serve: Serve) -> Iterator[str]:
         yield f"its connector is undecided {counted(serve.undecided, 'time')}"
     if serve.pools:
         yield "it is pooled"
+    if serve.resumable:
+        yield "it is the first part of a session"
     if serve.embedded:
         yield "its prompt is embedded"
     if serve.fails_from_block is not None:

@@ -176,6 +176,8 @@ class ProgressMonitor:
         """What a request waits for that somebody outside ends."""
         if status == "WAITING_FOR_REMOTE_KVS" and (number in self.nodes.under_way() or self.nodes.is_told_of(number)):
             return Wait(number, Reason.TRANSFER, lost=number in self.nodes.lost)
+        if status == "WAITING_FOR_STREAMING_REQ":
+            return Wait(number, Reason.CLIENT)
         if number in self.grammars:
             return Wait(number, Reason.GRAMMAR)
         offer = self.nodes.offers.get(number)

@@ -4,8 +4,9 @@ A request gets on within a bound only if nobody who came later takes its place. 
 line that is ready, lets it in while there is room in a step, and preempts the last that was let in; by priority, the
 most urgent comes first, and the least urgent is preempted.
 
-Whoever is not ready (it loads, waits for its grammar, its connector is undecided, or no slot is free for its adapter)
-is passed and set aside: those come before all others from then on, in the order in which they were set aside.
+Whoever is not ready (it loads, waits for its grammar or its client, its connector is undecided, or no slot is free for
+its adapter) is passed and set aside: those come before all others from then on, in the order in which they were set
+aside.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class _Waits:
     """One request in line."""
 
     number: int
-    rank: tuple[int, int]
+    rank: tuple[int, float]
     """Its priority, where priorities count, and when it came."""
     grammar: bool = False
     """Whether its grammar is not compiled yet."""
@@ -35,6 +36,8 @@ class _Waits:
     """Whether its connector said in this step that it cannot tell yet what it offers."""
     loads: bool = False
     """Whether the scheduler was not told yet that its load is over."""
+    paused: bool = False
+    """Whether it is a session of which the next part has not come."""
     adapter: str | None = None
     holds: bool = False
     """Whether it holds blocks: it loads, or has loaded."""
@@ -42,7 +45,7 @@ class _Waits:
     @property
     def is_ready(self) -> bool:
         """Whether nothing keeps it from being let in."""
-        return not (self.grammar or self.undecided or self.loads)
+        return not (self.grammar or self.undecided or self.loads or self.paused)
 
 
 class Line:
@@ -74,7 +77,7 @@ class Line:
         serve = submit if isinstance(submit, Serve) else None
         urgent = serve.priority if serve is not None and self.stage.by_priority else 0
         grammar = serve is not None and serve.structured
-        waits = _Waits(number, (urgent, number), grammar, adapter=submit.arrival.keys.lora)
+        waits = _Waits(number, (urgent, number), grammar, adapter=submit.arrival.keys.adapter)
         self._waiting.append(waits)
         if waits.grammar:
             self._put_aside(waits)
@@ -95,6 +98,20 @@ class Line:
         for each in self._named(number):
             each.loads = False
 
+    def paused(self, number: int) -> None:
+        """A part of a session has ended."""
+        (ran,) = (each for each in self._running if each.number == number)
+        self._running.remove(ran)
+        waits = _Waits(number, ran.rank, paused=True, adapter=ran.adapter)
+        self._waiting.append(waits)
+        self._put_aside(waits)
+
+    def continued(self, number: int, came: float, at_once: bool) -> None:
+        """The next part of a session has come; or came before, and begins ``at_once``: then it was not set aside."""
+        for each in self._named(number):
+            each.paused, each.rank = False, (each.rank[0], came)
+            each.aside = None if at_once else each.aside
+
     def held_up(self) -> None:
         """For the first that is ready there is no room in the encoder: nobody else is let in."""
         self._held_up = True
@@ -112,7 +129,7 @@ class Line:
         if isinstance(operation, Admit):
             found = self._asked_for(operation.request)
             self._held_up |= isinstance(answer, Refused)
-            if isinstance(answer, Granted) and not found:
+            if isinstance(answer, Granted) and self._named(operation.request):
                 self._let_in(operation.request, answer.loads)
             return found
         if isinstance(operation, LookUp):
@@ -209,12 +226,17 @@ class Line:
     def end(self, tokens: int, population: Population) -> Difference | None:
         """A step of so many tokens was scheduled: nobody was left out for whom there was room."""
         room = len(self._running) < self.stage.running_max and tokens < self.budget_tokens
-        if self._held_up or not room or not self.may_split:
+        if self._held_up or not room:
             return None
         for each in sorted(self._waiting, key=_place):
+            if not self.may_split and each.number in self._asked:
+                # Less than a block of states is no chunk: nobody after it is looked at.
+                return None
             request = population.alive.get(each.number)
             ready = request is not None and request.status is Status.WAITING and each.number not in self._asked
             if ready and self._is_ready(each):
+                if not self.may_split:
+                    return None
                 got = f"nobody asks for it, {tokens} of {self.budget_tokens} tokens are scheduled"
                 return Difference("KV-LIVE-01", f"request {each.number}, in line", "it is asked for", got)
         return None

@@ -28,7 +28,7 @@ from kvreference.answers import Answer
 from kvreference.cached_map import Content
 from kvreference.content import Prefix
 from kvreference.manager import Manager
-from kvreference.operations import Arrive, Operation, Sample, TakeStatistics
+from kvreference.operations import Arrive, Continue, Operation, Sample, TakeStatistics
 from kvreference.population import Population, Status
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
@@ -216,7 +216,7 @@ class Recorder:
             own = self._own = None
         if own is not None:
             self._expected = own.apply(operation)
-        if self._reference is not None and isinstance(operation, (Arrive, Sample)):
+        if self._reference is not None and isinstance(operation, (Arrive, Sample, Continue)):
             self.names.arrived(self._reference, operation.request)
         self._now = (operation, None)
 

@@ -19,7 +19,7 @@ from kvreference.answers import Hit
 from kvreference.block_pool import NULL
 from kvreference.geometry import Group
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Arrive, LookUp, Sample
+from kvreference.operations import Admit, Arrive, Continue, LookUp, Sample
 
 BOUNDARIES_MAX = 10
 """How many boundaries are shown, the longest first; the hits of both sides always are."""
@@ -120,7 +120,7 @@ def _replayed(recording: Recording, operations: int) -> tuple[Manager, Names] | 
         if reference.population.resolve(operation) != operation:
             return None
         reference.apply(operation)
-        if isinstance(operation, (Arrive, Sample)):
+        if isinstance(operation, (Arrive, Sample, Continue)):
             names.arrived(reference, operation.request)
     return reference, names
 

@@ -29,6 +29,8 @@ GLYPHS = {
     "Abort": ("x", "aborted"),
     "Transferred": ("⇥", "a transfer is over"),
     "Rewind": ("↶", "what a load did not bring is computed again"),
+    "Pause": ("⏸", "a part of a session has ended"),
+    "Continue": ("⏵", "a session continues"),
     "ReleaseSkipped": ("-", "releases what its window left"),
     "CommonPrefix": ("=", "common prefix asked for"),
     "Evict": ("E", "a block is evicted"),

@@ -8,6 +8,7 @@ from kvgate.adapters.work_meter import counted_hash
 from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.clients import asks_logprobs, client_of, trace_headers_of
 from kvgate.levels.scheduler.operations import Serve
+from kvreference.content import Keys
 from kvreference.operations import spell
 from kvreference.scheduler.operations import Submit
 from kvreference.settings import Settings
@@ -46,7 +47,7 @@ def arguments_of(settings: Settings, submit: Submit) -> dict[str, Any]:
             )
             for item in arrival.keys.media
         ],
-        "lora_request": None if arrival.keys.lora is None else adapter_named(arrival.keys.lora),
+        "lora_request": adapter_of(arrival.keys),
         "sampling_params": None
         if serve.pools
         else SamplingParams(
@@ -67,14 +68,22 @@ def arguments_of(settings: Settings, submit: Submit) -> dict[str, Any]:
         "arrival_time": float(arrival.request),
         "client_index": client_of(arrival.request),
         "trace_headers": trace_headers_of(arrival.request),
+        **({"resumable": True} if serve.resumable else {}),
     }
 
 
-def adapter_named(name: str) -> Any:
-    """An adapter; the number in its name tells it from others."""
+ADAPTERS_MAX = 100
+"""More adapters than there are names for."""
+
+
+def adapter_of(keys: Keys) -> Any:
+    """An adapter; the number in its name tells it from others, and its version from others of that name."""
     from vllm.lora.request import LoRARequest
 
-    return LoRARequest(name, 1 + int(name.rpartition("-")[2]), f"/adapters/{name}")
+    if keys.lora is None:
+        return None
+    name, version = keys.lora, keys.lora_version
+    return LoRARequest(name, 1 + int(name.rpartition("-")[2]) + version * ADAPTERS_MAX, f"/adapters/{name}/{version}")
 
 
 def request_of(arguments: dict[str, Any]) -> Request:

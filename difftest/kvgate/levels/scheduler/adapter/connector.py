@@ -32,6 +32,9 @@ class Listener(Protocol):
     def allocated(self, request: Request, tables: Tables, external_tokens: int) -> None:
         """It is told of a request's blocks, and how many tokens it takes from other nodes."""
 
+    def reset(self, done: bool) -> None:
+        """It is asked to forget what it keeps, and has ``done`` it or not."""
+
     def ended(self, request: Request, tables: Tables, is_read: bool) -> None:
         """It is told of a request's end; whether its blocks stay held for another node."""
 
@@ -87,6 +90,11 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
     def take_events(self) -> list[Any]:
         self.published = [f"an event of the connector, for {self.returned}"]
         return self.published
+
+    def reset_cache(self) -> bool | None:
+        done = not self.nodes.under_way()
+        self.listener.reset(done)
+        return done
 
     def request_finished_all_groups(
         self, request: Request, block_ids: tuple[list[int], ...]

@@ -77,6 +77,8 @@ class Interception(Raises):
         """What the model answered, and the scheduler has not taken yet, where it is told when that does."""
         self.events: list[Any] = []
         """The events that were taken, as they are, until somebody takes them from here."""
+        self.resets: list[bool] = []
+        """Whether each reset was done since somebody looked last."""
         self._granted: dict[int, Granted] = {}
         """What was granted to whom in this step."""
         self._allocated: list[BlockTable] = []
@@ -293,7 +295,8 @@ class Interception(Raises):
         ours = self.followed.population.alive.get(number)
         # A request that another node reads gives up its blocks when it ends.
         read = self.nodes.would_read(number, ended_well(self.followed.request(number)))
-        if ours is not None and ours.status is Status.RUNNING and not read:
+        session = ours is not None and (ours.status is Status.PAUSED or ours.parts > 1)
+        if ours is not None and (ours.status is Status.RUNNING or session) and not read:
             self._say(ReleaseSkipped(number), Done())
 
     def after_get_num_common_prefix_blocks(self, shared: list[int], request_id: str) -> None:
@@ -314,6 +317,7 @@ class Interception(Raises):
         self.settle_look_up()
 
     def after_reset_prefix_cache(self, succeeded: bool) -> None:
+        self.resets.append(bool(succeeded))
         self._say(Reset(), Success(bool(succeeded)))
 
     def after_take_events(self, events: list[Any]) -> None:

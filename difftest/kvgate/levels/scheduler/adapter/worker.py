@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from kvgate.levels.scheduler.adapter.names import name_of
+from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.clients import corrupted_of, logprobs_of, pooled_of, prompt_logprobs_of
 from kvgate.levels.scheduler.nodes import Signals
 
@@ -104,9 +104,17 @@ def abort(scheduler: Any, number: int) -> None:
     scheduler.finish_requests(name_of(number), RequestStatus.FINISHED_ABORTED)
 
 
-def reset_cache(scheduler: Any, preempts: bool) -> None:
-    """Somebody wants the prefix cache forgotten."""
-    scheduler.reset_prefix_cache(reset_running_requests=preempts)
+def reset_cache(scheduler: Any, preempts: bool, connector: bool) -> bool:
+    """Somebody wants the prefix cache forgotten, and what the connector keeps; whether that was done."""
+    return bool(scheduler.reset_prefix_cache(reset_running_requests=preempts, reset_connector=connector))
+
+
+def masked(scheduler: Any, output: Any) -> tuple[int, ...]:
+    """The requests whose grammars mask the tokens of a step, as the scheduler says it when the step was scheduled."""
+    # The mask itself is made of grammars, and there are none.
+    scheduler.structured_output_manager.grammar_bitmask = lambda *_requests: None
+    found = scheduler.get_grammar_bitmask(output)
+    return () if found is None else tuple(map(number_in, found.structured_output_request_ids))
 
 
 class Grammar:

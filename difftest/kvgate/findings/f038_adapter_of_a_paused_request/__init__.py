@@ -1,0 +1,27 @@
+"""Finding 038: The adapter of a request that runs and is passed over in a step is not counted, and too many run."""
+
+from __future__ import annotations
+
+from kvgate.findings.finding import Engine, Finding
+from kvgate.kernel.difference import Divergence
+from kvreference.population import Status
+
+
+def _too_many_run(divergence: Divergence, engine: Engine) -> bool:
+    """The requests that run have more adapters than a step may, and vLLM asserts that they have not."""
+    difference, most = divergence.difference, engine.stage.adapters_max or 0
+    if (difference.statement, difference.subject) != ("KV-SYS-01", AssertionError.__name__) or not most:
+        return False
+    requests = engine.followed.population.alive.values()
+    adapters = {each.keys.adapter for each in requests if each.status is Status.RUNNING and each.keys.lora is not None}
+    return bool(len(adapters) > most)
+
+
+FINDING = Finding(
+    id="038-adapter-of-a-paused-request",
+    rank=38,
+    statement="KV-SYS-01",
+    condition="adapters, and a request that runs and is passed over in a step",
+    on=lambda stage: stage is not None and stage.adapters_max is not None,
+    explains_engine=_too_many_run,
+)

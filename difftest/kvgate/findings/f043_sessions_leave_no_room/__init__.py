@@ -1,0 +1,38 @@
+"""Finding 043: Sessions that continue hold all blocks, and none of them can compute its next part."""
+
+from __future__ import annotations
+
+from kvgate.findings.engine_state import blocks_held, can_run, holders_waiting
+from kvgate.findings.finding import Engine, Finding
+from kvgate.kernel.difference import Divergence
+from kvreference.population import Status
+
+
+def _sessions_wait(divergence: Divergence, engine: Engine) -> bool:
+    """The blocks that a request lacks are held by sessions that wait in the queue for it.
+
+    It waits as well, or it runs, and finds room only after it was preempted, for a part of what it lacks.
+    """
+    alive = engine.followed.population.alive
+    if divergence.detector != "progress" or engine.nodes.under_way():
+        return False
+    running = [number for number, request in alive.items() if request.status is Status.RUNNING]
+    if not running:
+        holders = holders_waiting(divergence, engine)
+        return bool(holders) and holders <= engine.sessions.open.keys()
+    waiting = [number for number in engine.sessions.open if number in alive and alive[number].status is Status.WAITING]
+    held = sum(blocks_held(engine, number) for number in waiting)
+    return not any(can_run(engine, number) for number in running) and any(
+        can_run(engine, number, held) for number in running
+    )
+
+
+FINDING = Finding(
+    id="043-sessions-leave-no-room",
+    rank=43,
+    statement="KV-LIVE-03",
+    condition="sessions that continue, and hold the blocks that a request before them lacks",
+    on=lambda stage: stage is not None,
+    goes_on=True,
+    explains_engine=_sessions_wait,
+)

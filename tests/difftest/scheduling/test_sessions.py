@@ -1,0 +1,152 @@
+"""Sessions under a scheduler: requests of which the client sends the prompt in parts.
+
+Goal: a part that is lost, mixed up, or answered wrongly is seen, and so is a session that never ends. Method: runs of
+vLLM's own scheduler by hand, and the scheduler broken, one thing at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvgate.kernel.models import load
+from kvgate.levels.scheduler.engine import Engine
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import Close, Operation, Serve, Stage, describe_engine
+from kvreference.operations import Abort, Continue, Run
+from kvreference.population import Status
+from kvreference.scheduler.operations import Reply, Step
+
+from .stage import full, serve, steps, undeclared
+
+ENDS = Step((Reply(ends=True),))
+PARTS: tuple[Operation, ...] = (
+    serve(0, 40, 4, resumable=True),
+    ENDS,
+    Continue(0, (Run(1000, 20),)),
+    *steps(1),
+    # Two come early: they wait for the part before them, in order.
+    Continue(0, (Run(2000, 20),)),
+    Continue(0, (Run(3000, 20),)),
+    *steps(1),
+    ENDS,
+    ENDS,
+    Close(0),
+    ENDS,
+    serve(1, 20, 4),
+    *steps(6),
+)
+
+
+def engine() -> Engine:
+    return Engine(full(20), Stage(4))
+
+
+def perform(world: Engine, *operations: Operation) -> None:
+    """Perform operations, in which nothing is found."""
+    for operation in operations:
+        assert world.perform(operation) is None
+
+
+def test_parts_are_answered_one_after_the_other() -> None:
+    """Nothing is found; the parts follow what was computed of each other."""
+    world = engine()
+    perform(world, *PARTS[:7])
+    session = world.followed.population[0]
+    assert (2, 2) == (session.parts, len(world.sessions.open[0].waiting))
+    assert [*range(40), *range(1000, 1020)] == session.tokens[:60]
+    assert [] == undeclared(engine(), PARTS)
+
+
+def test_a_closed_session_ends() -> None:
+    """At once if it waits for its client, else with the parts that have come."""
+    idle = engine()
+    perform(idle, serve(0, 8, 1, resumable=True), *steps(1), Close(0))
+    assert {} == idle.followed.population.alive
+    busy = engine()
+    perform(busy, serve(0, 8, 2, resumable=True), *steps(1), Close(0), Continue(0, (Run(1000, 1),)))
+    assert busy.followed.population[0].status is Status.RUNNING
+    busy.perform(ENDS)
+    assert {} == busy.followed.population.alive
+
+
+@pytest.mark.parametrize("length", [900, 400])
+def test_a_part_that_never_fits_is_left_out(length: int) -> None:
+    """It is longer than a request may become, or than the pool holds."""
+    world = engine()
+    perform(world, serve(0, 8, 1, resumable=True), *steps(1), Continue(0, (Run(1000, length),)))
+    assert world.followed.population[0].status is Status.PAUSED
+
+
+def test_in_words() -> None:
+    """That a request is the first part of a session is said of it."""
+    assert "it is the first part of a session" in describe_engine(serve(0, 1, resumable=True))
+
+
+def test_sessions_are_drawn() -> None:
+    """In some cases of a model; and none where steps are asynchronous or states are kept."""
+    cases = [SCHEDULER.draw(load("full"), "hostile", str(seed)) for seed in range(30)]
+    with_sessions = [case for case in cases if any(getattr(each, "resumable", False) for each in case.operations)]
+    assert len(with_sessions) >= 3
+    assert not any(case.stage.asynchronous for case in with_sessions)
+    states = SCHEDULER.draw(load("mamba-align"), "hostile", "0", needs=("sessions",))
+    assert not any(isinstance(each, Serve) and each.resumable for each in states.operations)
+
+
+# What is broken is seen
+
+
+def keeps_the_last_answer(original: Any, scheduler: Any, session: Any, update: Any) -> None:
+    """The last answer stays before the next part."""
+    last = session._all_token_ids[session.num_computed_tokens :]
+    update.prompt_token_ids = [*last, *update.prompt_token_ids]
+    original(scheduler, session, update)
+
+
+def drops_the_part(original: Any, scheduler: Any, session: Any, update: Any) -> None:
+    """Of a part, only the first token counts."""
+    update.prompt_token_ids = update.prompt_token_ids[:1]
+    original(scheduler, session, update)
+
+
+def latest_first(original: Any, scheduler: Any, request: Any) -> bool:
+    """Of several parts the latest is next."""
+    if request.streaming_queue:
+        request.streaming_queue.rotate(1)
+    answer: bool = original(scheduler, request)
+    return answer
+
+
+def never_ends(_original: Any, scheduler: Any, request: Any) -> bool:
+    """A session waits for its client although that has closed it."""
+    from vllm.v1.request import RequestStatus
+
+    if not request.resumable:
+        return True
+    request.status = RequestStatus.WAITING_FOR_STREAMING_REQ
+    scheduler.num_waiting_for_streaming_input += 1
+    scheduler._enqueue_waiting_request(request)
+    return False
+
+
+BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
+    "the last answer stays": ("_update_request_as_session", keeps_the_last_answer),
+    "a part is cut": ("_update_request_as_session", drops_the_part),
+    "the latest part first": ("_handle_stopped_request", latest_first),
+    "never ends": ("_handle_stopped_request", never_ends),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the run by hand in which nothing is found of published code."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    method, replacement = BROKEN[name]
+    original = getattr(Scheduler, method)
+    monkeypatch.setattr(Scheduler, method, lambda *arguments: replacement(original, *arguments))
+    assert undeclared(engine(), (*PARTS, Abort(1)))

@@ -1,0 +1,34 @@
+"""Which models a run has if none is asked for.
+
+Goal: a long run has more models than a short one, and a level leaves out what it has no cases of. Method: ask.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kvgate.adapters.reference import Reference
+from kvgate.adapters.registry import DEFAULT_MODELS, FURTHER, Loaded
+from kvgate.gate.level import LevelChoice
+from kvgate.kernel.models import load
+from kvgate.levels.registry import default_models, prepare
+
+STOCK = Loaded("stock", "0", Reference, DEFAULT_MODELS["stock"], FURTHER)
+
+
+@pytest.mark.parametrize(("profile", "is_long"), [("precommit", False), ("quick", False), ("ci", True), ("deep", True)])
+def test_a_long_run_has_more_models(profile: str, is_long: bool) -> None:
+    """Those of the system, and in a long run the further ones."""
+    expected = [*DEFAULT_MODELS["stock"], *(FURTHER if is_long else ())]
+    assert expected == [model.name for model in default_models(STOCK, profile)]
+
+
+@pytest.mark.ci
+def test_two_nodes_have_no_models_with_states() -> None:
+    """States are not handed over: a run of a pair has the other models, or says that there is none."""
+    pytest.importorskip("vllm")
+    models = [load("full"), load("mamba-align"), load("swa")]
+    (prepared,) = prepare(LevelChoice.PAIR, STOCK, models, "quick")
+    assert {"full", "swa"} == {lane.model.name for lane in prepared.plan.lanes}
+    (prepared,) = prepare(LevelChoice.PAIR, STOCK, models[1:2], "quick")
+    assert {"mamba-align"} == {lane.model.name for lane in prepared.plan.lanes}
