@@ -97,7 +97,7 @@ told["as published, under a scheduler"] = under_a_scheduler("ascend", sys.argv[1
 told["behind a load"] = behind_a_load("ascend", sys.argv[1])
 told["behind a load, mended"] = behind_a_load("ascend-retention", sys.argv[1])
 attach.count_tokens = lambda coordinator: None
-told["counts slots"] = differences("ascend-retention", sys.argv[1], 600)
+told["counts slots"] = differences("ascend-retention", sys.argv[1], 2_000)
 told["counts slots, under a scheduler"] = under_a_scheduler("ascend-retention", sys.argv[1], 8)
 try:
     load_system("stock")

@@ -47,7 +47,7 @@ from kvreference.population import Status
 
 CASES = {"legal": 16, "hostile": 12, "tiny": 80}
 """How many cases of each preset are counted, for each of the models that vLLM has."""
-FEWER = {"legal": 3, "hostile": 5, "tiny": 30}
+FEWER = {"legal": 4, "hostile": 7, "tiny": 45}
 """How many for each of the others."""
 LARGE = {"dsv4-flash-ascend-32": {"tiny": 4}, "dsv4-flash-ascend-64": {"tiny": 2}, "dsv4-flash-ascend-128": {"tiny": 1}}
 """How many where a prompt of five alignments has tens of thousands of tokens: ``compressed`` is the same in small."""

@@ -180,8 +180,8 @@ def test_a_rule_applies_if_its_operation_means_something() -> None:
             super().teardown()
 
     look(Reference, machine_type=Looks, examples=100)
-    # Nothing of this model waits for a dispatch.
-    assert {*get_args(Operation)} - performed == {Rewind, Dispatch}
+    # Nothing of this model waits for a dispatch, and only a scheduler has sessions.
+    assert {*get_args(Operation)} - performed == {Rewind, Dispatch, Pause, Continue}
 
 
 def test_what_is_found_is_small_and_is_stored(tmp_path: Path) -> None:
