@@ -97,6 +97,15 @@ class Prefix:
         self.tokens = tokens
         """The length of the prefix, in tokens."""
 
+    @property
+    def pieces(self) -> tuple[Hashable, ...]:
+        """Its tokens, piece by piece, each with what else their content depends on."""
+        pieces, prefix = [self.piece], self.parent
+        while prefix is not None:
+            pieces.append(prefix.piece)
+            prefix = prefix.parent
+        return tuple(reversed(pieces))
+
     def __repr__(self) -> str:
         return f"<prefix of {self.tokens} tokens>"
 

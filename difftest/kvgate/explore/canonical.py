@@ -126,12 +126,7 @@ class Shapes:
 
 def _pieces(prefix: Prefix, token: _Token) -> Hashable:
     """Piece by piece the tokens, and what else their content depends on."""
-    chain = []
-    node: Prefix | None = prefix
-    while node is not None:
-        chain.append(node)
-        node = node.parent
-    pieces: list[Any] = [each.piece for each in reversed(chain)]
+    pieces: Any = prefix.pieces
     return tuple((tuple(map(token, tokens)), names) for tokens, names in pieces)
 
 

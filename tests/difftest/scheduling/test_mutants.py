@@ -85,7 +85,7 @@ def test_a_kill_is_made_small() -> None:
     """What is left shows the same, in a handful of operations of the engine."""
     mutant = next(each for each in SCHEDULER_MUTANTS if each.name == "first-is-preempted")
     kill = run_mutant(
-        trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=120.0, shrinks=True
+        trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=SECONDS, shrinks=True
     ).kills["gate"]
     assert kill is not None
     assert kill.smallest is not None

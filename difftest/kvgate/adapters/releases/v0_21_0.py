@@ -10,6 +10,7 @@ from kvgate.adapters.releases.v0_20_2 import SCHEDULER_RULES as OLDER_SCHEDULER
 
 SCHEDULER_RULES = evolve(
     OLDER_SCHEDULER,
+    in_full=False,
     signatures={
         **OLDER_SCHEDULER.signatures,
         f"{SCHEDULER_OUTPUT}:NewRequestData": (

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvgate.findings.finding import Acts, Finding
 from kvgate.findings.in_turn import Longest, without_look_ahead
+from kvgate.findings.read_in_prefix import is_in
 from kvgate.monitors.slot_memory import Misread
 from kvreference.answers import BlockTable
 from kvreference.content import Prefix
@@ -21,8 +22,10 @@ class _LookUp:
 
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
-        self.unwritten: set[tuple[tuple[int, ...], int]] = set()
-        """The tokens of each such hit, and how many of them attention has."""
+        self.reached = 0
+        """How many tokens of the hit that is looked up attention has."""
+        self.unwritten: set[tuple[Prefix, int]] = set()
+        """The prefix of each hit of which attention has less, and how many tokens it has."""
 
     def length(
         self, longest: Longest, found: Sequence[Any], lengths: range, tokens: int, partial_hit_tokens_min: int
@@ -30,38 +33,26 @@ class _LookUp:
         states = [without_look_ahead(each) for each in found if each.group.keeps_states]
         attention = [each for each in found if not each.group.keeps_states]
         reached = longest(attention, lengths, tokens, partial_hit_tokens_min)
-        most = min(reached - lengths.step, lengths.start)
+        self.reached, most = reached, min(reached - lengths.step, lengths.start)
         return longest(states, range(most, lengths.stop, lengths.step), tokens, partial_hit_tokens_min)
 
     def tables(
         self, tables_found: Callable[..., BlockTable], found: Sequence[Any], hit_tokens: int, tokens: int
     ) -> BlockTable:
-        tables, alignment = list(tables_found(found, hit_tokens, tokens)), self.geometry.alignment_tokens
-        attention = [each for each in found if not each.group.keeps_states]
-        lengths = range((tokens - 1) // alignment * alignment, -1, -alignment)
-        reached = min(hit_tokens, longest_length(attention, lengths, tokens, 0))
-        for each in attention:
-            tables[each.index] = tuple(each.blocks[: reached // each.group.block_size_tokens])
+        tables, reached = list(tables_found(found, hit_tokens, tokens)), min(hit_tokens, self.reached)
+        for each in found:
+            if not each.group.keeps_states:
+                tables[each.index] = tuple(each.blocks[: reached // each.group.block_size_tokens])
         if reached < hit_tokens:
-            prefix = found[0].prefixes[hit_tokens // self.geometry.grain_tokens - 1]
-            self.unwritten.add((_tokens_of(prefix), reached))
+            self.unwritten.add((found[0].prefixes[hit_tokens // self.geometry.grain_tokens - 1], reached))
         return tuple(tables)
 
     def misread(self, misread: Misread) -> bool:
         """What is read lies in a hit, after the blocks that attention had."""
-        read = tuple(token for _, token, _ in misread.wanted[1:])
         attention = not self.geometry.groups[misread.reader.group].keeps_states
         return attention and any(
-            reached < len(read) and tokens[: len(read)] == read for tokens, reached in self.unwritten
+            reached < len(misread.wanted) - 1 and is_in(prefix, misread.wanted) for prefix, reached in self.unwritten
         )
-
-
-def _tokens_of(prefix: Prefix | None) -> tuple[int, ...]:
-    pieces: list[Any] = []
-    while prefix is not None:
-        pieces.append(prefix.piece)
-        prefix = prefix.parent
-    return tuple(token for tokens, _ in reversed(pieces) for token in tokens)
 
 
 def _acts(settings: Settings, _release: str) -> Acts:

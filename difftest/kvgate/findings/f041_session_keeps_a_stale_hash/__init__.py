@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvgate.findings.finding import Acts, Finding
+from kvgate.findings.read_in_prefix import is_in
 from kvgate.monitors.slot_memory import Misread
 from kvreference.content import Prefix
 from kvreference.manager import prefixes_kept
@@ -13,22 +14,23 @@ from kvreference.settings import Settings
 
 
 def _acts(_settings: Settings, _release: str) -> Acts:
-    replaced: set[int] = set()
-    """Where the last answer of a part of some session stood, and filled a piece that is hashed."""
+    stale: set[Prefix] = set()
+    """The prefixes that end with the last answer of a part of some session, which was replaced."""
 
     def keeps_all(kept: Callable[..., int], prefixes: Sequence[Prefix], computed: int) -> int:
-        if kept(prefixes, computed) < len(prefixes):
-            replaced.add(computed)
+        stale.update(prefixes[kept(prefixes, computed) :])
         return len(prefixes)
 
     def of_another_answer(misread: Misread) -> bool:
-        """The state is that of the same tokens, but for those that were replaced."""
+        """The state is that of a stale prefix's tokens, but for those that were replaced."""
         wanted, found = misread.wanted, misread.found
         if not found or len(wanted) != len(found):
             return False
         # Salt and adapter come before the first token.
-        differs = [at - 1 for at, (one, other) in enumerate(zip(wanted, found, strict=True)) if one[1:] != other[1:]]
-        return bool(differs) and replaced.issuperset(differs)
+        differs = [at for at, (one, other) in enumerate(zip(wanted, found, strict=True)) if one[1:] != other[1:]]
+        return bool(differs) and all(
+            any(prefix.tokens == at and is_in(prefix, wanted[: at + 1]) for prefix in stale) for at in differs
+        )
 
     return Acts([Delta(prefixes_kept.__name__, keeps_all)], misreads=of_another_answer)
 

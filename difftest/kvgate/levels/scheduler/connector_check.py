@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from kvgate.adapters.releases import ASCEND, VLLM_VERSION
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.adapter.interception import Interception, number_of
 from kvgate.levels.scheduler.nodes import Tables
@@ -39,11 +38,15 @@ class ConnectorCheck:
     def asked(self, request: Any, hit_tokens: int) -> None:
         """It is asked what other nodes have for a request behind its hit."""
         number = self._known(request)
+        if number is None:
+            return
         self._compare("KV-OP-24", f"the hit of request {number}", self.interception.hit_of(number), hit_tokens)
 
     def allocated(self, request: Any, tables: Tables, external_tokens: int) -> None:
         """It is told of a request's blocks, and how many tokens it takes from other nodes."""
         number = self._known(request)
+        if number is None:
+            return
         self._compare("KV-OP-24", f"the blocks of request {number}", self.interception.followed._tables(number), tables)
         expected = self.interception.external_of(number)
         self._compare("KV-OP-24", f"the tokens that request {number} takes", expected, external_tokens)
@@ -51,6 +54,8 @@ class ConnectorCheck:
     def ended(self, request: Any, tables: Tables, is_read: bool) -> None:
         """It is told of a request's end; whether its blocks stay held for another node."""
         number = self._known(request)
+        if number is None:
+            return
         held = self.interception.followed._tables(number)
         self._compare("KV-OP-25", f"the blocks of request {number}, which ends", held, tables)
         self._ended(number, is_read)
@@ -65,17 +70,17 @@ class ConnectorCheck:
             told = "nothing" if not got else "something else"
             self._judge("connector", Difference("KV-OP-24", f"{what}, as the connector is told", "what it is", told))
 
-    def _known(self, request: Any) -> int:
+    def _known(self, request: Any) -> int | None:
+        """Its number; None if it is none of the requests that the scheduler has."""
         number = number_of(request)
-        if self.interception.followed.request(number) is not request:
-            found = Difference("KV-OP-24", f"request {number}, as the connector is told", "itself", "another one")
-            self._judge("connector", found)
-        return number
+        if self.interception.followed.has(number, request):
+            return number
+        found = Difference("KV-OP-24", "the request that the connector is told", "one of the scheduler's", f"{number}")
+        self._judge("connector", found)
+        return None
 
     def _compare(self, statement: str, subject: str, expected: Any, got: Any) -> None:
-        # What other releases tell their connectors is not known yet.
-        is_known = self.interception.followed.description.version in (VLLM_VERSION, ASCEND.version)
-        if is_known and _plain(expected) != _plain(got):
+        if self.interception.followed.scheduling.in_full and _plain(expected) != _plain(got):
             found = Difference(statement, f"{subject}, as the connector is told", str(expected), str(got))
             self._judge("connector", found)
 

@@ -22,7 +22,6 @@ from typing import Any, ClassVar, NoReturn
 from attrs import evolve
 
 from kvgate.adapters.release_variants import PADDING
-from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.findings import goes_on
 from kvgate.findings.modelled import reference_of
 from kvgate.kernel.blame import is_ours
@@ -153,8 +152,7 @@ class Engine:
         self.line = Line(stage, settings.chunk_tokens, may_split, holders_first=not traits.joins_queues)
         self.chunks = Chunks(settings, stage, traits.spares_the_only_one)
         self.correspondence = clients.Correspondence(client_fields())
-        is_newer = self.followed.description.version != VLLM_VERSION and self.followed.description.system == "native"
-        self.statistics = StatisticsCheck(settings.drafts_max, stage.connector, is_newer)
+        self.statistics = StatisticsCheck(settings.drafts_max, stage.connector, traits.in_full)
         self.told = ConnectorCheck(self.interception, self._judge, self.line.undecided, self._ended)
         if stage.connector:
             connector.attach(self.nodes, settings.geometry.keeps_states, self.told)
@@ -565,12 +563,12 @@ class Engine:
                 said, earlier = due[number], self.sessions.open[number].stop
                 due[number] = evolve(said, stop=self.rules.ask(clients.stop_said, said.stop, earlier))
         told = said_in(outputs)
-        if self.statistics.is_newer:
+        if not self.followed.scheduling.in_full:
             # What other releases tell clients besides is not known yet.
             due = {number: evolve(said, rest={}) for number, said in due.items()}
             told = [(client, number, evolve(said, rest={})) for client, number, said in told]
         self._judge("clients", clients.judge(due, told))
-        if not self.statistics.is_newer:
+        if self.followed.scheduling.in_full:
             self._judge("clients", clients.judge_all(self.correspondence.ended(), *said_to_all(outputs)))
         events, self.interception.events = self.interception.events, []
         if self.stage.connector:
@@ -628,7 +626,7 @@ class Engine:
             request = self.followed.population.alive.get(number)
             if request is not None and request.status is not Status.ENDING and not self.stage.failed_loads_end:
                 self._follow(Rewind(number, tokens), Done())
-                if self.statistics.is_newer:
+                if not self.followed.scheduling.in_full:
                     # What other releases keep of a failed load is not followed yet: the monitors judge alone.
                     self.lockstep.reference = None
 

@@ -10,7 +10,6 @@ from typing import Any
 from attrs import evolve, fields_dict, frozen
 
 from kvgate.adapters.registry import Loaded
-from kvgate.adapters.releases import ASCEND, VLLM_VERSION
 from kvgate.findings import explain_engine
 from kvgate.gate.generator import Generator
 from kvgate.gate.level import Case, Level, World
@@ -290,8 +289,7 @@ class SchedulerLevel(DrivenLevel):
         settings = case.settings
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
         operations = self.that_fits(evolve(case, settings=held)).operations
-        if SUBJECTS[bench.subject].release.version not in (VLLM_VERSION, ASCEND.version):
-            # Of other releases, adapters, items, embeddings and pooling are not followed yet.
+        if not SUBJECTS[bench.subject].scheduling.in_full:
             case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None))
             return evolve(case, operations=tuple(map(_plain, operations)))
         return evolve(case, operations=operations)

@@ -103,6 +103,10 @@ class Followed(Stock):
         """vLLM's own request."""
         return self._requests[number]
 
+    def has(self, number: int, request: Request) -> bool:
+        """Whether that is its request of that number."""
+        return self._requests.get(number) is request
+
     def is_over(self, number: int) -> bool:
         """Whether nobody wants to know what is computed for a request."""
         ours = self.population.alive.get(number)
