@@ -27,7 +27,7 @@ from kvgate_mutants.mutation_run import run_mutant
 from swa_retention.features import FEATURES
 from swa_retention.register import Patch
 
-OPERATIONS, SECONDS = 20_000, math.inf
+OPERATIONS, SECONDS = 100_000, math.inf
 CHECKS = sorted(
     {mutant.shown_by for mutant in PLUGIN_MUTANTS if mutant.shown_by is not None}, key=lambda check: check.__name__
 )

@@ -77,17 +77,18 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 @pytest.mark.parametrize(
     "mutant", [each for each in TOLD_WRONG if "write" in each.name], ids=lambda mutant: mutant.name
 )
-def test_one_engine_sees_it_by_what_the_connector_is_told_alone(
+def test_one_engine_sees_it_first_by_what_the_connector_is_told(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two nodes see it without: where nothing is moved, nobody else notices which blocks were named."""
+    """Without it, two nodes see it; one sees it later, when a block is read that nobody wrote, or never."""
     engines: Any = Trials(SCHEDULER.bench_named("stock", PAIR.gate[:-1])).towards(("transfers",))
     with mutant.applied():
         kill = run_until_killed(engines, [load("full")], 0, 1_000, math.inf)
         assert kill is not None
         assert "connector" == kill.by
         monkeypatch.setattr(ConnectorCheck, "_compare", lambda *_: None)
-        assert run_until_killed(engines, [load("full")], 0, 1_000, math.inf) is None
+        later = run_until_killed(engines, [load("full")], 0, 1_000, math.inf)
+        assert later is None or (later.by == "ghost" and later.operations > kill.operations)
 
 
 def test_the_level_is_one_of_the_gate() -> None:
