@@ -27,9 +27,10 @@ def register(
     prefixes: Sequence[Prefix],
     tables: Tables,
     tokens: int,
+    begun: int | None = None,
     rules: Rules = OWN_RULES,
 ) -> tuple[list[Event], list[Content]]:
-    """Cache what the first ``tokens`` tokens of ``request`` make due.
+    """Cache what the first ``tokens`` tokens of ``request`` make due, of which a step computes those after ``begun``.
 
     Returns the events, and the content that cannot serve a hit before the step was dispatched.
     """
@@ -38,7 +39,8 @@ def register(
     for index, (group, table) in enumerate(zip(geometry.groups, tables, strict=True)):
         seen = table.registered
         looks_at = rules.ask(tokens_looked_at, retention, geometry, group, tokens)
-        due = list(_take_due(group, retention, request, table, looks_at, rules))
+        passed = range(looks_at if begun is None else begun + 1, looks_at)
+        due = list(_take_due(group, retention, request, table, looks_at, passed, rules))
         size = group.block_size_tokens
         contents = [rules.ask(content_up_to, geometry, index, prefixes, (i + 1) * size) for i in due]
         for position, content in zip(due, contents, strict=True):
@@ -74,7 +76,7 @@ def due_tokens(retention: Retention, group: Group, index: int, prompt_tokens: in
 
 
 def _take_due(
-    group: Group, retention: Retention, request: Request, table: Table, tokens: int, rules: Rules
+    group: Group, retention: Retention, request: Request, table: Table, tokens: int, passed: range, rules: Rules
 ) -> Iterator[int]:
     """The positions of the blocks that are due now; whatever was looked at is not looked at again."""
     for position in range(table.registered, tokens // group.block_size_tokens):
@@ -82,9 +84,18 @@ def _take_due(
         if due is not None and due > tokens:
             return
         table.registered = position + 1
+        end = (position + 1) * group.block_size_tokens
         # Accepted drafts may span a whole window: the blocks they filled can be dead before they are cached.
-        if due is not None and table.blocks[position] != NULL:
+        if due is not None and table.blocks[position] != NULL and rules.ask(holds_its_end, group, end, passed):
             yield position
+
+
+def holds_its_end(group: Group, end: int, passed: range) -> bool:
+    """Whether a block that ends after ``end`` tokens holds what is there.
+
+    A state does not if a step has ``passed`` that end: then it is the state from which that step began.
+    """
+    return not (group.attention.stops_at_block_ends and end in passed)
 
 
 def _take_boundaries(group: Group, retention: Retention, request: Request, table: Table, tokens: int) -> Iterator[int]:

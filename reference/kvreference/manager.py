@@ -177,7 +177,7 @@ class Manager:
             return Refused(hit.tokens, gate=False)
         self._lose(allocation)
         if not later:
-            self._register(request, computed + tokens)
+            self._register(request, computed + tokens, computed)
         return Granted(hit.tokens, allocation.entries, provided, later)
 
     def _fits(self, request: Request, hit: Hit, computed: int) -> bool:
@@ -191,7 +191,7 @@ class Manager:
         if allocation is None:
             return Refused(0, gate=False)
         self._lose(allocation)
-        self._register(request, request.tokens_computed + tokens)
+        self._register(request, request.tokens_computed + tokens, request.tokens_computed)
         return Granted(0, allocation.entries)
 
     def _allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
@@ -200,10 +200,10 @@ class Manager:
     def _lose(self, allocation: Allocation) -> None:
         self._events += [Removed(content) for content in allocation.lost]
 
-    def _register(self, request: Request, tokens: int, now: bool = True) -> None:
-        """Cache what the first ``tokens`` tokens make due; ``now`` if this step computes them."""
+    def _register(self, request: Request, tokens: int, begun: int | None) -> None:
+        """Cache what the first ``tokens`` tokens make due; a step computes those after ``begun``, if it is one."""
         prefixes, tables = self.prefixes[request.number], self.tables[request.number]
-        self._events += self.cache.register(self.pool, request, prefixes, tables, tokens, now)
+        self._events += self.cache.register(self.pool, request, prefixes, tables, tokens, begun)
 
     def _dispatch(self, _operation: Dispatch) -> Copies:
         self.cache.dispatched()
@@ -232,7 +232,7 @@ class Manager:
         """What a request was loading is there, and is cached; else its blocks are given up."""
         request = self.population[operation.request]
         if request.status is Status.LOADING and operation.succeeded:
-            self._register(request, request.tokens_computed, now=False)
+            self._register(request, request.tokens_computed, None)
         else:
             self.holdings.release_all(operation.request)
         return Done()

@@ -127,7 +127,8 @@ class Population:
         """The same, once ``computed`` tokens are computed.
 
         The last token that a running request may have is never computed: nothing would follow it. Where states are
-        kept at block ends only, the chunks of a prompt end there.
+        kept at block ends only, the chunks of a prompt end there, up to the last state that can serve a hit: where
+        anything is drafted, look-ahead must match after it.
         """
         pending = len(request.tokens) + len(request.drafts) - computed
         tokens = min(pending, budget_tokens, self.settings.chunk_tokens)
@@ -136,7 +137,9 @@ class Population:
         block = self.settings.geometry.state_block_tokens
         if block is None or computed >= len(request.tokens) - 1:
             return tokens
-        return tokens_to_boundary(computed, tokens, block)
+        lookahead = self.settings.geometry.lookahead_tokens if self.settings.drafts_max else 0
+        serves = (len(request.tokens) - lookahead) // block * block
+        return tokens if computed >= serves else min(tokens_to_boundary(computed, tokens, block), serves - computed)
 
     def resolve(self, operation: Operation) -> Operation | None:
         """The legal operation that ``operation`` stands for now, or None if there is none.

@@ -50,9 +50,15 @@ class NoPrefixCache:
         return True
 
     def register(
-        self, pool: BlockPool, request: Request, prefixes: Sequence[Prefix], tables: Tables, tokens: int, now: bool
+        self,
+        pool: BlockPool,
+        request: Request,
+        prefixes: Sequence[Prefix],
+        tables: Tables,
+        tokens: int,
+        begun: int | None,
     ) -> list[Event]:
-        """Cache what the first ``tokens`` tokens make due; ``now`` if this step computes them."""
+        """Cache what the first ``tokens`` tokens make due; a step computes those after ``begun``, if it is one."""
         return []
 
     def dispatched(self) -> None:
@@ -109,11 +115,19 @@ class PrefixCache(NoPrefixCache):
         return not any(content_up_to(self.geometry, index, prefixes, end) in self.fenced for index, end in ends)
 
     def register(
-        self, pool: BlockPool, request: Request, prefixes: Sequence[Prefix], tables: Tables, tokens: int, now: bool
+        self,
+        pool: BlockPool,
+        request: Request,
+        prefixes: Sequence[Prefix],
+        tables: Tables,
+        tokens: int,
+        begun: int | None,
     ) -> list[Event]:
         verified = min(tokens, len(request.tokens))
-        events, fenced = register(pool, self.geometry, self.retention, request, prefixes, tables, verified, self.rules)
-        self.fenced.update(fenced if now else ())
+        events, fenced = register(
+            pool, self.geometry, self.retention, request, prefixes, tables, verified, begun, self.rules
+        )
+        self.fenced.update(fenced if begun is not None else ())
         return events
 
     def dispatched(self) -> None:

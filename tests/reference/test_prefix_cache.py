@@ -35,7 +35,7 @@ def computed(geometry: Geometry, cache: NoPrefixCache, tokens: int, now: bool) -
     request = Request(0, list(range(40)), Keys(), reads_cache=True, prompt_tokens=40)
     tables = [Table([10 * g + i + 1 for i in range(10)], 0, 0) for g in range(len(geometry.groups))]
     pool = BlockPool(40)
-    cache.register(pool, request, prefixes, tables, tokens, now)
+    cache.register(pool, request, prefixes, tables, tokens, 0 if now else None)
     return pool, prefixes
 
 
@@ -120,9 +120,9 @@ def test_what_must_match_counts() -> None:
     prefixes = known_of(geometry, 40)
     request = Request(0, list(range(40)), Keys(), reads_cache=True, prompt_tokens=40)
     pool, tables = BlockPool(10), [Table([1, 2, 3], 0, 0)]
-    cache.register(pool, request, prefixes, tables, 8, now=True)
+    cache.register(pool, request, prefixes, tables, 8, 0)
     cache.dispatched()
-    cache.register(pool, request, prefixes, tables, 12, now=True)
+    cache.register(pool, request, prefixes, tables, 12, 0)
     for tokens, hit_tokens, ready in [(9, 4, True), (13, 8, False)]:
         asking = Request(1, list(range(tokens)), Keys(), reads_cache=True)
         found = cache.look_up(pool, asking, prefixes[: tokens // 4])
@@ -146,7 +146,7 @@ def test_drafts_are_not_registered() -> None:
     cache = PrefixCache(geometry, Dense(geometry))
     pool = BlockPool(10)
     request = Request(0, list(range(8)), Keys(), reads_cache=True, prompt_tokens=8)
-    cache.register(pool, request, known_of(geometry, 40), [Table([1, 2, 3], 0, 0)], 12, now=True)
+    cache.register(pool, request, known_of(geometry, 40), [Table([1, 2, 3], 0, 0)], 12, 0)
     assert [(1,), (2,)] == list(pool.cached.entries().values())
 
 

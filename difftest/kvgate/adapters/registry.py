@@ -36,7 +36,10 @@ BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", "na
 BESIDES = ("two-windows+eagle", "mixed-windows", "local", "mamba-align", "mamba-all", "gemma-hybrid+transfers")
 """Models that reach what the published ones do not: several windows with look-ahead, windows in larger blocks, chunks,
 states, transfers."""
-FURTHER = ("windows", "compressed", "mamba-none", "dsv4-flash+mtp", "full+transfers")
+FURTHER = (
+    *("windows", "compressed", "mamba-none", "mamba-all+eagle", "mamba-align+eagle"),
+    *("dsv4-flash+mtp", "full+transfers"),
+)
 """Models that a long run of vLLM has besides."""
 DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     "stock": (*(name + suffix for name in GATED for suffix in ("", "+eagle")), *BESIDES),

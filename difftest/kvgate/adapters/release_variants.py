@@ -171,7 +171,7 @@ def _as_scheduled(rules: SchedulerRules, padded: Mapping[int, int], manager: Man
     if rules.caches_answers and isinstance(operation, Sample) and manager.settings.drafts_max:
         request = manager.population[operation.request]
         if request.status is Status.RUNNING:
-            manager._register(request, request.tokens_computed, now=False)
+            manager._register(request, request.tokens_computed, None)
     return answer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from kvgate.monitors.slot_memory import Origin
 from kvreference.content import Prefix
@@ -11,8 +11,7 @@ from kvreference.content import Prefix
 
 def is_in(prefix: Prefix, history: Sequence[Origin]) -> bool:
     """Whether the state with that history is of one of the tokens of the prefix, with its salt and adapter's name."""
-    (_, named, _), *origins = history
-    salt, adapter = named  # type: ignore[misc]  # the first state of all has them for a token
+    (_, (salt, adapter), _), *origins = cast(Sequence[Any], history)
     pieces: Any = prefix.pieces
     names = {name.domain: name.name for name in pieces[0][1] if name.domain in ("salt", "lora")}
     lora = None if adapter is None else adapter.partition("#")[0]

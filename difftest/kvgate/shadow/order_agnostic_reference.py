@@ -119,13 +119,13 @@ class OrderAgnosticReference(Manager):
             return None
         request.status = Status.RUNNING
         if not call.delayed:
-            self.register(call.number, span.computed + span.tokens)
+            self.register(call.number, span.computed + span.tokens, span.computed)
         return allocation.entries
 
-    def register(self, number: int, tokens: int, now: bool = True) -> None:
-        """Cache what the first tokens of a request make due."""
+    def register(self, number: int, tokens: int, begun: int | None) -> None:
+        """Cache what the first tokens of a request make due; a step computes those after ``begun``, if it is one."""
         if number in self.tables:
-            self._register(self.population[number], tokens, now)
+            self._register(self.population[number], tokens, begun)
 
     def take_registered(self, number: int) -> list[tuple[int, int, int]]:
         """What was cached of a request since the last time: group, position in its table, block; in order."""

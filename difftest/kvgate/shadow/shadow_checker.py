@@ -208,7 +208,7 @@ class ShadowChecker:
         return self._compare_after(reference, record.number, record.registered, record.after, statement)
 
     def _cached(self, reference: OrderAgnosticReference, record: calls.Cached) -> _Found:
-        reference.register(record.number, record.tokens, now=False)
+        reference.register(record.number, record.tokens, None)
         return self._compare_after(reference, record.number, record.registered, record.after, "KV-OP-08")
 
     def _skipped(self, reference: OrderAgnosticReference, record: calls.Skipped) -> _Found:

@@ -25,11 +25,17 @@ class ForgetfulCache(PrefixCache):
     """A prefix cache that does not remember which boundaries it has seen."""
 
     def register(
-        self, pool: BlockPool, request: Request, prefixes: Sequence[Prefix], tables: Tables, tokens: int, now: bool
+        self,
+        pool: BlockPool,
+        request: Request,
+        prefixes: Sequence[Prefix],
+        tables: Tables,
+        tokens: int,
+        begun: int | None,
     ) -> list[Event]:
         for table in tables:
             table.boundary_tokens = 0
-        return super().register(pool, request, prefixes, tables, tokens, now)
+        return super().register(pool, request, prefixes, tables, tokens, begun)
 
 
 class RepeatedRegistration(Manager):

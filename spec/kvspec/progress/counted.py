@@ -85,9 +85,10 @@ def counted() -> Iterator[None]:
 
 
 def settings_of(blocks: Any = 0, **rest: Any) -> Any:
-    """Settings, as far as progress reads them; ``state_block_tokens`` is part of the geometry."""
-    geometry = SimpleNamespace(state_block_tokens=rest.pop("state_block_tokens", None), fences=False, groups=())
-    return SimpleNamespace(blocks=blocks, geometry=geometry, **rest)
+    """Settings, as far as progress reads them; ``state_block_tokens`` and ``lookahead_tokens`` are of the geometry."""
+    parts = {"state_block_tokens": None, "lookahead_tokens": 0}
+    geometry = SimpleNamespace(fences=False, groups=(), **{name: rest.pop(name, no) for name, no in parts.items()})
+    return SimpleNamespace(blocks=blocks, geometry=geometry, drafts_max=1, **rest)
 
 
 def request_of(

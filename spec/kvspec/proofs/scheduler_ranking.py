@@ -26,7 +26,12 @@ from kvspec.progress.counted import CountedPopulation, counted, least, length_of
 
 def line_of(u: Any, requests: list[Request], terms: dict[int, Terms], block_tokens: Any = None) -> Scheduler:
     """A scheduler with ``requests`` in line, and the limits of a step."""
-    settings = settings_of(state_block_tokens=block_tokens, chunk_tokens=u.chunk, tokens_max=u.tokens_max)
+    settings = settings_of(
+        state_block_tokens=block_tokens,
+        lookahead_tokens=0 if block_tokens is None else u.lookahead_blocks * block_tokens,
+        chunk_tokens=u.chunk,
+        tokens_max=u.tokens_max,
+    )
     return scheduler_of(settings, SimpleNamespace(budget_tokens=u.budget), requests, terms)
 
 
@@ -139,7 +144,7 @@ UNKNOWNS = {
     "budget": Count(1),
     "tokens_max": Count(2),
 }
-BLOCK = {**UNKNOWNS, "block": Count(1)}
+BLOCK = {**UNKNOWNS, "block": Count(1), "lookahead_blocks": Count(0)}
 LINE = {
     **{f"{name}{n}": Count(least) for n in range(5) for name, least in (("tokens", 1), ("computed", 0))},
     "chunk": Count(1),

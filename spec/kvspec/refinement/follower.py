@@ -22,7 +22,16 @@ from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition
 from kvspec.pool.transitions import Reset
 from kvspec.refinement.picture import picture
 from kvspec.refinement.recording import Call, Did, RecordedPool, record
-from kvspec.refinement.requirements import ALLOWED, Due, Progress, due, missing, progress_after, retention_of
+from kvspec.refinement.requirements import (
+    ALLOWED,
+    Due,
+    Progress,
+    computed_before,
+    due,
+    missing,
+    progress_after,
+    retention_of,
+)
 from kvspec.refinement.step import Drift, ForeignPrefixError, Labelled, Labels, Step, UnexplainedError, begin
 
 
@@ -86,16 +95,18 @@ class Follower:
             return None
         number, answer = step.number, step.answer
         if isinstance(answer, Granted):
-            tokens = step.manager.population[number].tokens_computed
+            tokens, begun = step.manager.population[number].tokens_computed, computed_before(step, step.was)
             if step.named is None:
                 self._continue(number, progress_after(step.manager.geometry, answer.hit_tokens))
             if answer.loads:
                 return None
         elif isinstance(step.operation, Transferred) and number in step.manager.population.alive:
-            tokens = step.was.tokens_computed
+            tokens = begun = step.was.tokens_computed
         else:
             return None
-        found = due(step.manager, self._retention, number, step.names, self._progress[number], tokens)
+        found = due(
+            step.manager, self._retention, number, step.names, self._progress[number], range(begun + 1, tokens + 1)
+        )
         self._continue(number, found.progress)
         if isinstance(answer, Granted):
             groups = step.manager.geometry.groups

@@ -118,10 +118,13 @@ class Due:
     progress: Progress
 
 
-def due(manager: Manager, retention: Retention, number: int, tables: Blocks, progress: Progress, tokens: int) -> Due:
-    """What the first ``tokens`` tokens make due, on top of ``progress``. Drafts are never among them."""
+def due(manager: Manager, retention: Retention, number: int, tables: Blocks, progress: Progress, ends: range) -> Due:
+    """What a step makes due, on top of ``progress``: of ``ends``, the last is where it ends, and the others it passes.
+
+    Drafts are never among them. A state is kept where a step ends, and is none of those that it passes.
+    """
     request = manager.population[number]
-    tokens = min(tokens, len(request.tokens))
+    tokens = min(ends.stop - 1, len(request.tokens))
     full: list[Known] = []
     begun: list[Known] = []
     opened = []
@@ -133,6 +136,10 @@ def due(manager: Manager, retention: Retention, number: int, tables: Blocks, pro
             (content_of_block(manager, number, index, place), blocks[place])
             for place in places
             if blocks[place] != NULL
+            and not (
+                group.attention.stops_at_block_ends
+                and (place + 1) * group.block_size_tokens in range(ends.start, tokens)
+            )
         ]
         begun += [
             (content_up_to(manager, number, index, end), blocks[end // group.block_size_tokens])

@@ -326,7 +326,7 @@ def test_what_another_node_did_not_bring_yet_is_not_registered() -> None:
     def early(self: Manager, request: Any, budget: int, hit: Hit, provided: int, later: bool, ahead: int) -> Any:
         answer = let_in(self, request, budget, hit, provided, later, ahead)
         if later and not isinstance(answer, Refused):
-            self._register(request, request.tokens_computed + hit.tokens + provided)
+            self._register(request, request.tokens_computed + hit.tokens + provided, None)
         return answer
 
     with patch.object(Manager, "_admit_with_hit", early):

@@ -145,6 +145,7 @@ RELEASE = evolve(
             "044-session-keeps-its-place",
             "045-drafts-after-a-part-count-as-computed",
             "046-adapters-of-one-name-share-blocks",
+            "047-chunk-past-a-state",
         }
     ),
     scheduler=SCHEDULER_RULES,
