@@ -34,7 +34,7 @@ def test_a_finding_that_acts_too_often_is_a_divergence() -> None:
     assert first.finding is None
     assert f"in at most 0 of {CASES} cases of gemma-hybrid" == first.divergence.difference.expected
     assert f"in {first.times}" == first.divergence.difference.got
-    assert "kvgate check --level blocks --model gemma-hybrid --seed 0" == first.again
+    assert "kvgate check --level blocks --model gemma-hybrid --profile quick --seed 0" == first.again
 
 
 def test_as_often_as_it_may_is_none() -> None:

@@ -168,7 +168,7 @@ def test_every_rule_with_a_delta_is_broken_once() -> None:
     # Blocks are asked whether they are still valid after a failed load alone, which only a scheduler has.
     # And how far blocks are looked at differs between releases, too: it is compared with each of them.
     # Sessions are a scheduler's alone, too.
-    of_schedulers = {"blocks_still_valid", "prefixes_kept", "stop_said"}
+    of_schedulers = {"blocks_still_valid", "prefixes_kept", "reported_stop"}
     assert rules - of_schedulers - {"tokens_looked_at"} == {fault.rule for fault in BROKEN.values()}
     assert len(rules) > 10
 

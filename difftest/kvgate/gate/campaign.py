@@ -42,6 +42,9 @@ class Plan:
     shrink_seconds: float | None = None
     """How long cases are made smaller, all together; None for as long as it takes, within the time budget."""
 
+    profile: str = "quick"
+    """The profile that says how much is run, for those who run it again."""
+
     most: Callable[[str, str, int], int | None] = lambda _model, _finding, _cases: None
     """In how many of so many cases of a model a finding may act; None where that was not counted."""
 
@@ -99,6 +102,8 @@ class Campaign:
         self._declared: dict[str, Found] = {}
         self.acted: Counter[tuple[str, str]] = Counter()
         """In how many cases of a model a finding acted."""
+        self._first_acted: dict[tuple[str, str], Found] = {}
+        """The first of these cases."""
         self._started = time.monotonic()
         self._until = math.inf
         self._shrink_seconds = math.inf if plan.shrink_seconds is None else plan.shrink_seconds
@@ -148,7 +153,7 @@ class Campaign:
             most = self.plan.most(model, finding, run)
             if most is None or cases <= most:
                 continue
-            first = self._declared[finding]
+            first = self._first_acted[model, finding]
             where = f"of {run} cases of {model}"
             difference = Difference(
                 first.divergence.difference.statement,
@@ -157,7 +162,9 @@ class Campaign:
                 f"in {cases}",
             )
             level = first.replayable.level.name
-            again = f"kvgate check --level {level} --model {model} --seed {self.plan.seed}"
+            again = (
+                f"kvgate check --level {level} --model {model} --profile {self.plan.profile} --seed {self.plan.seed}"
+            )
             divergence = evolve(first.divergence, difference=difference)
             yield evolve(first, divergence=divergence, finding=None, times=cases, again=again)
 
@@ -175,6 +182,7 @@ class Campaign:
         self.acted.update({(lane.model.name, known.finding) for known in trial.known if known.finding is not None})
         for known in trial.known:
             assert known.finding is not None, "it is one of a finding"
+            self._first_acted.setdefault((lane.model.name, known.finding), known)
             seen = self._declared.get(known.finding) or evolve(known, times=0)
             self._declared[known.finding] = evolve(seen, times=seen.times + known.times)
         for found in trial.found:

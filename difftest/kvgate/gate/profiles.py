@@ -53,4 +53,5 @@ def plan(
         seconds=seconds,
         kinds_max=kinds_max,
         shrink_seconds=chosen.shrink_seconds,
+        profile=profile,
     )

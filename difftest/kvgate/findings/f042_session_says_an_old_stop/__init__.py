@@ -3,7 +3,7 @@
 from kvgate.findings.finding import Acts, Finding
 from kvreference.rules import Delta
 
-RULE = "stop_said"
+RULE = "reported_stop"
 """A rule of the scheduler's level, which knows what clients are sent."""
 
 

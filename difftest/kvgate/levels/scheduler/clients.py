@@ -39,7 +39,7 @@ class Said:
     rest: Rest = field(factory=dict)
 
 
-def stop_said(stop: object, earlier: object) -> object:
+def reported_stop(stop: object, earlier: object) -> object:
     """Which token stopped a part of a session, as its client is sent; ``earlier`` stopped a part before."""
     del earlier
     return stop

@@ -191,7 +191,7 @@ class Engine:
         if kind is GrammarReady:
             return sorted(self.progress.grammars)
         if kind in (Continue, Close):
-            return self.sessions.that_go_on(self.followed.population.alive)
+            return self.sessions.open_to_parts(self.followed.population.alive)
         return [0] if kind is not Collect or self.in_flight else []
 
     def perform(self, operation: SchedulerOperation) -> Divergence | None:
@@ -370,7 +370,7 @@ class Engine:
         if number is None:
             return
         session, request = self.sessions.open[number], alive[number]
-        if not self.sessions.takes(session, request, operation.prompt):
+        if not self.sessions.take(session, request, operation.prompt):
             return
         keys, reads = session.first.arrival.keys, session.first.arrival.reads_cache
         part = evolve(session.first, arrival=Arrive(number, operation.prompt, evolve(keys, media=()), reads))
@@ -561,7 +561,7 @@ class Engine:
         for number in due:
             if number in self.sessions.open:
                 said, earlier = due[number], self.sessions.open[number].stop
-                due[number] = evolve(said, stop=self.rules.ask(clients.stop_said, said.stop, earlier))
+                due[number] = evolve(said, stop=self.rules.ask(clients.reported_stop, said.stop, earlier))
         told = said_in(outputs)
         if not self.followed.scheduling.in_full:
             # What other releases tell clients besides is not known yet.

@@ -62,14 +62,14 @@ class Sessions:
 
     def named(self, request: int, alive: Collection[int]) -> int | None:
         """The session for which a number stands, if there is one whose client may send more."""
-        return one_named(request, self.that_go_on(alive))
+        return one_named(request, self.open_to_parts(alive))
 
-    def that_go_on(self, alive: Collection[int]) -> list[int]:
+    def open_to_parts(self, alive: Collection[int]) -> list[int]:
         """The sessions whose client may send more."""
         return [number for number, each in self.open.items() if number in alive and not each.is_closed]
 
-    def takes(self, session: Session, request: Request, prompt: Prompt) -> bool:
-        """Whether a further part is short enough: a session that grows beyond what fits is never served again."""
+    def take(self, session: Session, request: Request, prompt: Prompt) -> bool:
+        """Take a further part, if it is short enough: a session that grows beyond what fits is never served again."""
         tokens = sum(run.length for run in prompt)
         paused = request.status is Status.PAUSED
         limit = (request.tokens_computed if paused else session.limit_tokens) + tokens + session.first.answers_max
