@@ -67,6 +67,16 @@ def test_the_outcome_is_that_of_one_process(system: Factory) -> None:
     assert bool(alone.found) is (system is HeadFirst)
 
 
+def test_the_digest_is_of_every_answer() -> None:
+    """Other answers are another digest, lane by lane; the same are the same, without a reference too."""
+    plan = Plan(LANES, 3000, seed=3)
+    systems = (Reference, Reference, HeadFirst)
+    first, again, other = (Campaign(Trials(Bench(each, ("leak",))), plan).run().tallies for each in systems)
+    assert [each.digest for each in first] == [each.digest for each in again]
+    assert not {each.digest for each in first} & {each.digest for each in other}
+    assert len({each.digest for each in first}) == len(LANES)
+
+
 def test_what_another_process_saw_is_not_lost() -> None:
     """Where a case shows something there and nothing here, it is reported as it was seen."""
     found = outcome(HeadFirstElsewhere, 2).found

@@ -169,7 +169,8 @@ def _run(workers: CaseWorkers, number: int, until: float) -> dict[str, Any]:
         known: Counter[str | None] = Counter()
         for each in trial.known:
             known[each.finding] += each.times
-        return {"operations": trial.operations, "alone": trial.alone, "cut": trial.cut, "known": known, "seen": None}
+        numbers = {"operations": trial.operations, "alone": trial.alone, "cut": trial.cut, "digest": trial.digest}
+        return {**numbers, "known": known, "seen": None}
     divergence = trial.found[0].divergence
     words = divergence.difference
     text = (each[:TEXT_CHARACTERS_MAX] for each in (words.statement, words.subject, words.expected, words.got))

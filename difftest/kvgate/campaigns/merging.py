@@ -56,7 +56,7 @@ class Merged:
         for line, tally in enumerate(result.tallies):
             place = tally.model, tally.preset
             self._first[place] = min((result.shard, line), self._first.get(place, (result.shard, line)))
-            had = self._tallies.get(place, evolve(tally, cases=0, operations=0, cut=0, alone=0))
+            had = self._tallies.get(place, evolve(tally, cases=0, operations=0, cut=0, alone=0, digest=""))
             self._tallies[place] = evolve(
                 had,
                 cases=had.cases + tally.cases,

@@ -77,6 +77,7 @@ class Reaching:
             tuple(found for trial in done for found in trial.known),
             sum(trial.alone for trial in done),
             any(trial.cut for trial in done),
+            " ".join(trial.digest for trial in done),
         )
 
     def smallest(self, found: Found, until: float) -> Found:

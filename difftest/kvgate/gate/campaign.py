@@ -16,7 +16,7 @@ from typing import Protocol
 from attrs import evolve, frozen
 
 from kvgate.gate.case_runner import Lane, Trial, kind_of
-from kvgate.gate.verdict import Found, Tally
+from kvgate.gate.verdict import Found, Tally, digest_of
 from kvgate.kernel.difference import Difference
 
 STEP_LANES = 5
@@ -178,6 +178,7 @@ class Campaign:
             operations=operations,
             cut=tally.cut + trial.cut,
             alone=tally.alone + trial.alone,
+            digest=digest_of((tally.digest, trial.digest)),
         )
         self.acted.update({(lane.model.name, known.finding) for known in trial.known if known.finding is not None})
         for known in trial.known:

@@ -43,6 +43,8 @@ class Trial:
     """How many operations the reference did not follow, though it was to."""
     cut: bool = False
     """Whether a known finding ended it before its time."""
+    digest: str = ""
+    """Of all operations and answers, as in ``Lockstep.digest``."""
 
 
 @frozen
@@ -170,7 +172,8 @@ class Trials:
         new = tuple(each for each in found if each.finding is None)
         known = [each for each in found if each.finding is not None]
         cut = any(each.divergence.operation is not None for each in known)
-        return Trial(run.operations, new, (*known, *run.known(campaign_seed)), alone, cut)
+        digest = " ".join(part.lockstep.digest for part in run.case.level.parts(run.world, run.case))
+        return Trial(run.operations, new, (*known, *run.known(campaign_seed)), alone, cut, digest)
 
     def _in_full(self, run: CaseRun) -> CaseRun:
         """The same run with the whole states compared after each operation; as it was, if that shows nothing."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import blake2b
+
 from attrs import field, frozen
 
 from kvgate.gate.level import Case
@@ -49,6 +52,14 @@ class Tally:
     """How many of the cases a declared difference ended before their time: what comes behind one means nothing."""
     alone: int = 0
     """How many of the operations the reference did not follow, though it was to: the monitors judged them alone."""
+    digest: str = ""
+    """Of all operations and answers, case by case; empty where none was kept."""
+
+
+def digest_of(digests: Iterable[str]) -> str:
+    """One digest of several; none of none."""
+    text = " ".join(digests).strip()
+    return blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
 
 
 @frozen
@@ -93,6 +104,11 @@ class Verdict:
     def alone(self) -> int:
         """How many operations the monitors judged without the reference, though it was to follow."""
         return sum(tally.alone for tally in self.tallies)
+
+    @property
+    def digest(self) -> str:
+        """Of all operations, and all that the system answered."""
+        return digest_of(tally.digest for tally in self.tallies)
 
     @property
     def cases(self) -> int:

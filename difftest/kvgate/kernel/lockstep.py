@@ -7,6 +7,7 @@ run, and judged, alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.glance import Glance
 from kvgate.kernel.monitor import Change, Monitor, Step
 from kvgate.kernel.protocol import Parts, System
-from kvreference.answers import Answer, Granted
+from kvreference.answers import Answer, Granted, Happened
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Dispatch, OfRequest, Operation, TakeEvents, TakeStatistics, Transferred
 from kvreference.population import Population
@@ -46,6 +47,14 @@ class NothingKnown:
 
     def take_outside(self) -> Difference | None:
         return None
+
+
+def _said(operation: Operation, answer: Answer) -> bytes:
+    # A system's hashes, which events have, differ from process to process.
+    said: object = answer
+    if isinstance(answer, Happened):
+        said = [(type(event).__name__, getattr(event, "group", None)) for event in answer.events]
+    return f"{type(operation).__name__} {getattr(operation, 'request', None)} {said}".encode()
 
 
 class Lockstep:
@@ -86,6 +95,12 @@ class Lockstep:
         """Per group, how many blocks the reference has given."""
         self.answers: tuple[Answer | None, Answer | None] = (None, None)
         """The reference's answer to the last operation, and the system's."""
+        self._digest = blake2b(digest_size=8)
+
+    @property
+    def digest(self) -> str:
+        """Of all operations, and what the system answered: the same for the same run in another process."""
+        return self._digest.hexdigest()
 
     @property
     def population(self) -> Population:
@@ -116,6 +131,7 @@ class Lockstep:
             difference = Difference("KV-SYS-01", type(error).__name__, "an answer", f"{type(error).__name__}: {error}")
             return Divergence(step, resolved, "lockstep" if self.reference else "check", difference)
         self.answers = (expected, answer)
+        self._digest.update(_said(resolved, answer))
         found: Difference | None = None
         if self.reference is not None and expected is not None:
             if isinstance(expected, Granted):

@@ -84,6 +84,7 @@ def report_of(
             "version": _cut(verdict.version),
             "profile": _cut(verdict.profile),
             "seed": verdict.seed,
+            **({"digest": verdict.digest} if verdict.digest else {}),
             "seconds": round(verdict.seconds, 3),
         },
         claimed=tuple(f"{printable(name)}: {claim}" for name, claim in claimed),
