@@ -27,9 +27,17 @@ from kvgate.levels.pair.operations import (
     describe_pair,
     describe_pair_stage,
 )
-from kvgate.levels.scheduler.level import ANSWERS_MAX, SCHEDULER, DrivenLevel, draw_replies, recovers
+from kvgate.levels.scheduler.level import (
+    ANSWERS_MAX,
+    SCHEDULER,
+    DrivenLevel,
+    draw_replies,
+    encodes,
+    recovers,
+    with_encoder,
+    with_keys,
+)
 from kvgate.levels.scheduler.operations import Stage
-from kvreference.content import Keys
 from kvreference.operations import Abort, Transferred
 from kvreference.scheduler.operations import Step
 from kvreference.scheduler.room import blocks_to_run
@@ -70,7 +78,7 @@ class PairLevel(DrivenLevel):
     needed = frozenset((Ask, StepOn, Transferred, Acknowledged))
     # A message that is lost never comes, which is finding 025.
     drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
-        Ask: lambda generator, _case, draw: _ask(generator, draw),
+        Ask: lambda generator, case, draw: _ask(generator, case.stage, draw),
         # The decode node takes more steps.
         StepOn: lambda generator, _case, draw: StepOn(
             Node.PREFILL if draw.chance(38) else Node.DECODE, draw_replies(generator, draw)
@@ -86,7 +94,7 @@ class PairLevel(DrivenLevel):
     simpler = SIMPLER
     limits = LIMITS
     not_tested = (
-        "Requests with adapters and multimodal items, pipeline and context parallelism; models that keep states.",
+        "Pipeline and context parallelism; models that keep states.",
         "Messages that never come: they leave blocks held on both nodes for good (finding 025).",
         "The router and the connector are the gate's own: they do what a connector that reads from the decode node has "
         "to do, and no product's is run.",
@@ -130,11 +138,18 @@ class PairLevel(DrivenLevel):
         settings = generator.settings(draw)
         # The prefill node keeps what is read, so it holds more requests than it computes.
         chunk_tokens, least = generator.budget(draw), blocks_to_run(settings, generator.prompt_max)
+        prefill, decode = (
+            _stage(generator, settings, tokens, draw) for tokens in (chunk_tokens, settings.chunk_tokens)
+        )
+        if draw.chance(40):
+            prefill, decode = (evolve(each, adapters_max=draw.integer(1, 2)) for each in (prefill, decode))
+        if draw.chance(40):
+            prefill, decode = (with_encoder(each, settings, draw) for each in (prefill, decode))
         stage = PairStage(
             prefill_blocks=1 + least + draw.integer(0, 2 * least),
             prefill_chunk_tokens=chunk_tokens,
-            prefill=_stage(generator, settings, chunk_tokens, draw),
-            decode=_stage(generator, settings, settings.chunk_tokens, draw),
+            prefill=prefill,
+            decode=decode,
         )
         return self.case(settings, (), stage)
 
@@ -188,9 +203,9 @@ def _stage(generator: Generator, settings: Settings, chunk_tokens: int, draw: Dr
     )
 
 
-def _ask(generator: Generator, draw: Draw) -> Ask:
-    arrival = generator.arrival(draw)
-    return Ask(evolve(arrival, keys=Keys(salt=arrival.keys.salt)), draw.integer(1, ANSWERS_MAX))
+def _ask(generator: Generator, stage: PairStage, draw: Draw) -> Ask:
+    arrival = with_keys(generator, stage.prefill, generator.arrival(draw), draw)
+    return Ask(arrival, draw.integer(1, ANSWERS_MAX))
 
 
 def _drafts_ahead(settings: Settings) -> bool:
@@ -204,4 +219,5 @@ def fits(settings: Settings, stage: PairStage, ask: Ask) -> bool:
     answered = min(prompt + ask.answers_max, settings.tokens_max)
     prefill = stage.of_prefill(settings)
     on_prefill = blocks_to_run(prefill, prompt) <= prefill.blocks - 1
-    return on_prefill and blocks_to_run(settings, answered - 1) <= settings.blocks - 1
+    both_encode = all(encodes(settings, each, ask.arrival) for each in (stage.prefill, stage.decode))
+    return on_prefill and both_encode and blocks_to_run(settings, answered - 1) <= settings.blocks - 1

@@ -33,7 +33,7 @@ from kvgate.levels.scheduler.operations import (
     describe_stage,
 )
 from kvreference.content import Keys, Media
-from kvreference.operations import Abort, Continue, Transferred
+from kvreference.operations import Abort, Arrive, Continue, Transferred
 from kvreference.population import cut
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.scheduler.room import blocks_to_run
@@ -272,7 +272,8 @@ class SchedulerLevel(DrivenLevel):
         """The case with steps in the place of requests that could never run."""
         operations = (
             Step()
-            if isinstance(each, Serve) and not (fits(case.settings, each) and encodes(case.settings, case.stage, each))
+            if isinstance(each, Serve)
+            and not (fits(case.settings, each) and encodes(case.settings, case.stage, each.arrival))
             else each
             for each in case.operations
         )
@@ -312,15 +313,14 @@ def _has_sessions(case: Case) -> bool:
     return not (stage.asynchronous or stage.by_priority or settings.geometry.keeps_states or settings.drafts_max)
 
 
-def encodes(settings: Settings, stage: Stage, serve: Serve) -> bool:
+def encodes(settings: Settings, stage: Stage, arrival: Arrive) -> bool:
     """Whether the items of a request lie in its prompt, and the encoder can compute and keep each of them."""
     if stage.encoder_budget is None:
-        return not serve.arrival.keys.media
+        return not arrival.keys.media
     longest = min(stage.encoder_budget, stage.encoder_cache)
-    end = min(serve.prompt_tokens, settings.tokens_max - 1)
+    end = min(sum(run.length for run in arrival.prompt), settings.tokens_max - 1)
     return all(
-        item.length_tokens <= longest and item.offset_tokens + item.length_tokens <= end
-        for item in serve.arrival.keys.media
+        item.length_tokens <= longest and item.offset_tokens + item.length_tokens <= end for item in arrival.keys.media
     )
 
 
@@ -342,8 +342,8 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
     copies = any(group.copies for group in settings.geometry.groups)
     asynchronous = draw.chance(40)
     # Where chunks end at blocks of states, less than what there is room for may be no chunk at all.
-    encodes, longest = draw.chance(40) and not aligned, 2 * settings.geometry.grain_tokens
-    return Stage(
+    encodes = draw.chance(40) and not aligned
+    stage = Stage(
         running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
         asynchronous=asynchronous,
         by_priority=draw.chance(40),
@@ -352,11 +352,17 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
         adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
-        # There is room for the longest item; and now and then for more than the budget allows in one step.
-        encoder_budget=draw.integer(longest, longest + 8) if encodes else None,
-        encoder_cache=draw.integer(longest, (1 if settings.geometry.lookahead_tokens else 2) * longest + 8)
-        if encodes
-        else 1,
+    )
+    return with_encoder(stage, settings, draw) if encodes else stage
+
+
+def with_encoder(stage: Stage, settings: Settings, draw: Draw) -> Stage:
+    """With room for the longest item; and now and then for more than the budget allows in one step."""
+    longest = 2 * settings.geometry.grain_tokens
+    return evolve(
+        stage,
+        encoder_budget=draw.integer(longest, longest + 8),
+        encoder_cache=draw.integer(longest, (1 if settings.geometry.lookahead_tokens else 2) * longest + 8),
     )
 
 
@@ -368,14 +374,7 @@ def _drafts_ahead(settings: Settings) -> bool:
 
 def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
     settings, stage = case.settings, case.stage
-    arrival = generator.arrival(draw)
-    adapters = stage.adapters_max is not None and draw.chance(generator.often("adapters", 50))
-    number = draw.integer(0, 3) if adapters else None
-    # Of the last name there are two.
-    lora, version = (None, 0) if number is None else (f"adapter-{min(number, 2)}", number // 3)
-    encodes = stage.encoder_budget is not None and draw.chance(generator.often("items", 60))
-    media = _media(generator, sum(run.length for run in arrival.prompt), draw) if encodes else ()
-    arrival = evolve(arrival, keys=Keys(arrival.keys.salt, lora, media, version))
+    arrival = with_keys(generator, stage, generator.arrival(draw), draw)
     # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
     pools = draw.chance(generator.often("pooling", 8)) and not stage.asynchronous
     serve = Serve(
@@ -400,6 +399,17 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         undecided=draw.integer(1, 3) if draw.chance(generator.often("undecided", 10)) else 0,
         fails_from_block=draw.integer(0, 3) if fails else None,
     )
+
+
+def with_keys(generator: Generator, stage: Stage, arrival: Arrive, draw: Draw) -> Arrive:
+    """With an adapter and items, where the stage has room for any."""
+    adapters = stage.adapters_max is not None and draw.chance(generator.often("adapters", 50))
+    number = draw.integer(0, 3) if adapters else None
+    # Of the last name there are two.
+    lora, version = (None, 0) if number is None else (f"adapter-{min(number, 2)}", number // 3)
+    encodes = stage.encoder_budget is not None and draw.chance(generator.often("items", 60))
+    media = _media(generator, sum(run.length for run in arrival.prompt), draw) if encodes else ()
+    return evolve(arrival, keys=Keys(arrival.keys.salt, lora, media, version))
 
 
 def _media(generator: Generator, tokens: int, draw: Draw) -> tuple[Media, ...]:
