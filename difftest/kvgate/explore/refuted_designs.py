@@ -12,6 +12,8 @@ from kvgate.adapters.reference import Reference
 from kvreference.answers import Answer, Copy, Hit
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import Content
+from kvreference.caching import holds_its_end
+from kvreference.choices import Choices
 from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue
 from kvreference.holdings import Holdings
@@ -20,6 +22,7 @@ from kvreference.pinned_tier import PinnedPool
 from kvreference.population import Population, Request
 from kvreference.prefix_cache import PrefixCache, new_cache
 from kvreference.retention import Dense
+from kvreference.rules import Delta, Rules
 from kvreference.settings import Settings
 
 
@@ -141,11 +144,14 @@ class GivesUpLoading(Reference):
         return super().apply(operation)
 
 
+CACHES_WHAT_IS_PASSED = Choices(rules=Rules((Delta(holds_its_end.__name__, lambda *_: True),)))
+
+
 class AnyChunk(Reference):
-    """The chunks of a prompt end anywhere, also where states are kept at block ends only."""
+    """The chunks of a prompt end anywhere, also where states are kept at block ends only, and all blocks are cached."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+        super().__init__(settings, CACHES_WHAT_IS_PASSED)
         self.population = _AnyChunk(settings)
 
 

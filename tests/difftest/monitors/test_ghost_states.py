@@ -11,6 +11,7 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
+from kvgate.explore.refuted_designs import CACHES_WHAT_IS_PASSED
 from kvgate.kernel.difference import Difference
 from kvgate.monitors.slot_memory import GhostMemory, first_read
 from kvreference.answers import Hit, Statistics
@@ -64,10 +65,10 @@ class ForgetsDrafts(Reference):
 
 
 class ChunksAnywhere(Reference):
-    """Lets chunks of a prompt end inside blocks, though only the state behind a chunk is kept."""
+    """Lets chunks end inside blocks, though only the state where a chunk ends is kept, and caches all blocks."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+        super().__init__(settings, CACHES_WHAT_IS_PASSED)
         self.population = AnyChunk(settings)
 
 

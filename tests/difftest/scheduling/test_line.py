@@ -205,3 +205,14 @@ def test_without_a_slot_for_its_adapter_it_is_passed() -> None:
     assert [None, None, None] == [told.let_in(0), told.let_in(2), told.let_in(3)]
     told.line.begin()
     assert told.let_in(1) is None
+
+
+def test_who_is_passed_first_comes_back_first() -> None:
+    """One lacks a slot for its adapter, and the connector of the next is undecided: they come back in that order."""
+    requests = serve(0, adapter="one"), serve(1, adapter="two"), serve(2, undecided=1)
+    told = Told(*requests, adapters_max=1)
+    assert told.let_in(0) is None
+    told.line.undecided(2)
+    told.line.observe(LookUp(2), Hit(0, ()))
+    told.line.begin()
+    assert [None, None] == [told.let_in(1), told.let_in(2)]

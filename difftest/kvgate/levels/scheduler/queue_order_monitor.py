@@ -90,6 +90,9 @@ class Line:
     def undecided(self, number: int) -> None:
         """The connector could not tell what it offers to a request."""
         for each in self._named(number):
+            # Requests that are passed for want of an adapter's slot are set aside before it.
+            for before in self._before(each):
+                self._is_ready(before)
             each.undecided = True
             self._put_aside(each)
 
