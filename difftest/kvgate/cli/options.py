@@ -44,7 +44,8 @@ Models: TypeAlias = Annotated[
         "--model",
         metavar="NAME|FILE",
         help="A model preset (NAME+eagle for a draft layer in every group) or a JSON file. May be given several "
-        "times. Default: four published models and one with mixed block sizes, each with and without EAGLE.",
+        "times. Default: four published models and one with mixed block sizes, each with and without EAGLE, and models "
+        "with whatever else the system has: chunks, states, transfers.",
     ),
 ]
 Seed: TypeAlias = Annotated[
