@@ -183,14 +183,16 @@ class Line:
         """Whoever waits, and is looked at before another."""
         if self.holders_first and came.holds:
             return []
-        if self.stage.by_priority:
-            return [each for each in self._waiting if each.rank < came.rank]
-        if self.holders_first:
+        if self.holders_first and not self.stage.by_priority:
             # Whoever was set aside comes back where the scheduler likes.
             before = self._waiting[: self._waiting.index(came)]
             return [each for each in before if each.aside is None and came.aside is None]
-        line = sorted(self._waiting, key=_place)
+        line = self._in_order()
         return line[: line.index(came)]
+
+    def _in_order(self) -> list[_Waits]:
+        """Those who wait, in the order in which the scheduler looks at them."""
+        return sorted(self._waiting, key=_rank if self.stage.by_priority else _place)
 
     def _asked_for(self, number: int) -> Difference | None:
         self._asked.add(number)
@@ -231,7 +233,7 @@ class Line:
         room = len(self._running) < self.stage.running_max and tokens < self.budget_tokens
         if self._held_up or not room:
             return None
-        for each in sorted(self._waiting, key=_place):
+        for each in self._in_order():
             if not self.may_split and each.number in self._asked:
                 # Less than a block of states is no chunk: nobody after it is looked at.
                 return None
@@ -243,6 +245,10 @@ class Line:
                 got = f"nobody asks for it, {tokens} of {self.budget_tokens} tokens are scheduled"
                 return Difference("KV-LIVE-01", f"request {each.number}, in line", "it is asked for", got)
         return None
+
+
+def _rank(waits: _Waits) -> tuple[int, float]:
+    return waits.rank
 
 
 def _place(waits: _Waits) -> tuple[bool, int]:
