@@ -32,10 +32,11 @@ class Told:
         connector: bool = True,
         holders_first: bool = False,
         adapters_max: int | None = None,
+        may_split: bool = True,
     ) -> None:
         self.population = Population(SETTINGS)
         stage = Stage(running_max, by_priority=by_priority, connector=connector, adapters_max=adapters_max)
-        self.line = Line(stage, 64, may_split=True, holders_first=holders_first)
+        self.line = Line(stage, 64, may_split=may_split, holders_first=holders_first)
         for request in requests:
             self.population.settle(request.arrival, Done())
             self.line.submitted(request.arrival.request, request)
@@ -216,3 +217,13 @@ def test_who_is_passed_first_comes_back_first() -> None:
     told.line.observe(LookUp(2), Hit(0, ()))
     told.line.begin()
     assert [None, None] == [told.let_in(1), told.let_in(2)]
+
+
+def test_nobody_after_a_chunk_of_nothing_is_looked_at() -> None:
+    """By priority: who is less urgent than the request whose chunk is nothing is not set aside for its adapter."""
+    requests = serve(0, adapter="one"), serve(1, priority=2, adapter="two"), serve(2, priority=1)
+    told = Told(*requests, by_priority=True, adapters_max=1, may_split=False)
+    assert told.let_in(0) is None
+    told.line.observe(LookUp(2), Hit(0, ()))
+    assert told.end() is None
+    assert (1, 2, 0) == told.line.lengths
