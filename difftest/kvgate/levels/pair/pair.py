@@ -269,8 +269,8 @@ class Pair:
 
     def _endings(self) -> Iterable[Operation]:
         steps = [StepOn(Node.PREFILL), StepOn(Node.DECODE)]
-        while self._clients():
-            yield Abort(0)
+        # Each once: of a faulty handover, one may stay whatever its client does.
+        yield from map(Abort, self._clients())
         for node in Node:
             yield from (CollectOn(node) for _ in range(len(self.engine(node).in_flight)))
         yield from steps
