@@ -71,6 +71,18 @@ SCHEDULER_RULES = SchedulerRules(
     },
 )
 
+IF_IN_FULL = frozenset(
+    {
+        "041-session-keeps-a-stale-hash",
+        "042-session-says-an-old-stop",
+        "043-sessions-leave-no-room",
+        "044-session-keeps-its-place",
+        "045-drafts-after-a-part-count-as-computed",
+        "046-adapters-of-one-name-share-blocks",
+    }
+)
+"""The findings of what is driven only where a scheduler is driven in full: sessions, and adapters of one name."""
+
 RELEASE = evolve(
     OLDER,
     version="0.20.2",
@@ -139,14 +151,9 @@ RELEASE = evolve(
             "036-states-hit-past-attention",
             "037-fewer-drafts-end-the-process",
             "038-adapter-of-a-paused-request",
-            "041-session-keeps-a-stale-hash",
-            "042-session-says-an-old-stop",
-            "043-sessions-leave-no-room",
-            "044-session-keeps-its-place",
-            "045-drafts-after-a-part-count-as-computed",
-            "046-adapters-of-one-name-share-blocks",
             "047-chunk-past-a-state",
         }
-    ),
+    )
+    | IF_IN_FULL,
     scheduler=SCHEDULER_RULES,
 )

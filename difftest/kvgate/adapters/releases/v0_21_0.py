@@ -5,6 +5,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvgate.adapters.releases.description import MANAGER, OUTPUTS, REQUEST, SCHEDULER_OUTPUT
+from kvgate.adapters.releases.v0_20_2 import IF_IN_FULL
 from kvgate.adapters.releases.v0_20_2 import RELEASE as OLDER
 from kvgate.adapters.releases.v0_20_2 import SCHEDULER_RULES as OLDER_SCHEDULER
 
@@ -45,15 +46,6 @@ RELEASE = evolve(
         ),
     },
     gate="within",
-    findings=OLDER.findings
-    # Sessions, and adapters of one name, are not driven on it.
-    - {
-        "041-session-keeps-a-stale-hash",
-        "042-session-says-an-old-stop",
-        "043-sessions-leave-no-room",
-        "044-session-keeps-its-place",
-        "045-drafts-after-a-part-count-as-computed",
-        "046-adapters-of-one-name-share-blocks",
-    },
+    findings=OLDER.findings - IF_IN_FULL,
     scheduler=SCHEDULER_RULES,
 )
