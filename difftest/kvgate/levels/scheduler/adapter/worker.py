@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.clients import corrupted_of, logprobs_of, pooled_of, prompt_logprobs_of
 from kvgate.levels.scheduler.nodes import Signals
+
+
+class InOrder(set[str]):
+    """A set of names, read in one order: Python's depends on the process, and vLLM frees blocks in that order."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(super().__iter__()))
 
 
 def answer(
@@ -40,8 +47,8 @@ def answer(
         kv_connector_output=None
         if signals is None
         else KVConnectorOutput(
-            finished_sending=set(map(name_of, signals.sent)),
-            finished_recving=set(map(name_of, signals.received)),
+            finished_sending=InOrder(map(name_of, signals.sent)),
+            finished_recving=InOrder(map(name_of, signals.received)),
             invalid_block_ids=set(signals.invalid),
             kv_connector_stats=connector_statistics,
         ),
