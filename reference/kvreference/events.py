@@ -9,6 +9,9 @@ from attrs import frozen
 
 from kvreference.content import ExtraKey
 
+DEVICE = "device"
+"""Where the blocks are that a block manager has."""
+
 
 @frozen
 class Stored:
@@ -25,6 +28,7 @@ class Stored:
     block_size_tokens: int
     lora: str | None
     extra_keys: tuple[tuple[ExtraKey, ...], ...]
+    medium: str = DEVICE
 
 
 @frozen
@@ -32,6 +36,7 @@ class Removed:
     """One block's content is no longer cached in that block. The group is part of the identity."""
 
     content: Hashable
+    medium: str = DEVICE
 
 
 @frozen

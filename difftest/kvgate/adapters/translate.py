@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvreference.answers import BlockTable, Statistics
 from kvreference.content import UNTAGGED, ExtraKey
-from kvreference.events import Cleared, Event, Removed, Stored
+from kvreference.events import DEVICE, Cleared, Event, Removed, Stored
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -38,9 +38,10 @@ def event_of(event: Any) -> Event:
         return Cleared()
     group = event.group_idx
     contents = tuple((group, block_hash) for block_hash in event.block_hashes)
+    medium = DEVICE if event.medium == "GPU" else str(event.medium)
     if not isinstance(event, BlockStored):
         (content,) = contents
-        return Removed(content)
+        return Removed(content, medium)
     parent = event.parent_block_hash
     return Stored(
         group=group,
@@ -50,6 +51,7 @@ def event_of(event: Any) -> Event:
         block_size_tokens=event.block_size,
         lora=event.lora_name,
         extra_keys=tuple(_untagged(keys) for keys in event.extra_keys or [None] * len(contents)),
+        medium=medium,
     )
 
 

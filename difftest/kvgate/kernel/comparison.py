@@ -205,6 +205,7 @@ class Comparison:
             return (
                 isinstance(ours, Removed)
                 and isinstance(theirs, Removed)
+                and ours.medium == theirs.medium
                 and self._in_events.relate(ours.content, theirs.content)
             )
         return (

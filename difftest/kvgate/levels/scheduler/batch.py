@@ -95,13 +95,26 @@ class Batch:
         """The sessions of which the worker is to be sent the next part: each as if it were new."""
         self._before: frozenset[int] = frozenset()
         """Who was in the step before."""
+        self._ended: set[int] = set()
+        """Those that ended, as steps have said."""
 
     def tables(self, number: int) -> Table:
         """What the worker takes for the table of a request."""
         return tuple(map(tuple, self._tables.get(number, ())))
 
-    def step(self, told: Mapping[int, Told], due: Mapping[int, Due], ended: Sequence[int]) -> Difference | None:
-        """A step is told: to whom it computes what, and who ended; ``due`` is what was granted."""
+    def step(
+        self, told: Mapping[int, Told], due: Mapping[int, Due], ended: Sequence[int], strays: Sequence[str] = ()
+    ) -> Difference | None:
+        """A step's output: what it computes for which requests, and which ended; ``due`` is what was granted.
+
+        ``strays`` is what the output has of requests that are not in the step.
+        """
+        if strays:
+            return Difference(STATEMENT, "what a step has of requests that are not in it", "nothing", ", ".join(strays))
+        again = self._ended.intersection(ended)
+        if again:
+            return Difference(STATEMENT, "requests that ended since the step before", "each once", f"{sorted(again)}")
+        self._ended.update(ended)
         for number in ended:
             self._tables.pop(number, None)
         for number, each in told.items():

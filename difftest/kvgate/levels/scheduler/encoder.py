@@ -102,6 +102,8 @@ class EncoderCheck(Raises):
         self._there: set[str] = set()
         """What the worker has."""
         self._reset_for: set[int] = set()
+        self.resets = 0
+        """How often all was forgotten."""
         """The requests that were computed last before a reset."""
 
     def listen(self, cache: Any) -> None:
@@ -161,6 +163,7 @@ class EncoderCheck(Raises):
         )
 
     def _reset(self, _answer: None) -> None:
+        self.resets += 1
         # The worker forgets all of it with the scheduler.
         self.kept, self._goes, self._there = Kept(self.kept.size), [], set()
         self._reset_for = set(self.population.alive)

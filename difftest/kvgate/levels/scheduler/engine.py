@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from itertools import cycle
 from typing import Any, ClassVar, NoReturn
 
+import msgspec
 from attrs import evolve
 
 from kvgate.adapters.release_variants import PADDING
@@ -44,6 +45,7 @@ from kvgate.levels.scheduler.adapter.scheduler_output import (
     said_in,
     said_to_all,
     statistics_in,
+    strays_in,
     told_by,
 )
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
@@ -454,7 +456,11 @@ class Engine:
     def _reset_encoder(self) -> None:
         """What steps in flight compute is not reset."""
         if self.stage.encoder_budget is not None and not self.in_flight:
+            before = self.encoder.resets
             self.scheduler.reset_encoder_cache()
+            if self.encoder.resets != before + 1:
+                got = f"{self.encoder.resets - before} times"
+                self._stop("encoder", Difference("KV-OP-11", "the encoder's cache is reset", "once", got))
             self.progress.forget()
 
     def _running(self) -> set[int]:
@@ -573,8 +579,9 @@ class Engine:
         events, self.interception.events = self.interception.events, []
         if self.stage.connector:
             self.told.shown("what came back", answered.kv_connector_output, self.scheduler.connector.returned)
-            events += self.scheduler.connector.published
-        self._judge("statistics", published(events, self.publisher.take()))
+            events += map(msgspec.msgpack.encode, self.scheduler.connector.published)
+        adapters = {each["lora_request"][:2] for each in self.submitted.values() if "lora_request" in each}
+        self._judge("statistics", published(events, self.publisher.take(), adapters))
         drafted = sent.output.scheduled_spec_decode_tokens
         drafts = {number: (len(drafted.get(name_of(number), ())), len(sent.sampled[number]) - 1) for number in before}
         pool, counted = self.followed.manager.block_pool, answered.kv_connector_output
@@ -599,7 +606,10 @@ class Engine:
             self.line.held_up()
         self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
         due = due_in(output, self.scheduler, population, self.submitted, sure=not self.stage.asynchronous)
-        self._judge("batch", self.batch.step(told_by(output), due, ended_in(output)))
+        ended = ended_in(output)
+        lives = [number for number in ended if number not in self.submitted or not self.followed.is_over(number)]
+        strays = [*strays_in(output), *(f"finished_req_ids of request {number}" for number in lives)]
+        self._judge("batch", self.batch.step(told_by(output), due, ended, strays))
         media, forgotten = media_in(output)
         self.encoder.step(told_by(output), media, forgotten)
         told = all_told_by(output, len(self.settings.geometry.groups))

@@ -6,8 +6,10 @@ a block to be cached. They are told with every output of a step, each once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.clients import Rest, differs, without_nothing
@@ -84,10 +86,20 @@ class StatisticsCheck:
         return self.drafts_max, len(verified), proposed, hold, places
 
 
-def published(expected: Sequence[Any], batches: Sequence[Sequence[Any]]) -> Difference | None:
-    """Compare the events that were published with those that were taken: each once, in order, in one batch."""
-    got = [id(event) for batch in batches for event in batch]
-    if got == [id(event) for event in expected] and len(batches) == bool(expected):
-        return None
-    described = [list(map(str, batch)) for batch in batches]
-    return Difference("KV-OP-12", "events published", str([list(map(str, expected))]), str(described))
+def published(
+    expected: Sequence[bytes], batches: Sequence[Sequence[Any]], adapters: Collection[tuple[object, object]]
+) -> Difference | None:
+    """Compare the events that were published with those that were taken, encoded: each once, in order, in one batch.
+
+    ``adapters`` are the names and numbers of those that requests came with.
+    """
+    got = [msgspec.msgpack.encode(event) for batch in batches for event in batch]
+    if got != list(expected) or len(batches) != bool(expected):
+        described = [list(map(str, batch)) for batch in batches]
+        taken = [list(map(str, map(msgspec.msgpack.decode, expected)))]
+        return Difference("KV-OP-12", "events published", str(taken), str(described))
+    for event in (event for batch in batches for event in batch if hasattr(event, "lora_id")):
+        named = event.lora_name, event.lora_id
+        if named != (None, None) and named not in adapters:
+            return Difference("KV-OP-12", "the adapter that an event names", f"one of {sorted(adapters)}", str(named))
+    return None

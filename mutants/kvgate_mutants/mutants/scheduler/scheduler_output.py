@@ -136,3 +136,116 @@ def preemption_is_not_told(original: Any, *arguments: Any) -> Any:
     output = original(*arguments)
     output.preempted_req_ids = set()
     return output
+
+
+# What a step has of requests that are not in it
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03", needs=("drafts",))
+def drafts_of_one_that_is_not_in_the_step(original: Any, self: Any) -> Any:
+    """The drafts of a request that the step does not compute are sent with it."""
+    output = original(self)
+    for name, request in self.requests.items():
+        if name not in output.num_scheduled_tokens:
+            output.scheduled_spec_decode_tokens[name] = list(request.spec_token_ids) or [1]
+    return output
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03")
+def all_tokens_of_one_that_is_not_in_the_step(original: Any, self: Any) -> Any:
+    """All tokens of a request are sent that the step does not compute."""
+    output = original(self)
+    for name, request in self.requests.items():
+        if name not in output.num_scheduled_tokens:
+            output.scheduled_cached_reqs.all_token_ids[name] = list(request.all_token_ids)
+    return output
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03")
+def new_ones_are_flagged_as_resumed(original: Any, self: Any) -> Any:
+    """A request that is new is flagged as one that comes back."""
+    output = original(self)
+    output.scheduled_cached_reqs.resumed_req_ids.update(data.req_id for data in output.scheduled_new_reqs)
+    return output
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03")
+def ended_twice(original: Any, self: Any) -> Any:
+    """The worker is sent the requests that ended in two steps."""
+    output = original(self)
+    output.finished_req_ids = output.finished_req_ids | getattr(self, "ended_before", set())
+    self.ended_before = set(output.finished_req_ids)
+    return output
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03")
+def one_that_waits_has_ended(original: Any, self: Any) -> Any:
+    """The worker is sent a request that waits as one that has ended."""
+    output = original(self)
+    waiting = {request.request_id for request in self.waiting if not request.num_computed_tokens}
+    output.finished_req_ids = output.finished_req_ids | waiting
+    return output
+
+
+# What a new request comes with, changed where it stands
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03")
+def sampling_of_a_new_one_is_changed(original: Any, self: Any) -> Any:
+    """Of a new request, the worker samples with another temperature."""
+    output = original(self)
+    for data in output.scheduled_new_reqs:
+        if data.sampling_params is not None:
+            data.sampling_params.temperature += 0.5
+    return output
+
+
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-03", needs=("encoder",))
+def item_of_another_hash(original: Any, self: Any) -> Any:
+    """The items of a new request come with the hash of the first one."""
+    output = original(self)
+    for data in output.scheduled_new_reqs:
+        for item in data.mm_features[1:]:
+            item.mm_hash = data.mm_features[0].mm_hash
+    return output
+
+
+# Events and resets
+
+_PUBLISHED = "vllm.v1.core.sched.scheduler:KVEventBatch"
+
+
+@breaks(_PUBLISHED, violates="KV-OP-12")
+def published_tokens_are_changed(original: Any, *arguments: Any, **named: Any) -> Any:
+    """The tokens of stored blocks are published in the reverse order."""
+    batch = original(*arguments, **named)
+    for event in batch.events:
+        if hasattr(event, "token_ids"):
+            event.token_ids = list(event.token_ids)[::-1]
+    return batch
+
+
+@breaks("vllm.v1.core.block_pool:BlockPool.take_events", violates="KV-OP-12")
+def blocks_stored_elsewhere(original: Any, self: Any) -> Any:
+    """Blocks are said to be stored in the host's memory."""
+    events = original(self)
+    for event in events:
+        if hasattr(event, "token_ids"):
+            event.medium = "CPU"
+    return events
+
+
+@breaks("vllm.v1.core.block_pool:BlockPool.take_events", violates="KV-OP-12", needs=("adapter",))
+def stored_for_another_adapter(original: Any, self: Any) -> Any:
+    """Blocks are said to be stored for an adapter of another number."""
+    events = original(self)
+    for event in events:
+        if getattr(event, "lora_id", None) is not None:
+            event.lora_id += 1000
+    return events
+
+
+@breaks(f"{_SCHEDULER}.reset_encoder_cache", violates="KV-OP-11", needs=("encoder",))
+def encoder_is_not_reset(_original: Any, _self: Any) -> Any:
+    """The encoder's cache stays as it is when it is reset."""
+    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kvgate.adapters.work_meter import counted_hash
 from kvgate.levels.scheduler.adapter.names import name_of
@@ -40,10 +40,12 @@ def arguments_of(settings: Settings, submit: Submit) -> dict[str, Any]:
         "prompt_embeds": torch.tensor(tokens)[:, None] if serve.embedded else None,
         "mm_features": [
             MultiModalFeatureSpec(
-                None,
+                # A word stands for a tensor.
+                cast("Any", f"pixels of {item.identifier}"),
                 "image",
                 item.identifier,
                 PlaceholderRange(offset=item.offset_tokens, length=item.length_tokens),
+                mm_hash=f"hash of {item.identifier}",
             )
             for item in arrival.keys.media
         ],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from attrs import frozen
 
 from kvgate.adapters.tap import CALLS, Raises, Tap
@@ -75,8 +76,8 @@ class Interception(Raises):
         """Who was preempted in this step."""
         self.answers: dict[int, Sample] = {}
         """What the model answered, and the scheduler has not taken yet, where it is told when that does."""
-        self.events: list[Any] = []
-        """The events that were taken, as they are, until somebody takes them from here."""
+        self.events: list[bytes] = []
+        """The events that were taken, as they were then, until somebody takes them from here."""
         self.resets: list[bool] = []
         """Whether each reset was done since somebody looked last."""
         self._granted: dict[int, Granted] = {}
@@ -321,7 +322,7 @@ class Interception(Raises):
         self._say(Reset(), Success(bool(succeeded)))
 
     def after_take_events(self, events: list[Any]) -> None:
-        self.events += events
+        self.events += map(msgspec.msgpack.encode, events)
         self._say(TakeEvents(), Happened(tuple(event_of(event) for event in events)))
 
     def after_make_prefix_cache_stats(self, taken: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.translate import to_statistics
@@ -50,6 +52,17 @@ def told_by(output: SchedulerOutput) -> Mapping[int, Told]:
     return told
 
 
+def strays_in(output: SchedulerOutput) -> list[str]:
+    """Requests of which a step tells something and that it does not compute, or that it tells as running."""
+    running = output.scheduled_cached_reqs
+    columns = {
+        "scheduled_spec_decode_tokens": set(output.scheduled_spec_decode_tokens) - set(output.num_scheduled_tokens),
+        "all_token_ids": set(running.all_token_ids) - set(running.req_ids),
+        "resumed_req_ids": set(running.resumed_req_ids) - set(running.req_ids),
+    }
+    return [f"{name} of request {number_in(stray)}" for name, strays in columns.items() for stray in sorted(strays)]
+
+
 def all_told_by(output: SchedulerOutput, groups: int) -> All:
     """What a step tells of all requests together; newer releases do not tell what they share in their groups."""
     preempted = frozenset(map(number_in, output.preempted_req_ids or ()))
@@ -86,12 +99,12 @@ EMBEDDED = 1 << 32
 
 def given(of: Mapping[str, Any]) -> Rest:
     """What a worker is given of a new request besides its tokens and blocks: of a submission's arguments, or a step."""
-    rest = {name: of.get(name) for name in ("sampling_params", "pooling_params", "prefill_token_ids")}
+    rest = {name: deepcopy(of.get(name)) for name in ("sampling_params", "pooling_params", "prefill_token_ids")}
     lora, embeds = of.get("lora_request"), of.get("prompt_embeds")
     # Adapters of one name are equal to vLLM.
     rest["lora_request"] = None if lora is None else (lora.lora_name, lora.lora_int_id, lora.lora_path)
     rest["mm_features"] = tuple(
-        (item.identifier, item.modality, item.mm_position.offset, item.mm_position.length)
+        (item.identifier, item.modality, item.mm_hash, item.data, *astuple(item.mm_position))
         for item in of.get("mm_features") or ()
     )
     rest["prompt_embeds"] = None if embeds is None else tuple(embeds[:, 0].tolist())
@@ -129,7 +142,9 @@ def _said_besides(output: Any) -> Rest:
     logprobs, prefill = rest["new_logprobs"], rest.get("prefill_stats")
     if logprobs is not None:
         columns = logprobs.logprob_token_ids[:, 0], logprobs.logprobs[:, 0], logprobs.sampled_token_ranks
-        rest["new_logprobs"] = tuple(zip(*(column.tolist() for column in columns), strict=True))
+        rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
+        # Where the tokens of each request begin is for those that have several.
+        rest["new_logprobs"] = rows if logprobs.cu_num_generated_tokens is None else (rows, logprobs)
     if prefill is not None:
         rest["prefill_stats"] = tuple(vars(prefill).values())
     return without_nothing(rest)
