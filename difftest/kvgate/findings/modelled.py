@@ -65,6 +65,8 @@ class Modelled:
     """A finding that acted although its condition did not hold, and how."""
     step: int = 0
     """The number of the operation that is performed."""
+    follows: bool = True
+    """Whether the reference follows the run: where it does not, no delta acts."""
     _acts: list[tuple[Finding, Acts]] = field(factory=list)
     _quiet: bool = False
 
@@ -129,7 +131,8 @@ class Modelled:
     def is_known(self, misread: Misread) -> bool:
         """Whether that a request reads a wrong slot follows from one of the findings."""
         for finding, acts in self._acts:
-            if acts.misreads(misread):
+            # Where the reference follows, what a delta explains is read wrong after it acted.
+            if acts.misreads(misread) and (not self.follows or not acts.deltas or finding.id in self.times):
                 self.note(finding, "what is read", misread.expected, misread.got, "ghost")
                 return True
         return False

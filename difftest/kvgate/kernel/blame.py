@@ -5,17 +5,22 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-_OURS = ("kvgate", "kvreference")
+OURS = ("kvgate", "kvreference")
 _LIBRARIES = sys.stdlib_module_names | {"", "attr", "attrs"}
 """Packages that raise for their caller. Methods that attrs generates are in no module."""
 
 
 def is_ours(error: BaseException) -> bool:
     """Whether the gate itself raised an exception: the last call outside a library is the gate's."""
-    raised_in = ""
+    return raised_in(error) in OURS
+
+
+def raised_in(error: BaseException) -> str:
+    """The package of the last call outside a library."""
+    package = ""
     at: TracebackType | None = error.__traceback__
     while at is not None:
-        package = str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-        raised_in = raised_in if package in _LIBRARIES else package
+        name = str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        package = package if name in _LIBRARIES else name
         at = at.tb_next
-    return raised_in in _OURS
+    return package

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from attrs import define
 
+from kvgate.kernel.blame import OURS, raised_in
 from kvgate.kernel.comparison import Comparison
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
@@ -42,6 +43,7 @@ class NothingKnown:
     """No finding at all."""
 
     step: int = 0
+    follows: bool = True
     findings: tuple[Any, ...] = ()
     first: Mapping[str, Any] = MappingProxyType({})
 
@@ -76,6 +78,7 @@ class Lockstep:
     ) -> None:
         self.known: Any = NothingKnown() if known is None else known
         """The known findings, and how often each acted."""
+        self.known.follows = reference is not None
         self.system = system
         self.reference = reference
         self.monitors = monitors
@@ -128,6 +131,9 @@ class Lockstep:
             # Not the system's fault: it was asked for what it says that it does not have.
             raise
         except (Exception, SystemExit) as error:
+            # Where the reference is judged alone, it is the system.
+            if raised_in(error) in OURS[: 1 + (self.reference is not None)]:
+                raise
             difference = Difference("KV-SYS-01", type(error).__name__, "an answer", f"{type(error).__name__}: {error}")
             return Divergence(step, resolved, "lockstep" if self.reference else "check", difference)
         self.answers = (expected, answer)

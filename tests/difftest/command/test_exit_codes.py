@@ -2,15 +2,17 @@
 
 Goal: 0 and 1 are verdicts about the system under test, and nothing else ends with them; if kvgate itself fails, that is
 exit code 5, with a report of what failed. Method: a table of every command that runs cases, each with a run that ends
-with each of its codes. A fault is a system whose adapter raises where no operation is performed, or a part of the gate
-that is replaced by one that raises.
+with each of its codes. A fault is a system whose adapter raises where no operation is performed, or a part of the gate,
+its own adapters among them, that is replaced by one that raises.
 """
 
 from __future__ import annotations
 
+import builtins
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FunctionType
 from xml.etree import ElementTree
 
 import pytest
@@ -36,6 +38,8 @@ TABLE: Mapping[str, tuple[tuple[int, tuple[str, ...], str | None], ...]] = {
         (5, ("--sut", "faulty:Rootless", *SHORT), None),
         (5, ("--sut", "reference", *SHORT), DRAWS),
         (5, ("--sut", "reference", *SHORT), "kvreference.manager.Manager.apply"),
+        (5, ("--sut", "reference", *SHORT), "kvgate.adapters.reference.Reference.apply"),
+        (5, ("--sut", "reference", *SHORT), "kvgate.adapters.reference.Reference.snapshot"),
     ),
     "replay": (
         (0, ("trace.jsonl",), None),
@@ -99,7 +103,9 @@ def test_the_exit_code_is_the_one_in_the_table(
     """A fault, and nothing else, is reported as one, with a file to send."""
     stored(here)
     if replaced is not None:
-        monkeypatch.setattr(replaced, _raises)
+        # As if it stood where what it replaces stands.
+        home = {"__name__": replaced.rpartition(".")[0], "__builtins__": builtins}
+        monkeypatch.setattr(replaced, FunctionType(_raises.__code__, home))
     ended = kvgate(command, *arguments)
     assert code == ended.code, ended.err
     assert (code == 5) == ("kvgate itself failed" in ended.err)

@@ -25,6 +25,25 @@ def _holds_dead_entries(settings: Settings, computed: int, tables: Sequence[Sequ
     return any(block != NULL for dead, table in zip(unread, tables, strict=True) for block in table[:dead])
 
 
+def _dead_entries_of_a_cap(settings: Settings, tokens: int, tables: Sequence[Sequence[int]]) -> int:
+    """How many dead entries the tables have whose groups never hold as many blocks as the request has entries."""
+    most = settings.chunk_tokens, settings.tokens_max
+    return sum(
+        list(table).count(NULL)
+        for group, table in zip(settings.geometry.groups, tables, strict=True)
+        if group.window_tokens and group.entries(tokens, tokens) > group.blocks_held_at_most(*most)
+    )
+
+
+def _follows(
+    ideal: int, answered: int, settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]
+) -> bool:
+    """No more blocks are too few than there are dead entries."""
+    if answered < ideal:
+        return ideal - answered <= _dead_entries_of_a_cap(settings, tokens, tables)
+    return _holds_dead_entries(settings, computed, tables)
+
+
 def _leaves_blocks_dead(settings: Settings) -> bool:
     groups = settings.geometry.groups
     return any(group.window_tokens for group in groups) and not any(group.keeps_states for group in groups)
@@ -37,7 +56,5 @@ FINDING = Finding(
     condition="a window that has left entries of the table: fewer blocks seem to be needed, or more if they are held",
     where=_leaves_blocks_dead,
     acts=lambda *_run: Acts([Delta(blocks_to_come_with.__name__, _counts_dead_entries)]),
-    holds=lambda ideal, answered, settings, _tokens, computed, tables: (
-        answered < ideal or _holds_dead_entries(settings, computed, tables)
-    ),
+    holds=_follows,
 )

@@ -66,4 +66,5 @@ FINDING = Finding(
     condition="external tokens for one group, and a free block that a later group has hit",
     where=lambda settings: len(settings.geometry.groups) > 1,
     acts=_acts,
+    holds=lambda ideal, _answered, tables, _counts, _free, provided: ideal == [range(len(tables))] and provided > 0,
 )

@@ -38,4 +38,5 @@ FINDING = Finding(
     condition="a retention interval and a group with look-ahead",
     where=lambda settings: settings.retention_interval_tokens is not None and settings.geometry.lookahead_tokens > 0,
     acts=without_look_ahead,
+    holds=lambda _ideal, _answered, *rule: any(isinstance(each, Group) and each.lookahead for each in rule),
 )

@@ -99,5 +99,6 @@ FINDING = Finding(
     condition="a prompt that ends inside a block of full attention, and smaller blocks in another group",
     where=_blocks_of_two_sizes,
     acts=_acts,
+    holds=lambda ideal, answered, group, *_rest: answered[:-1] == ideal and group.keeps_all,
     live=False,
 )

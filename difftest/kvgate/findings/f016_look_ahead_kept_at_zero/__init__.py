@@ -36,4 +36,5 @@ FINDING = Finding(
     condition="a retention interval and a group with look-ahead",
     where=lambda settings: retains_some(settings) and settings.geometry.lookahead_tokens > 0,
     acts=_acts,
+    holds=lambda ideal, _answered, _retention, group, *_rest: ideal is None and group.lookahead,
 )

@@ -16,4 +16,5 @@ FINDING = Finding(
         [Delta(blocks_still_valid.__name__, lambda _rule, _valid, blocks: blocks)],
         misreads=lambda misread: misread.mark == FAILED,
     ),
+    holds=lambda ideal, answered, valid, blocks: ideal == valid < answered == blocks,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kvgate.findings.finding import Finding
 from kvgate.findings.replay_tails import keeps_replays, retains_some
+from kvreference.geometry import Group
+from kvreference.retention import Sparse, replay_boundary
 from kvreference.settings import Settings
 
 
@@ -12,6 +14,14 @@ def _an_alignment_lower(settings: Settings, prompt_tokens: int) -> list[int]:
     alignment = settings.geometry.alignment_tokens
     lowered = ((end // alignment - 1) * alignment for end in (prompt_tokens - 1, prompt_tokens))
     return [boundary for boundary in lowered if boundary > 0]
+
+
+def _is_an_alignment_below_at_most(
+    _ideal: int | None, _answered: int | None, retention: Sparse, _group: Group, _index: int, prompt_tokens: int
+) -> bool:
+    geometry = retention.geometry
+    below = max(0, prompt_tokens // geometry.alignment_tokens - 1) * geometry.alignment_tokens
+    return 0 <= replay_boundary(geometry, prompt_tokens) - below <= geometry.alignment_tokens
 
 
 FINDING = Finding(
@@ -23,4 +33,5 @@ FINDING = Finding(
         retains_some(settings) and 0 < settings.geometry.lookahead_tokens < settings.geometry.alignment_tokens
     ),
     acts=lambda settings, _release: keeps_replays(settings, _an_alignment_lower),
+    holds=_is_an_alignment_below_at_most,
 )
