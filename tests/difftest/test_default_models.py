@@ -8,10 +8,12 @@ from __future__ import annotations
 import pytest
 
 from kvgate.adapters.reference import Reference
-from kvgate.adapters.registry import DEFAULT_MODELS, FURTHER, Loaded
+from kvgate.adapters.registry import DEFAULT_MODELS, FURTHER, Loaded, models_of
+from kvgate.adapters.releases import RELEASES
 from kvgate.gate.level import LevelChoice
 from kvgate.kernel.models import load
 from kvgate.levels.registry import default_models, prepare
+from kvreference.retention import Sparse
 
 STOCK = Loaded("stock", "0", Reference, DEFAULT_MODELS["stock"], FURTHER)
 
@@ -21,6 +23,21 @@ def test_a_long_run_has_more_models(profile: str, is_long: bool) -> None:
     """Those of the system, and in a long run the further ones."""
     expected = [*DEFAULT_MODELS["stock"], *(FURTHER if is_long else ())]
     assert expected == [model.name for model in default_models(STOCK, profile)]
+
+
+def test_models_with_an_interval_leave_blocks_out() -> None:
+    """An interval that is shorter than the window would retain all of it."""
+    names = {name for names in DEFAULT_MODELS.values() for name in names}
+    names |= {name for release in RELEASES.values() for name in models_of(release)}
+    sparse = [load(name) for name in sorted(names) if "+retention=" in name]
+    assert len(sparse) > 2
+    for model in sparse:
+        interval = model.features.interval_alignments
+        assert interval is not None
+        retention = Sparse(model.geometry, interval * model.geometry.alignment_tokens)
+        for group in model.geometry.groups:
+            due = [retention.due_tokens(group, index, 0) for index in range(60)]
+            assert group.slides == (None in due), model.name
 
 
 @pytest.mark.ci

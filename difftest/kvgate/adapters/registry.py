@@ -45,7 +45,7 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     "stock": (*(name + suffix for name in GATED for suffix in ("", "+eagle")), *BESIDES),
     "retention": (
         *(name + suffix for name in GATED for suffix in ("", "+eagle")),
-        *("gpt-oss-hybrid+retention=4+scratch", "gemma-hybrid+eagle+retention=2+scratch"),
+        *("gpt-oss-hybrid+retention=16+scratch", "gemma-hybrid+eagle+retention=16+scratch"),
         *("mixed-blocks+masked+scratch", "gpt-oss-hybrid+retention+scratch+pinned=2"),
     ),
     "ascend": ("compressed+whole-slots", "compressed+whole-slots+mtp"),
@@ -81,7 +81,8 @@ def models_of(release: Release) -> tuple[str, ...]:
     """The models of the gate, with what a release of vLLM always does."""
     scratch = "+scratch" if release.choices else ""
     masked = {"mixed-blocks": "+masked"} if release.masks else {}
-    return tuple(name + suffix + masked.get(name, "") + scratch for name in GATED for suffix in ("", "+eagle"))
+    sparse = ("gpt-oss-hybrid+eagle+retention=16+scratch",) if release.interval else ()
+    return (*(name + suffix + masked.get(name, "") + scratch for name in GATED for suffix in ("", "+eagle")), *sparse)
 
 
 def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str], None] = lambda _text: None) -> Loaded:

@@ -16,22 +16,22 @@ def _an_alignment_lower(settings: Settings, prompt_tokens: int) -> list[int]:
     return [boundary for boundary in lowered if boundary > 0]
 
 
-def _is_an_alignment_below_at_most(
+def _is_an_alignment_off_at_most(
     _ideal: int | None, _answered: int | None, retention: Sparse, _group: Group, _index: int, prompt_tokens: int
 ) -> bool:
     geometry = retention.geometry
     below = max(0, prompt_tokens // geometry.alignment_tokens - 1) * geometry.alignment_tokens
-    return 0 <= replay_boundary(geometry, prompt_tokens) - below <= geometry.alignment_tokens
+    return abs(replay_boundary(geometry, prompt_tokens) - below) <= geometry.alignment_tokens
 
 
 FINDING = Finding(
     id="031-replay-an-alignment-too-low",
     rank=2,
     statement="KV-OP-15",
-    condition="a retention interval, and look-ahead shorter than the alignment",
+    condition="a retention interval, and look-ahead that is not longer than the alignment",
     where=lambda settings: (
-        retains_some(settings) and 0 < settings.geometry.lookahead_tokens < settings.geometry.alignment_tokens
+        retains_some(settings) and 0 < settings.geometry.lookahead_tokens <= settings.geometry.alignment_tokens
     ),
     acts=lambda settings, _release: keeps_replays(settings, _an_alignment_lower),
-    holds=_is_an_alignment_below_at_most,
+    holds=_is_an_alignment_off_at_most,
 )
