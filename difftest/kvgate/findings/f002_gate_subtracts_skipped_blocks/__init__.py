@@ -25,22 +25,25 @@ def _holds_dead_entries(settings: Settings, computed: int, tables: Sequence[Sequ
     return any(block != NULL for dead, table in zip(unread, tables, strict=True) for block in table[:dead])
 
 
-def _dead_entries_of_a_cap(settings: Settings, tokens: int, tables: Sequence[Sequence[int]]) -> int:
-    """How many dead entries the tables have whose groups never hold as many blocks as the request has entries."""
-    most = settings.chunk_tokens, settings.tokens_max
-    return sum(
-        list(table).count(NULL)
-        for group, table in zip(settings.geometry.groups, tables, strict=True)
-        if group.window_tokens and group.entries(tokens, tokens) > group.blocks_held_at_most(*most)
-    )
+def _too_few_at_most(settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]) -> int:
+    """How many dead entries there are by which the bound on what is held at once was not lowered."""
+    count = 0
+    for group, table in zip(settings.geometry.groups, tables, strict=True):
+        entries, most = (
+            group.entries(tokens, tokens),
+            group.blocks_held_at_most(settings.chunk_tokens, settings.tokens_max),
+        )
+        lowered = min(entries, most) - min(entries - group.blocks_unread(computed), most)
+        count += max(0, list(table).count(NULL) - lowered)
+    return count
 
 
 def _follows(
     ideal: int, answered: int, settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]
 ) -> bool:
-    """No more blocks are too few than there are dead entries."""
+    """No more blocks are too few than there are such entries."""
     if answered < ideal:
-        return ideal - answered <= _dead_entries_of_a_cap(settings, tokens, tables)
+        return ideal - answered <= _too_few_at_most(settings, tokens, computed, tables)
     return _holds_dead_entries(settings, computed, tables)
 
 
