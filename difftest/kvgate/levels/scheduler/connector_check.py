@@ -1,4 +1,4 @@
-"""Which calls a scheduler makes to its connector: each one that is due, once, in time, and with what the block manager has.
+"""The calls that a scheduler makes to its connector: each one that is due, once, in time, with what requests have.
 
 A connector knows nothing else: it reads and writes the blocks that it is given. The calls that are due follow from the
 operations of the block manager that the reference follows:
@@ -110,7 +110,7 @@ class ConnectorCheck:
         if not request.is_finished():
             self._found("KV-OP-25", f"request {number}", "its end is reported to the connector when it ends", "earlier")
         self._over.add(number)
-        held = self.interception.followed._tables(number)
+        held = self._held_at_end(number, request.num_computed_tokens)
         self._compare("KV-OP-25", f"the blocks of request {number}, which ends", held, tables)
         self._ended(number, is_read)
 
@@ -149,7 +149,8 @@ class ConnectorCheck:
             if isinstance(answer, Granted):
                 self._granted.append(number)
         elif isinstance(operation, (Abort, Finish)) and operation.request not in self._over:
-            self._found("KV-OP-25", f"request {operation.request}", "its end reported before its blocks go", "it is not")
+            subject = f"request {operation.request}, whose blocks go"
+            self._found("KV-OP-25", subject, "its end is reported to the connector before", "it is not")
 
     def submitted(self, number: int, announced: bool) -> None:
         """A request was submitted; whether this release announces it."""
@@ -186,6 +187,18 @@ class ConnectorCheck:
         for number, request in followed.requests():
             if (number in self._over) < (request.is_finished() or followed.is_over(number)):
                 self._found("KV-OP-25", f"request {number}, which ended", "its end reported to the connector", "not")
+
+    def _held_at_end(self, number: int, computed_tokens: int) -> Tables:
+        """The blocks with which the end of a request is reported."""
+        followed = self.interception.followed
+        tables: Tables = followed._tables(number)
+        if not followed.scheduling.ends_with_computed:
+            return tables
+        groups = followed.settings.geometry.groups
+        return [
+            blocks if group.keeps_states else blocks[: -(-computed_tokens // group.block_size_tokens)]
+            for group, blocks in zip(groups, tables, strict=True)
+        ]
 
     def _all_given(self) -> None:
         if self._granted:

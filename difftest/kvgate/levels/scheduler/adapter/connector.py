@@ -142,7 +142,7 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
         self.listener.reset(done)
         return done
 
-    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+    def request_finished(self, _request: Request, _block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         self.listener.not_due("request_finished")
         return False, None
 
