@@ -316,7 +316,7 @@ def _annotation(kind: type, field: str) -> Any:
     names = dict(vars(module))
     for node in tree.body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            imports = [each for each in node.body if isinstance(each, (ast.Import, ast.ImportFrom))]
+            imports: list[ast.stmt] = [each for each in node.body if isinstance(each, (ast.Import, ast.ImportFrom))]
             exec(ast.unparse(ast.Module(imports, [])), names)
     (written,) = (
         each.annotation
@@ -508,6 +508,8 @@ CHANGES: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("SchedulerOutput", "kv_connector_metadata"): lambda value: type(value)(),
     ("NewRequestData", "sampling_params"): lambda value: _params(value, max_tokens=77),
     ("NewRequestData", "pooling_params"): lambda value: _params(value, dimensions=77),
+    ("NewRequestData", "lora_request"): lambda value: type(value)("adapter-77", 77, "/nowhere"),
+    ("EngineCoreOutput", "new_logprobs"): lambda value: value._replace(logprobs=value.logprobs + 1),
     ("CachedRequestData", "new_block_ids"): lambda value: (
         [*value[:-1], None] if value and value[-1] is not None else UNCHANGED
     ),
@@ -579,8 +581,11 @@ class Change:
         self.done = True
         if hasattr(message, "_replace"):
             setattr(owner, place, message._replace(**{self.field: changed}))
-        else:
+        elif dataclasses.is_dataclass(message):
+            # Some are frozen.
             object.__setattr__(message, self.field, changed)
+        else:
+            setattr(message, self.field, changed)
 
 
 def intercept(engine: Engine, change: Change) -> None:
@@ -592,6 +597,9 @@ def intercept(engine: Engine, change: Change) -> None:
     def changed_schedule() -> Any:
         output = schedule()
         change.change(output)
+        # What the connector is shown is changed as well.
+        engine.told.begin()
+        engine.told.shown_step(output)
         return output
 
     def changed_update(*arguments: Any) -> Any:
@@ -660,7 +668,8 @@ def test_a_change_is_found(name: str, field: str, detector: str) -> None:
 def called_wrong(name: str, wrong: Callable[[Callable[..., Any], Any], Any]) -> Divergence | None:
     """What is found when one call of a connector is made otherwise."""
     for engine, operations in engines():
-        connector, calls = engine.scheduler.connector, []
+        connector = engine.scheduler.connector
+        calls: list[str] = []
         if connector is None:
             continue
         original = getattr(connector, name)

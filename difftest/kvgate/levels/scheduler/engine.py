@@ -589,7 +589,8 @@ class Engine:
         events, self.interception.events = self.interception.events, []
         if self.stage.connector:
             events += map(msgspec.msgpack.encode, self.told.events)
-        adapters = {each["lora_request"][:2] for each in self.submitted.values() if "lora_request" in each}
+        submitted = (each.get("lora_request") for each in self.submitted.values())
+        adapters = {lora[:2] for lora in submitted if isinstance(lora, tuple)}
         self._judge("statistics", published(events, self.publisher.take(), adapters))
         drafted = sent.output.scheduled_spec_decode_tokens
         drafts = {number: (len(drafted.get(name_of(number), ())), len(sent.sampled[number]) - 1) for number in before}
