@@ -156,9 +156,12 @@ def frees_at_once(original: Any, scheduler: Any, request: Any, **_delay: Any) ->
 
 
 def forgets_what_was_sent(original: Any, scheduler: Any, told: Any) -> None:
-    """That another node has read is not heard."""
-    told.finished_sending = None
+    """That another node has read is passed to the connector, and not heard by the scheduler."""
+    connector = scheduler.connector
+    connector.update_connector_output(told)
+    told.finished_sending = scheduler.connector = None
     original(scheduler, told)
+    scheduler.connector = connector
 
 
 def believes_at_once(original: Any, scheduler: Any, request: Any) -> bool:

@@ -47,6 +47,11 @@ class SchedulerRules:
     """Whether the only request may have all of a step, whatever is the most that a step computes of one prompt."""
     frees_late: bool = False
     """Whether blocks that a window has left are freed when the step that left them is over."""
+    announces_requests: bool = False
+    """Whether each new request is announced to the connector."""
+    ends_with_computed: bool = False
+    """Whether the end of a request is reported to the connector with the attention blocks of its computed tokens alone,
+    and not with those that it holds for look-ahead."""
     in_full: bool = True
     """Whether sessions, adapters, items, embeddings and pooling are driven on it, and every field is known that it
     sends to connectors and clients, and publishes in statistics."""

@@ -17,6 +17,7 @@ SCHEDULER_RULES = evolve(
             "kv_connector_output, ec_connector_output, num_nans_in_logits, cudagraph_stats, routed_experts"
         ),
     },
+    announces_requests=True,
 )
 
 RELEASE = evolve(

@@ -61,7 +61,7 @@ from kvgate.levels.scheduler.adapter.worker import (
 )
 from kvgate.levels.scheduler.batch import Batch
 from kvgate.levels.scheduler.chunks import Chunks
-from kvgate.levels.scheduler.connector_check import ConnectorCheck
+from kvgate.levels.scheduler.connector_check import ConnectorCheck, contents
 from kvgate.levels.scheduler.encoder import EncoderCheck
 from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
 from kvgate.levels.scheduler.nodes import OtherNodes, one_named
@@ -202,6 +202,8 @@ class Engine:
             with self._blamed():
                 self._perform(operation)
                 self.interception.flush()
+                if self.stage.connector:
+                    self.told.rest()
         except Stop as stop:
             self.found = stop.found
         return self.found
@@ -268,6 +270,8 @@ class Engine:
         self._judge("chunks", self.chunks.observe(operation, answered, population))
         self.correspondence.observe(operation, answered, population)
         self.statistics.observe(operation, answered, population)
+        if self.stage.connector:
+            self.told.observe(operation, answered, population)
         self.followed.told(answered)
         divergence = self.lockstep.perform(operation)
         if divergence is not None:
@@ -348,6 +352,8 @@ class Engine:
         self.line.submitted(number, submit)
         self.correspondence.submitted(number)
         self.scheduler.add_request(request)
+        if self.stage.connector:
+            self.told.submitted(number, self.followed.scheduling.announces_requests)
         limit_tokens = min(submit.prompt_tokens + submit.answers_max, self.settings.tokens_max)
         structured = isinstance(submit, Serve) and submit.structured
         self.structured |= {number} if structured else set()
@@ -476,11 +482,12 @@ class Engine:
         self.line.begin()
         self.chunks.begin(self.followed.population)
         self.encoder.begin()
+        self.told.begin()
         self.chunks.cut = self.encoder.cut
         output = self.scheduler.schedule()
         self.interception.flush()
         if self.stage.connector:
-            self.told.shown("a step", output, [shown for shown, _ in self.scheduler.connector.built])
+            self.told.scheduled(output)
         self._check_batch(output)
         if self.settings.geometry.fences:
             self._follow(Dispatch(), self.subject.copies(output))
@@ -524,8 +531,11 @@ class Engine:
         self.collected += 1
         counted = connector_statistics(self.collected) if self.stage.connector else None
         answered_by_worker = answer(sent.scheduled, sent.sampled, signals, counted, sent.pooled)
+        before_taken = contents(answered_by_worker.kv_connector_output)
         outputs = self.scheduler.update_from_output(sent.output, answered_by_worker)
         self.interception.flush()
+        if self.stage.connector:
+            self.told.returned(answered_by_worker.kv_connector_output, before_taken)
         for number in paused:
             self._pause(number, sent.sampled[number])
         # The next part may have begun: of a session, its tokens are compared with all others' when the step is over.
@@ -578,16 +588,16 @@ class Engine:
             self._judge("clients", clients.judge_all(self.correspondence.ended(), *said_to_all(outputs)))
         events, self.interception.events = self.interception.events, []
         if self.stage.connector:
-            self.told.shown("what came back", answered.kv_connector_output, self.scheduler.connector.returned)
-            events += map(msgspec.msgpack.encode, self.scheduler.connector.published)
-        adapters = {each["lora_request"][:2] for each in self.submitted.values() if "lora_request" in each}
+            events += map(msgspec.msgpack.encode, self.told.events)
+        submitted = (each.get("lora_request") for each in self.submitted.values())
+        adapters = {lora[:2] for lora in submitted if isinstance(lora, tuple)}
         self._judge("statistics", published(events, self.publisher.take(), adapters))
         drafted = sent.output.scheduled_spec_decode_tokens
         drafts = {number: (len(drafted.get(name_of(number), ())), len(sent.sampled[number]) - 1) for number in before}
         pool, counted = self.followed.manager.block_pool, answered.kv_connector_output
         passed_on = {
             "cudagraph_stats": answered.cudagraph_stats,
-            "kv_connector_stats": counted and counted.kv_connector_stats.data,
+            "kv_connector_stats": counted and {**counted.kv_connector_stats.data, "asked": self.collected},
         }
         blocks = self.settings.blocks - 1, pool.get_num_free_blocks()
         found = self.statistics.judge(statistics_in(outputs), self.line.lengths, blocks, drafts, passed_on)
@@ -619,7 +629,7 @@ class Engine:
         if any(number in sent.sampled for sent in self.in_flight for number in follows):
             rest["pending_structured_output_tokens"] = True
         if self.stage.connector:
-            rest["kv_connector_metadata"] = self.scheduler.connector.built[-1][1]
+            rest["kv_connector_metadata"] = self.scheduler.connector.metadata
         told = evolve(told, masked=masked(self.scheduler, output))
         in_order = tuple(number for number in due if number in follows)
         together = evolve(together, follows_grammar=bool(follows), masked=in_order, rest=rest)

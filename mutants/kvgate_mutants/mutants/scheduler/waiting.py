@@ -55,6 +55,22 @@ def freed_while_it_loads(original: Any, self: Any, request: Any, delay_free_bloc
     return original(self, request, False)
 
 
+@breaks(f"{_SCHEDULER}.schedule", violates="KV-OP-24", needs=("transfers",))
+def given_blocks_after_the_step(original: Any, self: Any) -> Any:
+    """The connector is given the blocks of admitted requests after it was shown the step."""
+    if self.connector is None:
+        return original(self)
+    late: list[Any] = []
+    self.connector.update_state_after_alloc = lambda *given: late.append(given)
+    try:
+        output = original(self)
+    finally:
+        del self.connector.update_state_after_alloc
+    for given in late:
+        self.connector.update_state_after_alloc(*given)
+    return output
+
+
 @breaks(f"{_SCHEDULER}._try_promote_blocked_waiting_request", violates="KV-OP-25", needs=("transfers",))
 def runs_before_it_is_loaded(original: Any, self: Any, request: Any) -> bool:
     """A request runs before its load is over."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, SupportsHMA
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
 from kvgate.levels.scheduler.adapter.interception import ended_well
 from kvgate.levels.scheduler.adapter.names import number_in
@@ -21,26 +22,55 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Whom a fake connector tells what it is asked and told."""
+    """Is given every call that a fake connector gets."""
 
     undecided: Callable[[int], None]
     """Called with the number of a request of which it cannot tell yet what other nodes have for it."""
+    pools: list[Any]
+    """The block pools that it was bound to."""
+
+    def announced(self, request: Request) -> None:
+        """A new request is announced."""
 
     def asked(self, request: Request, hit_tokens: int) -> None:
-        """It is asked what other nodes have for a request behind its hit."""
+        """It is asked what other nodes have for a request after its hit."""
 
     def allocated(self, request: Request, tables: Tables, external_tokens: int) -> None:
-        """It is told of a request's blocks, and how many tokens it takes from other nodes."""
+        """It is given a request's blocks, and how many tokens the request takes from other nodes."""
 
     def reset(self, done: bool) -> None:
         """It is asked to forget what it keeps, and has ``done`` it or not."""
 
     def ended(self, request: Request, tables: Tables, is_read: bool) -> None:
-        """It is told of a request's end; whether its blocks stay held for another node."""
+        """A request's end is reported; whether its blocks stay held for another node."""
+
+    def not_due(self, call: str) -> None:
+        """It gets a call that a connector of its kind does not get."""
+
+    def shown_step(self, output: Any) -> None:
+        """It is shown a step."""
+
+    def shown_output(self, output: Any) -> None:
+        """It is shown what its worker's half returned."""
+
+    def taken(self, events: list[Any]) -> None:
+        """Its events are taken."""
 
 
 class FakeMetadata(KVConnectorMetadata):
     """Nothing: there is no worker to tell."""
+
+
+class Counted(KVConnectorStats):
+    """What a half of a connector counted."""
+
+    def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
+        """What both halves counted."""
+        return Counted({**self.data, **other.data})
+
+    def is_empty(self) -> bool:
+        """Whether it counted nothing."""
+        return not self.data
 
 
 class FakeConnector(KVConnectorBase_V1, SupportsHMA):
@@ -50,19 +80,29 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
     listener: Listener
     keeps_states = False
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.pools: list[Any] = []
+        """The block pools that it was bound to."""
+        self.metadata = FakeMetadata()
+        """What it had last for its worker's half."""
+        self.counted = 0
+        """How often its statistics were asked for."""
+
     def attach(self, nodes: OtherNodes, keeps_states: bool, listener: Listener) -> None:
-        """Who is behind it, and who is told what it is."""
+        """Which nodes it is connected to, and who is given its calls."""
         self.nodes = nodes
         self.keeps_states = keeps_states
         self.listener = listener
-        self.built: list[tuple[Any, KVConnectorMetadata]] = []
-        """The steps that it was shown, and what it had to say to its worker's half; the last one counts."""
-        self.returned: list[Any] = []
-        """What of its worker's half came back to it; the last one counts."""
-        self.published: list[Any] = []
-        """What it published last."""
+        listener.pools = self.pools
 
     # The scheduler's half
+
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        self.pools.append(gpu_block_pool)
+
+    def on_new_request(self, request: Request) -> None:
+        self.listener.announced(request)
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
         self.listener.asked(request, num_computed_tokens)
@@ -75,26 +115,36 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         self.listener.allocated(request, blocks.get_block_ids(), num_external_tokens)
         if not num_external_tokens:
-            # Newer releases do not take what is offered to whoever may not read the cache.
+            # Newer releases do not take what is offered to a request that may not read the cache.
             self.nodes.decline(number_in(request.request_id))
             return
         self.nodes.take(number_in(request.request_id), blocks.get_block_ids())
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
-        self.built = [(scheduler_output, FakeMetadata())]
-        return self.built[0][1]
+        self.listener.shown_step(scheduler_output)
+        self.metadata = FakeMetadata()
+        return self.metadata
 
     def update_connector_output(self, connector_output: Any) -> None:
-        self.returned = [connector_output]
+        self.listener.shown_output(connector_output)
+
+    def get_kv_connector_stats(self) -> KVConnectorStats:
+        self.counted += 1
+        return Counted({"asked": self.counted})
 
     def take_events(self) -> list[Any]:
-        self.published = [f"an event of the connector, for {self.returned}"]
-        return self.published
+        events = [f"an event of the connector, after {self.counted} steps"]
+        self.listener.taken(events)
+        return events
 
     def reset_cache(self) -> bool | None:
         done = not self.nodes.under_way()
         self.listener.reset(done)
         return done
+
+    def request_finished(self, _request: Request, _block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        self.listener.not_due("request_finished")
+        return False, None
 
     def request_finished_all_groups(
         self, request: Request, block_ids: tuple[list[int], ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kvgate.adapters.release_variants import PADDING
@@ -102,6 +102,10 @@ class Followed(Stock):
     def request(self, number: int) -> Request:
         """vLLM's own request."""
         return self._requests[number]
+
+    def requests(self) -> Iterable[tuple[int, Request]]:
+        """The requests that have blocks or wait for them, each with its number."""
+        return self._requests.items()
 
     def has(self, number: int, request: Request) -> bool:
         """Whether that is its request of that number."""

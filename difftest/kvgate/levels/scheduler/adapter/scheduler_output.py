@@ -139,7 +139,9 @@ def client_fields() -> frozenset[str]:
 def _said_besides(output: Any) -> Rest:
     rest = {name: getattr(output, name) for name in output.__struct_fields__ if name not in _SAID}
     rest["events"] = tuple(event.type.name for event in rest["events"] or ())
-    logprobs, prefill = rest["new_logprobs"], rest.get("prefill_stats")
+    logprobs, prefill, experts = rest["new_logprobs"], rest.get("prefill_stats"), rest.get("routed_experts")
+    if experts is not None:
+        rest["routed_experts"] = experts.tolist()
     if logprobs is not None:
         columns = logprobs.logprob_token_ids[:, 0], logprobs.logprobs[:, 0], logprobs.sampled_token_ranks
         rows = tuple(zip(*(column.tolist() for column in columns), strict=True))

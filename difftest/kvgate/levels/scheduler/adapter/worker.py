@@ -62,9 +62,9 @@ def graph_of(requests: int) -> Any:
 
 def connector_statistics(step: int) -> Any:
     """What the worker's half of a connector counted."""
-    from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
+    from kvgate.levels.scheduler.adapter.connector import Counted
 
-    return KVConnectorStats(data={"step": step})
+    return Counted({"step": step})
 
 
 class Publisher:
