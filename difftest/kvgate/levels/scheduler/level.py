@@ -243,6 +243,8 @@ class SchedulerLevel(DrivenLevel):
             settings = evolve(settings, caches=True, chunk_tokens=chunk_tokens)
         if stage.asynchronous and not _drafts_ahead(settings):
             settings = evolve(settings, drafts_max=0)
+        if draw.chance(generator.often("pressure", 65)):
+            settings, stage = _under_pressure(settings, stage, draw)
         return self.case(settings, (), stage)
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
@@ -356,6 +358,24 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
     return with_encoder(stage, settings, draw) if encodes else stage
 
 
+def _under_pressure(settings: Settings, stage: Stage, draw: Draw) -> tuple[Settings, Stage]:
+    """With a pool that one long request fills, and several that grow in it: they are preempted for each other."""
+    running_max = draw.integer(4, 8)
+    if settings.geometry.state_block_tokens is None:
+        # Several prompts are computed at once, and none of them is known to be long when it is admitted.
+        prefill_tokens = settings.geometry.grain_tokens * draw.integer(1, 2)
+        settings = evolve(settings, chunk_tokens=running_max * prefill_tokens)
+        stage = evolve(stage, long_prefill_tokens=prefill_tokens)
+    needed = blocks_to_run(settings, settings.tokens_max - 1)
+    settings = evolve(
+        settings,
+        blocks=1 + needed * draw.integer(100, 140) // 100,
+        requests_max=max(settings.requests_max, running_max),
+        full_sequence_must_fit=False,
+    )
+    return settings, evolve(stage, running_max=min(running_max, settings.chunk_tokens))
+
+
 def with_encoder(stage: Stage, settings: Settings, draw: Draw) -> Stage:
     """With room for the longest item; and now and then for more than the budget allows in one step."""
     longest = 2 * settings.geometry.grain_tokens
@@ -379,7 +399,7 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
     pools = draw.chance(generator.often("pooling", 8)) and not stage.asynchronous
     serve = Serve(
         arrival,
-        answers_max=1 if pools else draw.integer(1, ANSWERS_MAX),
+        answers_max=1 if pools else draw.integer(1, generator.often("answers", ANSWERS_MAX, is_optional=False)),
         priority=draw.integer(0, 2) if stage.by_priority else 0,
         structured=draw.chance(generator.often("grammars", 10)) and not pools,
         pools=pools,
