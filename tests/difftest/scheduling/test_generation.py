@@ -20,7 +20,7 @@ from kvgate.gate.case_runner import Trials
 from kvgate.gate.level import Case
 from kvgate.gate.profiles import models_named, plan
 from kvgate.levels.scheduler.level import SCHEDULER
-from kvgate.levels.scheduler.operations import Operation, ResetCache, ResetEncoder
+from kvgate.levels.scheduler.operations import ResetCache, ResetEncoder
 from kvreference.operations import Admit, Continue, Preempt, Rewind, Schedule, Transferred
 from kvreference.operations import Operation as OfBlocks
 from kvreference.scheduler.operations import Step
@@ -69,7 +69,7 @@ def of_blocks(done: Sequence[OfBlocks]) -> set[str]:
 
 def of_step(case: Case, engine: Any, output: Any, done: Sequence[OfBlocks]) -> set[str]:
     """What happened in a step; and with what, if there was a preemption in it."""
-    victims = [index for index, each in enumerate(done) if isinstance(each, Preempt)]
+    victims = {index: each.request for index, each in enumerate(done) if isinstance(each, Preempt)}
     stage, population = case.stage, engine.followed.population.alive
     features = {
         "drafts": bool(output.scheduled_spec_decode_tokens),
@@ -84,7 +84,7 @@ def of_step(case: Case, engine: Any, output: Any, done: Sequence[OfBlocks]) -> s
     names = {name for name in ("drafts", "items") if features[name]}
     if victims:
         names |= {"preempts", *(f"preempts with {name}" for name, on in features.items() if on)}
-        late = any(was_served(done[index].request, done[:index]) for index in victims)
+        late = any(was_served(number, done[:index]) for index, number in victims.items())
         names |= {"preempts a served one"} if late else set()
     return names
 
@@ -102,7 +102,7 @@ def counted(seed: int, operations: int = OPERATIONS) -> Counter[str]:
     for number in count():
         lane, seed_of_case = turns.turn(number)
         case = trials.generate(lane, seed_of_case, seed)
-        engine = trials.bench.build(case)
+        engine: Any = trials.bench.build(case)
         found = Counter(happened_in(case, engine))
         counts += found
         counts["cases"] += 1

@@ -58,6 +58,8 @@ clients, connectors, workers and everybody else are sent, who is next and how mu
 requests make progress."""
 STEPS = 150
 ANSWERS_MAX = 40
+PART_ANSWERS_MAX = 8
+"""The most answers of one part of a session."""
 PLACES_MAX = 100_000
 """The most requests that run, and steps that are in flight, at once, in a trace."""
 REPLIES_MAX = 10_000
@@ -190,7 +192,7 @@ class SchedulerLevel(DrivenLevel):
         ),
         ResetEncoder: lambda _generator, _case, _draw: ResetEncoder(),
         Continue: lambda generator, _case, draw: Continue(
-            generator.request(draw), cut(generator.arrival(draw).prompt, generator.budget(draw))
+            generator.request(draw), cut(generator.arrival(draw).prompt, draw.integer(1, generator.prompt_max // 4))
         ),
         Close: lambda generator, _case, draw: Close(generator.request(draw)),
     }
@@ -243,15 +245,17 @@ class SchedulerLevel(DrivenLevel):
             settings = evolve(settings, caches=True, chunk_tokens=chunk_tokens)
         if stage.asynchronous and not _drafts_ahead(settings):
             settings = evolve(settings, drafts_max=0)
-        if draw.chance(generator.often("pressure", 65)):
+        if draw.chance(generator.often("pressure", 65)) or "preemption" in needs:
             settings, stage = _under_pressure(settings, stage, draw)
+        if draw.chance(generator.often("cases with sessions", 15)) and not needs:
+            settings, stage = evolve(settings, drafts_max=0), evolve(stage, asynchronous=False, by_priority=False)
         return self.case(settings, (), stage)
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
         return {
             **{Serve: 25, Step: 70, Transferred: 14, Collect: 10, Abort: 3, GrammarReady: 2},
-            **{ResetCache: 1, ResetEncoder: 1, Continue: 10, Close: 2},
+            **{ResetCache: 2, ResetEncoder: 3, Continue: 15, Close: 2},
         }
 
     def is_possible(self, kind: type, case: Case) -> bool:
@@ -350,7 +354,9 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
         asynchronous=asynchronous,
         by_priority=draw.chance(40),
         # vLLM asserts that there is none where states are kept at block ends, and the plug-in where blocks are copied.
-        connector=draw.chance(50) and not (aligned or copies) and (recovers(settings) or not asynchronous),
+        connector=draw.chance(80 if recovers(settings) else 50)
+        and not (aligned or copies)
+        and (recovers(settings) or not asynchronous),
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
         adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
@@ -364,7 +370,7 @@ def _under_pressure(settings: Settings, stage: Stage, draw: Draw) -> tuple[Setti
     if settings.geometry.state_block_tokens is None:
         # Several prompts are computed at once, and none of them is known to be long when it is admitted.
         prefill_tokens = settings.geometry.grain_tokens * draw.integer(1, 2)
-        settings = evolve(settings, chunk_tokens=running_max * prefill_tokens)
+        settings = evolve(settings, chunk_tokens=draw.integer(2, running_max) * prefill_tokens)
         stage = evolve(stage, long_prefill_tokens=prefill_tokens)
     needed = blocks_to_run(settings, settings.tokens_max - 1)
     settings = evolve(
@@ -394,7 +400,12 @@ def _drafts_ahead(settings: Settings) -> bool:
 
 def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
     settings, stage = case.settings, case.stage
-    arrival = with_keys(generator, stage, generator.arrival(draw), draw)
+    arrival = generator.arrival(draw)
+    resumable = _has_sessions(case) and draw.chance(generator.often("sessions", 30))
+    if resumable:
+        # A session has room for further parts.
+        arrival = evolve(arrival, prompt=cut(arrival.prompt, draw.integer(1, generator.prompt_max // 3)))
+    arrival = with_keys(generator, stage, arrival, draw)
     # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
     pools = draw.chance(generator.often("pooling", 8)) and not stage.asynchronous
     serve = Serve(
@@ -405,12 +416,12 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         pools=pools,
         embedded=draw.chance(generator.often("embeddings", 10)) and not settings.tells_events,
     )
-    if _has_sessions(case) and not (pools or serve.embedded) and draw.chance(generator.often("sessions", 25)):
-        serve = evolve(serve, resumable=True)
+    if resumable and not (pools or serve.embedded):
+        serve = evolve(serve, resumable=True, answers_max=min(serve.answers_max, PART_ANSWERS_MAX))
     if not stage.connector:
         return serve
     frees = not all(group.keeps_all for group in settings.geometry.groups)
-    fails = draw.chance(generator.often("failed loads", 20)) and recovers(settings)
+    fails = draw.chance(generator.often("failed loads", 50)) and recovers(settings)
     return evolve(
         serve,
         external_tokens=generator.budget(draw) if draw.chance(generator.often("external tokens", 60)) else 0,
