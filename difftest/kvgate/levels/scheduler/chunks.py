@@ -4,9 +4,9 @@ Less is not wrong for anybody who reads blocks; it only takes longer, and so nob
 block manager is compared with what is pending, cut by what is left of the step's budget, by the most that a step
 computes of one prompt, and by the longest that a request may become. And whoever runs is asked for while there is room.
 
-A request that is preempted in its step gives its tokens back to the budget, and the step continues with the others. Only
-if it is preempted for itself, since no other could be, does the step ask for none of the rest. Who was refused once is
-asked for again when somebody was preempted: then as much as before is enough, though the budget may have grown.
+A request that is preempted in its step gives its tokens back to the budget, and the step continues with the others.
+Only if it is preempted for itself, since no other could be, does the step ask for none of the rest. Who was refused
+once is asked for again when somebody was preempted: then as much as before is enough, though the budget may have grown.
 
 Not judged: chunks where they end at blocks of states; drafts where steps are asynchronous; and there, who comes back
 while an answer of its own may be in flight, and whether all that run are asked for.

@@ -632,6 +632,10 @@ class Engine:
         for number in failed:
             self.nodes.failed.pop(number)
         failed |= {number: each.restart_tokens for number, each in sent.spoilt.items()}
+        for population in (self.followed.population, self.lockstep.population):
+            for number in sent.spoilt.keys() & population.alive.keys() if self.stage.failed_loads_end else ():
+                # It ends without an answer: no draft of its step is in flight any more.
+                population[number].drafts_in_flight = 0
         for number, tokens in failed.items():
             request = self.followed.population.alive.get(number)
             if request is not None and request.status is not Status.ENDING and not self.stage.failed_loads_end:

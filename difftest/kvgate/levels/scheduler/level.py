@@ -247,7 +247,9 @@ class SchedulerLevel(DrivenLevel):
             settings = evolve(settings, drafts_max=0)
         if draw.chance(generator.often("pressure", 65)) or "preemption" in needs:
             settings, stage = _under_pressure(settings, stage, draw)
-        if draw.chance(generator.often("cases with sessions", 15)) and not needs:
+        # A model with a draft layer drafts.
+        has_sessions = draw.chance(generator.often("cases with sessions", 25)) and not needs
+        if has_sessions and not settings.geometry.lookahead_tokens:
             settings, stage = evolve(settings, drafts_max=0), evolve(stage, asynchronous=False, by_priority=False)
         return self.case(settings, (), stage)
 
