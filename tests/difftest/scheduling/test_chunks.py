@@ -125,15 +125,27 @@ def test_who_ends_with_a_step_has_taken_its_tokens(end: Operation) -> None:
 
 
 def test_who_runs_is_not_passed_over() -> None:
-    """While there is room; after a preemption nobody is asked."""
+    """While there is room: after another one was preempted too, whose tokens are the step's again."""
     told = Told().run()
-    found = numbers(told.chunks.end(told.population))
-    assert ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled") == found
+    left_out = ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled")
+    assert left_out == numbers(told.chunks.end(told.population))
     assert told.ask(Schedule(0, 1)) is None
     assert told.chunks.end(told.population) is None
-    told = Told().run()
+    told = Told(chunk_tokens=50).run()
     assert [None, None] == [told.ask(Admit(1, 50)), told.ask(Preempt(1), Done())]
-    assert told.chunks.end(told.population) is None
+    assert left_out == numbers(told.chunks.end(told.population))
+
+
+def test_nothing_is_asked_for_after_a_preemption_for_itself() -> None:
+    """The step ends its turn of those that run with a request for which no other could be preempted."""
+    for victim, expected in ((1, None), (0, ("KV-SYS-06", "36", "nobody asks for it, 0 are scheduled"))):
+        told = Told(3)
+        assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
+        told.answered(0)
+        assert told.ask(Schedule(1, 36), NO) is None
+        assert told.ask(Preempt(victim), Done()) is None
+        found = told.chunks.end(told.population)
+        assert expected == (found and numbers(found))
 
 
 def test_what_is_not_judged() -> None:

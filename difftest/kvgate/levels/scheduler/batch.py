@@ -16,6 +16,8 @@ from kvgate.levels.scheduler.clients import Rest, differs
 from kvreference.block_pool import NULL
 
 Table = tuple[tuple[int, ...], ...]
+Masked = tuple[tuple[int, tuple[int, ...]], ...]
+"""Requests, each with the drafts before its next token."""
 STATEMENT = "KV-SYS-03"
 
 
@@ -80,7 +82,7 @@ class All:
     """Whether an answer to this step must follow a grammar."""
     rest: Rest = field(factory=dict)
     """Whatever else it tells, by vLLM's field."""
-    masked: tuple[int, ...] = ()
+    masked: Masked = ()
     """The requests whose next tokens the worker masks by their grammars, in the order of the step."""
 
 

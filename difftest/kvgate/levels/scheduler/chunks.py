@@ -4,9 +4,12 @@ Less is not wrong for anybody who reads blocks; it only takes longer, and so nob
 block manager is compared with what is pending, cut by what is left of the step's budget, by the most that a step
 computes of one prompt, and by the longest that a request may become. And whoever runs is asked for while there is room.
 
-Who was refused once is asked for again when somebody was preempted: then as much as before is enough, though the
-budget may have grown. Not judged: chunks where they end at blocks of states; drafts where steps are asynchronous; and
-there, who comes back while an answer of its own may be in flight, and whether all that run are asked for.
+A request that is preempted in its step gives its tokens back to the budget, and the step continues with the others.
+Only if it is preempted for itself, since no other could be, does the step ask for none of the rest. Who was refused
+once is asked for again when somebody was preempted: then as much as before is enough, though the budget may have grown.
+
+Not judged: chunks where they end at blocks of states; drafts where steps are asynchronous; and there, who comes back
+while an answer of its own may be in flight, and whether all that run are asked for.
 """
 
 from __future__ import annotations
@@ -46,14 +49,17 @@ class Chunks:
         """How many tokens of whom the step computes so far."""
         self._refused: dict[int, int] = {}
         """How many tokens were asked for, for whom, in vain."""
-        self._preempted = False
+        self._asks: int | None = None
+        """Which request was refused last."""
+        self._stopped = False
+        """Whether a request was preempted for itself: then the step asks for no other that runs."""
 
     def begin(self, population: Population) -> None:
         """A step begins."""
         others = sum(request.status is not Status.ENDING for request in population.alive.values()) > 1
         alone = self._spares_the_only_one and not others
         self.most_tokens = self.settings.chunk_tokens if alone else self._long_prefill_tokens
-        self._tokens, self._refused, self._preempted = {}, {}, False
+        self._tokens, self._refused, self._asks, self._stopped = {}, {}, None, False
 
     def offered(self, number: int, drafts: int) -> None:
         """A request is offered drafts, for when it is served next."""
@@ -64,9 +70,9 @@ class Chunks:
         if isinstance(operation, (Preempt, Finish, Abort, Pause)):
             self._drafts.pop(operation.request, None)
             if isinstance(operation, Preempt):
-                # A request that ends with the step has taken its tokens of it.
+                # Its tokens are the step's again; a request that ends with the step has taken its own.
                 self._tokens.pop(operation.request, None)
-                self._preempted = True
+                self._stopped |= operation.request == self._asks
         elif isinstance(operation, Schedule):
             return self._scheduled(operation, answer, population[operation.request])
         elif isinstance(operation, Admit) and isinstance(answer, Granted) and not answer.loads:
@@ -75,7 +81,7 @@ class Chunks:
 
     def end(self, population: Population) -> Difference | None:
         """A step is scheduled: of those that run, nobody was left out for whom there was room."""
-        if self.asynchronous or self._preempted or not self.judges:
+        if self.asynchronous or self._stopped or not self.judges:
             return None
         for number, request in population.alive.items():
             if request.status is Status.RUNNING and number not in self._tokens:
@@ -91,6 +97,7 @@ class Chunks:
         found = None if self._refused.get(number) == tokens else self._compare(number, due, tokens)
         if isinstance(answer, Refused):
             self._refused.setdefault(number, tokens)
+            self._asks = number
         else:
             self._serve(number, tokens)
         return found

@@ -30,7 +30,7 @@ from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.monitor import Monitor
-from kvgate.levels.scheduler import bookkeeping_check, clients, finish_check
+from kvgate.levels.scheduler import bookkeeping_check, clients, finish_check, grammar
 from kvgate.levels.scheduler.adapter.arrivals import STOP, arguments_of, request_of
 from kvgate.levels.scheduler.adapter.interception import Interception
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
@@ -50,6 +50,7 @@ from kvgate.levels.scheduler.adapter.scheduler_output import (
 )
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import (
+    Grammar,
     Publisher,
     abort,
     answer,
@@ -165,6 +166,10 @@ class Engine:
             self.encoder.listen(self.scheduler.encoder_cache_manager)
         self.structured: set[int] = set()
         """The requests whose answers follow a grammar."""
+        self.grammars: dict[int, Grammar] = {}
+        """Those that are compiled."""
+        self.proposed: dict[int, Sequence[int]] = {}
+        """The drafts that are proposed for requests with a grammar, whether or not it allows them."""
         self.sessions = Sessions(settings)
         self.pooling: set[int] = set()
         """The requests that are answered by what their prompts are."""
@@ -437,7 +442,7 @@ class Engine:
         if number is not None:
             self.progress.grammars.discard(number)
             self.line.compiled(number)
-            grammar_ready(self.followed.request(number))
+            self.grammars[number] = grammar_ready(self.followed.request(number))
             self.progress.forget()
 
     def _reset(self, operation: ResetCache) -> None:
@@ -551,9 +556,11 @@ class Engine:
             # A draft layer drafts for the whole batch: after a chunk of a prompt too, and for whoever has ended by now.
             batch = [number for number in map(number_in, sent.scheduled) if number not in {*sent.spoilt, *self.pooling}]
             drafted = dict.fromkeys(batch, range(self.settings.drafts_max))
-            self.scheduler.update_draft_token_ids(drafts({**drafted, **proposed}))
+            self.scheduler.update_draft_token_ids(drafts({**drafted, **proposed, **self.proposed}))
             for number, tokens in proposed.items():
                 self.chunks.offered(number, len(tokens))
+
+            self.proposed.clear()
 
     def _pauses(self, number: int, books: finish_check.Books, sampled: Sequence[int]) -> bool:
         """Whether an answer ends a part of a session, and not the session."""
@@ -578,6 +585,8 @@ class Engine:
             if number in self.sessions.open:
                 said, earlier = due[number], self.sessions.open[number].stop
                 due[number] = evolve(said, stop=self.rules.ask(clients.reported_stop, said.stop, earlier))
+        accepted = {number: compiled.take() for number, compiled in self.grammars.items()}
+        self._judge("clients", grammar.judge({number: said.tokens for number, said in due.items()}, accepted))
         told = said_in(outputs)
         if not self.followed.scheduling.in_full:
             # What other releases tell clients besides is not known yet.
@@ -631,7 +640,8 @@ class Engine:
         if self.stage.connector:
             rest["kv_connector_metadata"] = self.scheduler.connector.metadata
         told = evolve(told, masked=masked(self.scheduler, output))
-        in_order = tuple(number for number in due if number in follows)
+        sent = told_by(output)
+        in_order = tuple((number, sent[number].drafts) for number in due if number in follows)
         together = evolve(together, follows_grammar=bool(follows), masked=in_order, rest=rest)
         self._judge("batch", self.batch.together(told, together))
         self._judge("batch", self.batch.remembered(list(population.alive)))
@@ -642,6 +652,10 @@ class Engine:
         for number in failed:
             self.nodes.failed.pop(number)
         failed |= {number: each.restart_tokens for number, each in sent.spoilt.items()}
+        for population in (self.followed.population, self.lockstep.population):
+            for number in sent.spoilt.keys() & population.alive.keys() if self.stage.failed_loads_end else ():
+                # It ends without an answer: no draft of its step is in flight any more.
+                population[number].drafts_in_flight = 0
         for number, tokens in failed.items():
             request = self.followed.population.alive.get(number)
             if request is not None and request.status is not Status.ENDING and not self.stage.failed_loads_end:
@@ -660,9 +674,14 @@ class Engine:
             accepted = 0 if PADDING in request.drafts else min(reply.accepted, request.drafts_in_flight)
             token = STOP if reply.ends else reply.token
             # Where steps are asynchronous, the scheduler counts on as many drafts as there can be.
-            proposed = self.settings.drafts_max if self.stage.asynchronous else reply.drafts
+            most = self.settings.drafts_max
+            proposed = most if self.stage.asynchronous else min(reply.drafts, most)
             sampled[number] = [*request.drafts[:accepted], token]
-            answered = Sample(number, accepted, token, min(proposed, self.settings.drafts_max))
+            if number in self.structured and not self.stage.asynchronous:
+                # The draft layer knows of no grammar.
+                self.proposed[number] = range(token + 1, token + 1 + proposed)
+                proposed = grammar.allowed(self.proposed[number])
+            answered = Sample(number, accepted, token, proposed)
             books = self._books(self.scheduler.requests[name_of(number)])
             taken = finish_check.as_taken(answered, sampled[number], books, STOP)
             if self.followed.scheduling.caches_answers and not self.stage.asynchronous:

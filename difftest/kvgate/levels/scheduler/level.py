@@ -58,6 +58,8 @@ clients, connectors, workers and everybody else are sent, who is next and how mu
 requests make progress."""
 STEPS = 150
 ANSWERS_MAX = 40
+PART_ANSWERS_MAX = 8
+"""The most answers of one part of a session."""
 PLACES_MAX = 100_000
 """The most requests that run, and steps that are in flight, at once, in a trace."""
 REPLIES_MAX = 10_000
@@ -190,7 +192,7 @@ class SchedulerLevel(DrivenLevel):
         ),
         ResetEncoder: lambda _generator, _case, _draw: ResetEncoder(),
         Continue: lambda generator, _case, draw: Continue(
-            generator.request(draw), cut(generator.arrival(draw).prompt, generator.budget(draw))
+            generator.request(draw), cut(generator.arrival(draw).prompt, draw.integer(1, generator.prompt_max // 4))
         ),
         Close: lambda generator, _case, draw: Close(generator.request(draw)),
     }
@@ -243,13 +245,19 @@ class SchedulerLevel(DrivenLevel):
             settings = evolve(settings, caches=True, chunk_tokens=chunk_tokens)
         if stage.asynchronous and not _drafts_ahead(settings):
             settings = evolve(settings, drafts_max=0)
+        if draw.chance(generator.often("pressure", 65)) or "preemption" in needs:
+            settings, stage = _under_pressure(settings, stage, draw)
+        # A model with a draft layer drafts.
+        has_sessions = draw.chance(generator.often("cases with sessions", 25)) and not needs
+        if has_sessions and not settings.geometry.lookahead_tokens:
+            settings, stage = evolve(settings, drafts_max=0), evolve(stage, asynchronous=False, by_priority=False)
         return self.case(settings, (), stage)
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
         return {
             **{Serve: 25, Step: 70, Transferred: 14, Collect: 10, Abort: 3, GrammarReady: 2},
-            **{ResetCache: 1, ResetEncoder: 1, Continue: 10, Close: 2},
+            **{ResetCache: 2, ResetEncoder: 3, Continue: 15, Close: 2},
         }
 
     def is_possible(self, kind: type, case: Case) -> bool:
@@ -348,12 +356,32 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
         asynchronous=asynchronous,
         by_priority=draw.chance(40),
         # vLLM asserts that there is none where states are kept at block ends, and the plug-in where blocks are copied.
-        connector=draw.chance(50) and not (aligned or copies) and (recovers(settings) or not asynchronous),
+        connector=draw.chance(80 if recovers(settings) else 50)
+        and not (aligned or copies)
+        and (recovers(settings) or not asynchronous),
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
         adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
     )
     return with_encoder(stage, settings, draw) if encodes else stage
+
+
+def _under_pressure(settings: Settings, stage: Stage, draw: Draw) -> tuple[Settings, Stage]:
+    """With a pool that one long request fills, and several that grow in it: they are preempted for each other."""
+    running_max = draw.integer(4, 8)
+    if settings.geometry.state_block_tokens is None:
+        # Several prompts are computed at once, and none of them is known to be long when it is admitted.
+        prefill_tokens = settings.geometry.grain_tokens * draw.integer(1, 2)
+        settings = evolve(settings, chunk_tokens=draw.integer(2, running_max) * prefill_tokens)
+        stage = evolve(stage, long_prefill_tokens=prefill_tokens)
+    needed = blocks_to_run(settings, settings.tokens_max - 1)
+    settings = evolve(
+        settings,
+        blocks=1 + needed * draw.integer(100, 140) // 100,
+        requests_max=max(settings.requests_max, running_max),
+        full_sequence_must_fit=False,
+    )
+    return settings, evolve(stage, running_max=min(running_max, settings.chunk_tokens))
 
 
 def with_encoder(stage: Stage, settings: Settings, draw: Draw) -> Stage:
@@ -374,23 +402,28 @@ def _drafts_ahead(settings: Settings) -> bool:
 
 def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
     settings, stage = case.settings, case.stage
-    arrival = with_keys(generator, stage, generator.arrival(draw), draw)
+    arrival = generator.arrival(draw)
+    resumable = _has_sessions(case) and draw.chance(generator.often("sessions", 30))
+    if resumable:
+        # A session has room for further parts.
+        arrival = evolve(arrival, prompt=cut(arrival.prompt, draw.integer(1, generator.prompt_max // 3)))
+    arrival = with_keys(generator, stage, arrival, draw)
     # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
     pools = draw.chance(generator.often("pooling", 8)) and not stage.asynchronous
     serve = Serve(
         arrival,
-        answers_max=1 if pools else draw.integer(1, ANSWERS_MAX),
+        answers_max=1 if pools else draw.integer(1, generator.often("answers", ANSWERS_MAX, is_optional=False)),
         priority=draw.integer(0, 2) if stage.by_priority else 0,
         structured=draw.chance(generator.often("grammars", 10)) and not pools,
         pools=pools,
         embedded=draw.chance(generator.often("embeddings", 10)) and not settings.tells_events,
     )
-    if _has_sessions(case) and not (pools or serve.embedded) and draw.chance(generator.often("sessions", 25)):
-        serve = evolve(serve, resumable=True)
+    if resumable and not (pools or serve.embedded):
+        serve = evolve(serve, resumable=True, answers_max=min(serve.answers_max, PART_ANSWERS_MAX))
     if not stage.connector:
         return serve
     frees = not all(group.keeps_all for group in settings.geometry.groups)
-    fails = draw.chance(generator.often("failed loads", 20)) and recovers(settings)
+    fails = draw.chance(generator.often("failed loads", 50)) and recovers(settings)
     return evolve(
         serve,
         external_tokens=generator.budget(draw) if draw.chance(generator.often("external tokens", 60)) else 0,

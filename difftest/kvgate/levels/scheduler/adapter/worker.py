@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from kvgate.levels.scheduler import grammar
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
+from kvgate.levels.scheduler.batch import Masked
 from kvgate.levels.scheduler.clients import corrupted_of, logprobs_of, pooled_of, prompt_logprobs_of
 from kvgate.levels.scheduler.nodes import Signals
 
@@ -116,24 +118,45 @@ def reset_cache(scheduler: Any, preempts: bool, connector: bool) -> bool:
     return bool(scheduler.reset_prefix_cache(reset_running_requests=preempts, reset_connector=connector))
 
 
-def masked(scheduler: Any, output: Any) -> tuple[int, ...]:
-    """The requests whose grammars mask the tokens of a step, as the scheduler says it when the step was scheduled."""
-    # The mask itself is made of grammars, and there are none.
-    scheduler.structured_output_manager.grammar_bitmask = lambda *_requests: None
+def masked(scheduler: Any, output: Any) -> Masked:
+    """The requests whose grammars mask the tokens of a step, each with the drafts that are masked as well."""
+    asked: list[Masked] = []
+
+    def grammar_bitmask(_requests: Any, names: Sequence[str], drafts: Mapping[str, Sequence[int]]) -> None:
+        # The mask itself is made of grammars, and is passed on as it is.
+        asked.append(tuple((number_in(name), tuple(drafts.get(name, ()))) for name in names))
+
+    scheduler.structured_output_manager.grammar_bitmask = grammar_bitmask
     found = scheduler.get_grammar_bitmask(output)
-    return () if found is None else tuple(map(number_in, found.structured_output_request_ids))
+    if found is None:
+        return ()
+    (mask,) = asked
+    assert [name_of(number) for number, _ in mask] == found.structured_output_request_ids
+    return mask
 
 
 class Grammar:
-    """A compiled grammar that takes every token."""
+    """A compiled grammar: it allows some tokens, and records those that it accepted."""
 
-    def accept_tokens(self, _request: str, _tokens: Sequence[int]) -> bool:
+    def __init__(self) -> None:
+        self._accepted: list[int] = []
+
+    def accept_tokens(self, _request: str, tokens: Sequence[int]) -> bool:
+        """A request was answered so many tokens."""
+        self._accepted += tokens
         return True
 
-    def validate_tokens(self, tokens: list[int]) -> list[int]:
-        return tokens
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        """The drafts before the first that is not allowed."""
+        return list(tokens[: grammar.allowed(tokens)])
+
+    def take(self) -> tuple[int, ...]:
+        """The tokens that it accepted since they were taken last."""
+        accepted, self._accepted = tuple(self._accepted), []
+        return accepted
 
 
-def grammar_ready(request: Any) -> None:
+def grammar_ready(request: Any) -> Grammar:
     """The grammar of a request is compiled."""
-    request.structured_output_request.grammar = Grammar()
+    request.structured_output_request.grammar = compiled = Grammar()
+    return compiled

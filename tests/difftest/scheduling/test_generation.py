@@ -1,0 +1,144 @@
+"""What the default run of the scheduler level makes happen.
+
+Goal: features meet, and often: a fault of preemption and drafts together shows only in a case that has both.
+Method: run the cases of one seed, and count in how many operations each of it happened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import Trials
+from kvgate.gate.level import Case
+from kvgate.gate.profiles import models_named, plan
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import ResetCache, ResetEncoder
+from kvreference.operations import Admit, Continue, Preempt, Rewind, Schedule, Transferred
+from kvreference.operations import Operation as OfBlocks
+from kvreference.scheduler.operations import Step
+
+OPERATIONS = 20_000
+FLOORS = {
+    "cases that preempt": 15,
+    "preempts": 300,
+    "preempts a served one": 6,
+    "preempts with drafts": 25,
+    "preempts with adapters": 40,
+    "preempts with priorities": 60,
+    "preempts with transfers": 20,
+    "preempts with grammars": 60,
+    "preempts with asynchronous steps": 60,
+    "preempts with sessions": 2,
+    "drafts": 300,
+    "items": 40,
+    "loads": 100,
+    "failed loads": 3,
+    "parts of sessions": 5,
+    "resets of something": 30,
+    "resets that preempt": 6,
+    "resets of items": 20,
+}
+"""In how many operations each must happen at least; a run of seed 0 has at least a sixth more of each."""
+
+pytestmark = pytest.mark.ci
+
+
+def happened_in(case: Case, engine: Any) -> Iterator[str]:
+    """Perform the operations of a case: what happened in each, once for each operation."""
+    outputs: list[Any] = []
+    schedule = engine.scheduler.schedule
+
+    def remembered() -> Any:
+        outputs.append(schedule())
+        return outputs[-1]
+
+    engine.scheduler.schedule = remembered
+    for operation in case.operations:
+        performed = engine.lockstep.performed
+        begun, items = len(performed), len(engine.encoder.kept.users)
+        blocks = len(engine.scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block)
+        outputs.clear()
+        if engine.perform(operation) is not None:
+            return
+        done = performed[begun:]
+        yield from of_blocks(done)
+        if isinstance(operation, Step):
+            yield "steps"
+            yield from of_step(case, engine, outputs[0], done)
+        elif isinstance(operation, ResetCache) and blocks:
+            yield "resets of something"
+            if any(isinstance(each, Preempt) for each in done):
+                yield "resets that preempt"
+        elif isinstance(operation, ResetEncoder) and items:
+            yield "resets of items"
+
+
+def of_blocks(done: Sequence[OfBlocks]) -> set[str]:
+    """What the block manager was asked for in one operation."""
+    names = {
+        "loads": any(isinstance(each, Admit) and each.loads for each in done),
+        "failed loads": any(isinstance(each, Rewind) for each in done)
+        or any(isinstance(each, Transferred) and not each.succeeded for each in done),
+        "parts of sessions": any(isinstance(each, Continue) for each in done),
+    }
+    return {name for name, happened in names.items() if happened}
+
+
+def of_step(case: Case, engine: Any, output: Any, done: Sequence[OfBlocks]) -> set[str]:
+    """What happened in a step; and with what, if there was a preemption in it."""
+    victims = {index: each.request for index, each in enumerate(done) if isinstance(each, Preempt)}
+    stage, population = case.stage, engine.followed.population.alive
+    features = {
+        "drafts": bool(output.scheduled_spec_decode_tokens),
+        "items": bool(output.scheduled_encoder_inputs),
+        "priorities": stage.by_priority,
+        "asynchronous steps": stage.asynchronous,
+        "adapters": any(request.keys.lora is not None for request in population.values()),
+        "transfers": bool(engine.nodes.under_way()),
+        "sessions": any(each in population for each in engine.sessions.open),
+        "grammars": any(each in population for each in engine.structured),
+    }
+    names = {name for name in ("drafts", "items") if features[name]}
+    if victims:
+        names |= {"preempts", *(f"preempts with {name}" for name, on in features.items() if on)}
+        late = any(was_served(number, done[:index]) for index, number in victims.items())
+        names |= {"preempts a served one"} if late else set()
+    return names
+
+
+def was_served(number: int, done: Sequence[OfBlocks]) -> bool:
+    """Whether a request was served in a step before it was preempted for another one."""
+    asked = [each.request for each in done if isinstance(each, Schedule)]
+    return number in asked and asked[-1] != number
+
+
+def counted(seed: int, operations: int = OPERATIONS) -> Counter[str]:
+    """What happened in the cases of a seed, until the block managers were asked for so many operations."""
+    trials = Trials(SCHEDULER.bench_named(load_system("stock").name, ()))
+    turns, counts, performed = plan("quick", models_named(()), seed=seed), Counter[str](), 0
+    for number in count():
+        lane, seed_of_case = turns.turn(number)
+        case = trials.generate(lane, seed_of_case, seed)
+        engine: Any = trials.bench.build(case)
+        found = Counter(happened_in(case, engine))
+        counts += found
+        counts["cases"] += 1
+        counts["cases that preempt"] += found["preempts"] > 0
+        performed += len(engine.lockstep.performed)
+        if performed >= operations:
+            break
+    return counts
+
+
+def test_features_meet() -> None:
+    """Each in so many operations at least."""
+    counts = counted(0)
+    assert {} == {name: counts[name] for name, least in FLOORS.items() if counts[name] < least}
