@@ -179,7 +179,9 @@ class Holdings:
     # Taking back
 
     def release_dead(self, request: int, computed: int) -> None:
-        """Release the blocks that no token after the first ``computed`` reads, the later ones first."""
+        """Release the blocks that no token after the first ``computed`` reads, the later ones first, if it has any."""
+        if request not in self.tables:
+            return
         for group, table in zip(self.groups, self.tables[request], strict=True):
             dead = min(group.blocks_dead(computed), len(table.blocks))
             if dead > table.dead:

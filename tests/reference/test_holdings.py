@@ -173,6 +173,13 @@ def test_the_dead_are_released_the_later_first() -> None:
     assert [8, 7, 6, 10, 9] == list(holdings.pool.free)
 
 
+def test_a_request_without_a_table_has_nothing_dead() -> None:
+    """It was preempted: nothing of it is held."""
+    holdings = holdings_of(WINDOW, blocks=4)
+    holdings.release_dead(0, 64)
+    assert 3 == len(holdings.pool.free)
+
+
 def test_an_anchor_is_in_the_order_of_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: a pool is told what a hit reads in the order in which it is told what is dropped. Method: window 9, 21
     tokens, 13 of them dead: of three dropped blocks a hit of 12 tokens reads the last two, 4..11.

@@ -81,7 +81,7 @@ def models_of(release: Release) -> tuple[str, ...]:
     """The models of the gate, with what a release of vLLM always does."""
     scratch = "+scratch" if release.choices else ""
     masked = {"mixed-blocks": "+masked"} if release.masks else {}
-    sparse = ("gpt-oss-hybrid+eagle+retention=16+scratch",) if release.interval else ()
+    sparse = ("gpt-oss-hybrid+eagle+retention=16+scratch",) if release.interval and not release.pins_junctions else ()
     return (*(name + suffix + masked.get(name, "") + scratch for name in GATED for suffix in ("", "+eagle")), *sparse)
 
 

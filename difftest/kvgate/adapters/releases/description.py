@@ -91,6 +91,8 @@ class Release:
     """What the specs call the number of tokens in a slot; None where nothing is compressed."""
     masks: bool = False
     """Whether blocks that no hit can read are left out of the cache."""
+    pins_junctions: bool = False
+    """Whether what several requests share is retained as well, which the reference does not know."""
     interval: str | None = None
     """Where the retention interval is set: in the ``environment``, in the ``config``, or nowhere."""
     takes_alignment: bool = False

@@ -125,6 +125,7 @@ RELEASE = evolve(
     },
     distribution="vllm",
     choices="look-ahead-at-the-end",
+    pins_junctions=True,
     findings=OLDER.findings
     - {
         "003-salt-collides-with-adapter-name",
