@@ -205,7 +205,9 @@ class AscendWorker(Worker):
 
     def _backend(self, spec: Any) -> type[Any]:
         """DeepSeek-V4's layers are served by the back-end for compressed attention, others by that for attention."""
-        module, name = ("dsa_v1", "AscendDSABackend") if self._compresses else ("attention_v1", "AscendAttentionBackend")
+        module, name = (
+            ("dsa_v1", "AscendDSABackend") if self._compresses else ("attention_v1", "AscendAttentionBackend")
+        )
         backend: type[Any] = getattr(importlib.import_module(f"{PACKAGE}.attention.{module}"), name)
         return backend
 
