@@ -8,7 +8,6 @@ from kvreference import slots
 from kvspec.obligation import Count, Obligation, only
 from kvspec.symbolic import implies
 
-
 INSIDE = Obligation(
     id="compressed-groups.slot-inside-its-block",
     statements=("KV-MEM-03",),

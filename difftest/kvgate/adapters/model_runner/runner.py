@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 

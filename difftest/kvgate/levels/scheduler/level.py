@@ -292,7 +292,7 @@ class SchedulerLevel(DrivenLevel):
         operations = self.that_fits(evolve(case, settings=held)).operations
         if not SUBJECTS[bench.subject].scheduling.in_full:
             case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None))
-            return evolve(case, operations=tuple(map(_plain, operations)))
+            return evolve(case, operations=tuple(map(plain, operations)))
         return evolve(case, operations=operations)
 
     # In words, and from outside
@@ -324,7 +324,8 @@ def encodes(settings: Settings, stage: Stage, arrival: Arrive) -> bool:
     )
 
 
-def _plain(operation: Operation) -> Operation:
+def plain(operation: Operation) -> Operation:
+    """A request without what only vLLM 0.20.2 was tried with: adapters, items, pooling, embeddings, sessions."""
     if not isinstance(operation, Serve):
         return operation
     arrival = evolve(operation.arrival, keys=evolve(operation.arrival.keys, lora=None, lora_version=0, media=()))

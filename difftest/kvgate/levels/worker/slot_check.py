@@ -1,0 +1,69 @@
+"""Whether a worker's block tables and slot mappings are those of the blocks that were granted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from kvgate.adapters.model_runner.runner import Prepared
+from kvgate.kernel.difference import Difference
+from kvreference.block_pool import NULL
+from kvreference.slots import Layout
+
+NOT_HERE = -1
+"""What a slot mapping has for a token that another worker keeps."""
+TABLES, SLOTS = "KV-SYS-03", "KV-MEM-03"
+
+
+@frozen
+class Granted:
+    """What a step computes of a request, and the blocks that it has for it."""
+
+    start: int
+    end: int
+    tables: Sequence[Sequence[int]]
+    """By group."""
+
+
+def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout]) -> Difference | None:
+    """The first difference between what a worker prepared and what it should have; None if there is none."""
+    if sorted(prepared.requests) != sorted(granted):
+        return Difference(TABLES, "the worker's batch", str(sorted(granted)), str(sorted(prepared.requests)))
+    for group, layout in enumerate(layouts):
+        kernel_block_slots, next_slot = prepared.kernel_block_sizes[group], 0
+        if not kernel_block_slots or layout.block_slots % kernel_block_slots:
+            expected = f"a divisor of {layout.block_slots} slots"
+            return Difference(SLOTS, f"kernel blocks of group {group}", expected, str(kernel_block_slots))
+        for row, name in enumerate(prepared.requests):
+            each, where = granted[name], f"{name} in row {row}, group {group}"
+            table = layout.kernel_blocks(each.tables[group], kernel_block_slots)
+            parts = layout.block_slots // kernel_block_slots
+            got = prepared.tables[group][row]
+            # It may go on to name blocks that the window has left.
+            if len(table) != len(got) or any(
+                mine != its for mine, its in zip(table, got, strict=True) if mine // parts != NULL
+            ):
+                return Difference(TABLES, f"{where}, block table of the worker", _some(table), _some(got))
+            slots = [
+                NOT_HERE if slot is None else slot for slot in layout.written(each.tables[group], each.start, each.end)
+            ]
+            found = prepared.slots[group][next_slot : next_slot + len(slots)]
+            if slots != list(found):
+                return _of_slots(where, layout, each, slots, found)
+            next_slot += len(slots)
+    return None
+
+
+def _of_slots(where: str, layout: Layout, granted: Granted, expected: Sequence[int], got: Sequence[int]) -> Difference:
+    """The first slot that differs."""
+    first = next(index for index, slot in enumerate(expected) if slot != got[index])
+    slot = granted.start // layout.compress_ratio + first
+    token = slot * layout.compress_ratio
+    of = f"token {token}" if layout.compress_ratio == 1 else f"tokens {token} to {token + layout.compress_ratio - 1}"
+    return Difference(SLOTS, f"{where}, slot of {of}", str(expected[first]), str(got[first]))
+
+
+def _some(blocks: Sequence[int]) -> str:
+    """A table, not longer than a message."""
+    return str(list(blocks)) if len(blocks) <= 24 else f"{len(blocks)} blocks, the last {list(blocks[-24:])}"
