@@ -55,7 +55,10 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
         *("compressed+whole-slots", "compressed+eagle+whole-slots", "compressed+mtp+masked+scratch+whole-slots"),
         "compressed+pinned=2+transfers+whole-slots",
     ),
-    **dict.fromkeys(ASCEND_WORKERS, ("compressed-8-slots+whole-slots", "compressed-8-slots+mtp+whole-slots", "compressed-64-slots+whole-slots")),
+    **dict.fromkeys(
+        ASCEND_WORKERS,
+        ("compressed-8-slots+whole-slots", "compressed-8-slots+mtp+whole-slots", "compressed-64-slots+whole-slots"),
+    ),
 }
 """Which models a system is checked with by default."""
 ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"

@@ -66,8 +66,8 @@ APART = Obligation(
 ON_RANK = Obligation(
     id="compressed-groups.slots-of-a-worker-are-apart",
     statements=("KV-MEM-03",),
-    title="Each slot of a request belongs to one of the workers that share its context, and two of the same worker have "
-    "two numbers there.",
+    title="Each slot of a request belongs to one of the workers that share its context, and two of the same worker "
+    "have two numbers there.",
     unknowns={"ranks": Count(1), "row": Count(1), "slot": Count(0), "other": Count(0)},
     assumes=lambda u: (
         (u.slot < u.other) & (slots.rank_of(u.slot, u.ranks, u.row) == slots.rank_of(u.other, u.ranks, u.row))

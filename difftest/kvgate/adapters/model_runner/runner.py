@@ -65,9 +65,8 @@ class Worker:
         kind: type[Any] = importlib.import_module("vllm.v1.worker.gpu_model_runner").GPUModelRunner
         return kind
 
-    def _backend(self, spec: Any) -> type[Any]:
-        """The attention back-end of a group: the one of vLLM's CPU platform."""
-        del spec
+    def _backend(self) -> type[Any]:
+        """The attention back-end: the one of vLLM's CPU platform."""
         backend: type[Any] = importlib.import_module("vllm.v1.attention.backends.cpu_attn").CPUAttentionBackend
         return backend
 
@@ -186,7 +185,7 @@ class Worker:
         for name in ("seq_lens", "optimistic_seq_lens_cpu", "num_computed_tokens"):
             setattr(runner, name, torch.zeros(requests, dtype=torch.int32))
         runner.attn_groups = [
-            [AttentionGroup(self._backend(group.kv_cache_spec), group.layer_names, group.kv_cache_spec, index)]
+            [AttentionGroup(self._backend(), group.layer_names, group.kv_cache_spec, index)]
             for index, group in enumerate(self.config.kv_cache_groups)
         ]
         config.parallel_config.cp_kv_cache_interleave_size = rank.interleave
@@ -202,7 +201,7 @@ class AscendWorker(Worker):
         kind: type[Any] = importlib.import_module(f"{PACKAGE}.worker.model_runner_v1").NPUModelRunner
         return kind
 
-    def _backend(self, spec: Any) -> type[Any]:
+    def _backend(self) -> type[Any]:
         """DeepSeek-V4's layers are served by the back-end for compressed attention, others by that for attention."""
         module, name = (
             ("dsa_v1", "AscendDSABackend") if self._compresses else ("attention_v1", "AscendAttentionBackend")

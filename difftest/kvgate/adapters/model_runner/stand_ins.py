@@ -1,4 +1,4 @@
-"""What stands in for the parts of vLLM-Ascend's worker that need an NPU, an operator of torch_npu, or an absent package.
+"""What stands in for the parts of vLLM-Ascend's worker that need an NPU, or a package that is not there.
 
 ``STAND_INS`` is the whole list. Everything else is imported as published: no module of ``vllm_ascend.attention`` or
 ``vllm_ascend.worker`` is replaced, and a name of torch_npu that is not listed is an ``AttributeError`` when it is used.
@@ -126,21 +126,19 @@ def install() -> None:
     for name in ("Event", "ExternalEvent", "NPUGraph", "Stream"):
         setattr(npu, name, type(name, (), {}))
     npu.config = type("Config", (), {})()
-    torch.npu = npu
-    torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign, assignment]
+    torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
+    torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
 
 
 def interpret(module_name: str, kernel: str) -> None:
     """Let a published Triton kernel be run by Triton's interpreter: its source is the module's own."""
     os.environ["TRITON_INTERPRET"] = "1"
-    import triton
-    import triton.language
-    from triton.runtime.interpreter import InterpretedFunction
-
+    triton: Any = importlib.import_module("triton")
+    interpreted: Any = importlib.import_module("triton.runtime.interpreter").InterpretedFunction
     module = importlib.import_module(module_name)
     published = getattr(module, kernel)
-    if isinstance(published, InterpretedFunction):
+    if isinstance(published, interpreted):
         return
     home: Any = importlib.import_module(published.__module__)
-    home.tl, home.triton = triton.language, triton
-    setattr(module, kernel, InterpretedFunction(published))
+    home.tl, home.triton = importlib.import_module("triton.language"), triton
+    setattr(module, kernel, interpreted(published))

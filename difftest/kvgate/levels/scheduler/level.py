@@ -170,8 +170,9 @@ class SchedulerLevel(DrivenLevel):
 
     name = "scheduler"
     subject = "a scheduler"
-    monitors = MONITORS
-    gate = detectors = ("lockstep", *MONITORS)
+    monitors: tuple[str, ...] = MONITORS
+    gate: tuple[str, ...] = ("lockstep", *MONITORS)
+    detectors: tuple[str, ...] = gate
     alphabet = OPERATIONS
     arrival = Serve
     needed = frozenset((Serve, Step, Transferred))
@@ -197,7 +198,7 @@ class SchedulerLevel(DrivenLevel):
     stage_type = Stage
     simpler: Rules = SIMPLER
     limits: Mapping[type, Mapping[str, int]] = LIMITS
-    not_tested = (
+    not_tested: tuple[str, ...] = (
         "Encoders whose output is attended to and not inserted, pipeline and context parallelism: no scheduler was "
         "given any.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",

@@ -39,7 +39,6 @@ class WorkerEngine(Engine):
 
     def _prepare(self, output: Any) -> Difference | None:
         """The worker prepares a step."""
-        starts, prepared = self.worker is None, None
         try:
             if self.worker is None:
                 self.worker = self.kind(self.scheduler, self.settings.drafts_max)
@@ -48,10 +47,8 @@ class WorkerEngine(Engine):
             if is_ours(error):
                 raise
             name = type(error).__name__
-            where = (
-                "the worker, which starts" if starts and self.worker is None else "the worker, which prepares a step"
-            )
-            return Difference("KV-SYS-01", where, "no error", f"{name}: {error}")
+            does = "starts" if self.worker is None else "prepares a step"
+            return Difference("KV-SYS-01", f"the worker, which {does}", "no error", f"{name}: {error}")
         return self._compare(output, prepared) if prepared is not None else None
 
     def _compare(self, output: Any, prepared: Prepared) -> Difference | None:

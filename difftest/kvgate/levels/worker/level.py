@@ -22,14 +22,15 @@ class WorkerLevel(SchedulerLevel):
     name = "worker"
     subject = "a scheduler and its worker"
     monitors = (*SchedulerLevel.monitors, "worker")
-    gate = detectors = ("lockstep", *monitors)
+    gate = ("lockstep", *monitors)
+    detectors = gate
     drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
         **SchedulerLevel.drawn,
         Serve: lambda generator, case, draw: plain(SchedulerLevel.drawn[Serve](generator, case, draw)),
     }
     not_tested = (
-        "What a worker does with its slots: no tensor is written, and ghost memory follows the granted tables, which the "
-        "worker's are compared with.",
+        "What a worker does with its slots: no tensor is written. Ghost memory follows the granted tables, with which "
+        "the worker's are compared.",
         "Of the worker: its constructor, attention metadata, cleared and copied blocks, graphs, context parallelism.",
         "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts and sessions: requests have none.",
     )
