@@ -57,7 +57,7 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(
         ASCEND_WORKERS,
-        ("compressed-8-slots+whole-slots", "compressed-8-slots+mtp+whole-slots", "compressed-64-slots+whole-slots"),
+        ("compressed-8-slots+whole-slots", "compressed-8-slots+mtp+whole-slots"),
     ),
 }
 """Which models a system is checked with by default."""

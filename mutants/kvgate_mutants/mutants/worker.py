@@ -52,20 +52,6 @@ def lengths_are_not_swapped(original: Any, self: Any, source: int, target: int) 
     self.num_blocks_per_row[:] = lengths
 
 
-@breaks(f"{_TABLE}._convert_physical_to_logical_blocks", violates="KV-SYS-03", models=("compressed-64-slots",))
-def kernel_blocks_of_one_part(_original: Any, self: Any, blocks: Any) -> Any:
-    """A block of several kernel blocks is counted as if it were one."""
-    import numpy as np
-
-    return (blocks[:, None] + np.arange(self.blocks_per_phys_block)).reshape(-1)
-
-
-@breaks(f"{_TABLE}._convert_physical_to_logical_blocks", violates="KV-SYS-03", models=("compressed-64-slots",))
-def kernel_blocks_in_reverse(original: Any, self: Any, blocks: Any) -> Any:
-    """The kernel blocks of a block are listed last first."""
-    return original(self, blocks).reshape(-1, self.blocks_per_phys_block)[:, ::-1].reshape(-1)
-
-
 @breaks(f"{_TABLE}.commit_block_table", violates="KV-SYS-03")
 def last_row_is_not_committed(original: Any, self: Any, rows: int) -> Any:
     """The device keeps what it had in the last row."""
@@ -174,10 +160,40 @@ def swapped_without_block_tables(original: Any, self: Any, first: int, second: i
 
 
 @breaks(f"{_STATES}", violates="KV-SYS-03")
-def ended_requests_stay_in_the_batch(original: Any, self: Any, output: Any) -> Any:
-    """A request that ended keeps its row."""
-    ended, output.finished_req_ids = output.finished_req_ids, set()
+def resumed_requests_keep_the_blocks_they_lost(original: Any, self: Any, output: Any) -> Any:
+    """The blocks of a request that was preempted are followed by those that it has when it runs again."""
+    known = output.scheduled_cached_reqs
+    resumed, known.resumed_req_ids = known.resumed_req_ids, set()
     try:
         return original(self, output)
     finally:
-        output.finished_req_ids = ended
+        known.resumed_req_ids = resumed
+
+
+# Memory
+
+
+@breaks(f"{_RUNNER}:select_common_block_size", violates="KV-MEM-03")
+def kernel_blocks_of_eight_slots(_original: Any, _size: int, _backends: Any) -> int:
+    """A kernel's blocks are taken to have eight slots, whatever the memory was made for."""
+    return 8
+
+
+@breaks(f"{_RUNNER}:NPUModelRunner._adjust_kv_layout", violates="KV-MEM-03")
+def blocks_overlap(original: Any, self: Any, raw: Any, shapes: Any, dtypes: Any, page_bytes: int) -> Any:
+    """Blocks are half as far apart in memory as they are large."""
+    return original(self, raw, shapes, dtypes, page_bytes // 2)
+
+
+@breaks(f"{_RUNNER}:NPUModelRunner._adjust_kv_layout", violates="KV-MEM-03")
+def slots_of_twice_the_bytes(original: Any, self: Any, raw: Any, shapes: Any, dtypes: Any, page_bytes: int) -> Any:
+    """Slots are twice as far apart in memory as they are large."""
+    views = original(self, raw, shapes, dtypes, page_bytes)
+    return [view.as_strided(view.shape, (view.stride(0), 2 * view.stride(1), *view.stride()[2:])) for view in views]
+
+
+@breaks(f"{_RUNNER}:NPUModelRunner._allocate_kv_cache_tensors", violates="KV-SYS-01")
+def memory_of_a_block_less(original: Any, self: Any, config: Any) -> Any:
+    """The memory has a block less than the block manager."""
+    raw = original(self, config)
+    return {name: tensor[: tensor.numel() - tensor.numel() // config.num_blocks] for name, tensor in raw.items()}

@@ -83,7 +83,7 @@ def test_small_state_blocks_do_not_start(system: str, fork_server: ForkServer, e
 
 @pytest.mark.parametrize(
     ("system", "model"),
-    [("ascend-worker", "compressed-64-slots+whole-slots"), ("stock", "gpt-oss-hybrid"), ("stock", "full+eagle")],
+    [("ascend-worker", "compressed-8-slots+whole-slots"), ("stock", "gpt-oss-hybrid"), ("stock", "full+eagle")],
 )
 def test_tables_and_slots_agree(
     system: str, model: str, fork_server: ForkServer, environment: dict[str, str], tmp_path: Path

@@ -17,6 +17,34 @@ from attrs import frozen
 from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, enter
 from kvgate.adapters.model_runner import stand_ins
 
+LAYER = "layers.{}.attn"
+"""What the layer of a group is called."""
+
+
+@frozen
+class Tensor:
+    """A view of a group's memory, as kernels get it."""
+
+    blocks: int
+    block_slots: int
+    """How many slots a block has."""
+    block_bytes: int
+    """From a block to the next one."""
+    slot_bytes: int
+    """From a slot to the next one of its block."""
+    first_byte: int
+    """From the begin of the memory."""
+
+
+@frozen
+class Memory:
+    """The memory of a group, as the worker made it."""
+
+    blocks: int
+    """How many blocks the block manager has."""
+    total_bytes: int
+    tensors: tuple[Tensor, ...]
+
 
 @frozen
 class Prepared:
@@ -51,13 +79,22 @@ class Worker:
     """The module with the kernel that maps tokens to slots."""
 
     def __init__(self, scheduler: Any, drafts_max: int, rank: Rank | None = None) -> None:
+        from vllm.config import set_current_vllm_config
+
         rank = rank or Rank()
         _set_ranks(rank)
         stand_ins.interpret(self.kernel_module, "_compute_slot_mapping_kernel")
         self.config = SimpleNamespace(num_blocks=scheduler.kv_cache_config.num_blocks, kv_cache_tensors=[])
-        self.config.kv_cache_groups = scheduler.kv_cache_config.kv_cache_groups
+        # vLLM-Ascend looks for "attn" in a layer's name.
+        self.config.kv_cache_groups = [
+            type(group)([LAYER.format(index)], group.kv_cache_spec)
+            for index, group in enumerate(scheduler.kv_cache_config.kv_cache_groups)
+        ]
+        self.memory: tuple[Memory, ...] = ()
+        """By group; empty where no tensors are made."""
         self.runner = self._bare(scheduler, drafts_max, rank)
-        self._start()
+        with set_current_vllm_config(scheduler.vllm_config):
+            self._start()
 
     # What differs between vLLM and vLLM-Ascend
 
@@ -220,6 +257,10 @@ class AscendWorker(Worker):
         importlib.import_module(f"{PACKAGE}.ascend_config").init_ascend_config(runner.vllm_config)
         tokens = runner.max_num_tokens
         runner.use_compress = self._compresses
+        runner.attn_backend = self._backend()
+        runner.use_sparse = False
+        # What the metadata builder of DeepSeek-V4 asks of the model.
+        runner.model_config.hf_text_config.qk_rope_head_dim = 64
         runner._has_gdn = runner._needs_seq_lens_cpu_sync = False
         runner.pcp_size, runner.dcp_size, runner.pcp_rank, runner.dcp_rank = 1, rank.ranks, 0, rank.rank
         runner._positions_np_buf = torch.zeros(tokens, dtype=torch.int64).numpy()
@@ -227,8 +268,41 @@ class AscendWorker(Worker):
         return runner
 
     def _start(self) -> None:
-        self.runner.may_reinitialize_input_batch(self.config)
-        self.kernel_block_sizes = tuple(table.block_size for table in self.runner.input_batch.block_table.block_tables)
+        from vllm.v1.kv_cache_interface import KVCacheTensor
+
+        runner, config = self.runner, self.config
+        if self._compresses:
+            for index, (group,) in enumerate(runner.attn_groups):
+                spec = config.kv_cache_groups[index].kv_cache_spec
+                group.metadata_builders = [
+                    group.backend.get_builder_cls()(spec, group.layer_names, runner.vllm_config, runner.device)
+                ]
+            runner.calculate_reorder_batch_threshold()
+        runner.may_reinitialize_input_batch(config)
+        self.kernel_block_sizes = tuple(table.block_size for table in runner.input_batch.block_table.block_tables)
+        if self._compresses:
+            config.kv_cache_tensors = [
+                KVCacheTensor(group.kv_cache_spec.page_size_bytes * config.num_blocks, list(group.layer_names))
+                for group in config.kv_cache_groups
+            ]
+            raw = runner._allocate_kv_cache_tensors(config)
+            shaped = runner._reshape_kv_cache_tensors(config, raw)
+            names = [group.layer_names[0] for group in config.kv_cache_groups]
+            self.memory = tuple(_memory(config.num_blocks, raw[name], shaped[name]) for name in names)
+
+
+def _memory(blocks: int, raw: Any, views: Any) -> Memory:
+    tensors = (
+        Tensor(
+            view.shape[0],
+            view.shape[1],
+            view.stride(0) * view.element_size(),
+            view.stride(1) * view.element_size(),
+            view.data_ptr() - raw.data_ptr(),
+        )
+        for view in views
+    )
+    return Memory(blocks, raw.numel() * raw.element_size(), tuple(tensors))
 
 
 UNWRITTEN = -7

@@ -13,7 +13,7 @@ from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.adapter.scheduler_output import due_in
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.operations import Stage
-from kvgate.levels.worker.slot_check import Granted, check
+from kvgate.levels.worker.slot_check import Granted, check, check_memory
 from kvreference.geometry import Group
 from kvreference.settings import Settings
 from kvreference.slots import Layout, layout_of
@@ -42,6 +42,9 @@ class WorkerEngine(Engine):
         try:
             if self.worker is None:
                 self.worker = self.kind(self.scheduler, self.settings.drafts_max)
+                found = check_memory(self.worker.memory, self.worker.kernel_block_sizes)
+                if found is not None:
+                    return found
             prepared = self.worker.step(output)
         except Exception as error:
             if is_ours(error):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from kvgate.adapters.model_runner.runner import Prepared
+from kvgate.adapters.model_runner.runner import Memory, Prepared
 from kvgate.kernel.difference import Difference
 from kvreference.block_pool import NULL
 from kvreference.slots import Layout
@@ -24,6 +24,27 @@ class Granted:
     end: int
     tables: Sequence[Sequence[int]]
     """By group."""
+
+
+def check_memory(memory: Sequence[Memory], kernel_block_sizes: Sequence[int]) -> Difference | None:
+    """Whether kernels find each slot where the worker made it: by blocks of their size, one after the other, inside."""
+    for group, (each, kernel_block_slots) in enumerate(zip(memory, kernel_block_sizes, strict=False)):
+        page_bytes = each.total_bytes // each.blocks
+        for tensor in each.tensors:
+            where = f"memory of group {group}"
+            slots, rest = divmod(tensor.blocks * tensor.block_slots, each.blocks)
+            if tensor.block_slots != kernel_block_slots or rest:
+                expected = f"blocks of {kernel_block_slots} slots, as its block table has"
+                return Difference(SLOTS, where, expected, f"blocks of {tensor.block_slots} slots")
+            if tensor.block_bytes * tensor.blocks != page_bytes * each.blocks:
+                expected = f"{page_bytes * each.blocks // tensor.blocks} bytes from a block to the next one"
+                return Difference(SLOTS, where, expected, f"{tensor.block_bytes} bytes")
+            if tensor.first_byte + tensor.slot_bytes * slots > page_bytes:
+                expected = f"{slots} slots in a block of {page_bytes} bytes"
+                return Difference(
+                    SLOTS, where, expected, f"{tensor.slot_bytes} bytes each, from {tensor.first_byte} on"
+                )
+    return None
 
 
 def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout]) -> Difference | None:
