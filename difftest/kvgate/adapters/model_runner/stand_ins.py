@@ -127,6 +127,7 @@ def install() -> None:
         setattr(npu, name, type(name, (), {}))
     npu.config = type("Config", (), {})()
     torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
+    # mypy: a method is replaced on purpose.
     torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
 
 
