@@ -82,7 +82,7 @@ class Worker:
         from vllm.config import set_current_vllm_config
 
         rank = rank or Rank()
-        _set_ranks(rank)
+        set_ranks(rank)
         stand_ins.interpret(self.kernel_module, "_compute_slot_mapping_kernel")
         self.config = SimpleNamespace(num_blocks=scheduler.kv_cache_config.num_blocks, kv_cache_tensors=[])
         # vLLM-Ascend looks for "attn" in a layer's name.
@@ -309,7 +309,7 @@ UNWRITTEN = -7
 """What a slot mapping holds where a step has not written it."""
 
 
-def _set_ranks(rank: Rank) -> None:
+def set_ranks(rank: Rank) -> None:
     """Let the groups of processes have a rank and a size."""
     from vllm.distributed import parallel_state
 
