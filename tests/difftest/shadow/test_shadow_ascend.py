@@ -116,7 +116,8 @@ def published(slots):
     states = ((4, sizes.c4_state, 2048, 8), (128, sizes.c128_state, 1024, 128))
     for index, (ratio, size, dimension, window) in enumerate(states):
         layers[f"{index}.state"] = specs.AscendSlidingWindowMLASpec(
-            sliding_window=window, head_size=dimension, dtype=torch.float32, block_size=size, compress_ratio=ratio, **common
+            sliding_window=window, head_size=dimension, dtype=torch.float32, block_size=size, compress_ratio=ratio,
+            **common,
         )
     made = groups._get_kv_cache_groups_uniform_groups(groups.group_and_unify_kv_cache_specs(layers))
     dumped = [[each["block_size_tokens"], each.get("compress_ratio", 1)] for each in groups_of(made)]
@@ -142,7 +143,9 @@ begun = patch.object(
 told["broken"] = {
     "sound": broken("ascend"),
     "begun slots": broken("ascend", begun),
-    "begun slots, plug-in": broken("ascend-retention", patch.object(ascend_managers, "whole_slots", lambda _m, tokens: tokens)),
+    "begun slots, plug-in": broken(
+        "ascend-retention", patch.object(ascend_managers, "whole_slots", lambda _manager, tokens: tokens)
+    ),
     "read as slots": broken("ascend", patch.object(geometry, "spec_block_size_tokens", lambda spec: spec.block_size)),
     "read as begun slots": broken("ascend", patch.object(geometry, "counts_slots", lambda spec: False)),
     "no windows": broken("ascend", patch.object(observer, "_WINDOWED", ())),
@@ -193,7 +196,7 @@ def test_a_recording_is_checked_as_what_it_is_of(told: Any, system: str) -> None
 
 @pytest.mark.parametrize("slots", ASCEND_BLOCK_SIZES)
 def test_the_groups_of_deepseek_v4_are_read_in_tokens(told: Any, slots: int) -> None:
-    """512 and 16384 tokens where ``--block-size`` is 128, in whole slots; by the shadow, and by a dump of the groups."""
+    """512 and 16384 tokens where ``--block-size`` is 128, in whole slots; by the shadow and by a dump."""
     groups = load(f"dsv4-flash-ascend-{slots}+whole-slots").geometry.groups
     found = told["published"][str(slots)]
     read = [[g.kind.value, g.block_size_tokens, g.window_tokens, g.compress_ratio, g.whole_slots] for g in groups]
