@@ -70,9 +70,9 @@ def results(*arguments: str, **switches: str) -> dict[str, Result]:
         cases = run_tests(
             ascend_archive(),
             Path(scratch, "report.xml"),
-            *("-p", "without_npu", *(arguments or RUN)),
+            ("-p", "without_npu", *(arguments or RUN)),
+            switches,
             path=(ascend_folder(), ascend_needs()),
-            **switches,
         )
     found: dict[str, Result] = {}
     for case in cases:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -32,12 +32,12 @@ class InPlace:
         """The tests of vLLM ``version`` that ``arguments`` select, as ``file::test``, each with how it ended."""
         report = self.scratch / f"{len(list(self.scratch.iterdir()))}.xml"
         offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.hub)}
-        cases = run_tests(archive_of(version), report, *arguments, **offline, **switches)
+        cases = run_tests(archive_of(version), report, arguments, offline | switches)
         return {_name(case): outcome_of(case) for case in cases}
 
 
 def run_tests(
-    home: Path, report: Path, *arguments: str, path: Sequence[Path] = (), **switches: str
+    home: Path, report: Path, arguments: Sequence[str], switches: Mapping[str, str], path: Sequence[Path] = ()
 ) -> list[ElementTree.Element]:
     """Run the tests below ``home`` that ``arguments`` select, with ``path`` in front; the cases of pytest's report."""
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
@@ -49,7 +49,7 @@ def run_tests(
         check=False,
         timeout=SECONDS_MAX,
         cwd=home,
-        env=environment | {"VLLM_LOGGING_LEVEL": "ERROR", "PYTHONPATH": searched, **switches},
+        env=environment | {"VLLM_LOGGING_LEVEL": "ERROR", "PYTHONPATH": searched} | dict(switches),
     )
     assert report.exists(), finished.stdout + finished.stderr
     return list(ElementTree.parse(report).getroot().iter("testcase"))

@@ -1,4 +1,4 @@
-"""The settings of a live scheduler of vLLM 0.20.2 or vLLM-Ascend, in the reference's words; or why the reference has none for it."""
+"""The settings of a live scheduler of vLLM 0.20.2 or vLLM-Ascend in the reference's words, or why it has none."""
 
 from __future__ import annotations
 
