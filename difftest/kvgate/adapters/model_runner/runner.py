@@ -35,6 +35,11 @@ class Tensor:
     first_byte: int
     """From the begin of the memory."""
 
+    def byte(self, block: int, slot: int, block_slots: int) -> int:
+        """Where a slot begins of one of the block manager's blocks, which have ``block_slots`` slots."""
+        kernel_block, offset = divmod(block * block_slots + slot, self.block_slots)
+        return self.first_byte + kernel_block * self.block_bytes + offset * self.slot_bytes
+
 
 @frozen
 class Memory:
@@ -58,8 +63,8 @@ class Prepared:
     """By group and row: the kernel blocks that the block table names."""
     slots: tuple[tuple[int, ...], ...]
     """By group: the slots that are written, row after row, and what follows them up to the end of the buffer."""
-    zeroed: tuple[int, ...] = ()
-    """The blocks whose memory was cleared."""
+    memories: tuple[tuple[bytes, bytes], ...] = ()
+    """By group: its memory before the step's copies and after them; empty where a step has none."""
 
 
 @frozen
@@ -92,6 +97,7 @@ class Worker:
         ]
         self.memory: tuple[Memory, ...] = ()
         """By group; empty where no tensors are made."""
+        self._raw: tuple[Any, ...] = ()
         self.runner = self._bare(scheduler, drafts_max, rank)
         with set_current_vllm_config(scheduler.vllm_config):
             self._start()
@@ -116,12 +122,14 @@ class Worker:
 
     # What does not
 
-    def step(self, output: Any) -> Prepared | None:
-        """Take in what a step tells, and prepare its inputs; None if it computes nothing."""
+    def step(self, output: Any, *, copies: bool = False) -> Prepared | None:
+        """Take in a step's output and prepare its inputs; None if it computes nothing. ``copies``: it has copies."""
         import numpy as np
 
         runner = self.runner
+        before = self._bytes() if copies else ()
         runner._update_states(output)
+        after = self._bytes() if copies else ()
         if not output.total_num_scheduled_tokens:
             return None
         batch = runner.input_batch
@@ -138,7 +146,12 @@ class Worker:
             self.kernel_block_sizes,
             tuple(self._rows(table, len(names)) for table in tables),
             tuple(tuple(table.slot_mapping.gpu.tolist()) for table in tables),
+            tuple(zip(before, after, strict=True)),
         )
+
+    def _bytes(self) -> tuple[bytes, ...]:
+        """The memory of each group."""
+        return tuple(raw.numpy().tobytes() for raw in self._raw)
 
     @staticmethod
     def _rows(table: Any, rows: int) -> tuple[tuple[int, ...], ...]:
@@ -268,6 +281,7 @@ class AscendWorker(Worker):
         return runner
 
     def _start(self) -> None:
+        import torch
         from vllm.v1.kv_cache_interface import KVCacheTensor
 
         runner, config = self.runner, self.config
@@ -289,6 +303,11 @@ class AscendWorker(Worker):
             shaped = runner._reshape_kv_cache_tensors(config, raw)
             names = [group.layer_names[0] for group in config.kv_cache_groups]
             self.memory = tuple(_memory(config.num_blocks, raw[name], shaped[name]) for name in names)
+            self._raw = tuple(raw[name].view(torch.uint8).random_(256) for name in names)
+            for name in names:
+                # As its runner binds the memory of DeepSeek-V4's layers.
+                layer = SimpleNamespace(kv_cache=[shaped[name]])
+                runner.compilation_config.static_forward_context[name] = layer
 
 
 def _memory(blocks: int, raw: Any, views: Any) -> Memory:

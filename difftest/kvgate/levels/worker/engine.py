@@ -13,7 +13,7 @@ from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.adapter.scheduler_output import due_in
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.operations import Stage
-from kvgate.levels.worker.slot_check import Granted, check, check_memory
+from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory
 from kvreference.geometry import Group
 from kvreference.settings import Settings
 from kvreference.slots import Layout, layout_of
@@ -41,18 +41,24 @@ class WorkerEngine(Engine):
         """The worker prepares a step."""
         try:
             if self.worker is None:
-                self.worker = self.kind(self.scheduler, self.settings.drafts_max)
+                with self.subject.while_built(self.settings):
+                    self.worker = self.kind(self.scheduler, self.settings.drafts_max)
                 found = check_memory(self.worker.memory, self.worker.kernel_block_sizes)
                 if found is not None:
                     return found
-            prepared = self.worker.step(output)
+            copies = self.subject.copies(output).copies
+            prepared = self.worker.step(output, copies=bool(copies))
         except Exception as error:
             if is_ours(error):
                 raise
             name = type(error).__name__
             does = "starts" if self.worker is None else "prepares a step"
             return Difference("KV-SYS-01", f"the worker, which {does}", "no error", f"{name}: {error}")
-        return self._compare(output, prepared) if prepared is not None else None
+        if prepared is None:
+            return None
+        return self._compare(output, prepared) or check_copies(
+            prepared.memories, self.worker.memory, self.layouts, copies
+        )
 
     def _compare(self, output: Any, prepared: Prepared) -> Difference | None:
         due = due_in(output, self.scheduler, self.followed.population, self.submitted, sure=True)

@@ -8,12 +8,13 @@ from attrs import frozen
 
 from kvgate.adapters.model_runner.runner import Memory, Prepared
 from kvgate.kernel.difference import Difference
+from kvreference.answers import Copy
 from kvreference.block_pool import NULL
-from kvreference.slots import Layout
+from kvreference.slots import Layout, slot_of_token
 
 NOT_HERE = -1
 """What a slot mapping has for a token that another worker keeps."""
-TABLES, SLOTS = "KV-SYS-03", "KV-MEM-03"
+TABLES, SLOTS, COPIES = "KV-SYS-03", "KV-MEM-03", "KV-OP-19"
 
 
 @frozen
@@ -44,6 +45,37 @@ def check_memory(memory: Sequence[Memory], kernel_block_sizes: Sequence[int]) ->
                 return Difference(
                     SLOTS, where, expected, f"{tensor.slot_bytes} bytes each, from {tensor.first_byte} on"
                 )
+    return None
+
+
+def check_copies(
+    memories: Sequence[tuple[bytes, bytes]], shapes: Sequence[Memory], layouts: Sequence[Layout], copies: Sequence[Copy]
+) -> Difference | None:
+    """Whether the slots before each boundary, and no other block, are what the copies' sources had.
+
+    Behind the boundary a destination may have either: its request writes there before it reads.
+    """
+    for group, (before, after) in enumerate(memories):
+        expected, where = bytearray(before), dict[int, str]()
+        for copy in copies:
+            if copy.group != group:
+                continue
+            shape, slots = shapes[group], slot_of_token(copy.tokens, layouts[group].compress_ratio)
+            for tensor in shape.tensors:
+                for slot in range(layouts[group].block_slots):
+                    source, destination = (
+                        tensor.byte(block, slot, layouts[group].block_slots)
+                        for block in (copy.source, copy.destination)
+                    )
+                    copied = before[source : source + tensor.slot_bytes]
+                    if slot < slots or copied == after[destination : destination + tensor.slot_bytes]:
+                        expected[destination : destination + tensor.slot_bytes] = copied
+                    where[destination] = f"slot {slot} of block {copy.destination}, copied from block {copy.source}"
+        if expected != after:
+            byte = next(index for index, each in enumerate(expected) if each != after[index])
+            slot_begin = max((begin for begin in where if begin <= byte), default=0)
+            subject = f"memory of group {group}, byte {byte} ({where.get(slot_begin, 'no slot that is copied to')})"
+            return Difference(COPIES, subject, str(expected[byte]), str(after[byte]))
     return None
 
 
