@@ -31,7 +31,7 @@ class WorkerEngine(Engine):
         super().__init__(settings, stage, subject, with_reference)
         self.kind = WORKERS[subject]
         self.worker: Worker | None = None
-        self.layouts = tuple(map(_layout, settings.geometry.groups))
+        self.layouts = tuple(map(layout_in, settings.geometry.groups))
 
     def _check_batch(self, output: Any) -> None:
         super()._check_batch(output)
@@ -68,6 +68,6 @@ class WorkerEngine(Engine):
         return check(prepared, granted, self.layouts)
 
 
-def _layout(group: Group) -> Layout:
-    """vLLM counts tokens where slots that are begun take memory: its layers divide."""
+def layout_in(group: Group) -> Layout:
+    """How a worker keeps a group. vLLM counts tokens where slots that are begun take memory: its layers divide."""
     return layout_of(group) if group.whole_slots else Layout(group.block_size_tokens)
