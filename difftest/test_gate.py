@@ -25,7 +25,7 @@ from kvgate.levels.manager import GATE, MONITORS, Bench
 from kvgate.levels.registry import LEVELS, not_tested, prepare
 from kvgate.report.page.recording import once_more
 
-EXAMPLES_OF = {"blocks": 1, "scheduler": 3, "pair": 3}
+EXAMPLES_OF = {"blocks": 1, "scheduler": 3, "pair": 3, "worker": 20}
 """By what the number of a state machine's cases is divided: schedulers take longer to build."""
 
 

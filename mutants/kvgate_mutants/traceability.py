@@ -45,10 +45,11 @@ from kvgate.levels.scheduler import (
     queue_order_monitor,
     statistics_check,
 )
+from kvgate.levels.worker import slot_check
 from kvgate.monitors import leak, slot_memory, work
 from kvgate_mutants.corpus.bug import Bug, Sort
 from kvgate_mutants.corpus.register import BUGS as CORPUS
-from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS, WORKER_MUTANTS
 from kvreference import snapshot
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
@@ -122,7 +123,7 @@ EXEMPTIONS: tuple[Exemption, ...] = (
         "finding",
         (
             *("KV-INV-09", "KV-OP-06", "KV-OP-07", "KV-OP-11", "KV-OP-13", "KV-OP-14", "KV-OP-19", "KV-OP-21"),
-            *("KV-MEM-02", "KV-SYS-03", "KV-SYS-04", "KV-SYS-06"),
+            *("KV-MEM-02", "KV-MEM-03", "KV-SYS-03", "KV-SYS-04", "KV-SYS-06"),
         ),
         "no public report is known to us",
     ),
@@ -177,7 +178,7 @@ def of_proofs(chapters: Iterable[Chapter]) -> Iterator[Reference]:
 
 def of_mutants() -> Iterator[Reference]:
     """Mutants of vLLM, and designs that the explorer refutes. One that cannot be told from vLLM violates nothing."""
-    for mutant in (*BLOCK_MANAGER_MUTANTS, *SCHEDULER_MUTANTS):
+    for mutant in (*BLOCK_MANAGER_MUTANTS, *SCHEDULER_MUTANTS, *WORKER_MUTANTS):
         named = (mutant.statement,) if mutant.statement else ()
         yield Reference("mutant", mutant.name, named, "" if mutant.equivalent else "mutant", f"`{mutant.name}`")
     for name, design in DESIGNS.items():
@@ -227,6 +228,7 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = MappingProxyType(
         "connector": (connector_check,),
         "encoder": (encoder,),
         "statistics": (statistics_check,),
+        "worker": (slot_check,),
         "line": (queue_order_monitor,),
         "chunks": (chunks,),
         "progress": (progress,),

@@ -69,6 +69,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-26": "where the states of drafts stand in a table",
     "KV-MEM-01": "that a slot holds what its block's content says, which ghost memory follows",
     "KV-MEM-02": "every other step: proved of the last token behind a load alone",
+    "KV-MEM-03": "that a worker's code computes these slots, which the level of a worker compares",
     "KV-LEAK-01": "that whoever ends gives up all tables, and whatever else a manager may remember",
     "KV-WORK-01": "of blocks, and over several steps",
     "KV-LIVE-01": _WHOLE_STEP,

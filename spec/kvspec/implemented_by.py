@@ -43,6 +43,7 @@ _IMPLEMENTED_BY = {
     "KV-OP-26": ("mamba:tokens_to_boundary", "mamba:AlignedMamba.layout"),
     "KV-MEM-01": (),
     "KV-MEM-02": (),
+    "KV-MEM-03": ("slots:Layout.slot", "slots:Layout.kernel_blocks"),
     "KV-LEAK-01": (),
     "KV-LEAK-02": (),
     "KV-LIVE-01": ("scheduler.room:blocks_to_run", "scheduler.progress:steps_to_admission"),

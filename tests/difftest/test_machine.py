@@ -38,6 +38,7 @@ NOT_DRAWN: dict[str, set[type]] = {
     "blocks": {Rewind, Pause, Continue},
     "scheduler": {Submit, scheduler.Lost},
     "pair": {scheduler.Lost},
+    "worker": {Submit, scheduler.Lost},
 }
 """A scheduler rewinds, and keeps sessions; ``Serve`` is a ``Submit``; a transfer that never ends is finding 025."""
 

@@ -15,7 +15,7 @@ from attrs import evolve
 from kvgate.adapters.release_variants import release_of
 from kvgate.adapters.releases import INSTALLED, RELEASES
 from kvgate.findings.finding import Acts, Finding
-from kvgate.findings.modelled import Modelled, findings_of, live_rules, reference_named, reference_of
+from kvgate.findings.modelled import Modelled, findings_of, live_reference, reference_named, reference_of
 from kvgate.findings.register import FOLDER, with_ids
 from kvgate.gate.case_runner import run_case
 from kvgate.gate.trace_codec import Violated
@@ -217,11 +217,11 @@ def test_only_those_that_can_act_are_asked() -> None:
 
 def test_a_live_reference_has_those_that_a_shadow_can_follow() -> None:
     """Of its version; and the settings that they make."""
-    settings, rules, known = live_rules(TWO_AT_ONCE, "0.20.2")
-    assert all(group.lookahead for group in settings.geometry.groups if group.window_tokens)
-    assert {"005", "006", "010"} & {each.id[:3] for each in known.findings} == {"006", "010"}
-    assert rules.deltas
-    newest = live_rules(TWO_AT_ONCE, "0.33.0")[2].findings
+    live = live_reference(TWO_AT_ONCE, "stock", "0.20.2")
+    assert all(group.lookahead for group in live.settings.geometry.groups if group.window_tokens)
+    assert {"005", "006", "010"} & {each.id[:3] for each in live.known.findings} == {"006", "010"}
+    assert live.choices.rules.deltas
+    newest = live_reference(TWO_AT_ONCE, "stock", "0.33.0").known.findings
     modelled = reference_of(having(RELEASES["native@0.33.0"])(TWO_AT_ONCE), TWO_AT_ONCE)[1].findings
     assert {TAILS} == {each.id for each in modelled} - {each.id for each in newest}
 

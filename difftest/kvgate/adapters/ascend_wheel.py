@@ -23,7 +23,7 @@ from kvgate.kernel.errors import SystemUnavailableError
 PACKAGE = ASCEND.package
 WHERE = "KVGATE_ASCEND"
 """The variable with a folder that holds the unpacked wheel; without it, it is fetched."""
-_EMPTY = ("", ".core", ".patch", ".patch.platform")
+_EMPTY = ("", ".core", ".patch", ".patch.platform", ".patch.worker")
 
 
 class AscendUnavailableError(RuntimeError):

@@ -68,6 +68,28 @@ def not_represented(settings: Settings) -> Iterator[str]:
         yield f"{len(groups)} groups that are alike: vLLM 0.20.2 makes one of them, and asserts that they differ"
 
 
+def spec_block_size_tokens(spec: Any) -> int:
+    """How many tokens a block of a spec spans: vLLM-Ascend gives the blocks of full attention in slots."""
+    size: int = spec.block_size
+    return size * spec_compress_ratio(spec) if counts_slots(spec) else size
+
+
+def spec_compress_ratio(spec: Any) -> int:
+    """How many tokens share a slot. Releases have two names for it, and vLLM-Ascend also writes 0 for one."""
+    return getattr(spec, "compress_ratio", getattr(spec, "tokens_per_state", 1)) or 1
+
+
+def counts_slots(spec: Any) -> bool:
+    """Whether its block size is in slots: vLLM-Ascend's spec of compressed attention, whose windows count tokens."""
+    is_full = any(kind.__name__ in ("FullAttentionSpec", "MLAAttentionSpec") for kind in type(spec).__mro__)
+    return is_of_ascend(spec) and is_full and spec_compress_ratio(spec) > 1
+
+
+def is_of_ascend(thing: Any) -> bool:
+    """Whether vLLM-Ascend defines what ``thing`` is, or adds to it."""
+    return any(kind.__module__.partition(".")[0] == "vllm_ascend" for kind in type(thing).__mro__)
+
+
 def _alike(group: Group) -> object:
     """What two groups share that vLLM looks up together: it does not distinguish groups by their draft layers."""
     return evolve(group, lookahead=False)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kvgate.adapters.groups import spec_block_size_tokens, spec_compress_ratio
+
 FORMAT = "kvgate-kv-cache-config"
 FORMAT_VERSION = 1
 _KINDS = (
@@ -61,13 +63,13 @@ def _group(group: Any) -> dict[str, Any]:
     kind = _kind(type(one).__name__)
     found: dict[str, Any] = {
         "kind": kind,
-        "block_size_tokens": one.block_size,
+        "block_size_tokens": spec_block_size_tokens(one),
         "layers": max(1, len(group.layer_names)),
         "lookahead": bool(getattr(group, "is_eagle_group", False)),
     }
-    ratios = [getattr(each, "compress_ratio", getattr(each, "tokens_per_state", 1)) or 1 for each in inner or [spec]]
-    if kind == "full" and max(ratios) > 1:
-        found["compress_ratio"] = max(ratios)
+    ratio = max(map(spec_compress_ratio, inner or [spec]))
+    if kind == "full" and ratio > 1:
+        found["compress_ratio"] = ratio
     if kind == "sliding_window":
         found["window_tokens"] = one.sliding_window
     if kind == "chunked_local":

@@ -31,7 +31,9 @@ from kvgate.kernel.extras import from_a_clone
 from kvgate.kernel.models import GATED
 from kvgate.kernel.protocol import Factory
 
-BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", "native")
+ASCEND_WORKERS = ("ascend-worker", "ascend-worker-retention")
+"""vLLM-Ascend with its worker, and with the plug-in."""
+BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", *ASCEND_WORKERS, "native")
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
 BESIDES = ("two-windows+eagle", "mixed-windows", "local", "mamba-align", "mamba-all", "gemma-hybrid+transfers")
 """Models that reach what the published ones do not: several windows with look-ahead, windows in larger blocks, chunks,
@@ -52,6 +54,10 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     "ascend-retention": (
         *("compressed+whole-slots", "compressed+eagle+whole-slots", "compressed+mtp+masked+scratch+whole-slots"),
         "compressed+pinned=2+transfers+whole-slots",
+    ),
+    **dict.fromkeys(
+        ASCEND_WORKERS,
+        ("compressed-8-slots+whole-slots", "compressed-8-slots+mtp+whole-slots"),
     ),
 }
 """Which models a system is checked with by default."""
@@ -99,7 +105,7 @@ def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str]
         loaded = _load_stock()
     elif name == "retention":
         loaded = _load_retention()
-    elif name in ("ascend", "ascend-retention"):
+    elif name in ("ascend", "ascend-retention", *ASCEND_WORKERS):
         loaded = _load_ascend(name)
     elif name.partition("@")[0] == "native":
         loaded = _load_native(name, report)
@@ -191,8 +197,12 @@ def _load_ascend(name: str) -> Loaded:
 
     if ASCEND_COORDINATOR not in sys.modules:
         _import_vllm()
-    with_plug_in = name == "ascend-retention"
+    with_plug_in = name.endswith("-retention")
     try:
+        if name in ASCEND_WORKERS:
+            from kvgate.adapters.model_runner.runner import install_ascend_worker
+
+            install_ascend_worker()
         install_ascend(with_plug_in)
     except Exception as error:
         raise SystemUnavailableError(f"{name}: {error}") from error

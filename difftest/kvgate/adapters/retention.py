@@ -94,9 +94,12 @@ def switched_on(settings: Settings) -> Iterator[None]:
             partial_unit_tokens=unit,
             partial_min_tokens=settings.partial_hit_tokens_min,
         )
-    if any(group.compress_ratio > 1 for group in settings.geometry.groups):
-        # Any size: the groups are given, and what is switched on is that all of them are cut to a hit.
-        configuration = evolve(configuration, compressed_block_size_slots=COMPRESSED_BLOCK_SIZES_SLOTS[0])
+    compressed = [group for group in settings.geometry.groups if group.compress_ratio > 1]
+    if compressed:
+        # Other sizes are of groups in small: what is switched on for them is that all groups are cut to a hit.
+        slots = compressed[0].block_size_tokens // compressed[0].compress_ratio
+        slots = slots if slots in COMPRESSED_BLOCK_SIZES_SLOTS else COMPRESSED_BLOCK_SIZES_SLOTS[0]
+        configuration = evolve(configuration, compressed_block_size_slots=slots)
     activate(configuration)
     try:
         yield

@@ -21,11 +21,13 @@ from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.protocol import System
 from kvgate.monitors.slot_memory import Misread
 from kvreference.choices import Choices
+from kvreference.content import Prefix
 from kvreference.manager import Manager
 from kvreference.operations import Operation
 from kvreference.population import Population
 from kvreference.rules import Delta, Rules
 from kvreference.settings import Settings
+from kvreference.tables import content_up_to
 
 TEXT_MAX = 300
 """How many characters of an answer are kept."""
@@ -176,13 +178,16 @@ def _reference(
     findings: Iterable[Finding], choices: Choices, release: str, settings: Settings, stage: Any = None
 ) -> tuple[Manager, Modelled]:
     known, asked = _modelled(findings, settings, stage)
-    # What a release decides by design comes first: a finding is a delta on that.
-    deltas = (*choices.rules.deltas, *known.rules(settings, release).deltas)
-    reference = Manager(asked, evolve(choices, rules=Rules(deltas)))
+    reference = Manager(asked, _with_findings(choices, known, settings, release))
     if asked != settings:
         # What the model is, is still what the settings say.
         reference.population = Population(settings)
     return reference, known
+
+
+def _with_findings(choices: Choices, known: Modelled, settings: Settings, release: str) -> Choices:
+    # What a release decides by design comes first: a finding is a delta on that.
+    return evolve(choices, rules=Rules((*choices.rules.deltas, *known.rules(settings, release).deltas)))
 
 
 def reference_named(system: str) -> NewReference:
@@ -199,9 +204,31 @@ def reference_named(system: str) -> NewReference:
     return build
 
 
-def live_rules(settings: Settings, version: str) -> tuple[Settings, Rules, Modelled]:
-    """What a live system of that version makes of ``settings``, and the rules that it is compared with."""
-    release = next((each for each in RELEASES.values() if each.version == version), INSTALLED)
-    those = [finding for finding in _with_ids(release.findings) if finding.live]
+@frozen
+class Live:
+    """What a live system is compared with."""
+
+    settings: Settings
+    """What the system makes of the settings that it was given."""
+    choices: Choices
+    known: Modelled
+    """The findings that a shadow can follow, and how often each acted."""
+
+
+def live_reference(settings: Settings, system: str, version: str) -> Live:
+    """What the live ``system`` is compared with; of a version that is not known, the one that is described."""
+    described = release_of(system) or INSTALLED
+    wanted = (described.system, version)
+    release = next((each for each in RELEASES.values() if (each.system, each.version) == wanted), described)
+    fixed = fixes(settings) if system.endswith("retention") else frozenset()
+    those = [finding for finding in _with_ids(release.findings - fixed) if finding.live]
     known, asked = _modelled(those, settings, None)
-    return asked, known.rules(settings, release.label), known
+    return Live(asked, _with_findings(choices_of_release(release), known, settings, release.label), known)
+
+
+def key_sizes_tokens(settings: Settings, system: str, version: str) -> list[int]:
+    """Per group, how many tokens of a prefix more each block's key covers: its own, unless a finding says otherwise."""
+    geometry, rules = settings.geometry, live_reference(settings, system, version).choices.rules
+    grain, sizes = geometry.grain_tokens, [group.block_size_tokens for group in geometry.groups]
+    prefixes = [Prefix(None, b"", end) for end in range(grain, max(sizes) + 1, grain)]
+    return [rules.ask(content_up_to, geometry, index, prefixes, size)[1].tokens for index, size in enumerate(sizes)]

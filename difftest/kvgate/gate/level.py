@@ -35,6 +35,7 @@ class LevelChoice(str, Enum):
     SCHEDULER = "scheduler"
     BOTH = "both"
     PAIR = "pair"
+    WORKER = "worker"
 
 
 @frozen

@@ -131,6 +131,30 @@ MODELS = {
             "DeepSeek-V4-Flash on Ascend in small: compress ratios 4 and 16, one sliding window, one compressor state.",
         ),
         Model(
+            "compressed-8-slots",
+            Geometry(
+                (
+                    Group(Kind.FULL, 32, compress_ratio=4),
+                    Group(Kind.FULL, 512, compress_ratio=16),
+                    Group(Kind.SLIDING_WINDOW, 32, 32),
+                    Group(Kind.SLIDING_WINDOW, 8, 8),
+                )
+            ),
+            "DeepSeek-V4-Flash on Ascend in small, with blocks that its kernels have: 8 or 32 slots.",
+        ),
+        Model(
+            "compressed-64-slots",
+            Geometry(
+                (
+                    Group(Kind.FULL, 256, compress_ratio=4),
+                    Group(Kind.FULL, 512, compress_ratio=8),
+                    Group(Kind.SLIDING_WINDOW, 64, 32),
+                    Group(Kind.SLIDING_WINDOW, 8, 8),
+                )
+            ),
+            "The same with blocks of 64 slots, each of them two blocks of the kernels.",
+        ),
+        Model(
             "local",
             Geometry((_FULL, Group(Kind.CHUNKED_LOCAL, 16, 64))),
             "Llama 4: attention chunks of 8192 tokens, scaled to 64; one chunked-local and one full group.",

@@ -19,8 +19,9 @@ from kvgate.kernel.models import Model
 from kvgate.levels.manager import MANAGER
 from kvgate.levels.pair.level import PAIR
 from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.worker.level import WORKER
 
-LEVELS: Mapping[str, Level] = {level.name: level for level in (MANAGER, SCHEDULER, PAIR)}
+LEVELS: Mapping[str, Level] = {level.name: level for level in (MANAGER, SCHEDULER, PAIR, WORKER)}
 
 _ALWAYS = (
     "Mechanisms that no model of this run has (--model and its suffixes), and context parallelism.",

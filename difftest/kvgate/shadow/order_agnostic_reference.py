@@ -11,19 +11,17 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import cast
 
-from attrs import evolve
-
 from kvgate.shadow.calls import Allocated, Arrived, Checkpoint, Gated, Grew, Standing
 from kvreference.admission import blocks_said_free
 from kvreference.answers import Hit
 from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
+from kvreference.choices import Choices
 from kvreference.content import Keys, Prefix
 from kvreference.events import Stored
 from kvreference.holdings import Span
 from kvreference.manager import OWN, Manager, tokens_computed
 from kvreference.population import Request, Status
-from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 from kvreference.tables import Table
 
@@ -37,8 +35,9 @@ class OrderAgnosticReference(Manager):
     Of the system's answers it needs only the hit that its scheduler used.
     """
 
-    def __init__(self, settings: Settings, rules: Rules = OWN_RULES) -> None:
-        super().__init__(settings, evolve(OWN, rules=rules))
+    def __init__(self, settings: Settings, choices: Choices = OWN, key_sizes_tokens: Sequence[int] = ()) -> None:
+        super().__init__(settings, choices)
+        self._key_sizes = key_sizes_tokens or [group.block_size_tokens for group in self.geometry.groups]
         self._digests: dict[bytes, Prefix] = {}
 
     # Requests
@@ -134,7 +133,7 @@ class OrderAgnosticReference(Manager):
         found = []
         for event in events:
             if isinstance(event, Stored) and tables is not None:
-                size = self.geometry.groups[event.group].block_size_tokens
+                size = self._key_sizes[event.group]
                 for content in event.contents:
                     position = cast(Content, content)[1].tokens // size - 1
                     found.append((event.group, position, tables[event.group].blocks[position]))
@@ -178,13 +177,15 @@ class OrderAgnosticReference(Manager):
     # Beginning in the middle
 
     @classmethod
-    def at(cls, settings: Settings, checkpoint: Checkpoint, rules: Rules = OWN_RULES) -> OrderAgnosticReference:
+    def at(
+        cls, settings: Settings, checkpoint: Checkpoint, choices: Choices = OWN, key_sizes_tokens: Sequence[int] = ()
+    ) -> OrderAgnosticReference:
         """The reference in the state of a checkpoint.
 
         Raises:
             ValueError, LookupError: it does not describe a state.
         """
-        ours = cls(settings, rules)
+        ours = cls(settings, choices, key_sizes_tokens)
         for arrival in checkpoint.arrivals:
             ours.arrive(arrival)
         pool = ours.pool

@@ -33,7 +33,7 @@ class Recheck:
     recent: list[Stored] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.checker = ShadowChecker(self.header.settings, self.header.system_version)
+        self.checker = ShadowChecker(self.header.settings, self.header.system, self.header.system_version)
 
     @property
     def declared(self) -> dict[str, int]:

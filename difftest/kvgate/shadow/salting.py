@@ -64,9 +64,9 @@ class Salting:
     It follows which digest each block holds, from the cached blocks that the engine reports, for use in checkpoints.
     """
 
-    def __init__(self, grain_tokens: int, block_sizes_tokens: Sequence[int], salt: bytes | None = None) -> None:
+    def __init__(self, grain_tokens: int, key_sizes_tokens: Sequence[int], salt: bytes | None = None) -> None:
         self.grain_tokens = grain_tokens
-        self._grains = [size // grain_tokens for size in block_sizes_tokens]
+        self._grains = [size // grain_tokens for size in key_sizes_tokens]
         self._key = salt or new_salt()
         self._requests: dict[int, _Request] = {}
         self._contents: dict[int, tuple[int, bytes]] = {}

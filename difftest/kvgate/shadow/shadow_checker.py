@@ -14,7 +14,7 @@ from typing import Any
 from attrs import asdict, define, evolve, field, frozen
 
 from kvgate.adapters.releases import VLLM_VERSION
-from kvgate.findings.modelled import live_rules
+from kvgate.findings.modelled import key_sizes_tokens, live_reference
 from kvgate.kernel.comparison import Comparison, Correspondence
 from kvgate.kernel.difference import Difference
 from kvgate.shadow import calls
@@ -62,9 +62,11 @@ class CheckStats:
 class ShadowChecker:
     """Follows one recording, from its first checkpoint on."""
 
-    def __init__(self, settings: Settings, version: str = VLLM_VERSION) -> None:
-        self.settings, self._rules, self.known = live_rules(settings, version)
-        """``known`` are the findings of the version, and how often each acted."""
+    def __init__(self, settings: Settings, system: str = "stock", version: str = VLLM_VERSION) -> None:
+        live = live_reference(settings, system, version)
+        self.settings, self._choices, self.known = live.settings, live.choices, live.known
+        """``known`` are the findings of the system, and how often each acted."""
+        self._key_sizes_tokens = key_sizes_tokens(settings, system, version)
         self.stats = CheckStats()
         self.reference: OrderAgnosticReference | None = None
         self._why_not = "before the first checkpoint"
@@ -296,7 +298,7 @@ class ShadowChecker:
     # Checkpoints
 
     def _at_checkpoint(self, checkpoint: Checkpoint) -> Sequence[Difference]:
-        theirs = OrderAgnosticReference.at(self.settings, checkpoint, self._rules)
+        theirs = OrderAgnosticReference.at(self.settings, checkpoint, self._choices, self._key_sizes_tokens)
         found: Difference | None = None
         seen = theirs.snapshot()
         if self.reference is not None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 from attrs import define
 
+from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode
 from kvgate.kernel.structure import strict_converter
 from kvgate.shadow.calls import RAW, Restart, Stored, Suspended
@@ -72,18 +73,18 @@ class Sidecar:
 
     def __init__(self, order: Order) -> None:
         header = order.header
-        groups = header.settings.geometry.groups
+        system = header.settings, header.system, header.system_version
         self.folder = Path(order.folder)
         self.header = header
         self.order = order
-        self.salting = Salting(header.settings.geometry.grain_tokens, [group.block_size_tokens for group in groups])
+        self.salting = Salting(header.settings.geometry.grain_tokens, key_sizes_tokens(*system))
         self.rotation: Rotation | None = None
         self.checker: ShadowChecker | None = None
         self.ring = Ring(order.ring_bytes)
         if order.mode == Mode.RECORD.value:
             self.rotation = Rotation(self.folder, header, order.max_bytes, log_line)
         else:
-            self.checker = ShadowChecker(header.settings, header.system_version)
+            self.checker = ShadowChecker(*system)
         self.status = Status(header.engine, order.mode, os.getpid(), socket.gethostname())
         self._recent: list[Stored] = []
         self._written = 0.0

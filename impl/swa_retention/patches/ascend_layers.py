@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+from attrs import astuple
+
 from swa_retention.compressed.block_sizes import BLOCK_SIZES, DEFAULT_SLOTS, BlockSizes, resolve
 from swa_retention.patches.attach import active
 from swa_retention.patches.compressed import TOLD, UNTIL_TOLD, allocate_kv_cache_tensors, kv_cache_tensors
@@ -78,6 +80,22 @@ def state_spec(original: Any) -> Callable[..., Any]:
     return get_kv_cache_spec
 
 
+def supported_kernel_block_sizes(original: Any) -> Any:
+    """``get_supported_kernel_block_sizes`` with the block sizes that were asked for.
+
+    None of the operators that it stands for is written for some sizes only: attention and its indexer take multiples of
+    16 slots up to 1024, the compressor takes states of any size.
+    """
+
+    def get_supported_kernel_block_sizes() -> list[int]:
+        supported: list[int] = original.__func__()
+        if active().compressed_block_size_slots is None:
+            return supported
+        return list(dict.fromkeys((*supported, *astuple(_sizes()))))
+
+    return staticmethod(get_supported_kernel_block_sizes)
+
+
 _WHY = "Every layer has blocks of 128 slots, so that no prompt of less than 16384 tokens hits anything."
 _HOW = "The spec is vLLM-Ascend's own, with the block size that was asked for; 128 where nothing was."
 _UPSTREAM = "vllm-project/vllm-ascend#10193"
@@ -98,6 +116,17 @@ PATCHES = (
     _layer(f"{_COMPRESSOR}:AscendDeepseekV4IndexerCache.get_kv_cache_spec", "268f6f4977807d1f", compressed_spec),
     _layer(f"{_COMPRESSOR}:AscendDeepseekV4SWACache.get_kv_cache_spec", "c52d5aa077ba7409", window_spec),
     _layer(f"{_COMPRESSOR}:AscendCompressorStateCache.get_kv_cache_spec", "b9bc6cd0bde70377", state_spec),
+    Patch(
+        "vllm_ascend.attention.dsa_v1:AscendDSABackend.get_supported_kernel_block_sizes",
+        "Kernels are said to have blocks of 8, 32 and 128 slots: no block of 2 or 4 is made of these, and one of 64 is "
+        "divided in the block table and not in memory.",
+        "The sizes that were asked for are supported too, as in vLLM-Ascend 0.23.0: the operators take them.",
+        _UPSTREAM,
+        "vLLM-Ascend says that its kernels have blocks of 2, 4, 16 and 64 slots",
+        "d6e99c7d2e72d7f8",
+        supported_kernel_block_sizes,
+        only_where=_ASCEND,
+    ),
     Patch(
         "vllm_ascend.patch.platform.patch_kv_cache_utils:_get_kv_cache_config_deepseek_v4",
         "A layer whose page size is not in the first group gets no tensor, and tensors of nobody take memory.",

@@ -28,6 +28,7 @@ class Code(str, Enum):
 
     STOCK = "stock"
     RETENTION = "retention"
+    ASCEND_WORKER = "ascend-worker"
 
 
 class Of(str, Enum):
@@ -76,6 +77,8 @@ class MutantSet:
             return registry.REFERENCE_MUTANTS if self.of is Of.REFERENCE else registry.CHECKER_MUTANTS
         if self.code is Code.RETENTION:
             return registry.PLUGIN_MUTANTS
+        if self.code is Code.ASCEND_WORKER:
+            return registry.WORKER_MUTANTS
         if self.level is LevelChoice.SCHEDULER:
             return registry.SCHEDULER_MUTANTS
         return registry.PAIR_MUTANTS if self.level is LevelChoice.PAIR else registry.BLOCK_MANAGER_MUTANTS
@@ -83,11 +86,14 @@ class MutantSet:
     @property
     def models(self) -> list[Model]:
         """The models that every mutant is run on; a mutant may name others."""
+        from kvgate.adapters.registry import DEFAULT_MODELS
         from kvgate.gate.profiles import models_named
 
         if self.code is Code.RETENTION:
             # Each mutant names the few on which it shows soon.
             return []
+        if self.code is Code.ASCEND_WORKER:
+            return models_named(DEFAULT_MODELS[self.code.value])
         if self.level is not LevelChoice.BLOCKS:
             return models_named(SCHEDULED)
         return models_named(()) + models_named(("two-windows+eagle",))
@@ -117,6 +123,8 @@ SETS = (
     MutantSet(Code.STOCK, LevelChoice.BLOCKS, "The checkers", Of.CHECKERS),
     # The plug-in stays in a process that has loaded it, so its set comes last.
     MutantSet(Code.RETENTION, LevelChoice.BLOCKS, "vLLM with the plug-in as it is"),
+    # Its modules change vLLM for good: it is run by itself.
+    MutantSet(Code.ASCEND_WORKER, LevelChoice.WORKER, "vLLM-Ascend's worker as it is"),
 )
 SCHEDULED = ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa")
 """The models that a mutant of a scheduler is run on: little of what a scheduler does depends on the groups."""
@@ -125,7 +133,12 @@ SCHEDULED = ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa")
 def mutants(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these mutants.")] = None,
     sut: Annotated[
-        Code, typer.Option("--sut", help="Whose code they break: vLLM's (stock), or the plug-in's (retention).")
+        Code,
+        typer.Option(
+            "--sut",
+            help="Whose code they break: vLLM's (stock), the plug-in's (retention), or that of vLLM-Ascend's worker "
+            "(ascend-worker, with --level worker).",
+        ),
     ] = Code.STOCK,
     level: Annotated[
         LevelChoice,
@@ -252,7 +265,7 @@ def _sets(code: Code, level: LevelChoice, of: Of | None, everywhere: bool) -> tu
     if everywhere:
         if (code, level, of) != (Code.STOCK, LevelChoice.BLOCKS, None):
             raise UsageError("--all takes no --sut and no --level: it runs every mutant set of vLLM and the plug-in")
-        return tuple(each for each in SETS if each.of not in OWN)
+        return tuple(each for each in SETS if each.of not in OWN and each.code is not Code.ASCEND_WORKER)
     if of is not None:
         if (code, level) != (Code.STOCK, LevelChoice.BLOCKS):
             raise UsageError("--of takes no --sut and no --level: the set says where it runs")

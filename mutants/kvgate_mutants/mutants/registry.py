@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvgate.kernel.errors import UsageError
-from kvgate_mutants.mutants import allocation, answers, block_pool, hit_lookup, own_code, pair, release, work
+from kvgate_mutants.mutants import allocation, answers, block_pool, hit_lookup, own_code, pair, release, work, worker
 from kvgate_mutants.mutants.mutant import Mutant, mutants_in
 from kvgate_mutants.mutants.plugin import installing, partial_hits, pinned_tier, retention
 from kvgate_mutants.mutants.scheduler import features, finishing, scheduler_output, scheduling, waiting
@@ -17,6 +17,7 @@ FEATURE_MUTANTS = features.FEATURE_MUTANTS
 REFERENCE_MUTANTS = own_code.REFERENCE_MUTANTS
 CHECKER_MUTANTS = own_code.CHECKER_MUTANTS
 PAIR_MUTANTS = mutants_in((pair,))
+WORKER_MUTANTS = mutants_in((worker,))
 PLUGIN_MUTANTS = mutants_in((retention, pinned_tier, partial_hits, installing))
 
 

@@ -9,14 +9,15 @@ from typing import Any
 
 from attrs import define, field
 
+from kvgate.adapters.releases import VLLM_VERSION
+from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.adapter.arrivals import new_request
 from kvgate.levels.scheduler.adapter.names import number_in
-from kvgate.levels.scheduler.adapter.stage import new_scheduler
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
 from kvgate.levels.scheduler.operations import Stage
-from kvgate.shadow.adapter.geometry import settings_of
+from kvgate.shadow.adapter.geometry import settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
 from kvgate.shadow.calls import Raw
 from kvgate.shadow.salting import Salting
@@ -32,16 +33,23 @@ class Server:
     """An engine without a model: what is drawn follows from the seed."""
 
     def __init__(
-        self, model: str, *, asynchronous: bool = False, blocks: int = 60, drafts_max: int = 0, seed: int = 0
+        self,
+        model: str,
+        *,
+        asynchronous: bool = False,
+        blocks: int = 60,
+        drafts_max: int = 0,
+        seed: int = 0,
+        system: str = "",
     ) -> None:
         known = load(model)
         settings = Settings(known.geometry, blocks, tokens_max=512, chunk_tokens=64, drafts_max=drafts_max)
         self.settings = known.features.applied_to(settings)
         self.asynchronous = asynchronous
-        subject = SUBJECTS["stock" if self.settings.retention_interval_tokens is None else "retention"]
+        subject = SUBJECTS[system or ("stock" if self.settings.retention_interval_tokens is None else "retention")]
         subject.install()
         with subject.while_built(self.settings):
-            self.scheduler: Any = new_scheduler(self.settings, Stage(asynchronous=asynchronous))
+            self.scheduler: Any = subject.build(self.settings, Stage(asynchronous=asynchronous))
         self.random = random.Random(seed)
         self.answered = 0
         """How many tokens the clients got."""
@@ -103,6 +111,7 @@ class Beneath:
     """A sink in the same process, which judges at once and raises nothing."""
 
     settings: Settings
+    system: str = "stock"
     lost: int = 0
     is_immediate: bool = False
     is_ready: bool = True
@@ -111,10 +120,9 @@ class Beneath:
     judge: ShadowChecker = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        groups = self.settings.geometry.groups
-        sizes = [group.block_size_tokens for group in groups]
+        sizes = key_sizes_tokens(self.settings, self.system, VLLM_VERSION)
         self.salting = Salting(self.settings.geometry.grain_tokens, sizes)
-        self.judge = ShadowChecker(self.settings)
+        self.judge = ShadowChecker(self.settings, self.system)
 
     def ready(self) -> bool:
         return self.is_ready
@@ -126,7 +134,7 @@ class Beneath:
 
 def watched(server: Server, *, checkpoint_calls: int = 200, sampling: Sampling | None = None) -> Beneath:
     """Give a server a shadow that judges at once; what goes wrong in the shadow is raised."""
-    sink = Beneath(settings_of(server.scheduler))
+    sink = Beneath(settings_of(server.scheduler), system_of(server.scheduler))
     Observer(server.scheduler, sink, _raise, checkpoint_calls=checkpoint_calls, share_of_time=0, sampling=sampling)
     return sink
 

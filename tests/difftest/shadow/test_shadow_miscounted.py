@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvgate.findings import register
-from kvgate.findings.modelled import live_rules
+from kvgate.findings.modelled import live_reference
 from kvgate.findings.register import FOLDER, folder_of
 from kvgate.levels.registry import read
 from kvgate.shadow.calls import (
@@ -36,8 +36,7 @@ class Engine:
 
     def __init__(self) -> None:
         # Its rules are its own: the checker's count for themselves.
-        self.rules = live_rules(SETTINGS, "0.20.2")[1]
-        self.state = OrderAgnosticReference.at(SETTINGS, EMPTY, self.rules)
+        self.state = OrderAgnosticReference.at(SETTINGS, EMPTY, live_reference(SETTINGS, "stock", "0.20.2").choices)
         self.miscounted = 0
         self.calls: list[Stored] = [EMPTY]
 

@@ -1,6 +1,6 @@
 """A process in which vLLM-Ascend's published modules are imported: they change vLLM for good.
 
-What needs an NPU is replaced by a mock: torch_npu, and the attention kernels. The modules under test are the published
+What needs an NPU has a stand-in (``kvgate.adapters.model_runner.stand_ins``). The modules under test are the published
 ones. Where the wheel cannot be had, the tests are skipped, and say so.
 """
 
@@ -19,23 +19,13 @@ from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_f
 SECONDS_MAX = 300
 SETUP = """
 import importlib, json, sys
-from types import ModuleType
-from unittest.mock import MagicMock
 from kvgate.adapters.ascend_wheel import ascend_folder, enter, import_managers
+from kvgate.adapters.model_runner import stand_ins
 from swa_retention.config import Configuration
 from swa_retention.patches.attach import activate
 from swa_retention.plugin import install
 
 folder = ascend_folder()
-
-def without_npu():
-    # torch_npu, the kernels, and packages whose own imports need them.
-    for name in ("torch_npu", "vllm_ascend.attention.dsa_v1", "vllm_ascend.attention.abstract"):
-        sys.modules[name] = MagicMock()
-    for name in ("attention", "patch.worker", "models", "models.layer", "models.layer.attention"):
-        module = ModuleType("vllm_ascend." + name)
-        module.__path__ = [str(folder / "vllm_ascend" / name.replace(".", "/"))]
-        sys.modules["vllm_ascend." + name] = module
 
 def tell(**found):
     print("\\n" + json.dumps(found))

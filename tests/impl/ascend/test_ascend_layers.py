@@ -1,8 +1,8 @@
 """vLLM-Ascend's layers of DeepSeek-V4 with a block size that was asked for.
 
 Goal: every layer's spec has the blocks and pages of that size, the groups and tensors that vLLM-Ascend makes of them
-fit together, and ``--block-size`` is what it was said to be. Method: the published modules of the layers, with mocks
-for torch_npu and the kernels: what is computed from the specs is run, what an NPU would do with them is not.
+fit together, and ``--block-size`` is what it was said to be. Method: the published modules of the layers: what is
+computed from the specs is run, what an NPU would do with them is not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROGRAM = """
 enter(folder)
 install(Configuration(compressed_block_size_slots=32))
 import_managers(folder)
-without_npu()
+stand_ins.install()
 from types import SimpleNamespace as Stand
 import torch
 utils, compressor, layer, groups = map(importlib.import_module, (

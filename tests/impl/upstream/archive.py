@@ -1,4 +1,6 @@
-"""Other releases of vLLM: their own tests, and their code; fetched once into a cache, never stored in the repository.
+"""Other releases of vLLM, and vLLM-Ascend: their own tests, and their code.
+
+All is fetched once into a cache, and never stored in the repository.
 
 Tests are in the published source archive. pip cannot build vLLM's metadata here and stops, but leaves the unpacked
 archive if it is told to. Of that only ``tests`` is kept, so that the vLLM that is installed is the one that is tested.
@@ -10,17 +12,26 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from kvgate.adapters.fetching import cache, download, fetch
-from kvgate.adapters.releases import release_named
+from kvgate.adapters.releases import ASCEND, release_named
 
 ARCHIVES = {
     "0.20.2": "58809377798c5335c6e2fe30092abda54d9200b5b8a717b3735a63f5daa0e383",
     "0.23.0": "760269db3d9611e12e524681df1bca0977d5d2f5fcb4481cc34d33efc4ae7ff5",
     "0.33.0": "f4c33c2503d52bb411146afa9618a4f48bed68912f617e6803ac8d76e4c74112",
 }
-"""The sha256 of each source archive, as it was published."""
+"""The sha256 of each source archive of vLLM, as it was published."""
+ASCEND_ARCHIVES = {ASCEND.version: "8ebd5c5b2ef5009baae1c5ddee390a0fe2821ef31aa33312a0b491f5b5185797"}
+"""The same of vLLM-Ascend."""
+ASCEND_NEEDS = {
+    "scipy==1.17.1": "43af8d1f3bea642559019edfe64e9b11192a8978efbd1539d7bc2aaa23d92de4",
+    "pandas==3.1.1": "4f1602f614bb83f443381dbcbb94c4ac764b2e50c8d6c965614c5cd83e328c47",
+    "python-dateutil==4.0.0": "a5e246f79eb80475e691bf93862cead98decd8a498cf53ba0516fcdc0f50dc1c",
+}
+"""What vLLM-Ascend imports and vLLM does not bring, with the sha256 of the wheel for Python 3.11 on x86-64."""
 
 
 def archive_of(version: str) -> Path:
@@ -30,22 +41,65 @@ def archive_of(version: str) -> Path:
         RuntimeError: the archive cannot be fetched.
     """
     kept = cache() / "vllm-tests" / version
-    if (kept / "tests").is_dir():
-        return kept
-    with tempfile.TemporaryDirectory() as scratch:
-        wanted = Path(scratch, "wanted.txt")
-        wanted.write_text(f"vllm=={version} --hash=sha256:{ARCHIVES[version]}\n", encoding="utf-8")
-        as_source = ("--no-clean", "--no-build-isolation", "--no-binary", "vllm", "--require-hashes", "-r", str(wanted))
-        said = download(f"vllm=={version}", as_source, Path(scratch))
-        found = next(Path(scratch).glob("pip-*/vllm_*/tests"), None)
-        if found is None:
-            raise RuntimeError(f"the source archive of vLLM {version} cannot be fetched: {said}")
+    if not (kept / "tests").is_dir():
+        _fetch_tests("vllm", version, ARCHIVES[version], kept)
         # Its fixtures are for machines with accelerators, and the tests of the block manager use none of them.
-        (found / "conftest.py").unlink()
+        (kept / "tests" / "conftest.py").unlink(missing_ok=True)
+    return kept
+
+
+def ascend_archive() -> Path:
+    """A folder that holds ``tests`` of vLLM-Ascend, with its own conftest.
+
+    Raises:
+        RuntimeError: the archive cannot be fetched.
+    """
+    kept = cache() / "vllm-ascend-tests" / ASCEND.version
+    if not (kept / "tests").is_dir():
+        _fetch_tests(ASCEND.distribution, ASCEND.version, ASCEND_ARCHIVES[ASCEND.version], kept)
+    return kept
+
+
+def ascend_needs() -> Path:
+    """A folder with the packages that vLLM-Ascend imports besides vLLM's, to be put on the path.
+
+    Raises:
+        RuntimeError: they cannot be fetched.
+    """
+    kept = cache() / "vllm-ascend-needs" / ASCEND.version
+    if not kept.is_dir():
+        with tempfile.TemporaryDirectory() as scratch:
+            options = ("--only-binary", ":all:", *_pinned(Path(scratch), ASCEND_NEEDS))
+            said = download("what vLLM-Ascend needs", options, Path(scratch))
+            wheels = list(Path(scratch).glob("*.whl"))
+            if len(wheels) != len(ASCEND_NEEDS):
+                raise RuntimeError(f"{', '.join(ASCEND_NEEDS)} cannot be fetched: {said}")
+            half = _half(kept)
+            for wheel in wheels:
+                shutil.unpack_archive(wheel, half, "zip")
+            half.rename(kept)
+    return kept
+
+
+def _fetch_tests(distribution: str, version: str, sha256: str, kept: Path) -> None:
+    """Put ``tests`` of a source archive into the folder ``kept``."""
+    with tempfile.TemporaryDirectory() as scratch:
+        pinned = _pinned(Path(scratch), {f"{distribution}=={version}": sha256})
+        as_source = ("--no-clean", "--no-build-isolation", "--no-binary", distribution, *pinned)
+        said = download(f"{distribution}=={version}", as_source, Path(scratch))
+        found = next(Path(scratch).glob(f"pip-*/{distribution}_*/tests"), None)
+        if found is None:
+            raise RuntimeError(f"the source archive of {distribution} {version} cannot be fetched: {said}")
         half = _half(kept)
         shutil.move(str(found), half / "tests")
         half.rename(kept)
-    return kept
+
+
+def _pinned(scratch: Path, hashes: Mapping[str, str]) -> tuple[str, ...]:
+    """pip's options for exactly these."""
+    wanted = scratch / "wanted.txt"
+    wanted.write_text("".join(f"{name} --hash=sha256:{each}\n" for name, each in hashes.items()), encoding="utf-8")
+    return "--require-hashes", "-r", str(wanted)
 
 
 def wheel_of(version: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -29,22 +30,29 @@ class InPlace:
 
     def outcomes(self, version: str, *arguments: str, **switches: str) -> dict[str, str]:
         """The tests of vLLM ``version`` that ``arguments`` select, as ``file::test``, each with how it ended."""
-        home = archive_of(version)
         report = self.scratch / f"{len(list(self.scratch.iterdir()))}.xml"
-        environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-        path = os.pathsep.join((str(home), str(HERE), os.environ.get("PYTHONPATH", "")))
-        environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.hub), "VLLM_LOGGING_LEVEL": "ERROR"}
-        finished = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS_MAX,
-            cwd=home,
-            env=environment | {"PYTHONPATH": path, **switches},
-        )
-        assert report.exists(), finished.stdout + finished.stderr
-        return {_name(case): _outcome(case) for case in ElementTree.parse(report).getroot().iter("testcase")}
+        offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.hub)}
+        cases = run_tests(archive_of(version), report, arguments, offline | switches)
+        return {_name(case): outcome_of(case) for case in cases}
+
+
+def run_tests(
+    home: Path, report: Path, arguments: Sequence[str], switches: Mapping[str, str], path: Sequence[Path] = ()
+) -> list[ElementTree.Element]:
+    """Run the tests below ``home`` that ``arguments`` select, with ``path`` in front; the cases of pytest's report."""
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    searched = os.pathsep.join((*map(str, (home, HERE, *path)), os.environ.get("PYTHONPATH", "")))
+    finished = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS_MAX,
+        cwd=home,
+        env=environment | {"VLLM_LOGGING_LEVEL": "ERROR", "PYTHONPATH": searched} | dict(switches),
+    )
+    assert report.exists(), finished.stdout + finished.stderr
+    return list(ElementTree.parse(report).getroot().iter("testcase"))
 
 
 def _name(case: ElementTree.Element) -> str:
@@ -52,6 +60,7 @@ def _name(case: ElementTree.Element) -> str:
     return f"{module}::{case.get('name')}"
 
 
-def _outcome(case: ElementTree.Element) -> str:
+def outcome_of(case: ElementTree.Element) -> str:
+    """How a case of pytest's report ended."""
     bad = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
     return bad[0] if bad else "passed"

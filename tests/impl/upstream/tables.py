@@ -75,3 +75,13 @@ NEWEST = {
     "test_swa_reachable_block_mask_sub_block_alignment_is_dense[16-3-64]": _MASK,
 }
 """Tests of the features in vLLM 0.33 that do not pass on 0.20.2 with the plug-in."""
+
+STAND_INS = {
+    "torch_npu": "a mock: it cannot be imported without CANN's libraries",
+    "torchair": "a mock: it comes with torch_npu and compiles graphs",
+    "acl": "a mock: CANN's own bindings",
+    "triton.language.extra.cann": "a mock: what triton-ascend adds to Triton's language",
+    "Triton's compiler": "Triton's own interpreter (`TRITON_INTERPRET=1`)",
+    "the device's half of a buffer": "the host's half: on a CPU both are the same memory",
+}
+"""What the unit tests of vLLM-Ascend need that cannot be had without an NPU, and what stands in for it."""

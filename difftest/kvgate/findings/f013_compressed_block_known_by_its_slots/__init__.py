@@ -194,5 +194,4 @@ FINDING = Finding(
         "014-second-full-group-not-cut",
     ),
     acts=_acts,
-    live=False,
 )

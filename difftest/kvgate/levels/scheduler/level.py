@@ -172,8 +172,9 @@ class SchedulerLevel(DrivenLevel):
 
     name = "scheduler"
     subject = "a scheduler"
-    monitors = MONITORS
-    gate = detectors = ("lockstep", *MONITORS)
+    monitors: tuple[str, ...] = MONITORS
+    gate: tuple[str, ...] = ("lockstep", *MONITORS)
+    detectors: tuple[str, ...] = gate
     alphabet = OPERATIONS
     arrival = Serve
     needed = frozenset((Serve, Step, Transferred))
@@ -199,7 +200,7 @@ class SchedulerLevel(DrivenLevel):
     stage_type = Stage
     simpler: Rules = SIMPLER
     limits: Mapping[type, Mapping[str, int]] = LIMITS
-    not_tested = (
+    not_tested: tuple[str, ...] = (
         "Encoders whose output is attended to and not inserted, pipeline and context parallelism: no scheduler was "
         "given any.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
@@ -300,7 +301,7 @@ class SchedulerLevel(DrivenLevel):
         operations = self.that_fits(evolve(case, settings=held)).operations
         if not SUBJECTS[bench.subject].scheduling.in_full:
             case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None))
-            return evolve(case, operations=tuple(map(_plain, operations)))
+            return evolve(case, operations=tuple(map(plain, operations)))
         return evolve(case, operations=operations)
 
     # In words, and from outside
@@ -332,7 +333,8 @@ def encodes(settings: Settings, stage: Stage, arrival: Arrive) -> bool:
     )
 
 
-def _plain(operation: Operation) -> Operation:
+def plain(operation: Operation) -> Operation:
+    """A request without what only vLLM 0.20.2 was tried with: adapters, items, pooling, embeddings, sessions."""
     if not isinstance(operation, Serve):
         return operation
     arrival = evolve(operation.arrival, keys=evolve(operation.arrival.keys, lora=None, lora_version=0, media=()))

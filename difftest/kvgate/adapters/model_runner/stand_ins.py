@@ -1,0 +1,145 @@
+"""What stands in for the parts of vLLM-Ascend's worker that need an NPU, or a package that is not there.
+
+``STAND_INS`` is the whole list. Everything else is imported as published: no module of ``vllm_ascend.attention`` or
+``vllm_ascend.worker`` is replaced, and a name of torch_npu that is not listed is an ``AttributeError`` when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from attrs import frozen
+
+
+@frozen
+class StandIn:
+    """One name that is replaced."""
+
+    name: str
+    """The module and the attribute: ``torch_npu:hifloat8``."""
+    by: str
+    """What is there instead."""
+    why: str
+
+
+_TYPE = "a class without methods, which annotations name and nothing calls"
+_DTYPE = "a torch dtype of the same width"
+STAND_INS = (
+    *(
+        StandIn(f"torch.npu:{name}", _TYPE, "CANN's runtime has it")
+        for name in ("Event", "ExternalEvent", "NPUGraph", "Stream")
+    ),
+    StandIn("torch.npu:config", "a namespace that keeps what is assigned", "a flag for tensor layouts of the NPU"),
+    StandIn("torch_npu._C:_NPUTaskGroupHandle", _TYPE, "CANN's graphs have it"),
+    StandIn("torch_npu:float8_e8m0fnu", _DTYPE, "quantised layers name it when they are imported"),
+    StandIn("torch_npu:float4_e2m1fn_x2", _DTYPE, "quantised layers name it when they are imported"),
+    StandIn("torch_npu:hifloat8", _DTYPE, "quantised layers name it when they are imported"),
+    StandIn(
+        "vllm_ascend.eplb.core.policy.policy_flashlb:FlashLB, warm_up",
+        "None",
+        "expert load balancing needs scipy, and is not run",
+    ),
+    StandIn("torch:Tensor.pin_memory", "the tensor itself", "memory is pinned for a device"),
+    StandIn(
+        "vllm.v1.worker.block_table:_compute_slot_mapping_kernel",
+        "the same published source under Triton's interpreter",
+        "compiled Triton needs a device",
+    ),
+    StandIn(
+        "vllm.distributed.parallel_state:_PP, _DCP, _PCP",
+        "a rank and a size",
+        "groups of processes need a collective library",
+    ),
+    StandIn(
+        "NPUModelRunner.__init__",
+        "its fields, set one by one",
+        "it loads drafters, graphs and rotary tables of a model that is not there",
+    ),
+)
+"""All of them."""
+
+
+class _Absent(ModuleType):
+    """A module of which only what is listed exists."""
+
+    def __getattr__(self, name: str) -> Any:
+        listed = f"{self.__name__}:{name}"
+        raise AttributeError(f"{listed} needs an NPU, and nothing stands in for it")
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Finds what is in ``_MODULES``."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+        del path, target
+        return ModuleSpec(fullname, self, is_package=True) if fullname in _MODULES else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Absent(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        _MODULES[module.__name__](module)
+
+
+def _torch_npu(module: Any) -> None:
+    import torch
+
+    for name, dtype in (
+        ("float8_e8m0fnu", torch.uint8),
+        ("float4_e2m1fn_x2", torch.uint8),
+        ("hifloat8", torch.uint8),
+    ):
+        setattr(module, name, dtype)
+    module._C = _Absent("torch_npu._C")
+    module._C._NPUTaskGroupHandle = type("_NPUTaskGroupHandle", (), {})
+
+
+def _policy(module: Any) -> None:
+    module.FlashLB = module.warm_up = None
+
+
+_MODULES: dict[str, Callable[[Any], None]] = {
+    "torch_npu": _torch_npu,
+    "vllm_ascend.eplb.core.policy.policy_flashlb": _policy,
+}
+
+
+def install() -> None:
+    """Put the stand-ins in place, once a process, after vLLM's own model runner was imported.
+
+    Other packages ask whether torch_npu is there, and would use it.
+    """
+    import torch
+
+    if "torch_npu" in sys.modules:
+        return
+    importlib.import_module("vllm.v1.worker.gpu_model_runner")
+    sys.meta_path.insert(0, _Finder())
+    npu: Any = _Absent("torch.npu")
+    for name in ("Event", "ExternalEvent", "NPUGraph", "Stream"):
+        setattr(npu, name, type(name, (), {}))
+    npu.config = type("Config", (), {})()
+    torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
+    # mypy: a method is replaced on purpose.
+    torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
+
+
+def interpret(module_name: str, kernel: str) -> None:
+    """Let a published Triton kernel be run by Triton's interpreter: its source is the module's own."""
+    os.environ["TRITON_INTERPRET"] = "1"
+    triton: Any = importlib.import_module("triton")
+    interpreted: Any = importlib.import_module("triton.runtime.interpreter").InterpretedFunction
+    module = importlib.import_module(module_name)
+    published = getattr(module, kernel)
+    if isinstance(published, interpreted):
+        return
+    home: Any = importlib.import_module(published.__module__)
+    home.tl, home.triton = importlib.import_module("triton.language"), triton
+    setattr(module, kernel, interpreted(published))

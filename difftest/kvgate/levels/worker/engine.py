@@ -1,0 +1,73 @@
+"""An engine without a model, whose steps are prepared by a published model runner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from kvgate.adapters.model_runner.runner import AscendWorker, Prepared, Worker
+from kvgate.kernel.blame import is_ours
+from kvgate.kernel.difference import Difference
+from kvgate.levels.scheduler.adapter.names import name_of
+from kvgate.levels.scheduler.adapter.scheduler_output import due_in
+from kvgate.levels.scheduler.engine import Engine
+from kvgate.levels.scheduler.operations import Stage
+from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory
+from kvreference.geometry import Group
+from kvreference.settings import Settings
+from kvreference.slots import Layout, layout_of
+
+WORKERS: Mapping[str, type[Worker]] = MappingProxyType(
+    {"stock": Worker, "ascend-worker": AscendWorker, "ascend-worker-retention": AscendWorker}
+)
+"""The systems that have a worker here."""
+
+
+class WorkerEngine(Engine):
+    """One run, as of a scheduler alone; and the worker prepares each step."""
+
+    def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
+        super().__init__(settings, stage, subject, with_reference)
+        self.kind = WORKERS[subject]
+        self.worker: Worker | None = None
+        self.layouts = tuple(map(layout_in, settings.geometry.groups))
+
+    def _check_batch(self, output: Any) -> None:
+        super()._check_batch(output)
+        self._judge("worker", self._prepare(output))
+
+    def _prepare(self, output: Any) -> Difference | None:
+        """The worker prepares a step."""
+        try:
+            if self.worker is None:
+                with self.subject.while_built(self.settings):
+                    self.worker = self.kind(self.scheduler, self.settings.drafts_max)
+                found = check_memory(self.worker.memory, self.worker.kernel_block_sizes)
+                if found is not None:
+                    return found
+            copies = self.subject.copies(output).copies
+            prepared = self.worker.step(output, copies=bool(copies))
+        except Exception as error:
+            if is_ours(error):
+                raise
+            name = type(error).__name__
+            does = "starts" if self.worker is None else "prepares a step"
+            return Difference("KV-SYS-01", f"the worker, which {does}", "no error", f"{name}: {error}")
+        if prepared is None:
+            return None
+        return self._compare(output, prepared) or check_copies(
+            prepared.memories, self.worker.memory, self.layouts, copies
+        )
+
+    def _compare(self, output: Any, prepared: Prepared) -> Difference | None:
+        due = due_in(output, self.scheduler, self.followed.population, self.submitted, sure=True)
+        granted = {
+            name_of(number): Granted(each.start, each.start + each.tokens, each.table) for number, each in due.items()
+        }
+        return check(prepared, granted, self.layouts)
+
+
+def layout_in(group: Group) -> Layout:
+    """How a worker keeps a group. vLLM counts tokens where slots that are begun take memory: its layers divide."""
+    return layout_of(group) if group.whole_slots else Layout(group.block_size_tokens)

@@ -1,0 +1,64 @@
+"""The level of a worker: what a scheduler orders, a published model runner prepares, and each slot is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import evolve
+
+from kvgate.gate.generator import Generator
+from kvgate.gate.level import Case
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import Model
+from kvgate.kernel.random_source import Draw
+from kvgate.levels.scheduler.level import EngineBench, SchedulerLevel, plain
+from kvgate.levels.scheduler.operations import Operation, Serve
+
+
+class WorkerLevel(SchedulerLevel):
+    """One scheduler and its worker."""
+
+    name = "worker"
+    subject = "a scheduler and its worker"
+    monitors = (*SchedulerLevel.monitors, "worker")
+    gate = ("lockstep", *monitors)
+    detectors = gate
+    drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
+        **SchedulerLevel.drawn,
+        Serve: lambda generator, case, draw: plain(SchedulerLevel.drawn[Serve](generator, case, draw)),
+    }
+    not_tested = (
+        "What a worker does with its slots: no tensor is written. Ghost memory follows the granted tables, with which "
+        "the worker's are compared.",
+        "Of the worker: its constructor, attention metadata, cleared and copied blocks, graphs, context parallelism.",
+        "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts and sessions: requests have none.",
+    )
+    trace_format = "kvgate-worker-trace"
+    trace_called = "the trace of a worker"
+
+    def operations_of(self, profile: str) -> int:
+        return super().operations_of(profile) // 2
+
+    def takes(self, model: Model) -> bool:
+        """Attention alone: a table of states has no slots."""
+        return not model.geometry.keeps_states
+
+    def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
+        from kvgate.levels.worker.engine import WORKERS
+
+        if system not in WORKERS:
+            raise UsageError(f"no worker comes with the system {system!r}: --level worker is for {', '.join(WORKERS)}")
+        return super().bench_named(system, detectors)
+
+    def world(self, case: Case, subject: str, with_reference: bool) -> Any:
+        from kvgate.levels.worker.engine import WorkerEngine
+
+        return WorkerEngine(case.settings, case.stage, subject, with_reference)
+
+    def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
+        case = super().set_up(generator, draw, needs)
+        return evolve(case, stage=evolve(case.stage, asynchronous=False, adapters_max=None, encoder_budget=None))
+
+
+WORKER = WorkerLevel()

@@ -1,0 +1,121 @@
+"""Whether a worker's block tables and slot mappings are those of the blocks that were granted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from kvgate.adapters.model_runner.runner import Memory, Prepared
+from kvgate.kernel.difference import Difference
+from kvreference.answers import Copy
+from kvreference.block_pool import NULL
+from kvreference.slots import Layout, slot_of_token
+
+NOT_HERE = -1
+"""What a slot mapping has for a token that another worker keeps."""
+TABLES, SLOTS, COPIES = "KV-SYS-03", "KV-MEM-03", "KV-OP-19"
+
+
+@frozen
+class Granted:
+    """What a step computes of a request, and the blocks that it has for it."""
+
+    start: int
+    end: int
+    tables: Sequence[Sequence[int]]
+    """By group."""
+
+
+def check_memory(memory: Sequence[Memory], kernel_block_sizes: Sequence[int]) -> Difference | None:
+    """Whether kernels find each slot where the worker made it: by blocks of their size, one after the other, inside."""
+    for group, (each, kernel_block_slots) in enumerate(zip(memory, kernel_block_sizes, strict=False)):
+        page_bytes = each.total_bytes // each.blocks
+        for tensor in each.tensors:
+            where = f"memory of group {group}"
+            slots, rest = divmod(tensor.blocks * tensor.block_slots, each.blocks)
+            if tensor.block_slots != kernel_block_slots or rest:
+                expected = f"blocks of {kernel_block_slots} slots, as its block table has"
+                return Difference(SLOTS, where, expected, f"blocks of {tensor.block_slots} slots")
+            if tensor.block_bytes * tensor.blocks != page_bytes * each.blocks:
+                expected = f"{page_bytes * each.blocks // tensor.blocks} bytes from a block to the next one"
+                return Difference(SLOTS, where, expected, f"{tensor.block_bytes} bytes")
+            if tensor.first_byte + tensor.slot_bytes * slots > page_bytes:
+                expected = f"{slots} slots in a block of {page_bytes} bytes"
+                return Difference(
+                    SLOTS, where, expected, f"{tensor.slot_bytes} bytes each, from {tensor.first_byte} on"
+                )
+    return None
+
+
+def check_copies(
+    memories: Sequence[tuple[bytes, bytes]], shapes: Sequence[Memory], layouts: Sequence[Layout], copies: Sequence[Copy]
+) -> Difference | None:
+    """Whether the slots before each boundary, and no other block, are what the copies' sources had.
+
+    Behind the boundary a destination may have either: its request writes there before it reads.
+    """
+    for group, (before, after) in enumerate(memories):
+        expected, where = bytearray(before), dict[int, str]()
+        for copy in copies:
+            if copy.group != group:
+                continue
+            shape, slots = shapes[group], slot_of_token(copy.tokens, layouts[group].compress_ratio)
+            for tensor in shape.tensors:
+                for slot in range(layouts[group].block_slots):
+                    source, destination = (
+                        tensor.byte(block, slot, layouts[group].block_slots)
+                        for block in (copy.source, copy.destination)
+                    )
+                    copied = before[source : source + tensor.slot_bytes]
+                    if slot < slots or copied == after[destination : destination + tensor.slot_bytes]:
+                        expected[destination : destination + tensor.slot_bytes] = copied
+                    where[destination] = f"slot {slot} of block {copy.destination}, copied from block {copy.source}"
+        if expected != after:
+            byte = next(index for index, each in enumerate(expected) if each != after[index])
+            slot_begin = max((begin for begin in where if begin <= byte), default=0)
+            subject = f"memory of group {group}, byte {byte} ({where.get(slot_begin, 'no slot that is copied to')})"
+            return Difference(COPIES, subject, str(expected[byte]), str(after[byte]))
+    return None
+
+
+def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout]) -> Difference | None:
+    """The first difference between what a worker prepared and what it should have; None if there is none."""
+    if sorted(prepared.requests) != sorted(granted):
+        return Difference(TABLES, "the worker's batch", str(sorted(granted)), str(sorted(prepared.requests)))
+    for group, layout in enumerate(layouts):
+        kernel_block_slots, next_slot = prepared.kernel_block_sizes[group], 0
+        if not kernel_block_slots or layout.block_slots % kernel_block_slots:
+            expected = f"a divisor of {layout.block_slots} slots"
+            return Difference(SLOTS, f"kernel blocks of group {group}", expected, str(kernel_block_slots))
+        for row, name in enumerate(prepared.requests):
+            each, where = granted[name], f"{name} in row {row}, group {group}"
+            table = layout.kernel_blocks(each.tables[group], kernel_block_slots)
+            parts = layout.block_slots // kernel_block_slots
+            got = prepared.tables[group][row]
+            # It may go on to name blocks that the window has left.
+            if len(table) != len(got) or any(
+                mine != its for mine, its in zip(table, got, strict=True) if mine // parts != NULL
+            ):
+                return Difference(TABLES, f"{where}, block table of the worker", _some(table), _some(got))
+            written = layout.written(each.tables[group], each.start, each.end)
+            slots = [NOT_HERE if slot is None else slot for slot in written]
+            found = prepared.slots[group][next_slot : next_slot + len(slots)]
+            if slots != list(found):
+                return _of_slots(where, layout, each, slots, found)
+            next_slot += len(slots)
+    return None
+
+
+def _of_slots(where: str, layout: Layout, granted: Granted, expected: Sequence[int], got: Sequence[int]) -> Difference:
+    """The first slot that differs."""
+    first = next(index for index, slot in enumerate(expected) if slot != got[index])
+    slot = granted.start // layout.compress_ratio + first
+    token = slot * layout.compress_ratio
+    of = f"token {token}" if layout.compress_ratio == 1 else f"tokens {token} to {token + layout.compress_ratio - 1}"
+    return Difference(SLOTS, f"{where}, slot of {of}", str(expected[first]), str(got[first]))
+
+
+def _some(blocks: Sequence[int]) -> str:
+    """A table, not longer than a message."""
+    return str(list(blocks)) if len(blocks) <= 24 else f"{len(blocks)} blocks, the last {list(blocks[-24:])}"

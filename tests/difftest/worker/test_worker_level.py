@@ -1,0 +1,128 @@
+"""The worker of vLLM-Ascend on the scheduler's steps, as published.
+
+Goal: what it prepares is what the reference says, where it can start; where it cannot, that is the story; and faults
+that are injected into it are found. Method: the command, in a process of its own, for the modules change vLLM for good.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fork_server import ForkServer
+
+pytestmark = pytest.mark.ci
+
+CHECK = ("-m", "kvgate.cli", "check", "--level", "worker", "--format", "json")
+STARTS = """
+import json
+from attrs import evolve
+from kvgate.adapters.registry import load_system
+from kvgate.kernel.models import load
+from kvgate.levels.worker.level import WORKER
+bench = WORKER.bench(load_system({system!r}), WORKER.gate)
+found = {{}}
+for name in ("dsv4-flash-ascend-32", "dsv4-flash-ascend-64", "dsv4-flash-ascend-128", "compressed-64-slots"):
+    case = evolve(WORKER.draw(load(f"{{name}}+whole-slots"), "tiny", "0"), operations=())
+    found[name] = [each.difference.got for each in bench.build(case).close()]
+print(json.dumps(found))
+"""
+MODULES = """
+import sys
+from kvgate.adapters.registry import load_system
+load_system("ascend-worker")
+import vllm_ascend.worker.model_runner_v1
+from unittest.mock import Mock
+home = sys.argv[1]
+for name, module in list(sys.modules.items()):
+    if name.startswith(("vllm_ascend.attention", "vllm_ascend.worker")):
+        file = getattr(module, "__file__", None)
+        assert file and file.startswith(home), (name, file)
+        assert not isinstance(module, Mock), name
+        assert not [each for each, value in vars(module).items() if isinstance(value, Mock)], name
+        print(name)
+import torch, torch_npu
+from kvgate.adapters.model_runner.stand_ins import STAND_INS
+listed = {each.name for each in STAND_INS}
+for module in (torch.npu, torch_npu, torch_npu._C):
+    for name in vars(module):
+        assert name.startswith("__") or name == "_C" or f"{module.__name__}:{name}" in listed, (module, name)
+try:
+    torch_npu.npu_format_cast
+except AttributeError as error:
+    assert "nothing stands in for it" in str(error)
+else:
+    raise AssertionError("an operator that is not listed")
+"""
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """Where vLLM-Ascend is."""
+    try:
+        return {WHERE: str(ascend_folder()), "VLLM_LOGGING_LEVEL": "ERROR"}
+    except AscendUnavailableError as error:
+        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        (
+            "ascend-worker",
+            {
+                "dsv4-flash-ascend-32": ["ValueError: No common block size for 2. "],
+                "dsv4-flash-ascend-64": ["ValueError: No common block size for 4. "],
+                "dsv4-flash-ascend-128": [],
+                "compressed-64-slots": ["blocks of 64 slots"],
+            },
+        ),
+        (
+            "ascend-worker-retention",
+            {
+                "dsv4-flash-ascend-32": [],
+                "dsv4-flash-ascend-64": [],
+                "dsv4-flash-ascend-128": [],
+                "compressed-64-slots": [],
+            },
+        ),
+    ],
+)
+def test_blocks_that_its_kernels_lack(
+    system: str, expected: dict[str, list[str]], fork_server: ForkServer, environment: dict[str, str]
+) -> None:
+    """0.20.2rc1 says that none has blocks that divide 2 or 4 slots, and of 64 divides the block table alone.
+
+    With the plug-in the sizes that were asked for are there.
+    """
+    finished = fork_server.run("-c", STARTS.format(system=system), env=environment, timeout=300)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    assert expected == json.loads(finished.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("system", "model"),
+    [("ascend-worker", "compressed-8-slots+whole-slots"), ("stock", "gpt-oss-hybrid"), ("stock", "full+eagle")],
+)
+def test_tables_and_slots_agree(
+    system: str, model: str, fork_server: ForkServer, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Every step's, for as long as there is time."""
+    arguments = (*CHECK, "--sut", system, "--model", model, "--time-budget", "10s")
+    finished = fork_server.run(*arguments, env=environment, timeout=300, cwd=tmp_path)
+    assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
+
+
+def test_no_attention_or_worker_module_is_replaced(fork_server: ForkServer, environment: dict[str, str]) -> None:
+    """Each is a file of the wheel and holds no mock, and of torch_npu only what is listed is there."""
+    finished = fork_server.run("-c", MODULES, environment[WHERE], env=environment, timeout=300)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    modules = set(finished.stdout.splitlines())
+    assert {"vllm_ascend.attention.dsa_v1", "vllm_ascend.worker.block_table"} <= modules
