@@ -52,6 +52,7 @@ def run_checks(facts: Facts, tried: Mapping[str, Probe]) -> list[Check]:
         _like(system, "the gate on vLLM's scheduler", "kvgate check --level scheduler"),
         _retention(system, tried),
         _ascend(system, facts),
+        _worker(system, facts),
         _releases(facts, tried),
         _like(system, "a patch that is not merged", "kvgate check --preload FILE.py"),
         _like(system, "reported defects, and planted faults", "kvgate corpus; kvgate mutants"),
@@ -142,6 +143,20 @@ def _ascend(system: Check, facts: Facts) -> Check:
         why = f"there is no vllm_ascend in {ASCEND_VARIABLE}={facts.variables[ASCEND_VARIABLE]}"
         return evolve(check, works=Works.NO, why=why, fix=f"unset {ASCEND_VARIABLE}")
     return evolve(check, works=Works.NO, why="its wheel is not fetched", fix=_fetched(facts, "vllm-ascend"))
+
+
+def _worker(system: Check, facts: Facts) -> Check:
+    """vLLM-Ascend's worker on the CPU: its modules, and Triton, which interprets a kernel."""
+    name, command = "the gate on vLLM-Ascend's worker, without an NPU", "pytest difftest/ --npu-sim"
+    check = evolve(_ascend(system, facts), name=name, command=command)
+    if check.works is not Works.UNTRIED or facts.ascend_folder is None:
+        return check
+    if not facts.ascend_has_worker:
+        why = f"{facts.ascend_folder} has managers of vLLM-Ascend, and no worker"
+        return evolve(check, works=Works.NO, why=why, fix=_fetched(facts, "vllm-ascend"))
+    needs = _installed(facts, name, command, ("pytest", "triton"), "pip install pytest triton")
+    sizes = "; ".join(facts.ascend_block_sizes) or "its kernel block sizes are not known"
+    return needs if needs.works is Works.NO else evolve(check, why=f"{FOUND}: {sizes}")
 
 
 def _releases(facts: Facts, tried: Mapping[str, Probe]) -> Check:

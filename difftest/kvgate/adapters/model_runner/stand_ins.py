@@ -27,6 +27,8 @@ class StandIn:
     by: str
     """What is there instead."""
     why: str
+    interpreted: bool = False
+    """Whether what is there instead runs the published source."""
 
 
 _TYPE = "a class without methods, which annotations name and nothing calls"
@@ -51,6 +53,7 @@ STAND_INS = (
         "vllm.v1.worker.block_table:_compute_slot_mapping_kernel",
         "the same published source under Triton's interpreter",
         "compiled Triton needs a device",
+        interpreted=True,
     ),
     StandIn(
         "vllm.distributed.parallel_state:_PP, _DCP, _PCP",
