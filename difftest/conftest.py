@@ -23,7 +23,7 @@ from kvgate.kernel.models import Model
 from kvgate.kernel.output import UNAVAILABLE, Format
 from kvgate.levels.registry import LEVELS, not_tested, prepare
 
-EXAMPLES_OF = {"blocks": 1, "scheduler": 3, "pair": 3, "worker": 5}
+EXAMPLES_OF = {"blocks": 1, "scheduler": 3, "pair": 3, "worker": 8}
 """By what the number of a state machine's cases is divided: schedulers take longer to build."""
 
 # Derandomised, so that the gate says the same of the same code every time; no deadline, for machines are noisy.

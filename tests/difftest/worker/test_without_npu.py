@@ -48,9 +48,12 @@ for each in operators(Path(sys.argv[1])):
         try:
             reduce(getattr, rest.split("."), {"torch": torch, "torch_npu": torch_npu}[root])
         except AttributeError:
-            print(each.name)
+            pass
         else:
-            raise AssertionError(f"{each.name} is there")
+            # vLLM-Ascend registers it itself, for an NPU.
+            library, name = rest.split(".")[1:]
+            assert not torch._C._dispatch_has_kernel_for_dispatch_key(f"{library}::{name}", "CPU"), each.name
+        print(each.name)
 """
 
 
@@ -83,7 +86,7 @@ def test_a_device_that_is_not_here(options: tuple[str, ...], code: int, says: st
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("driver", ["are_those_granted", "hypothesis_asks_for"])
+@pytest.mark.parametrize("driver", ["are_those_granted", "hypothesis_asks_for and legal"])
 @pytest.mark.parametrize("sound", [True, False])
 def test_a_simulated_run(driver: str, sound: bool, fork_server: ForkServer, folder: Path, tmp_path: Path) -> None:
     """Both drivers pass the published worker, and fail one that writes each token a slot late."""
@@ -110,7 +113,7 @@ def test_the_page_is_current(fork_server: ForkServer, folder: Path) -> None:
 
 @pytest.mark.ci
 def test_what_is_never_run_cannot_be(fork_server: ForkServer, folder: Path) -> None:
-    """In the process in which the worker is run, each of these operators is absent."""
+    """In the process in which the worker is run, each of these operators is absent, or has no kernel for a CPU."""
     finished = fork_server.run("-c", NEVER_RUN, str(folder), env={WHERE: str(folder)}, timeout=300)
     assert 0 == finished.returncode, finished.stderr[-2000:]
     absent = {line for line in finished.stdout.splitlines() if line.startswith("torch")}

@@ -36,8 +36,8 @@ is run.
 
 ## Kernels and operators
 
-All that these modules name: {modules}. What is never run raises `AttributeError` on a CPU: no result of a simulated
-run depends on it.
+All that these modules name: {modules}. What is never run is absent in a simulated run, or has no kernel for a CPU: to
+call it is an error, and no result depends on it.
 
 {operators}
 
