@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PROGRAM = """
 import json, sys
 from pathlib import Path
+from attrs import evolve
 from kvgate.adapters.registry import load_system
 from kvgate.gate.campaign import Campaign
 from kvgate.gate.level import LevelChoice
@@ -34,7 +35,7 @@ from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.levels.registry import prepare
 from kvgate.levels.worker import engine
 from kvgate.shadow.adapter.model_runner import attach_runner
-system, model, folder, fault = sys.argv[1:]
+system, model, folder, fault, operations = sys.argv[1:]
 loaded = load_system(system)
 shadows = []
 
@@ -47,8 +48,9 @@ engine.WORKERS = {**engine.WORKERS, system: Shadowed}
 if fault:
     from kvgate_mutants.mutants import worker
     getattr(worker, fault).applied().__enter__()
-(prepared,) = prepare(LevelChoice.WORKER, loaded, [load(model)], "precommit", seconds=8)
-found = Campaign(prepared.trials, prepared.plan).run().found
+(prepared,) = prepare(LevelChoice.WORKER, loaded, [load(model)], "precommit")
+plan = evolve(prepared.plan, operations=int(operations), kinds_max=1, shrinks=False)
+found = Campaign(prepared.trials, plan).run().found
 judged, differences = (sum(getattr(each.status, name) for each in shadows) for name in ("judged", "differences"))
 first = [each.status.first for each in shadows if each.status.first]
 print(json.dumps([judged, differences, len(found), first[:1], {each._is_off for each in shadows} == {False}]))
@@ -73,7 +75,10 @@ def test_a_published_runner_is_followed(
         environment = {WHERE: str(ascend_folder()), "VLLM_LOGGING_LEVEL": "ERROR"}
     except AscendUnavailableError as error:
         pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
-    finished = fork_server.run("-c", PROGRAM, system, model, str(tmp_path), fault, env=environment, timeout=300)
+    operations = "2000" if fault else "300"
+    finished = fork_server.run(
+        "-c", PROGRAM, system, model, str(tmp_path), fault, operations, env=environment, timeout=300
+    )
     assert 0 == finished.returncode, finished.stderr[-2000:]
     judged, differences, found, first, followed = json.loads(finished.stdout.splitlines()[-1])
     assert followed
