@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PROGRAM = """
 import json, sys
+from contextlib import ExitStack
 from pathlib import Path
 from attrs import evolve
 from kvgate.adapters.registry import load_system
@@ -37,7 +38,7 @@ from kvgate.levels.worker import engine
 from kvgate.shadow.adapter.model_runner import attach_runner
 system, model, folder, fault, operations = sys.argv[1:]
 loaded = load_system(system)
-shadows = []
+shadows, injected = [], ExitStack()
 
 class Shadowed(engine.WORKERS[system]):
     def __init__(self, *arguments):
@@ -47,7 +48,7 @@ class Shadowed(engine.WORKERS[system]):
 engine.WORKERS = {**engine.WORKERS, system: Shadowed}
 if fault:
     from kvgate_mutants.mutants import worker
-    getattr(worker, fault).applied().__enter__()
+    injected.enter_context(getattr(worker, fault).applied())
 (prepared,) = prepare(LevelChoice.WORKER, loaded, [load(model)], "precommit")
 plan = evolve(prepared.plan, operations=int(operations), kinds_max=1, shrinks=False)
 found = Campaign(prepared.trials, plan).run().found

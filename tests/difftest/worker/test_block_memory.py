@@ -1,0 +1,148 @@
+"""Blocks that are cleared and copied: bytes of memory.
+
+Goal: published code clears and copies exactly the bytes of the blocks that it is asked for, and a mistake is seen.
+Method: random caches, blocks and copies, every byte compared; then the same with one mistake.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
+pytestmark = pytest.mark.ci
+
+CLEAR = """
+import sys, torch, importlib
+from random import Random
+from kvgate.adapters.model_runner import block_memory as memory
+mistake, draw, blocks_cleared, wrong = sys.argv[1], Random(0), 0, 0
+utils = importlib.import_module(memory.UTILS)
+original = utils.KVBlockZeroer.zero_block_ids
+if mistake == "the next block":
+    utils.KVBlockZeroer.zero_block_ids = lambda self, blocks: original(self, [each + 1 for each in blocks])
+elif mistake == "all but one":
+    utils.KVBlockZeroer.zero_block_ids = lambda self, blocks: original(self, blocks[1:])
+elif mistake == "kernel blocks":
+    init = utils.KVBlockZeroer.init_meta
+    def without_parts(self, groups, sizes, *others):
+        init(self, groups, [group.kv_cache_spec.block_size for group in groups], *others)
+    utils.KVBlockZeroer.init_meta = without_parts
+for _ in range(30):
+    parts, slots, shape = draw.choice((1, 2, 4)), draw.choice(memory.KERNEL_SLOTS), draw.randrange(2)
+    caches = [memory.new_cache(draw, parts, slots, shape) for _ in range(draw.randint(1, 3))]
+    blocks = draw.sample(range(memory.BLOCKS - 1), draw.randint(1, memory.BLOCKS - 1))
+    expected = memory.cleared(caches, blocks)
+    memory.clear(caches, slots, blocks)
+    wrong += any(not torch.equal(each.tensor, other) for each, other in zip(caches, expected))
+    blocks_cleared += len(blocks)
+print(blocks_cleared, wrong)
+"""
+COPY = """
+import sys, torch
+from random import Random
+from kvgate.adapters.registry import load_system
+load_system("ascend-worker")
+from kvgate.adapters.model_runner import block_memory as memory
+from vllm_ascend.attention.attention_v1 import AscendAttentionBackend as backend
+mistake, draw, blocks_copied, wrong = sys.argv[1], Random(0), 0, 0
+original = backend.copy_blocks
+if mistake == "keys alone":
+    def keys(tensors, copies):
+        for each in tensors:
+            each[0][copies[:, 1]] = each[0][copies[:, 0]]
+    backend.copy_blocks = staticmethod(keys)
+elif mistake == "one after the other":
+    backend.copy_blocks = staticmethod(lambda tensors, copies: [original(tensors, copy[None]) for copy in copies])
+elif mistake == "the wrong axis":
+    def axis(tensors, copies):
+        for each in tensors:
+            each[:, :, copies[:, 1] % 4] = each[:, :, copies[:, 0] % 4]
+    backend.copy_blocks = staticmethod(axis)
+for _ in range(60):
+    slots = draw.choice(memory.KERNEL_SLOTS)
+    tensors = [memory.new_cache(draw, 1, slots, 0).tensor for _ in range(2)]
+    copies = memory.random_copies(draw)
+    expected = memory.copied(tensors, copies)
+    memory.copy(tensors, copies)
+    wrong += any(not torch.equal(*pair) for pair in zip(tensors, expected))
+    source, target = (memory.new_cache(draw, 1, slots, 0).tensor for _ in range(2))
+    after = target.clone()
+    for one, other in copies:
+        after[:, other] = source[:, one]
+    memory.swap(source, target, copies)
+    wrong += not torch.equal(target, after)
+    blocks_copied += 2 * len(copies)
+print(blocks_copied, wrong)
+"""
+ZEROED = """
+import importlib, json, sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+from unittest.mock import patch
+from kvgate.adapters.registry import load_system
+load_system("ascend-worker")
+found = {}
+for name, module, worker in (
+    ("vLLM", "vllm.v1.worker.gpu_worker", "Worker"),
+    ("vLLM-Ascend", "vllm_ascend.worker.worker", "NPUWorker"),
+):
+    kind, asked = getattr(importlib.import_module(module), worker), []
+    runner = SimpleNamespace(
+        initialize_kv_cache=lambda _config: asked.append("memory"),
+        _init_kv_zero_meta=lambda: asked.append("what is cleared"),
+    )
+    model = SimpleNamespace(enable_sleep_mode=False, enable_return_routed_experts=False)
+    config = SimpleNamespace(model_config=model, cache_config=SimpleNamespace())
+    self = SimpleNamespace(vllm_config=config, model_config=model, model_runner=runner, cache_config=SimpleNamespace())
+    cache = SimpleNamespace(needs_kv_cache_zeroing=True, num_blocks=4, kv_cache_groups=[])
+    with patch(module + ".ensure_kv_transfer_initialized", lambda *_: None):
+        kind.initialize_from_config(self, cache)
+    found[name] = asked
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """Where vLLM-Ascend is."""
+    try:
+        return {WHERE: str(ascend_folder()), "VLLM_LOGGING_LEVEL": "ERROR"}
+    except AscendUnavailableError as error:
+        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+
+
+def _wrong(program: str, mistake: str, fork_server: ForkServer, environment: dict[str, str]) -> tuple[int, int]:
+    finished = fork_server.run("-c", program, mistake, env=environment, timeout=300)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    done, wrong = map(int, finished.stdout.splitlines()[-1].split())
+    return done, wrong
+
+
+@pytest.mark.parametrize("mistake", ["", "the next block", "all but one", "kernel blocks"])
+def test_blocks_are_cleared(mistake: str, fork_server: ForkServer, environment: dict[str, str]) -> None:
+    """By vLLM's kernel, interpreted: all bytes of each block, and no others."""
+    done, wrong = _wrong(CLEAR, mistake, fork_server, environment)
+    assert done > 60
+    assert bool(mistake) is (wrong > 0)
+
+
+@pytest.mark.parametrize("mistake", ["", "keys alone", "one after the other", "the wrong axis"])
+def test_blocks_are_copied(mistake: str, fork_server: ForkServer, environment: dict[str, str]) -> None:
+    """By vLLM-Ascend's code: keys and values, and all copies at once."""
+    done, wrong = _wrong(COPY, mistake, fork_server, environment)
+    assert done > 200
+    assert bool(mistake) is (wrong > 0)
+
+
+def test_0_20_2rc1_clears_no_block(fork_server: ForkServer, environment: dict[str, str]) -> None:
+    """vLLM's scheduler orders it where a model keeps states; vLLM-Ascend's worker never prepares for it."""
+    finished = fork_server.run("-c", ZEROED, env=environment, timeout=300)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    expected = '{"vLLM": ["memory", "what is cleared"], "vLLM-Ascend": ["memory"]}'
+    assert expected == finished.stdout.splitlines()[-1]
