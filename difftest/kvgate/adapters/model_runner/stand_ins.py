@@ -56,6 +56,12 @@ STAND_INS = (
         interpreted=True,
     ),
     StandIn(
+        "vllm.v1.worker.utils:_zero_kv_blocks_kernel",
+        "the same published source under Triton's interpreter, in a test of its own",
+        "compiled Triton needs a device",
+        interpreted=True,
+    ),
+    StandIn(
         "vllm.distributed.parallel_state:_PP, _DCP, _PCP",
         "a rank and a size",
         "groups of processes need a collective library",
@@ -145,4 +151,9 @@ def interpret(module_name: str, kernel: str) -> None:
         return
     home: Any = importlib.import_module(published.__module__)
     home.tl, home.triton = importlib.import_module("triton.language"), triton
+    for library in (home.tl, home.tl.standard):
+        for name, each in list(vars(library).items()):
+            # What is written in Triton itself: it was compiled, where Triton was imported before.
+            if isinstance(each, triton.JITFunction) and not isinstance(each, interpreted):
+                setattr(library, name, interpreted(each.fn))
     setattr(module, kernel, interpreted(published))
