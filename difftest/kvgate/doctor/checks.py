@@ -249,7 +249,7 @@ def _engine(system: Check, facts: Facts) -> Check:
 
 def _npu(facts: Facts, tried: Mapping[str, Probe]) -> Check:
     """An NPU, as torch_npu sees it."""
-    name, command = "the plug-in's copies on an NPU", "pytest difftest/ --npu"
+    name, command = "the worker and the plug-in's copies on an NPU", "pytest difftest/ --npu"
     if SYSTEM_PROGRAM not in tried or "npu" not in tried[SYSTEM_PROGRAM].facts:
         seen = any("davinci" in device for device in facts.devices)
         why = "a device file is there, and torch_npu was not imported" if seen else "there is no device file of an NPU"
