@@ -6,6 +6,7 @@ Method: random caches, blocks and copies, every byte compared; then the same wit
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,67 +19,87 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ci
 
 CLEAR = """
-import sys, torch, importlib
+import torch, importlib, json
 from random import Random
 from kvgate.adapters.model_runner import block_memory as memory
-mistake, draw, blocks_cleared, wrong = sys.argv[1], Random(0), 0, 0
-utils = importlib.import_module(memory.UTILS)
-original = utils.KVBlockZeroer.zero_block_ids
-if mistake == "the next block":
-    utils.KVBlockZeroer.zero_block_ids = lambda self, blocks: original(self, [each + 1 for each in blocks])
-elif mistake == "all but one":
-    utils.KVBlockZeroer.zero_block_ids = lambda self, blocks: original(self, blocks[1:])
-elif mistake == "kernel blocks":
-    init = utils.KVBlockZeroer.init_meta
-    def without_parts(self, groups, sizes, *others):
-        init(self, groups, [group.kv_cache_spec.block_size for group in groups], *others)
-    utils.KVBlockZeroer.init_meta = without_parts
-for _ in range(30):
-    parts, slots, shape = draw.choice((1, 2, 4)), draw.choice(memory.KERNEL_SLOTS), draw.randrange(2)
-    caches = [memory.new_cache(draw, parts, slots, shape) for _ in range(draw.randint(1, 3))]
-    blocks = draw.sample(range(memory.BLOCKS - 1), draw.randint(1, memory.BLOCKS - 1))
-    expected = memory.cleared(caches, blocks)
-    memory.clear(caches, slots, blocks)
-    wrong += any(not torch.equal(each.tensor, other) for each, other in zip(caches, expected))
-    blocks_cleared += len(blocks)
-print(blocks_cleared, wrong)
+zeroer = importlib.import_module(memory.UTILS).KVBlockZeroer
+clear, init = zeroer.zero_block_ids, zeroer.init_meta
+
+def without_parts(self, groups, sizes, *others):
+    init(self, groups, [group.kv_cache_spec.block_size for group in groups], *others)
+
+def run(cases):
+    draw, blocks_cleared, wrong = Random(0), 0, 0
+    for _ in range(cases):
+        parts, slots, shape = draw.choice((1, 2, 4)), draw.choice(memory.KERNEL_SLOTS), draw.randrange(2)
+        caches = [memory.new_cache(draw, parts, slots, shape) for _ in range(draw.randint(1, 3))]
+        blocks = draw.sample(range(memory.BLOCKS - 1), draw.randint(1, memory.BLOCKS - 1))
+        expected = memory.cleared(caches, blocks)
+        memory.clear(caches, slots, blocks)
+        wrong += any(not torch.equal(each.tensor, other) for each, other in zip(caches, expected))
+        blocks_cleared += len(blocks)
+    return blocks_cleared, wrong
+
+found = {"": run(12)}
+for name, attribute, broken in (
+    ("the next block", "zero_block_ids", lambda self, blocks: clear(self, [each + 1 for each in blocks])),
+    ("all but one", "zero_block_ids", lambda self, blocks: clear(self, blocks[1:])),
+    ("kernel blocks", "init_meta", without_parts),
+):
+    sound = getattr(zeroer, attribute)
+    setattr(zeroer, attribute, broken)
+    found[name] = run(3)
+    setattr(zeroer, attribute, sound)
+print(json.dumps(found))
 """
 COPY = """
-import sys, torch
+import torch, json
 from random import Random
 from kvgate.adapters.registry import load_system
 load_system("ascend-worker")
 from kvgate.adapters.model_runner import block_memory as memory
 from vllm_ascend.attention.attention_v1 import AscendAttentionBackend as backend
-mistake, draw, blocks_copied, wrong = sys.argv[1], Random(0), 0, 0
 original = backend.copy_blocks
-if mistake == "keys alone":
-    def keys(tensors, copies):
-        for each in tensors:
-            each[0][copies[:, 1]] = each[0][copies[:, 0]]
-    backend.copy_blocks = staticmethod(keys)
-elif mistake == "one after the other":
-    backend.copy_blocks = staticmethod(lambda tensors, copies: [original(tensors, copy[None]) for copy in copies])
-elif mistake == "the wrong axis":
-    def axis(tensors, copies):
-        for each in tensors:
-            each[:, :, copies[:, 1] % 4] = each[:, :, copies[:, 0] % 4]
-    backend.copy_blocks = staticmethod(axis)
-for _ in range(60):
-    slots = draw.choice(memory.KERNEL_SLOTS)
-    tensors = [memory.new_cache(draw, 1, slots, 0).tensor for _ in range(2)]
-    copies = memory.random_copies(draw)
-    expected = memory.copied(tensors, copies)
-    memory.copy(tensors, copies)
-    wrong += any(not torch.equal(*pair) for pair in zip(tensors, expected))
-    source, target = (memory.new_cache(draw, 1, slots, 0).tensor for _ in range(2))
-    after = target.clone()
-    for one, other in copies:
-        after[:, other] = source[:, one]
-    memory.swap(source, target, copies)
-    wrong += not torch.equal(target, after)
-    blocks_copied += 2 * len(copies)
-print(blocks_copied, wrong)
+
+def keys(tensors, copies):
+    for each in tensors:
+        each[0][copies[:, 1]] = each[0][copies[:, 0]]
+
+def axis(tensors, copies):
+    for each in tensors:
+        each[:, :, copies[:, 1] % 4] = each[:, :, copies[:, 0] % 4]
+
+def run():
+    draw, blocks_copied, wrong, wrong_swaps = Random(0), 0, 0, 0
+    for _ in range(60):
+        slots = draw.choice(memory.KERNEL_SLOTS)
+        tensors = [memory.new_cache(draw, 1, slots, 0).tensor for _ in range(2)]
+        copies = memory.random_copies(draw)
+        expected = memory.copied(tensors, copies)
+        memory.copy(tensors, copies)
+        wrong += any(not torch.equal(*pair) for pair in zip(tensors, expected))
+        source, target = (memory.new_cache(draw, 1, slots, 0).tensor for _ in range(2))
+        after = target.clone()
+        for one, other in copies:
+            after[:, other] = source[:, one]
+        memory.swap(source, target, copies)
+        wrong_swaps += not torch.equal(target, after)
+        blocks_copied += 2 * len(copies)
+    return blocks_copied, wrong + wrong_swaps
+
+found = {"": run()}
+for name, broken in (
+    ("keys alone", keys),
+    ("one after the other", lambda tensors, copies: [original(tensors, copy[None]) for copy in copies]),
+    ("the wrong axis", axis),
+):
+    backend.copy_blocks = staticmethod(broken)
+    found[name] = run()
+backend.copy_blocks = staticmethod(original)
+swap = backend.swap_blocks
+backend.swap_blocks = staticmethod(lambda source, target, copies: swap(source, target, copies[:, [1, 0]]))
+found["the other way round"] = run()
+print(json.dumps(found))
 """
 ZEROED = """
 import ast, importlib.util, json, sys, textwrap
@@ -130,27 +151,29 @@ def environment() -> dict[str, str]:
         pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
 
 
-def _wrong(program: str, mistake: str, fork_server: ForkServer, environment: dict[str, str]) -> tuple[int, int]:
-    finished = fork_server.run("-c", program, mistake, env=environment, timeout=300)
+def _found(program: str, fork_server: ForkServer, environment: dict[str, str]) -> tuple[int, int, list[int]]:
+    """Of the code as it is, how many blocks were done and in how many cases wrong; and the latter by mistake."""
+    finished = fork_server.run("-c", program, env=environment, timeout=300)
     assert 0 == finished.returncode, finished.stderr[-2000:]
-    done, wrong = map(int, finished.stdout.splitlines()[-1].split())
-    return done, wrong
+    found = json.loads(finished.stdout.splitlines()[-1])
+    done, wrong = found.pop("")
+    return done, wrong, [each for _, each in found.values()]
 
 
-@pytest.mark.parametrize("mistake", ["", "the next block", "all but one", "kernel blocks"])
-def test_blocks_are_cleared(mistake: str, fork_server: ForkServer, environment: dict[str, str]) -> None:
-    """By vLLM's kernel, interpreted: all bytes of each block, and no others."""
-    done, wrong = _wrong(CLEAR, mistake, fork_server, environment)
-    assert done > 60
-    assert bool(mistake) is (wrong > 0)
+def test_blocks_are_cleared(fork_server: ForkServer, environment: dict[str, str]) -> None:
+    """By vLLM's kernel, interpreted: all bytes of each block, and no others; three mistakes are seen."""
+    done, wrong, mistakes = _found(CLEAR, fork_server, environment)
+    assert done > 30
+    assert 0 == wrong
+    assert [True] * 3 == [each > 0 for each in mistakes]
 
 
-@pytest.mark.parametrize("mistake", ["", "keys alone", "one after the other", "the wrong axis"])
-def test_blocks_are_copied(mistake: str, fork_server: ForkServer, environment: dict[str, str]) -> None:
-    """By vLLM-Ascend's code: keys and values, and all copies at once."""
-    done, wrong = _wrong(COPY, mistake, fork_server, environment)
+def test_blocks_are_copied(fork_server: ForkServer, environment: dict[str, str]) -> None:
+    """By vLLM-Ascend's code: keys and values, all copies at once, to their targets; four mistakes are seen."""
+    done, wrong, mistakes = _found(COPY, fork_server, environment)
     assert done > 200
-    assert bool(mistake) is (wrong > 0)
+    assert 0 == wrong
+    assert [True] * 4 == [each > 0 for each in mistakes]
 
 
 def test_0_20_2rc1_clears_no_block(fork_server: ForkServer, environment: dict[str, str]) -> None:

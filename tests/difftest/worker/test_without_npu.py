@@ -33,6 +33,21 @@ import vllm_ascend.worker.block_table as home
 original = home.BlockTable.compute_slot_mapping_draft
 home.BlockTable.compute_slot_mapping_draft = lambda self, rows, positions: original(self, rows, positions + 1)
 """
+ELSEWHERE = """
+from attrs import evolve
+from kvgate.adapters.device import npu
+from kvgate.adapters.model_runner import stand_ins
+from kvgate.adapters.registry import load_system
+from kvgate.gate.campaign import Campaign
+from kvgate.gate.level import LevelChoice
+from kvgate.kernel.models import load
+from kvgate.levels.registry import prepare
+(prepared,) = prepare(LevelChoice.WORKER, load_system("stock"), [load("full")], "precommit")
+stand_ins.interpret("vllm.v1.worker.block_table", "_compute_slot_mapping_kernel")
+npu._used[0] = "meta"
+plan = evolve(prepared.plan, operations=200, kinds_max=1, shrinks=False)
+print(Campaign(prepared.trials, plan).run().found[0].divergence.difference.got)
+"""
 NEVER_RUN = """
 import sys
 from functools import reduce
@@ -118,6 +133,14 @@ def test_what_is_never_run_cannot_be(fork_server: ForkServer, folder: Path) -> N
     assert 0 == finished.returncode, finished.stderr[-2000:]
     absent = {line for line in finished.stdout.splitlines() if line.startswith("torch")}
     assert {each.name for each in operators(folder) if each.never_run} == absent
+
+
+@pytest.mark.ci
+def test_the_device_is_where_tables_are(fork_server: ForkServer) -> None:
+    """On a device of torch that computes nothing, nothing can be read back."""
+    finished = fork_server.run("-c", ELSEWHERE, timeout=300)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    assert "meta" in finished.stdout.splitlines()[-1]
 
 
 def test_every_operator_is_named_once() -> None:
