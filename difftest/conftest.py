@@ -23,7 +23,7 @@ from kvgate.kernel.models import Model
 from kvgate.kernel.output import UNAVAILABLE, Format
 from kvgate.levels.registry import LEVELS, not_tested, prepare
 
-EXAMPLES_OF = {"blocks": 1, "scheduler": 3, "pair": 3, "worker": 8}
+EXAMPLES_OF = {"blocks": 1, "scheduler": 3, "pair": 3, "worker": 20}
 """By what the number of a state machine's cases is divided: schedulers take longer to build."""
 
 # Derandomised, so that the gate says the same of the same code every time; no deadline, for machines are noisy.
@@ -215,14 +215,16 @@ class Search:
             pytest.fail(self.capsys.readouterr().out, pytrace=False)
         assert verdict.operations > 0
 
-    def by_hypothesis(self, choice: LevelChoice, system: Loaded, model: Model, preset: str) -> None:
+    def by_hypothesis(
+        self, choice: LevelChoice, system: Loaded, model: Model, preset: str, examples: int | None = None
+    ) -> None:
         """A state machine, which shrinks what fails."""
         profile, seed = self.config.getoption("--profile"), self.config.getoption("--seed")
         level, seconds = LEVELS[choice.value], PROFILES[profile].shrink_seconds / 2
         try:
             bench = level.bench(system, level.monitors if self.config.getoption("--monitors-only") else level.gate)
-            examples = settings().max_examples // EXAMPLES_OF[choice.value]
-            search(machine_for(bench, Lane(model, preset)), settings(max_examples=examples), seconds)
+            most = examples or settings().max_examples // EXAMPLES_OF[choice.value]
+            search(machine_for(bench, Lane(model, preset)), settings(max_examples=most), seconds)
         except UsageError as error:
             pytest.skip(str(error))
         except DivergenceError as error:

@@ -19,6 +19,8 @@ from kvgate.gate.profiles import models_named
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.models import Model
 
+EXAMPLES = 3
+"""How many cases a state machine has: the first one of Hypothesis is nearly empty."""
 SECONDS = 20.0
 """How long the seeded cases of one model are run, if --time-budget does not say."""
 
@@ -51,4 +53,4 @@ def test_tables_and_slots_are_those_granted(worker: Loaded, served: Model, searc
 @pytest.mark.parametrize("preset", PRESETS)
 def test_tables_and_slots_that_hypothesis_asks_for(worker: Loaded, served: Model, preset: str, search_for: Any) -> None:
     """Goal: the same. Method: a state machine, which shrinks what fails."""
-    search_for.by_hypothesis(LevelChoice.WORKER, worker, served, preset)
+    search_for.by_hypothesis(LevelChoice.WORKER, worker, served, preset, EXAMPLES)
