@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
+from attrs import evolve, frozen
 from hypothesis import HealthCheck, Phase, settings
 
+from kvgate.adapters.device.npu import device_name, missing_npu, use_npu
 from kvgate.adapters.registry import Loaded, load_system
-from kvgate.cli.check import parse_duration
+from kvgate.cli.check import parse_duration, publish, verdict_of
+from kvgate.gate.campaign import Campaign
+from kvgate.gate.case_runner import Lane, Trials
+from kvgate.gate.level import LevelChoice
+from kvgate.gate.machine import DivergenceError, machine_for, search
 from kvgate.gate.profiles import PROFILES, models_named
+from kvgate.gate.verdict import Verdict
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.models import Model
+from kvgate.kernel.output import UNAVAILABLE, Format
+from kvgate.levels.registry import LEVELS, not_tested, prepare
+
+EXAMPLES_OF = {"blocks": 1, "scheduler": 3, "pair": 3, "worker": 20}
+"""By what the number of a state machine's cases is divided: schedulers take longer to build."""
 
 # Derandomised, so that the gate says the same of the same code every time; no deadline, for machines are noisy.
 settings.register_profile(
@@ -54,7 +68,52 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="how much log-probabilities may differ; 0.001 if not given, and about 0.1 for bfloat16",
     )
-    live.addoption("--npu", action="store_true", help="run the device tests on this machine's NPU")
+    live.addoption(
+        "--npu",
+        metavar="N",
+        nargs="?",
+        const="0",
+        help="run the tests of the worker and of the plug-in's copies on this machine's NPU number N, 0 if not given",
+    )
+    live.addoption(
+        "--npu-sim",
+        action="store_true",
+        help="run the tests of the worker and of the plug-in's copies on the CPU, where there is no NPU",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """End the run at once, where an NPU is asked for that is not here."""
+    number = npu_number(config)
+    if config.getoption("--npu-sim") and number is not None:
+        raise pytest.UsageError("--npu and --npu-sim: give one of them")
+    missing = None if number is None else missing_npu(number)
+    if missing is not None:
+        pytest.exit(
+            f"--npu: {missing}. Without an NPU, pytest difftest/ --npu-sim runs the same tests on the CPU",
+            returncode=UNAVAILABLE,
+        )
+    if number is not None:
+        use_npu(number)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Where the worker's tests are run, and what that leaves out."""
+    if config.getoption("--npu-sim"):
+        where = "CPU; difftest/ASCEND.md lists what stands in for what"
+    elif npu_number(config) is not None:
+        where = device_name(npu_number(config) or 0)
+    else:
+        return []
+    return [f"worker: on {where}; ACL graph mode: none, for steps are prepared and no model is run"]
+
+
+def npu_number(config: pytest.Config) -> int | None:
+    """The number of the NPU that is asked for; None if none is."""
+    text = config.getoption("--npu")
+    if text is not None and not text.isdecimal():
+        raise pytest.UsageError(f"--npu={text}: give the number of a device, as in pytest difftest/ --npu=1")
+    return None if text is None else int(text)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
@@ -85,7 +144,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: next((rank for rank, name in enumerate(_FIRST) if item.name.startswith(name)), 99))
 
 
-LIVE = ("test_live.py", "test_npu.py")
+LIVE = ("test_live.py", "test_npu.py", "test_worker.py")
 """What needs a worker or a device, and is run when one is named."""
 
 
@@ -93,8 +152,10 @@ def wanted_files(config: pytest.Config) -> tuple[str, ...]:
     """Of the files in ``LIVE``, those that the options ask for; if any, nothing else is run."""
     if config.getoption("--live") and config.getoption("--live-spawn"):
         raise pytest.UsageError("--live and --live-spawn: give one of them")
-    if config.getoption("--npu"):
+    if config.getoption("--npu") is not None:
         return LIVE
+    if config.getoption("--npu-sim"):
+        return LIVE[1:]
     return LIVE[:1] if config.getoption("--live") or config.getoption("--live-spawn") else ()
 
 
@@ -125,3 +186,62 @@ def seconds(pytestconfig: pytest.Config) -> float | None:
         return None if text is None else parse_duration(text)
     except UsageError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+@frozen
+class Search:
+    """How the gate looks for divergences at one level; what it finds fails the test, with the story."""
+
+    config: pytest.Config
+    capsys: pytest.CaptureFixture[str]
+    seconds: float | None
+
+    def seeded(self, choice: LevelChoice, system: Loaded, model: Model, models: int) -> None:
+        """Cases that follow from the seed, as many as the profile says for all ``models`` together."""
+        profile, seed = self.config.getoption("--profile"), self.config.getoption("--seed")
+        monitors_only = self.config.getoption("--monitors-only")
+        try:
+            (prepared,) = prepare(
+                choice, system, [model], profile, seed=seed, seconds=self.seconds, monitors_only=monitors_only
+            )
+        except UsageError as error:
+            pytest.skip(str(error))
+        planned = evolve(prepared.plan, operations=prepared.plan.operations // models)
+        outcome = Campaign(prepared.trials, planned).run()
+        preloads = self.config.getoption("--preload")
+        verdict = verdict_of(system, profile, planned.seed, prepared.trials.bench.judges, outcome, preloads)
+        if verdict.found:
+            publish(verdict, self.config.getoption("--report"), Format.TEXT, not_tested(choice))
+            pytest.fail(self.capsys.readouterr().out, pytrace=False)
+        assert verdict.operations > 0
+
+    def by_hypothesis(
+        self, choice: LevelChoice, system: Loaded, model: Model, preset: str, examples: int | None = None
+    ) -> None:
+        """A state machine, which shrinks what fails."""
+        profile, seed = self.config.getoption("--profile"), self.config.getoption("--seed")
+        level, seconds = LEVELS[choice.value], PROFILES[profile].shrink_seconds / 2
+        try:
+            bench = level.bench(system, level.monitors if self.config.getoption("--monitors-only") else level.gate)
+            most = examples or settings().max_examples // EXAMPLES_OF[choice.value]
+            search(machine_for(bench, Lane(model, preset)), settings(max_examples=most), seconds)
+        except UsageError as error:
+            pytest.skip(str(error))
+        except DivergenceError as error:
+            # What Hypothesis has left gets smaller where it did not look.
+            smallest = Trials(bench).smallest(error.found, time.monotonic() + seconds)
+            preloads = tuple(map(str, self.config.getoption("--preload")))
+            verdict = Verdict(
+                system.name, system.version, profile, seed, bench.judges, found=(smallest,), preloads=preloads
+            )
+            # Hypothesis complains of the time that it was given.
+            self.capsys.readouterr()
+            publish(verdict, self.config.getoption("--report"), Format.TEXT, not_tested(choice))
+            program = "\n".join(getattr(error, "__notes__", ()))
+            pytest.fail(f"{self.capsys.readouterr().out}\n{program}", pytrace=False)
+
+
+@pytest.fixture
+def search_for(pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str], seconds: float | None) -> Search:
+    """The gate, with the options of this run."""
+    return Search(pytestconfig, capsys, seconds)

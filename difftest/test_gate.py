@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import settings
 
 from kvgate.adapters.registry import Loaded
 from kvgate.cli.check import publish, verdict_of
 from kvgate.gate.campaign import Campaign
-from kvgate.gate.case_runner import Lane, Trials
+from kvgate.gate.case_runner import Trials
 from kvgate.gate.generator import PRESETS
 from kvgate.gate.level import LevelChoice
-from kvgate.gate.machine import DivergenceError, machine_for, search
 from kvgate.gate.profiles import PROFILES, models_named, plan
-from kvgate.gate.verdict import Verdict
-from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model
 from kvgate.kernel.output import Format
 from kvgate.levels.manager import GATE, MONITORS, Bench
-from kvgate.levels.registry import LEVELS, not_tested, prepare
+from kvgate.levels.registry import LEVELS, not_tested
 from kvgate.report.page.recording import once_more
-
-EXAMPLES_OF = {"blocks": 1, "scheduler": 3, "pair": 3, "worker": 20}
-"""By what the number of a state machine's cases is divided: schedulers take longer to build."""
 
 
 @pytest.fixture
@@ -57,70 +50,15 @@ def test_no_divergence(
     assert verdict.operations > 0
 
 
-def test_no_divergence_under_a_scheduler(
-    system: Loaded,
-    model: Model,
-    seconds: float | None,
-    pytestconfig: pytest.Config,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_divergence_under_a_scheduler(system: Loaded, model: Model, search_for: Any) -> None:
     """Goal: nor when vLLM's own scheduler decides. Method: seeded cases, a worker without a model, the same judges."""
-    try:
-        (prepared,) = prepare(
-            LevelChoice.SCHEDULER,
-            system,
-            [model],
-            pytestconfig.getoption("--profile"),
-            seed=pytestconfig.getoption("--seed"),
-            seconds=seconds,
-            monitors_only=pytestconfig.getoption("--monitors-only"),
-        )
-    except UsageError as error:
-        pytest.skip(str(error))
-    models = len(models_named(pytestconfig.getoption("--model")))
-    planned = evolve(prepared.plan, operations=prepared.plan.operations // models)
-    outcome = Campaign(prepared.trials, planned).run()
-    preloads = pytestconfig.getoption("--preload")
-    profile = pytestconfig.getoption("--profile")
-    verdict = verdict_of(system, profile, planned.seed, prepared.trials.bench.judges, outcome, preloads)
-    if verdict.found:
-        publish(verdict, pytestconfig.getoption("--report"), Format.TEXT, not_tested(LevelChoice.SCHEDULER))
-        pytest.fail(capsys.readouterr().out, pytrace=False)
-    assert verdict.operations > 0
+    search_for.seeded(LevelChoice.SCHEDULER, system, model, len(models_named(search_for.config.getoption("--model"))))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", LEVELS)
 def test_no_divergence_that_hypothesis_finds(
-    system: Loaded,
-    model: Model,
-    name: str,
-    preset: str,
-    pytestconfig: pytest.Config,
-    capsys: pytest.CaptureFixture[str],
+    system: Loaded, model: Model, name: str, preset: str, search_for: Any
 ) -> None:
     """Goal: nothing diverges that is not declared. Method: a state machine for each level, which shrinks what fails."""
-    level, seconds = LEVELS[name], PROFILES[pytestconfig.getoption("--profile")].shrink_seconds / 2
-    try:
-        bench = level.bench(system, level.monitors if pytestconfig.getoption("--monitors-only") else level.gate)
-        examples = settings().max_examples // EXAMPLES_OF[name]
-        search(machine_for(bench, Lane(model, preset)), settings(max_examples=examples), seconds)
-    except UsageError as error:
-        pytest.skip(str(error))
-    except DivergenceError as error:
-        # What Hypothesis has left gets smaller where it did not look.
-        smallest = Trials(bench).smallest(error.found, time.monotonic() + seconds)
-        verdict = Verdict(
-            system.name,
-            system.version,
-            pytestconfig.getoption("--profile"),
-            pytestconfig.getoption("--seed"),
-            bench.judges,
-            found=(smallest,),
-            preloads=tuple(map(str, pytestconfig.getoption("--preload"))),
-        )
-        # Hypothesis complains of the time that it was given.
-        capsys.readouterr()
-        publish(verdict, pytestconfig.getoption("--report"), Format.TEXT, not_tested(LevelChoice(name)))
-        program = "\n".join(getattr(error, "__notes__", ()))
-        pytest.fail(f"{capsys.readouterr().out}\n{program}", pytrace=False)
+    search_for.by_hypothesis(LevelChoice(name), system, model, preset)

@@ -53,12 +53,6 @@ def address(pytestconfig: pytest.Config) -> Iterator[Address]:
     spawned = pytestconfig.getoption("--live-spawn")
     if not spawned:
         given = pytestconfig.getoption("--live")
-        if pytestconfig.getoption("--npu"):
-            from kvgate.adapters.device.npu import missing_npu
-
-            missing = missing_npu()
-            if missing is not None:
-                pytest.skip(f"not run: {missing}")
         if not given:
             pytest.skip("not run: give --live URL, the address of a vllm-ascend worker")
         yield Address(given)

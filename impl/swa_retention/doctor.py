@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 
 from swa_retention.ascend_first import ASCEND
-from swa_retention.config import VARIABLES, Configuration, ConfigurationError, read
+from swa_retention.config import COMPRESSED, VARIABLES, Configuration, ConfigurationError, read
 from swa_retention.register import Found, State, look
 from swa_retention.unimported import installed
 
@@ -17,6 +17,7 @@ FITS, REFUSED, MISCONFIGURED, NO_VLLM = 0, 1, 2, 3
 SUPPORTED = "0.20.2"
 ASCEND_DSV4 = "VLLM_ASCEND_APPLY_DSV4_PATCH"
 """vLLM-Ascend's own variable: whether it serves DeepSeek-V4, with a coordinator of its own."""
+SIMULATED = "pytest difftest/ --npu-sim in a clone of kvgate"
 _MEANINGS = {
     State.FITS: "would be patched",
     State.PATCHED: "is patched",
@@ -44,8 +45,10 @@ def examine(environment: Mapping[str, str] = os.environ) -> tuple[int, list[str]
     lines += [f"  {line}" for line in _resulting(configuration)]
     if find_spec("vllm") is None:
         return NO_VLLM, [*lines, "", "vLLM is not installed: nothing can be patched"]
+    kernels, told_of_kernels = _kernels(configuration)
+    lines += told_of_kernels
     code, told = _symbols(configuration)
-    return code, [*lines, *told]
+    return max(code, kernels), [*lines, *told]
 
 
 def _resulting(configuration: Configuration) -> Iterator[str]:
@@ -64,6 +67,32 @@ def _resulting(configuration: Configuration) -> Iterator[str]:
         yield f"hits end inside blocks, {where}{f', if they have at least {least} tokens' if least else ''}"
     if configuration.compressed_block_size_slots is not None:
         yield f"on vLLM-Ascend, compressed blocks have {configuration.compressed_block_size_slots} slots"
+
+
+def _kernels(configuration: Configuration) -> tuple[int, list[str]]:
+    """Which block sizes the kernels of the vLLM-Ascend that is installed take, whether there is an NPU or not."""
+    from swa_retention.compressed import kernel_blocks
+    from swa_retention.compressed.block_sizes import BLOCK_SIZES
+
+    if not installed(ASCEND):
+        return FITS, []
+    lines = ["", f"vLLM-Ascend's worker: {_worker()}"]
+    sizes = kernel_blocks.installed_kernel_sizes()
+    if sizes is None:
+        return FITS, [*lines, "  its source does not list one set of kernel block sizes: none was checked"]
+    lines += [f"  kernel blocks of {', '.join(map(str, sizes))} slots"]
+    lines += [f"  {line}" for line in kernel_blocks.describe(sizes)]
+    slots = configuration.compressed_block_size_slots
+    if slots is None or not list(kernel_blocks.not_taken(BLOCK_SIZES[slots], sizes)):
+        return FITS, lines
+    return REFUSED, [*lines, f"  {COMPRESSED}={slots} is switched on, and this worker does not start with it"]
+
+
+def _worker() -> str:
+    """Whether it can be run here."""
+    if installed("torch_npu"):
+        return "torch_npu is installed, and was not imported"
+    return f"it cannot be run here, for torch_npu is not installed; without an NPU, {SIMULATED} tests it"
 
 
 def _symbols(configuration: Configuration) -> tuple[int, list[str]]:

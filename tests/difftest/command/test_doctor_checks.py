@@ -19,6 +19,7 @@ from .installations import LOADED, SOUND, TRIED, installed, judged, loaded, with
 
 ONLY_FOUND = {
     "kvgate check --sut ascend": "found, not tried",
+    "pytest difftest/ --npu-sim": "found, not tried: compressed blocks of 128 slots: supported",
     "kvgate check --sut native@0.33.0": "found, not tried: 0.33.0",
     "kvgate explain": "found, not tried",
     "kvgate mechanisms; kvgate explore; kvgate simulate": "found, not tried",
@@ -241,3 +242,22 @@ def test_what_is_good_to_know_is_noted(facts: Facts, note: str) -> None:
     """One thing each."""
     (told,) = notes(facts)
     assert note in told
+
+
+def test_the_worker_without_an_npu() -> None:
+    """It needs the worker's modules, Triton and pytest; its block sizes are named, where they are known."""
+    command = "pytest difftest/ --npu-sim"
+
+    def check(facts: Facts) -> tuple[Works, str, str]:
+        found = judged(facts)[command]
+        return found.works, found.why, found.fix
+
+    assert (Works.NO, "its wheel is not fetched", "kvgate fetch vllm-ascend") == check(
+        evolve(SOUND, ascend_folder=None)
+    )
+    assert (Works.NO, "triton is missing", "pip install pytest triton") == check(without(SOUND, "triton"))
+    works, why, fix = check(evolve(SOUND, ascend_has_worker=False))
+    assert (Works.NO, "kvgate fetch vllm-ascend") == (works, fix)
+    assert why.endswith("has managers of vLLM-Ascend, and no worker")
+    unknown = check(evolve(SOUND, ascend_block_sizes=()))
+    assert (Works.UNTRIED, "found, not tried: its kernel block sizes are not known", "") == unknown

@@ -42,7 +42,7 @@ def archive_of(version: str) -> Path:
     """
     kept = cache() / "vllm-tests" / version
     if not (kept / "tests").is_dir():
-        _fetch_tests("vllm", version, ARCHIVES[version], kept)
+        _fetch_part("tests", "vllm", version, ARCHIVES[version], kept)
         # Its fixtures are for machines with accelerators, and the tests of the block manager use none of them.
         (kept / "tests" / "conftest.py").unlink(missing_ok=True)
     return kept
@@ -56,7 +56,19 @@ def ascend_archive() -> Path:
     """
     kept = cache() / "vllm-ascend-tests" / ASCEND.version
     if not (kept / "tests").is_dir():
-        _fetch_tests(ASCEND.distribution, ASCEND.version, ASCEND_ARCHIVES[ASCEND.version], kept)
+        _fetch_part("tests", ASCEND.distribution, ASCEND.version, ASCEND_ARCHIVES[ASCEND.version], kept)
+    return kept
+
+
+def ascend_sources() -> Path:
+    """A folder that holds ``csrc`` of vLLM-Ascend: the sources of its compiled operators.
+
+    Raises:
+        RuntimeError: the archive cannot be fetched.
+    """
+    kept = cache() / "vllm-ascend-csrc" / ASCEND.version
+    if not (kept / "csrc").is_dir():
+        _fetch_part("csrc", ASCEND.distribution, ASCEND.version, ASCEND_ARCHIVES[ASCEND.version], kept)
     return kept
 
 
@@ -81,17 +93,17 @@ def ascend_needs() -> Path:
     return kept
 
 
-def _fetch_tests(distribution: str, version: str, sha256: str, kept: Path) -> None:
-    """Put ``tests`` of a source archive into the folder ``kept``."""
+def _fetch_part(part: str, distribution: str, version: str, sha256: str, kept: Path) -> None:
+    """Put a folder of a source archive, ``part``, into the folder ``kept``."""
     with tempfile.TemporaryDirectory() as scratch:
         pinned = _pinned(Path(scratch), {f"{distribution}=={version}": sha256})
         as_source = ("--no-clean", "--no-build-isolation", "--no-binary", distribution, *pinned)
         said = download(f"{distribution}=={version}", as_source, Path(scratch))
-        found = next(Path(scratch).glob(f"pip-*/{distribution}_*/tests"), None)
+        found = next(Path(scratch).glob(f"pip-*/{distribution}_*/{part}"), None)
         if found is None:
             raise RuntimeError(f"the source archive of {distribution} {version} cannot be fetched: {said}")
         half = _half(kept)
-        shutil.move(str(found), half / "tests")
+        shutil.move(str(found), half / part)
         half.rename(kept)
 
 

@@ -12,9 +12,10 @@ import os
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, enter
+from kvgate.adapters.device.npu import CPU, used_device
 from kvgate.adapters.model_runner import stand_ins
 
 LAYER = "layers.{}.attn"
@@ -88,7 +89,8 @@ class Worker:
 
         rank = rank or Rank()
         set_ranks(rank)
-        stand_ins.interpret(self.kernel_module, "_compute_slot_mapping_kernel")
+        if used_device() == CPU:
+            stand_ins.interpret(self.kernel_module, "_compute_slot_mapping_kernel")
         self.config = SimpleNamespace(num_blocks=scheduler.kv_cache_config.num_blocks, kv_cache_tensors=[])
         # vLLM-Ascend looks for "attn" in a layer's name.
         self.config.kv_cache_groups = [
@@ -140,26 +142,11 @@ class Worker:
             table.slot_mapping.cpu.fill_(UNWRITTEN)
             table.slot_mapping.gpu.fill_(UNWRITTEN)
         runner._prepare_inputs(output, counts)
-        tables = batch.block_table.block_tables
-        return Prepared(
-            names,
-            self.kernel_block_sizes,
-            tuple(self._rows(table, len(names)) for table in tables),
-            tuple(tuple(table.slot_mapping.gpu.tolist()) for table in tables),
-            tuple(zip(before, after, strict=True)),
-        )
+        return evolve(prepared_by(runner), memories=tuple(zip(before, after, strict=True)))
 
     def _bytes(self) -> tuple[bytes, ...]:
         """The memory of each group."""
-        return tuple(raw.numpy().tobytes() for raw in self._raw)
-
-    @staticmethod
-    def _rows(table: Any, rows: int) -> tuple[tuple[int, ...], ...]:
-        """What the device has of each row."""
-        lengths = table.num_blocks_per_row[:rows].tolist()
-        return tuple(
-            tuple(row[:length]) for row, length in zip(table.block_table.gpu[:rows].tolist(), lengths, strict=True)
-        )
+        return tuple(raw.cpu().numpy().tobytes() for raw in self._raw)
 
     def _bare(self, scheduler: Any, drafts_max: int, rank: Rank) -> Any:
         """A runner with the fields that its constructor would set."""
@@ -182,7 +169,7 @@ class Worker:
             "offload_config": config.offload_config,
             "speculative_config": config.speculative_config,
             "lora_config": None,
-            "device": torch.device("cpu"),
+            "device": torch.device(used_device()),
             "pin_memory": False,
             "dtype": torch.float32,
             "max_num_tokens": tokens,
@@ -231,9 +218,10 @@ class Worker:
             ("query_pos", longest, torch.int64),
         ):
             setattr(runner, name, runner._make_buffer(size, dtype=dtype))
-        runner.positions = torch.zeros(tokens, dtype=torch.int64)
-        for name in ("seq_lens", "optimistic_seq_lens_cpu", "num_computed_tokens"):
-            setattr(runner, name, torch.zeros(requests, dtype=torch.int32))
+        runner.positions = torch.zeros(tokens, dtype=torch.int64, device=runner.device)
+        runner.optimistic_seq_lens_cpu = torch.zeros(requests, dtype=torch.int32)
+        for name in ("seq_lens", "num_computed_tokens"):
+            setattr(runner, name, torch.zeros(requests, dtype=torch.int32, device=runner.device))
         runner.attn_groups = [
             [AttentionGroup(self._backend(), group.layer_names, group.kv_cache_spec, index)]
             for index, group in enumerate(self.config.kv_cache_groups)
@@ -310,6 +298,25 @@ class AscendWorker(Worker):
                 runner.compilation_config.static_forward_context[name] = layer
 
 
+def prepared_by(runner: Any) -> Prepared:
+    """What a model runner, of this process or of a server, has prepared for the step that is next."""
+    names, tables = tuple(runner.input_batch.req_ids), runner.input_batch.block_table.block_tables
+    return Prepared(
+        names,
+        tuple(table.block_size for table in tables),
+        tuple(_rows(table, len(names)) for table in tables),
+        tuple(tuple(table.slot_mapping.gpu.tolist()) for table in tables),
+    )
+
+
+def _rows(table: Any, rows: int) -> tuple[tuple[int, ...], ...]:
+    """What the device has of each row."""
+    lengths = table.num_blocks_per_row[:rows].tolist()
+    return tuple(
+        tuple(row[:length]) for row, length in zip(table.block_table.gpu[:rows].tolist(), lengths, strict=True)
+    )
+
+
 def _memory(blocks: int, raw: Any, views: Any) -> Memory:
     tensors = (
         Tensor(
@@ -341,5 +348,10 @@ def set_ranks(rank: Rank) -> None:
 def install_ascend_worker() -> None:
     """Make vLLM-Ascend's worker importable in this process."""
     os.environ.setdefault("VLLM_ASCEND_APPLY_DSV4_PATCH", "1")
-    stand_ins.install()
-    enter(ascend_folder())
+    if used_device() == CPU:
+        stand_ins.install()
+        enter(ascend_folder())
+    else:
+        # Not run yet: on an NPU the installed packages are used, as a server imports them.
+        importlib.import_module("torch_npu")
+        importlib.import_module(f"{PACKAGE}.utils").adapt_patch(is_global_patch=True)

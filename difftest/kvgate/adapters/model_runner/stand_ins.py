@@ -27,6 +27,8 @@ class StandIn:
     by: str
     """What is there instead."""
     why: str
+    interpreted: bool = False
+    """Whether what is there instead runs the published source."""
 
 
 _TYPE = "a class without methods, which annotations name and nothing calls"
@@ -51,6 +53,13 @@ STAND_INS = (
         "vllm.v1.worker.block_table:_compute_slot_mapping_kernel",
         "the same published source under Triton's interpreter",
         "compiled Triton needs a device",
+        interpreted=True,
+    ),
+    StandIn(
+        "vllm.v1.worker.utils:_zero_kv_blocks_kernel",
+        "the same published source under Triton's interpreter, in a test of its own",
+        "compiled Triton needs a device",
+        interpreted=True,
     ),
     StandIn(
         "vllm.distributed.parallel_state:_PP, _DCP, _PCP",
@@ -142,4 +151,9 @@ def interpret(module_name: str, kernel: str) -> None:
         return
     home: Any = importlib.import_module(published.__module__)
     home.tl, home.triton = importlib.import_module("triton.language"), triton
+    for library in (home.tl, home.tl.standard):
+        for name, each in list(vars(library).items()):
+            # What is written in Triton itself: it was compiled, where Triton was imported before.
+            if isinstance(each, triton.JITFunction) and not isinstance(each, interpreted):
+                setattr(library, name, interpreted(each.fn))
     setattr(module, kernel, interpreted(published))

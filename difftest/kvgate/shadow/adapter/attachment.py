@@ -33,10 +33,29 @@ def put_in_place() -> None:
     from kvgate.shadow.adapter.counters import expose
 
     expose(switch.dir)
+    if switch.worker and switch.mode is not Mode.RECORD:
+        _watch_workers(switch)
     if SCHEDULER in sys.modules:
         watch_when_imported(sys.modules[SCHEDULER], switch)
     else:
         sys.meta_path.insert(0, _WhenImported(SCHEDULER, lambda module: watch_when_imported(module, switch)))
+
+
+def _watch_workers(switch: Switch) -> None:
+    """Wait for a model runner to be imported, and give those that are made a shadow."""
+    from kvgate.shadow.adapter.model_runner import RUNNERS, watch_runners
+
+    def watch(module: ModuleType) -> None:
+        try:
+            watch_runners(module, switch)
+        except Exception as error:
+            warn(f"of the worker is off: {module.__name__} is not as it was expected: {_describe_error(error)}")
+
+    for name in RUNNERS:
+        if name in sys.modules:
+            watch(sys.modules[name])
+        else:
+            sys.meta_path.insert(0, _WhenImported(name, watch))
 
 
 def watch_when_imported(module: ModuleType, switch: Switch) -> None:

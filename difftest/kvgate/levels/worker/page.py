@@ -1,0 +1,136 @@
+"""What of vLLM-Ascend's worker is run on a CPU, and which block sizes it starts with: ``difftest/ASCEND.md``.
+
+``python -m kvgate.levels.worker.page > difftest/ASCEND.md`` writes it. Each system is started in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from attrs import asdict, evolve
+
+from kvgate.adapters.ascend_wheel import ascend_folder
+from kvgate.adapters.model_runner.block_sizes import BLOCK_SIZES, SIZES, kernel_sizes
+from kvgate.adapters.model_runner.operators import LIMITS, MODULES, Limit, Operator, operators
+from kvgate.adapters.model_runner.stand_ins import STAND_INS
+from kvgate.adapters.registry import ASCEND_WORKERS, load_system
+from kvgate.adapters.releases import ASCEND
+from kvgate.kernel.models import load
+from kvgate.levels.worker.level import WORKER
+
+COMMAND = "python -m kvgate.levels.worker.page > difftest/ASCEND.md"
+STARTS = "starts"
+NO, YES = "", "yes"
+_PAGE = """\
+# vLLM-Ascend {version}'s worker without an NPU
+
+Written by `{command}`; a test compares it with what is published and what starts.
+
+`pytest difftest/ --npu-sim` runs the worker on a CPU. `pytest difftest/ --npu=N` runs the same tests on NPU N;
+**nothing of `--npu` has been run on an NPU yet.** No ACL graph is captured in either: steps are prepared, and no model
+is run.
+
+## Kernels and operators
+
+All that these modules name: {modules}. What is never run is absent in a simulated run, or has no kernel for a CPU: to
+call it is an error, and no result depends on it.
+
+{operators}
+
+{named} are named, {never_run} of them are never run.
+
+## What stands in for what
+
+{stand_ins}
+
+## Block sizes
+
+Kernel block sizes that the back-end for compressed attention lists: {kernel_sizes}. Without the plug-in all compressed
+blocks have 128 slots. The worker was started on a CPU with the groups of DeepSeek-V4 at each size:
+
+{started}
+
+The compiled operators check block sizes of their own. Read from the source archive, and not run:
+
+{limits}
+"""
+
+
+def starts(system: str) -> dict[int, str]:
+    """For each block size of DeepSeek-V4: ``starts``, or why the worker of ``system`` does not start.
+
+    Raises:
+        SystemUnavailableError: it is not here.
+    """
+    bench = WORKER.bench(load_system(system), WORKER.gate)
+    found = {}
+    for slots in SIZES:
+        model = load(f"dsv4-flash-ascend-{slots}+whole-slots")
+        case = evolve(WORKER.draw(model, "tiny", "0"), operations=())
+        divergences = bench.build(case).close()
+        found[slots] = divergences[0].difference.got.strip() if divergences else STARTS
+    return found
+
+
+def page(folder: Path, started: Mapping[str, Mapping[int, str]]) -> str:
+    """The page."""
+    named, sizes = operators(folder), kernel_sizes(folder)
+    return _PAGE.format(
+        version=ASCEND.version,
+        command=COMMAND,
+        modules=", ".join(f"`{each}`" for each in MODULES),
+        operators=_table(("kernel or operator", "interpreted", "replaced", "never run"), map(_operator, named)),
+        named=len(named),
+        never_run=sum(each.never_run for each in named),
+        stand_ins=_table(
+            ("what", "in its place", "why"), ((f"`{each.name}`", each.by, each.why) for each in STAND_INS)
+        ),
+        kernel_sizes="none that can be read from its source" if sizes is None else ", ".join(map(str, sizes)),
+        started=_table(
+            ("system", *(f"{slots} slots" for slots in SIZES)),
+            ((f"`{system}`", *(found[slots] for slots in SIZES)) for system, found in started.items()),
+        ),
+        limits=_table(
+            ("operator", "groups", "slots of a block", "sizes above that it allows", "source"), map(_limit, LIMITS)
+        ),
+    )
+
+
+def _operator(each: Operator) -> tuple[str, ...]:
+    return f"`{each.name}`", each.interpreted, each.replaced, YES if each.never_run else NO
+
+
+def _limit(each: Limit) -> tuple[str, ...]:
+    slots = f"multiples of {each.multiple_of}, at most {each.most}" if each.most is not None else "at least 1"
+    allowed = (str(size) for size in SIZES if all(map(each.allows, _blocks(each, size))))
+    return f"`{each.operator}`", ", ".join(each.groups), slots, ", ".join(allowed), f"`{each.source}`"
+
+
+def _blocks(limit: Limit, size: int) -> Iterator[int]:
+    """How many slots the blocks have that an operator sees, where compressed blocks have ``size``."""
+    return (asdict(BLOCK_SIZES[size])[group] for group in limit.groups)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
+
+
+def main() -> None:
+    """Print what a system starts with, as JSON, or without a system the page."""
+    if len(sys.argv) > 1:
+        print(json.dumps(starts(sys.argv[1])))
+        return
+    started = {}
+    for system in ASCEND_WORKERS:
+        command = [sys.executable, "-m", "kvgate.levels.worker.page", system]
+        finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        started[system] = {int(slots): why for slots, why in json.loads(finished.stdout.splitlines()[-1]).items()}
+    print(page(ascend_folder(), started), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""``pytest difftest/ --npu-sim`` and ``--npu`` on a machine without an NPU, and the page on what is run there.
+
+Goal: the simulated run tests the published worker and fails where it is broken; a run that asks for a device says that
+there is none; the page says what is published and what starts. Method: the commands, in processes of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.impl.upstream.archive import ascend_sources
+
+from kvgate.adapters.ascend_wheel import PACKAGE, WHERE, AscendUnavailableError, ascend_folder
+from kvgate.adapters.model_runner.block_sizes import kernel_sizes, supported
+from kvgate.adapters.model_runner.operators import LIMITS, WORKER, names_in, operators
+from kvgate.adapters.registry import ASCEND_WORKERS
+from kvgate.levels.worker.page import COMMAND, page
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "difftest" / "ASCEND.md"
+GATE = ("-m", "pytest", "-p", "no:cacheprovider", "-n0", str(ROOT / "difftest"), "-q")
+ONE_LATE = """
+import vllm_ascend.worker.block_table as home
+original = home.BlockTable.compute_slot_mapping_draft
+home.BlockTable.compute_slot_mapping_draft = lambda self, rows, positions: original(self, rows, positions + 1)
+"""
+ELSEWHERE = """
+from attrs import evolve
+from kvgate.adapters.device import npu
+from kvgate.adapters.model_runner import stand_ins
+from kvgate.adapters.registry import load_system
+from kvgate.gate.campaign import Campaign
+from kvgate.gate.level import LevelChoice
+from kvgate.kernel.models import load
+from kvgate.levels.registry import prepare
+(prepared,) = prepare(LevelChoice.WORKER, load_system("stock"), [load("full")], "precommit")
+stand_ins.interpret("vllm.v1.worker.block_table", "_compute_slot_mapping_kernel")
+npu._used[0] = "meta"
+plan = evolve(prepared.plan, operations=200, kinds_max=1, shrinks=False)
+print(Campaign(prepared.trials, plan).run().found[0].divergence.difference.got)
+"""
+NEVER_RUN = """
+import sys
+from functools import reduce
+from pathlib import Path
+from kvgate.adapters.registry import load_system
+load_system("ascend-worker")
+import torch, torch_npu
+import vllm_ascend.worker.model_runner_v1
+from kvgate.adapters.model_runner.operators import operators
+for each in operators(Path(sys.argv[1])):
+    root, _, rest = each.name.partition(".")
+    if each.never_run:
+        try:
+            reduce(getattr, rest.split("."), {"torch": torch, "torch_npu": torch_npu}[root])
+        except AttributeError:
+            pass
+        else:
+            # vLLM-Ascend registers it itself, for an NPU.
+            library, name = rest.split(".")[1:]
+            assert not torch._C._dispatch_has_kernel_for_dispatch_key(f"{library}::{name}", "CPU"), each.name
+        print(each.name)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    """Where vLLM-Ascend is."""
+    try:
+        return ascend_folder()
+    except AscendUnavailableError as error:
+        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+
+
+@pytest.mark.ci
+@pytest.mark.skipif("torch_npu" in sys.modules, reason="there is one")
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (("--npu",), 3, "--npu: no NPU: torch_npu cannot be imported"),
+        (("--npu=1",), 3, "Without an NPU, pytest difftest/ --npu-sim runs the same tests on the CPU"),
+        (("--npu=first",), 4, "--npu=first: give the number of a device"),
+        (("--npu", "--npu-sim"), 4, "--npu and --npu-sim: give one of them"),
+    ],
+)
+def test_a_device_that_is_not_here(options: tuple[str, ...], code: int, says: str, fork_server: ForkServer) -> None:
+    """One message, and nothing is run."""
+    finished = fork_server.run(*GATE, *options, timeout=120, cwd=ROOT)
+    assert code == finished.returncode
+    assert says in finished.stdout + finished.stderr
+    assert "passed" not in finished.stdout
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("driver", ["are_those_granted", "hypothesis_asks_for and legal"])
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_simulated_run(driver: str, sound: bool, fork_server: ForkServer, folder: Path, tmp_path: Path) -> None:
+    """Both drivers pass the published worker, and fail one that writes each token a slot late."""
+    broken = tmp_path / "one_late.py"
+    broken.write_text(ONE_LATE, encoding="utf-8")
+    chosen = f"{driver} and ascend-worker and not retention and not mtp"
+    options = ("--npu-sim", "--time-budget", "5s", "-k", chosen, *(() if sound else ("-x", "--preload", str(broken))))
+    finished = fork_server.run(*GATE, *options, env={WHERE: str(folder)}, timeout=300, cwd=ROOT)
+    assert (0 if sound else 1) == finished.returncode, finished.stdout[-2000:]
+    assert sound is not ("KV-MEM-03" in finished.stdout)
+
+
+@pytest.mark.ci
+def test_the_page_is_current(fork_server: ForkServer, folder: Path) -> None:
+    """What is named in the published source, and what each system starts with here."""
+    started = {}
+    for system in ASCEND_WORKERS:
+        program = ("-m", "kvgate.levels.worker.page", system)
+        finished = fork_server.run(*program, env={WHERE: str(folder), "VLLM_LOGGING_LEVEL": "ERROR"}, timeout=300)
+        assert 0 == finished.returncode, finished.stderr[-2000:]
+        started[system] = {int(slots): why for slots, why in json.loads(finished.stdout.splitlines()[-1]).items()}
+    assert page(folder, started) == PAGE.read_text(encoding="utf-8"), f"write it with {COMMAND}"
+
+
+@pytest.mark.ci
+def test_what_is_never_run_cannot_be(fork_server: ForkServer, folder: Path) -> None:
+    """In the process in which the worker is run, each of these operators is absent, or has no kernel for a CPU."""
+    finished = fork_server.run("-c", NEVER_RUN, str(folder), env={WHERE: str(folder)}, timeout=300)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    absent = {line for line in finished.stdout.splitlines() if line.startswith("torch")}
+    assert {each.name for each in operators(folder) if each.never_run} == absent
+
+
+@pytest.mark.ci
+def test_the_device_is_where_tables_are(fork_server: ForkServer) -> None:
+    """On a device of torch that computes nothing, nothing can be read back."""
+    finished = fork_server.run("-c", ELSEWHERE, timeout=300)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    assert "meta" in finished.stdout.splitlines()[-1]
+
+
+def test_every_operator_is_named_once() -> None:
+    """Dotted names from torch's libraries and torch_npu, where they are called, indexed or passed; and kernels."""
+    source = (
+        "import torch_npu\n"
+        "torch_npu.npu_one(torch.ops.lib.two(x).shape)\n"
+        "run(torch.npu.three, torch.zeros(1), other.torch_npu.no)\n"
+        "torch_npu.four.out(y).unflatten(0)\n"
+        "_five_kernel[(1,)](x)\n"
+    )
+    named = ["_five_kernel", "torch.npu.three", "torch.ops.lib.two", "torch_npu.four.out", "torch_npu.npu_one"]
+    assert named == sorted(names_in(source))
+
+
+def test_a_further_operator_is_on_the_page(folder: Path, tmp_path: Path) -> None:
+    """A wheel that calls one more has one more row, and a wheel without the worker has no page."""
+    shutil.copytree(folder / PACKAGE, tmp_path / PACKAGE)
+    with (tmp_path / PACKAGE / WORKER).open("a", encoding="utf-8") as file:
+        file.write("\ntorch_npu.npu_new_operator()\n")
+    before, after = ({each.name for each in operators(each)} for each in (folder, tmp_path))
+    assert {"torch_npu.npu_new_operator"} == after - before
+    (tmp_path / PACKAGE / WORKER).unlink()
+    with pytest.raises(FileNotFoundError):
+        operators(tmp_path)
+
+
+def test_kernel_block_sizes(folder: Path) -> None:
+    """Of 0.20.2rc1, as its source lists them."""
+    assert (8, 32, 128) == kernel_sizes(folder)
+    assert [False, False, True] == [line.endswith("slots: supported") for line in supported(folder)]
+
+
+@pytest.mark.deep
+def test_limits_of_compiled_operators() -> None:
+    """Each is what the source archive says."""
+    sources = ascend_sources()
+    for each in LIMITS:
+        assert re.search(each.says, (sources / each.source).read_text(encoding="utf-8")), each.operator
