@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 
 from swa_retention.ascend_first import ASCEND
-from swa_retention.config import COMPRESSED, VARIABLES, Configuration, ConfigurationError, read
+from swa_retention.config import VARIABLES, Configuration, ConfigurationError, read
 from swa_retention.register import Found, State, look
 from swa_retention.unimported import installed
 
@@ -45,10 +45,8 @@ def examine(environment: Mapping[str, str] = os.environ) -> tuple[int, list[str]
     lines += [f"  {line}" for line in _resulting(configuration)]
     if find_spec("vllm") is None:
         return NO_VLLM, [*lines, "", "vLLM is not installed: nothing can be patched"]
-    kernels, told_of_kernels = _kernels(configuration)
-    lines += told_of_kernels
     code, told = _symbols(configuration)
-    return max(code, kernels), [*lines, *told]
+    return code, [*lines, *_kernels(), *told]
 
 
 def _resulting(configuration: Configuration) -> Iterator[str]:
@@ -69,23 +67,19 @@ def _resulting(configuration: Configuration) -> Iterator[str]:
         yield f"on vLLM-Ascend, compressed blocks have {configuration.compressed_block_size_slots} slots"
 
 
-def _kernels(configuration: Configuration) -> tuple[int, list[str]]:
-    """Which block sizes the kernels of the vLLM-Ascend that is installed take, whether there is an NPU or not."""
+def _kernels() -> list[str]:
+    """Which block sizes the vLLM-Ascend that is installed lists for its kernels, whether there is an NPU or not."""
     from swa_retention.compressed import kernel_blocks
-    from swa_retention.compressed.block_sizes import BLOCK_SIZES
 
     if not installed(ASCEND):
-        return FITS, []
+        return []
     lines = ["", f"vLLM-Ascend's worker: {_worker()}"]
     sizes = kernel_blocks.installed_kernel_sizes()
     if sizes is None:
-        return FITS, [*lines, "  its source does not list one set of kernel block sizes: none was checked"]
+        return [*lines, "  its source does not list one set of kernel block sizes: none was checked"]
     lines += [f"  kernel blocks of {', '.join(map(str, sizes))} slots"]
     lines += [f"  {line}" for line in kernel_blocks.describe(sizes)]
-    slots = configuration.compressed_block_size_slots
-    if slots is None or not list(kernel_blocks.not_taken(BLOCK_SIZES[slots], sizes)):
-        return FITS, lines
-    return REFUSED, [*lines, f"  {COMPRESSED}={slots} is switched on, and this worker does not start with it"]
+    return lines
 
 
 def _worker() -> str:

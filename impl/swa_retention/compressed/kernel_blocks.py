@@ -1,4 +1,4 @@
-"""The block sizes that vLLM-Ascend's kernels for compressed attention take, and which of DeepSeek-V4's they leave out.
+"""The block sizes that vLLM-Ascend lists for its kernels for compressed attention, and which of DeepSeek-V4's it lacks.
 
 Read from the source of its back-end, which is not imported: that needs an NPU.
 """
@@ -45,7 +45,7 @@ def sizes_in(source: str) -> tuple[int, ...] | None:
 
 
 def not_taken(sizes: BlockSizes, kernel_sizes: Sequence[int]) -> Iterator[str]:
-    """The groups whose blocks no kernel takes as they are.
+    """The groups whose blocks vLLM-Ascend says that no kernel takes as they are.
 
     A block that is a multiple of a smaller kernel block is left out too: vLLM-Ascend divides the block table, and makes
     the memory for the block as it is.
@@ -57,9 +57,9 @@ def not_taken(sizes: BlockSizes, kernel_sizes: Sequence[int]) -> Iterator[str]:
 
 
 def describe(kernel_sizes: Sequence[int]) -> Iterator[str]:
-    """For each block size, whether the kernels take it."""
+    """For each block size, whether vLLM-Ascend lists the kernels' blocks for it, or this plug-in does."""
     for slots, sizes in sorted(BLOCK_SIZES.items()):
         why = ", ".join(not_taken(sizes, kernel_sizes))
         yield f"compressed blocks of {slots} slots: " + (
-            f"not supported, for no kernel has blocks of {why}" if why else "supported"
+            f"supported by this plug-in, for vLLM-Ascend lists none of {why}" if why else "supported"
         )
