@@ -32,6 +32,8 @@ class Known(Protocol):
 
     step: int
     """The number of the operation that is performed."""
+    follows: bool
+    """Whether the reference follows the run."""
 
     def take_outside(self) -> Difference | None:
         """That a finding acted where it cannot, told once."""

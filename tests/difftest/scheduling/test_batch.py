@@ -139,12 +139,13 @@ def test_tokens_are_told_as_they_are() -> None:
 
 def test_what_is_told_of_all_together() -> None:
     """Tokens in all, blocks in common, who lost its blocks, and whose tokens are masked in which order."""
-    due = All(9, (1, 0), frozenset({2}), masked=(3, 1))
+    due = All(9, (1, 0), frozenset({2}), masked=((3, (7,)), (1, ())))
     assert Batch(64, 4).together(due, due) is None
     for other in (
         evolve(due, tokens=8),
         evolve(due, shared=(9, 9)),
         evolve(due, preempted=frozenset()),
-        evolve(due, masked=(1, 3)),
+        evolve(due, masked=((1, ()), (3, (7,)))),
+        evolve(due, masked=((3, ()), (1, ()))),
     ):
         assert "a step, as the worker is told (of all together)" == subject(Batch(64, 4).together(other, due))
