@@ -165,9 +165,8 @@ def test_every_rule_with_a_delta_is_broken_once() -> None:
         for acts in [finding.acts(trace.header.settings, "0.33.0")]
         for delta in (*acts.deltas, *acts.follow, *acts.without)
     }
-    # Blocks are asked whether they are still valid after a failed load alone, which only a scheduler has.
-    # And how far blocks are looked at differs between releases, too: it is compared with each of them.
-    # Sessions are a scheduler's alone, too.
+    # What only a scheduler asks is broken in scheduling/test_engine_findings.py.
+    # How far blocks are looked at differs between releases, too: it is compared with each of them.
     of_schedulers = {"blocks_still_valid", "prefixes_kept", "reported_stop"}
     assert rules - of_schedulers - {"tokens_looked_at"} == {fault.rule for fault in BROKEN.values()}
     assert len(rules) > 10

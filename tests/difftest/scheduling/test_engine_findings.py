@@ -14,6 +14,8 @@ from attrs import evolve
 
 pytest.importorskip("vllm")
 
+from tests.difftest.having import with_base
+
 from kvgate.adapters.registry import load_system
 from kvgate.adapters.releases import INSTALLED
 from kvgate.findings import explain_engine
@@ -28,6 +30,7 @@ from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Operation, Stage
 from kvgate.report.track_record import NOT_SHOWN, SHOWN, outcome
 from kvreference.operations import Abort, Transferred
+from kvreference.rules import Delta
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
 
@@ -118,6 +121,24 @@ def test_vllm_shows_its_finding(path: Path) -> None:
         assert finding.id in [each.finding for each in run.known()]
         assert {"001-new-block-ids-never-drained"} >= {each.finding for each in run.found()}
         assert len(trace.operations) == run.performed
+
+
+BROKEN = {
+    "blocks_still_valid": ("f021*/trace.jsonl", lambda _rule, _valid, _blocks: 0),
+    "prefixes_kept": ("f041*/trace.jsonl", lambda kept, *rest: kept(*rest) + 2),
+    "reported_stop": ("f042*/trace.jsonl", lambda _rule, _stop, _earlier: "nothing"),
+}
+"""Rules that only a scheduler asks, how each is broken, and where it shows."""
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_broken_rule_of_the_reference_shows(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: what a delta builds on is compared too. Method: break it on the reference's side alone."""
+    place, answer = BROKEN[rule]
+    (path,) = FOLDER.glob(place)
+    monkeypatch.setattr("kvgate.levels.scheduler.engine.reference_of", with_base(Delta(rule, answer)))
+    found = played(read(path).case).found()
+    assert None in [each.finding for each in found]
 
 
 @of_every_trace
