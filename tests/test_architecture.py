@@ -80,6 +80,7 @@ def test_each_contract_can_be_broken(breaks: bool, tmp_path: Path) -> None:
         "kvgate/adapters/stock.py": "import vllm\nimport torch",
         "kvgate/adapters/retention.py": "import swa_retention.config",
         "kvgate/adapters/device/copies.py": "import swa_retention.config",
+        "kvgate/adapters/model_runner/block_sizes.py": "import swa_retention.config",
         "kvgate/shadow/adapter/wrapping.py": "import vllm",
         "kvgate/levels/scheduler/adapter/stage.py": "import vllm\nimport torch",
         "kvgate/campaigns/digests.py": "import vllm",

@@ -31,6 +31,22 @@ def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:
     return holders if holders <= waiting_after else frozenset()
 
 
+def parked_beside_one_that_cannot_end(divergence: Divergence, engine: Engine) -> bool:
+    """Whether requests that have loaded and wait hold blocks without which a request that comes before them cannot end.
+
+    It runs, and is preempted, and runs again, and what those that wait hold is never taken. With them it would fit.
+    """
+    alive = engine.followed.population.alive
+    if divergence.detector != "progress" or engine.progress.waiting is None or engine.nodes.under_way():
+        return False
+    held = {number: blocks_held(engine, number) for number, each in alive.items() if each.status is not Status.RUNNING}
+    parked, blocks = sum(held.values()), engine.settings.blocks - 1
+    needed = (
+        blocks_to_run(engine.settings, len(each.tokens)) for number, each in alive.items() if not held.get(number)
+    )
+    return parked > 0 and any(blocks - parked < each <= blocks for each in needed)
+
+
 def can_run(engine: Engine, number: int, more: int = 0) -> bool:
     """Whether a request fits as it is, with the blocks that it holds, those that are free, and so many more."""
     tokens = len(engine.followed.population[number].tokens)

@@ -69,6 +69,8 @@ class Modelled:
     """The number of the operation that is performed."""
     follows: bool = True
     """Whether the reference follows the run: where it does not, no delta acts."""
+    sources: tuple[Modelled, ...] = ()
+    """What acts on the nodes from which blocks come."""
     _acts: list[tuple[Finding, Acts]] = field(factory=list)
     _quiet: bool = False
 
@@ -130,11 +132,15 @@ class Modelled:
         (finding, answered), self.outside = self.outside, None
         return Difference(finding.statement, f"finding {finding.id}", f"acts only with {finding.condition}", answered)
 
+    def _acted(self, finding: str) -> bool:
+        """Here, or on a node from which blocks come."""
+        return finding in self.times or any(finding in known.times for known in self.sources)
+
     def is_known(self, misread: Misread) -> bool:
         """Whether that a request reads a wrong slot follows from one of the findings."""
         for finding, acts in self._acts:
             # Where the reference follows, what a delta explains is read wrong after it acted.
-            if acts.misreads(misread) and (not self.follows or not acts.deltas or finding.id in self.times):
+            if acts.misreads(misread) and (not self.follows or not acts.deltas or self._acted(finding.id)):
                 self.note(finding, "what is read", misread.expected, misread.got, "ghost")
                 return True
         return False

@@ -27,7 +27,8 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "model that is no model": ((*CHECK, "--model", "junk"), "junk: "),
     "system": (
         ("check", "--sut", "vllm"),
-        "unknown system 'vllm': give one of stock, reference, retention, ascend, ascend-retention, native, or "
+        "unknown system 'vllm': give one of stock, reference, retention, ascend, ascend-retention, "
+        "ascend-worker, ascend-worker-retention, native, or "
         "module:factory",
     ),
     "time": (("check", "--sut", "reference", "--time-budget", "soon"), "--time-budget soon: not a time; "),

@@ -133,7 +133,9 @@ def test_the_stored_corpus_shows_nothing() -> None:
     """Goal: what reached branches of vLLM is run again with every change. Method: replay each trace on stock."""
     stock = load_system("stock")
     paths = sorted(STORED.glob("*.jsonl"))
-    assert {level.trace_format for level in LEVELS.values()} == {read(path).level.trace_format for path in paths}
+    # What a worker adds is not in vLLM's block manager and scheduler, whose branches are reached.
+    formats = {level.trace_format for name, level in LEVELS.items() if name != "worker"}
+    assert formats == {read(path).level.trace_format for path in paths}
     for path in paths:
         trace = read(path)
         trial = Trials(trace.level.bench(stock, trace.level.gate)).run(trace.case, 0)

@@ -144,7 +144,8 @@ def test_memory_is_taken_for_whole_slots(published: Any, patched: Any) -> None:
 def test_patches_wait_for_vllm_ascends_own_imports(patched: Any) -> None:
     """None of its modules is imported for them, each fits its file, and whoever holds the old function has the new."""
     assert {"waiting"} == set(patched["before"].values()) == set(patched["waiting"].values())
-    assert ["vllm_ascend.core", "vllm_ascend.patch", "vllm_ascend.patch.platform"] == patched["imported"]
+    packages = ("core", "patch", "patch.platform", "patch.worker")
+    assert [f"vllm_ascend.{each}" for each in packages] == patched["imported"]
     assert [True, True] == patched["bound"]
     managers = ("vllm_ascend.core.", "vllm_ascend.patch.platform.patch_kv_cache_coordinator")
     assert {"patched"} == {state for name, state in patched["after"].items() if name.startswith(managers)}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from kvgate.findings.engine_state import can_run, holders_waiting
+from kvgate.findings.engine_state import can_run, holders_waiting, parked_beside_one_that_cannot_end
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
 
 
 def _none_can_run(divergence: Divergence, engine: Engine) -> bool:
-    """No request that holds blocks could run, in whatever order they were asked."""
+    """No request that holds blocks could run, in whatever order they were asked; or one that runs cannot end so."""
     holders = holders_waiting(divergence, engine)
-    return bool(holders) and not any(can_run(engine, number) for number in holders)
+    if holders:
+        return not any(can_run(engine, number) for number in holders)
+    return parked_beside_one_that_cannot_end(divergence, engine)
 
 
 FINDING = Finding(

@@ -61,6 +61,7 @@ class Pair:
             raise UsageError("no states are handed over between two nodes: give a model of attention alone")
         self.prefill = NodeEngine(Node.PREFILL, stage.of_prefill(settings), stage.prefill, subject, with_reference)
         self.decode = NodeEngine(Node.DECODE, settings, stage.decode, subject, with_reference)
+        self.decode.lockstep.known.sources = (self.prefill.lockstep.known,)
         self.handovers = Handovers()
         self.progress = ProgressAcross(self.prefill, self.decode, self.handovers)
         self._asked: dict[int, Ask] = {}

@@ -487,6 +487,15 @@ def states_shrink_with_the_block_size() -> str | None:
     return _without_a_slot_begun(spec, Spec(2, 256))
 
 
+def kernels_have_the_block_sizes() -> str | None:
+    """Sixty-four slots, and states of four and sixteen, besides those that are listed."""
+    from swa_retention.patches import ascend_layers
+
+    with _block_size(64):
+        sizes = ascend_layers.supported_kernel_block_sizes(staticmethod(lambda: [8, 32, 128])).__func__()
+    return _without_a_slot_begun(sizes, [8, 32, 128, 64, 4, 16])
+
+
 # What shows mutants of the constructors that take newer keywords, and of the copies' way to the workers.
 
 BLOCK_TOKENS = 64

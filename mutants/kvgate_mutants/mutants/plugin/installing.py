@@ -122,6 +122,12 @@ def states_stay(_original: Any, ascends_own: Any) -> Any:
     return ascends_own
 
 
+@breaks(f"{_LAYERS}:supported_kernel_block_sizes", shown_by=checks.kernels_have_the_block_sizes)
+def kernel_sizes_stay(_original: Any, ascends_own: Any) -> Any:
+    """Kernels are said to have the blocks that vLLM-Ascend lists, whatever was asked for."""
+    return ascends_own
+
+
 @breaks("swa_retention.compressed.block_sizes:BlockSizes.page_bytes", shown_by=checks.states_shrink_with_the_block_size)
 def pages_stay(_original: Any, _self: Any, page_bytes: int) -> int:
     """Blocks of states are padded to the page of the largest blocks."""

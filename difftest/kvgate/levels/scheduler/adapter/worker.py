@@ -130,9 +130,11 @@ def masked(scheduler: Any, output: Any) -> Masked:
     found = scheduler.get_grammar_bitmask(output)
     if found is None:
         return ()
-    (mask,) = asked
-    assert [name_of(number) for number, _ in mask] == found.structured_output_request_ids
-    return mask
+    (mask,) = asked or [()]
+    numbers = map(number_in, found.structured_output_request_ids)
+    named = tuple((number, dict(mask).get(number, ())) for number in numbers)
+    # What is masked and what the worker is sent must be of the same requests; else it equals nothing that is due.
+    return mask if mask == named else (*mask, *named)
 
 
 class Grammar:
