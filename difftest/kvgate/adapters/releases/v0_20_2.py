@@ -152,6 +152,7 @@ RELEASE = evolve(
             "037-fewer-drafts-end-the-process",
             "038-adapter-of-a-paused-request",
             "047-chunk-past-a-state",
+            "048-item-of-a-victim-counts-as-computed",
         }
     )
     | IF_IN_FULL,

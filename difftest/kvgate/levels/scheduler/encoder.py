@@ -93,18 +93,22 @@ class EncoderCheck(Raises):
         self.cut: dict[int, int] = {}
         """Before which token the step of a request must end, since there is no room for the item that begins there."""
         self._judge = judge
-        self._spent: dict[int, int] = {}
-        """Per request, how much of this step's budget its items take."""
+        self._computes: dict[int, list[Media]] = {}
+        """Per request, the items that this step computes for it."""
+        self.never_computed: set[str] = set()
+        """The items of which the last computation was taken out of its step, with its request."""
         self._asking: tuple[int, int] = (-1, 0)
         """For which request there was room last, and for how much of it."""
         self._goes: list[str] = []
         """What the worker is to be told of next."""
         self._there: set[str] = set()
         """What the worker has."""
+        self.missing: set[str] = set()
+        """The items that the request looked at last reads, and that are not there."""
         self._reset_for: set[int] = set()
+        """The requests that were computed last before a reset."""
         self.resets = 0
         """How often all was forgotten."""
-        """The requests that were computed last before a reset."""
 
     def listen(self, cache: Any) -> None:
         """Follow every call of a scheduler's encoder cache."""
@@ -115,11 +119,11 @@ class EncoderCheck(Raises):
 
     def begin(self) -> None:
         """A step begins."""
-        self.cut, self._spent, self._asking = {}, {}, (-1, 0)
+        self.cut, self._computes, self._asking = {}, {}, (-1, 0)
 
     def preempted(self, number: int) -> None:
         """A request is no part of the step any more."""
-        self._spent.pop(number, None)
+        self.never_computed.update(item.identifier for item in self._computes.pop(number, ()))
         self.cut.pop(number, None)
 
     # The calls
@@ -137,7 +141,8 @@ class EncoderCheck(Raises):
     def _can_allocate(self, answer: bool, request: Any, place: int, budget: int, before: int) -> None:
         number, item = self._item(request, place)
         asked = self._asking[1] if self._asking[0] == number else 0
-        left = self.budget - sum(self._spent.values()) - asked
+        spent = sum(item.length_tokens for items in self._computes.values() for item in items)
+        left = self.budget - spent - asked
         self._compare(STATEMENT, f"budget left for request {number}", (left, asked), (budget, before))
         size = item.length_tokens
         expected = size <= left and self.kept.makes_room(size + asked)
@@ -148,7 +153,8 @@ class EncoderCheck(Raises):
 
     def _allocate(self, _answer: None, request: Any, place: int) -> None:
         number, item = self._item(request, place)
-        self._spent[number] = self._spent.get(number, 0) + item.length_tokens
+        self._computes.setdefault(number, []).append(item)
+        self.never_computed.discard(item.identifier)
         self.kept.keep(number, item)
 
     def _free_encoder_input(self, _answer: None, request: Any, place: int) -> None:
@@ -167,6 +173,7 @@ class EncoderCheck(Raises):
         # The worker forgets all of it with the scheduler.
         self.kept, self._goes, self._there = Kept(self.kept.size), [], set()
         self._reset_for = set(self.population.alive)
+        self.never_computed = set()
 
     def _get_freed(self, answer: Sequence[str]) -> None:
         self._goes, self.kept.gone = self.kept.gone, []
@@ -189,8 +196,8 @@ class EncoderCheck(Raises):
                 self._compare(STATEMENT, f"item {place} of request {number}, which is computed, is due", True, new)
                 self._there.add(due[place])
         for number, each in told.items():
-            missing = set(self._reached(number, each.start, each.start + each.tokens).values()) - self._there
-            self._compare(NEEDED, f"items that request {number} reads, and that are not there", set(), missing)
+            self.missing = set(self._reached(number, each.start, each.start + each.tokens).values()) - self._there
+            self._compare(NEEDED, f"items that request {number} reads, and that are not there", set(), self.missing)
         sizes = [
             self.population[number].keys.media[place].length_tokens
             for number in {*told}.intersection(self.population.alive)
