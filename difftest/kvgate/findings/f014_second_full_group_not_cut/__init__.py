@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvgate.findings.finding import Acts, Finding
-from kvgate.findings.past_load import TablesPastLoad
+from kvgate.findings.past_load import TablesPastLoad, miscounted
 from kvreference.answers import BlockTable
 from kvreference.geometry import Group
 from kvreference.hit_lookup import tables_found
@@ -52,5 +52,6 @@ FINDING = Finding(
     condition="two kinds of groups of full attention, and a hit shorter than what one of them has cached",
     where=lambda settings: len(_kinds_of_full_attention(settings)) > 1,
     acts=_acts,
+    explains=miscounted,
     holds=lambda ideal, answered, *_arguments: sum(map(len, answered)) > sum(map(len, ideal)),
 )
