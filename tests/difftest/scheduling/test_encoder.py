@@ -144,3 +144,31 @@ def test_an_item_lost_by_another_cause_is_not_finding_048(monkeypatch: pytest.Mo
     early = evolve(first, arrival=evolve(first.arrival, keys=Keys(media=(Media("image-4-0", 2, 4),))))
     found = run_case(bench, evolve(case, operations=(early, *later))).found()
     assert [("encoder", None)] == [(each.divergence.detector, each.finding) for each in found]
+
+
+SET_BACK = {
+    "into an item that was loaded": (
+        (Media("a", 32, 32),),
+        Stage(connector=True, encoder_budget=39, encoder_cache=65),
+        65,
+        64,
+        3,
+    ),
+    "to the end of an item that comes again": (
+        (Media("a", 0, 32), Media("a", 32, 32), Media("a", 64, 32)),
+        Stage(connector=True, encoder_budget=34, encoder_cache=59),
+        96,
+        33,
+        2,
+    ),
+}
+"""Items, the scheduler, the prompt's length, how much of it another node offers, and which block fails first."""
+
+
+@pytest.mark.parametrize("name", SET_BACK)
+def test_a_request_that_is_set_back_computes_its_items_anew(name: str) -> None:
+    """Goal: no false alarm after a failed load. Method: runs that raised one."""
+    media, stage, tokens, offered, fails = SET_BACK[name]
+    serve = Serve(Arrive(0, (Run(0, tokens),), Keys(media=media)), 1, external_tokens=offered, fails_from_block=fails)
+    settings = Settings(Geometry((Group("full", 16),)), blocks=20, tokens_max=128, chunk_tokens=128)
+    assert found(settings, stage, [serve, *[Step()] * 8]) is None

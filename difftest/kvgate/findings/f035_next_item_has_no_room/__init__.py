@@ -21,7 +21,7 @@ def _ends_in_an_item(engine: Engine, number: int) -> bool:
     request, encoder = engine.followed.population[number], engine.encoder
     computed, kept = request.tokens_computed, encoder.kept.of(number)
     return encoder.cut[number] <= computed + encoder.shift and any(
-        item.identifier in kept
+        (item.identifier in kept or encoder.resets > 0)
         and item.offset_tokens <= computed < item.offset_tokens + item.length_tokens <= encoder.cut[number]
         for item in request.keys.media
     )

@@ -105,8 +105,8 @@ class EncoderCheck(Raises):
         """What the worker has."""
         self.missing: set[str] = set()
         """The items that the request looked at last reads, and that are not there."""
-        self._reset_for: set[int] = set()
-        """The requests that were computed last before a reset."""
+        self._anew: set[int] = set()
+        """The requests that were computed last before a reset, or before a failed load set them back."""
         self.resets = 0
         """How often all was forgotten."""
 
@@ -125,6 +125,10 @@ class EncoderCheck(Raises):
         """A request is no part of the step any more."""
         self.never_computed.update(item.identifier for item in self._computes.pop(number, ()))
         self.cut.pop(number, None)
+
+    def rewound(self, number: int) -> None:
+        """A load failed: the request may stand in an item that was loaded, and that nobody has computed here."""
+        self._anew.add(number)
 
     # The calls
 
@@ -172,7 +176,7 @@ class EncoderCheck(Raises):
         self.resets += 1
         # The worker forgets all of it with the scheduler.
         self.kept, self._goes, self._there = Kept(self.kept.size), [], set()
-        self._reset_for = set(self.population.alive)
+        self._anew = set(self.population.alive)
         self.never_computed = set()
 
     def _get_freed(self, answer: Sequence[str]) -> None:
@@ -188,7 +192,7 @@ class EncoderCheck(Raises):
         self._goes = []
         self._there.difference_update(forgotten)
         # The encoder runs before the model, for all requests of the step.
-        self._reset_for -= told.keys()
+        self._anew -= told.keys()
         for number, each in told.items():
             due = self._reached(number, each.start, each.start + each.tokens + self.shift)
             for place in computed.get(number, ()):
@@ -215,25 +219,25 @@ class EncoderCheck(Raises):
         }
 
     def rest(self) -> None:
-        """A step was taken: whoever runs keeps the items in which it stands, and nobody keeps others."""
+        """A step was taken: a running request keeps the items in which it stands and no others, a waiting one none."""
         for number, request in self.population.alive.items():
             stands = {
                 item.identifier
                 for item in request.keys.media
                 if item.offset_tokens < request.tokens_computed < item.offset_tokens + item.length_tokens
             }
-            past = {
-                item.identifier
-                for item in request.keys.media
-                if item.offset_tokens + item.length_tokens <= request.tokens_computed
-            }
+            ends = {item.offset_tokens + item.length_tokens: item.identifier for item in request.keys.media}
+            ended = {item for end, item in ends.items() if end <= request.tokens_computed}
+            to_come = {item for end, item in ends.items() if end > request.tokens_computed}
             kept = self.kept.of(number)
+            if request.status is Status.WAITING:
+                self._compare("KV-LEAK-01", f"items that request {number} keeps while it waits", set(), kept)
             if request.status is Status.RUNNING:
                 # An item that a request has at two places is released with the first: the next step asks for it again.
-                missing = set() if number in self._reset_for else stands - past - kept
+                missing = set() if number in self._anew else stands - ended - kept
                 self._compare(NEEDED, f"items in which request {number} stands are kept", set(), missing)
                 self._compare(
-                    "KV-LEAK-01", f"items that request {number} has passed are kept", set(), kept & past - stands
+                    "KV-LEAK-01", f"items that request {number} has passed are kept", set(), kept & ended - to_come
                 )
         gone = set().union(*self.kept.users.values()) - set(self.population.alive) if self.kept.users else set()
         self._compare("KV-LEAK-01", "requests that have ended and keep items", set(), gone)

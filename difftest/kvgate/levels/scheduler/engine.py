@@ -266,6 +266,8 @@ class Engine:
         elif isinstance(operation, Preempt):
             self._take_out_of_step(operation.request)
             self.encoder.preempted(operation.request)
+        elif isinstance(operation, Rewind):
+            self.encoder.rewound(operation.request)
         population = self.followed.population
         if population.resolve(operation) != operation:
             self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", str(operation)))
@@ -556,7 +558,9 @@ class Engine:
             # A draft layer drafts for the whole batch: after a chunk of a prompt too, and for whoever has ended by now.
             batch = [number for number in map(number_in, sent.scheduled) if number not in {*sent.spoilt, *self.pooling}]
             drafted = dict.fromkeys(batch, range(self.settings.drafts_max))
-            self.scheduler.update_draft_token_ids(drafts({**drafted, **proposed, **self.proposed}))
+            if not proposed or any(proposed.values()) or any(self.proposed.values()):
+                # Where a draft layer drafts nothing, there is nothing to update.
+                self.scheduler.update_draft_token_ids(drafts({**drafted, **proposed, **self.proposed}))
             for number, tokens in proposed.items():
                 self.chunks.offered(number, len(tokens))
 

@@ -171,11 +171,15 @@ class Line:
         """Whether it can be let in now; if it only lacks a slot for its adapter, it is set aside."""
         if not waits.is_ready:
             return False
-        slots, adapter = self.stage.adapters_max, waits.adapter
-        if adapter is None or slots is None or adapter in self._adapters or len(self._adapters) < slots:
+        if self._has_slot(waits):
             return True
         self._put_aside(waits)
         return False
+
+    def _has_slot(self, waits: _Waits) -> bool:
+        """Whether the worker has a slot for its adapter in this step."""
+        slots, adapter = self.stage.adapters_max, waits.adapter
+        return adapter is None or slots is None or adapter in self._adapters or len(self._adapters) < slots
 
     # What is judged
 
@@ -200,6 +204,9 @@ class Line:
         if came is None:
             return Difference("KV-LIVE-01", "the line", "somebody who waits", f"request {number} is asked for")
         passed = [each for each in self._before(came) if self._is_ready(each)]
+        if not passed and not self._has_slot(came):
+            got = f"it is asked for, in a step with {', '.join(self._adapters)}"
+            return Difference("KV-SYS-03", f"request {number}", f"it waits for a slot for {came.adapter}", got)
         if not passed:
             return None
         return Difference(
@@ -220,10 +227,11 @@ class Line:
         went = next((each for each in self._running if each.number == number), None)
         if went is None:
             return Difference("KV-LIVE-02", "the line", "somebody who runs", f"request {number} is preempted")
-        last = max(self._running, key=lambda each: each.rank) if self.stage.by_priority else self._running[-1]
+        by_rank = self.stage.by_priority and not self.resets
+        last = max(self._running, key=lambda each: each.rank) if by_rank else self._running[-1]
         self._running.remove(went)
         self._waiting.insert(0, _Waits(number, went.rank, adapter=went.adapter))
-        if last is went or self.resets:
+        if last is went:
             return None
         expected = f"request {last.number} is preempted"
         return Difference("KV-LIVE-02", "the line", expected, f"request {number} is, and {last.number} runs on")
