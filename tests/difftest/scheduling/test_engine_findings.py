@@ -171,10 +171,11 @@ FOR_THE_STORY = {
     "020-trace-with-another": [1],
     "025-trace": [4],
     "027-trace": [1],
+    "035-trace-reset": [1, 2],
     "048-trace-with-another": [1],
 }
-"""Somebody who waits, without whom newer releases do not show it; a step that could still tell of the transfer's end;
-and somebody who waits behind, who would fit."""
+"""A request that waits, without which newer releases do not show it; a step that could still say that the transfer has
+ended; a waiting request that would fit; and a reset in between, which makes no difference."""
 
 
 @pytest.mark.few(2)
