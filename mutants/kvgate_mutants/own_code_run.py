@@ -9,12 +9,13 @@ A probe of a mutant of the reference is what a user runs, with a smaller budget:
 Such a mutant is killed if a probe finds something, or raises, that it does not find without the mutant: then the
 command ends with an exit code other than 0.
 
-A probe of a mutant of a checker is ``CHECKER:MUTANT``: a mutant of vLLM, the plug-in or two nodes, that this detector
-finds by itself. The cases up to the one that kills it are run again with the broken checker. The mutant of the
+A probe of a mutant of a checker is ``CHECKER:MUTANT``, or ``CHECKER:MUTANT@MODEL``: a mutant of vLLM, the plug-in or
+two nodes, that this detector finds by itself. The cases up to the one that kills it are run again with the broken checker. The mutant of the
 checker is killed if nothing is found in them, so that the broken system passes unnoticed; or if something is found in
 the same cases of a system that is not broken. It is *covered*, and not counted as killed, if the system is found under
 another guarantee, by another checker or comparison, or at another operation; it survives if all of that is as it was.
-At the levels above the block manager all detectors judge; of ``LEVEL.DETECTOR`` only what that one finds counts.
+Of a monitor (``ghost``), and of ``LEVEL.DETECTOR``, only what this detector finds counts; above the block manager all
+judge, and the case ends with what one of them finds.
 ``shadow`` attaches a shadow to a simulation of vLLM's scheduler. ``glance`` compares the whole states at the end of a
 case alone, and before that what an operation may have changed. ``equality``, ``slots``, ``unordered``, ``twice`` and
 ``findings`` judge what is written here, with one thing wrong.
@@ -42,7 +43,7 @@ from kvgate.gate.verdict import Found
 from kvgate.kernel.difference import Difference
 from kvgate.kernel.models import load
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
-from kvgate.levels.manager import DETECTORS, Bench
+from kvgate.levels.manager import DETECTORS, MONITORS, Bench
 from kvgate.levels.registry import LEVELS
 from kvgate.levels.scheduler.level import EngineBench
 from kvgate.report.document import Column, Report, Section, Story, columns
@@ -210,16 +211,17 @@ def _of_checker(probe: str, operations: int | None = None, broken: bool = True) 
         return WRITTEN[checker](name if broken else "")
     if checker == "unbroken":
         return _check(*name.split(":", 1), OPERATIONS[name.partition(":")[0]])
-    level = level_of(checker)
+    level, (name, _, model) = level_of(checker), name.partition("@")
     fault = _KNOWN[level][name]
     # An adapter refuses a vLLM whose signatures changed.
     system = load_system("retention" if is_last(probe) else "stock")
     with fault.applied() if broken else nullcontext():
         if checker == "shadow":
             return _shadow()
-        models = [load(each) for each in fault.models or CHECKED_ON[level]]
+        models = [load(each) for each in ((model,) if model else fault.models or CHECKED_ON[level])]
         trials = Trials(_bench(checker, system)).towards(fault.needs)
-        alone = _OfOne(trials, checker.partition(".")[2]) if "." in checker else trials
+        detector = checker.partition(".")[2] or (checker if checker in MONITORS else "")
+        alone = _OfOne(trials, detector) if detector else trials
         return run_until_killed(alone, models, 0, 30_000 if operations is None else operations, 4 * SECONDS)
 
 
@@ -407,7 +409,7 @@ def is_last(probe: str) -> bool:
     """Whether a probe loads the plug-in, which stays in a process: such probes are run after all others."""
     layer, _, what = probe.partition(":")
     if layer in (*DETECTORS, "glance"):
-        return any(each.name == what for each in PLUGIN_MUTANTS)
+        return any(each.name == what.partition("@")[0] for each in PLUGIN_MUTANTS)
     return layer in ("blocks", "scheduler") and _system(what) == "retention"
 
 

@@ -111,7 +111,9 @@ def test_each_probe_can_be_run() -> None:
                 assert probe in {f"{checker}:{case}" for case in _cases_of(checker)}, probe
             else:
                 level, _, detector = checker.partition(".")
+                name, at, model = name.partition("@")
                 assert name in broken[level], probe
+                assert not at or load(model), probe
                 assert not detector or detector in LEVELS[level].detectors, probe
 
 
