@@ -10,15 +10,16 @@ Such a mutant is killed if a probe finds something, or raises, that it does not 
 command ends with an exit code other than 0.
 
 A probe of a mutant of a checker is ``CHECKER:MUTANT``, or ``CHECKER:MUTANT@MODEL``: a mutant of vLLM, the plug-in or
-two nodes, that this detector finds by itself. The cases up to the one that kills it are run again with the broken checker. The mutant of the
-checker is killed if nothing is found in them, so that the broken system passes unnoticed; or if something is found in
-the same cases of a system that is not broken. It is *covered*, and not counted as killed, if the system is found under
-another guarantee, by another checker or comparison, or at another operation; it survives if all of that is as it was.
+two nodes, that this detector finds by itself. The cases up to the one that kills it are run again with the broken
+checker. The mutant of the checker is killed if nothing is found in them, so that the broken system passes unnoticed; or
+if something is found in the same cases of a system that is not broken. It is *covered*, and not counted as killed, if
+the system is found under another guarantee, by another checker or comparison, or at another operation; it survives if
+all of that is as it was.
+
 Of a monitor (``ghost``), and of ``LEVEL.DETECTOR``, only what this detector finds counts; above the block manager all
-judge, and the case ends with what one of them finds.
-``shadow`` attaches a shadow to a simulation of vLLM's scheduler. ``glance`` compares the whole states at the end of a
-case alone, and before that what an operation may have changed. ``equality``, ``slots``, ``unordered``, ``twice`` and
-``findings`` judge what is written here, with one thing wrong.
+judge, and the case ends with what one of them finds. ``glance`` compares the whole states at the end of a case alone,
+and before that what an operation may have changed. ``shadow`` attaches a shadow to a simulation of vLLM's scheduler.
+``equality``, ``slots``, ``unordered``, ``twice`` and ``findings`` judge what is written here, with one thing wrong.
 
 ``unbroken:LEVEL:MODEL`` is a system that is not broken: such a probe kills if something is found in it.
 """
