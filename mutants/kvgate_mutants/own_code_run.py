@@ -29,10 +29,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import patch
 
 from attrs import define, evolve, field, frozen
 
@@ -40,13 +41,13 @@ from kvgate.adapters.registry import Loaded, load_system
 from kvgate.gate.campaign import Campaign, Plan
 from kvgate.gate.case_runner import Lane, Trial, Trials, kind_of
 from kvgate.gate.generator import PRESETS
+from kvgate.gate.level import Bench as LevelBench
 from kvgate.gate.verdict import Found
 from kvgate.kernel.difference import Difference
 from kvgate.kernel.models import load
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
 from kvgate.levels.manager import DETECTORS, MONITORS, Bench
 from kvgate.levels.registry import LEVELS
-from kvgate.levels.scheduler.level import EngineBench
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvgate.report.github import markdown_table
 from kvgate_mutants.mutants.mutant import Mutant
@@ -177,7 +178,7 @@ class _Glancing(Bench):
         return self
 
 
-def _bench(checker: str, system: Loaded) -> Bench | EngineBench:
+def _bench(checker: str, system: Loaded) -> LevelBench:
     if checker == "glance":
         return _Glancing(system.factory, ("lockstep",))
     level = LEVELS[level_of(checker)]
@@ -211,7 +212,8 @@ def _of_checker(probe: str, operations: int | None = None, broken: bool = True) 
     if checker in WRITTEN:
         return WRITTEN[checker](name if broken else "")
     if checker == "unbroken":
-        return _check(*name.split(":", 1), OPERATIONS[name.partition(":")[0]])
+        level, _, model = name.partition(":")
+        return _check(level, model, OPERATIONS[level])
     level, (name, _, model) = level_of(checker), name.partition("@")
     fault = _KNOWN[level][name]
     # An adapter refuses a vLLM whose signatures changed.
@@ -375,6 +377,8 @@ def _twice(case: str) -> Kill | None:
 def _findings(case: str) -> Kill | None:
     """Whether it is noticed that findings act where they cannot, or in a case more than they may."""
     from kvgate.findings import modelled
+    from kvgate.findings.finding import Finding
+    from kvgate.findings.register import with_ids
 
     lanes = tuple(Lane(load("two-windows+eagle"), preset) for preset in sorted(PRESETS))
     allowed = -1 if case == "act-too-often" else 0
@@ -385,13 +389,12 @@ def _findings(case: str) -> Kill | None:
     system = load_system("stock")
     plan = Plan(lanes, 3_000, seconds=SECONDS, kinds_max=1, shrinks=False, most=most)
     campaign = Campaign(Trials(LEVELS["blocks"].bench(system, ("lockstep",))), plan)
-    with_ids = modelled.with_ids
-    if case == "act-elsewhere":
-        modelled.with_ids = lambda ids: [evolve(each, holds=lambda *_given: False) for each in with_ids(ids)]
-    try:
+
+    def acting_elsewhere(ids: Iterable[str]) -> list[Finding]:
+        return [evolve(each, holds=lambda *_given: False) for each in with_ids(ids)]
+
+    with patch.object(modelled, "with_ids", acting_elsewhere) if case == "act-elsewhere" else nullcontext():
         outcome = campaign.run()
-    finally:
-        modelled.with_ids = with_ids
     if not outcome.found:
         return None
     return Kill(Shown("findings", str(outcome.found[0].divergence.difference)), 3_000, outcome.seconds)

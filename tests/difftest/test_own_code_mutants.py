@@ -205,6 +205,9 @@ OF_CHECKERS = (
     "arrivals-forgotten",
     "slots-of-any-group-accepted",
     "blocks-sent-not-compared",
+    "connector-may-be-asked-again",
+    "findings-may-act-once-more",
+    "other-blocks-may-change",
     "shadow-ignores-statistics",
 )
 
@@ -224,7 +227,7 @@ def test_no_finding_excuses_a_wrong_reference(fork_server: ForkServer, name: str
 
 @pytest.mark.ci
 def test_a_few_of_the_checkers_are_killed(fork_server: ForkServer) -> None:
-    """Goal: a broken checker is found. Method: one fault of the comparison, two monitors, the batch and the shadow."""
+    """Goal: a broken checker is found. Method: one fault of the comparison, two monitors, the shadow and so on."""
     assert not _survivors(fork_server, "checkers", *OF_CHECKERS)
 
 
