@@ -9,51 +9,78 @@ A probe of a mutant of the reference is what a user runs, with a smaller budget:
 Such a mutant is killed if a probe finds something, or raises, that it does not find without the mutant: then the
 command ends with an exit code other than 0.
 
-A probe of a mutant of a checker is ``CHECKER:MUTANT``: a mutant of vLLM, the plug-in or two nodes, that this detector
-finds by itself. The cases up to the one that kills it are run again with the broken checker. The mutant of the
-checker is killed if nothing is found in them, so that the broken system passes unnoticed; or if something is found in
-the same cases of a system that is not broken. It is *covered*, and not counted as killed, if the system is found under
-another guarantee, by another checker or at another operation; it survives if all of that is as it was.
-``shadow`` attaches a shadow to a simulation of vLLM's scheduler; ``equality`` compares results that are written here.
+A probe of a mutant of a checker is ``CHECKER:MUTANT``, or ``CHECKER:MUTANT@MODEL``: a mutant of vLLM, the plug-in or
+two nodes, that this detector finds by itself. The cases up to the one that kills it are run again with the broken
+checker. The mutant of the checker is killed if nothing is found in them, so that the broken system passes unnoticed; or
+if something is found in the same cases of a system that is not broken. It is *covered*, and not counted as killed, if
+the system is found under another guarantee, by another checker or comparison, or at another operation; it survives if
+all of that is as it was.
+
+Of a monitor (``ghost``), and of ``LEVEL.DETECTOR``, only what this detector finds counts; above the block manager all
+judge, and the case ends with what one of them finds. ``glance`` compares the whole states at the end of a case alone,
+and before that what an operation may have changed. ``shadow`` attaches a shadow to a simulation of vLLM's scheduler.
+``equality``, ``slots``, ``unordered``, ``twice`` and ``findings`` judge what is written here, with one thing wrong.
+
+``unbroken:LEVEL:MODEL`` is a system that is not broken: such a probe kills if something is found in it.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from types import MappingProxyType
 from typing import Any
+from unittest.mock import patch
 
 from attrs import define, evolve, field, frozen
 
-from kvgate.adapters.registry import load_system
-from kvgate.gate.case_runner import Trials
+from kvgate.adapters.registry import Loaded, load_system
+from kvgate.gate.campaign import Campaign, Plan
+from kvgate.gate.case_runner import Lane, Trial, Trials, kind_of
+from kvgate.gate.generator import PRESETS
+from kvgate.gate.level import Bench as LevelBench
+from kvgate.gate.verdict import Found
+from kvgate.kernel.difference import Difference
 from kvgate.kernel.models import load
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
-from kvgate.levels.manager import DETECTORS
+from kvgate.levels.manager import DETECTORS, MONITORS, Bench
 from kvgate.levels.registry import LEVELS
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvgate.report.github import markdown_table
 from kvgate_mutants.mutants.mutant import Mutant
-from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, PAIR_MUTANTS, PLUGIN_MUTANTS, SCHEDULER_MUTANTS
+from kvgate_mutants.mutants.registry import (
+    BLOCK_MANAGER_MUTANTS,
+    FEATURE_MUTANTS,
+    PAIR_MUTANTS,
+    PLUGIN_MUTANTS,
+    SCHEDULER_MUTANTS,
+    WORKER_MUTANTS,
+)
 from kvgate_mutants.mutation_run import Kill, Shown, run_until_killed
 
 OPERATIONS = {"blocks": 10_000, "scheduler": 4_000, "pair": 3_000, "conform": 3_000}
 """How many operations a probe runs at most."""
 SECONDS = 60.0
 """How long a probe runs at most."""
-CHECKED_ON = {"scheduler": ("full", "two-windows+eagle", "full+eagle"), "pair": ("gpt-oss-hybrid", "full")}
-"""The models that a broken system is run on if it names none; a block manager's on ``BLOCKS_ON``."""
-BLOCKS_ON = ("full", "swa", "gemma-hybrid", "full+eagle")
+CHECKED_ON = {
+    "blocks": ("full", "swa", "gemma-hybrid", "full+eagle"),
+    "scheduler": ("full", "two-windows+eagle", "full+eagle"),
+    "pair": ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa"),
+    "worker": ("full", "gemma-hybrid"),
+}
+"""The models that a broken system is run on if it names none."""
 _MECHANISMS = frozenset(("masked", "retention", "scratch", "pinned", "partial"))
 """The suffixes of models that vLLM alone does not serve."""
 _KNOWN = {
     level: {each.name: each for each in found}
     for level, found in {
         "blocks": (*PLUGIN_MUTANTS, *BLOCK_MANAGER_MUTANTS),
-        "scheduler": SCHEDULER_MUTANTS,
+        "scheduler": (*FEATURE_MUTANTS, *SCHEDULER_MUTANTS),
         "pair": PAIR_MUTANTS,
+        "worker": WORKER_MUTANTS,
     }.items()
 }
 
@@ -141,23 +168,64 @@ def _of_reference(probe: str, operations: int | None = None) -> Kill | None:
 # Mutants of checkers
 
 
+@frozen
+class _Glancing(Bench):
+    """A block manager of which only glances are compared before the end of a case."""
+
+    whole_every: int = 1_000_000
+
+    def glancing(self) -> Bench:
+        return self
+
+
+def _bench(checker: str, system: Loaded) -> LevelBench:
+    if checker == "glance":
+        return _Glancing(system.factory, ("lockstep",))
+    level = LEVELS[level_of(checker)]
+    return level.bench(system, (checker,) if checker in DETECTORS else level.gate)
+
+
+def level_of(checker: str) -> str:
+    """The level of the broken systems that a checker is shown."""
+    level = checker.partition(".")[0]
+    return level if level in ("scheduler", "pair", "worker") else "blocks"
+
+
+@frozen
+class _OfOne:
+    """Cases of which only counts what one detector found."""
+
+    trials: Trials
+    detector: str
+
+    def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
+        trial = self.trials.trial(lane, seed, campaign_seed, until)
+        return evolve(trial, found=tuple(each for each in trial.found if each.divergence.detector == self.detector))
+
+    def smallest(self, found: Found, until: float) -> Found:
+        return self.trials.smallest(found, until)
+
+
 def _of_checker(probe: str, operations: int | None = None, broken: bool = True) -> Kill | None:
     """What a checker finds in the system that the probe names; if not ``broken``, without the fault."""
     checker, _, name = probe.partition(":")
-    if checker == "equality":
-        return _equality(name if broken else "")
-    level = "blocks" if checker in DETECTORS or checker == "shadow" else checker
+    if checker in WRITTEN:
+        return WRITTEN[checker](name if broken else "")
+    if checker == "unbroken":
+        level, _, model = name.partition(":")
+        return _check(level, model, OPERATIONS[level])
+    level, (name, _, model) = level_of(checker), name.partition("@")
     fault = _KNOWN[level][name]
     # An adapter refuses a vLLM whose signatures changed.
     system = load_system("retention" if is_last(probe) else "stock")
     with fault.applied() if broken else nullcontext():
         if checker == "shadow":
             return _shadow()
-        default = BLOCKS_ON if level == "blocks" else CHECKED_ON[level]
-        models = [load(each) for each in fault.models or default]
-        detectors = (checker,) if level == "blocks" else LEVELS[level].gate
-        trials = Trials(LEVELS[level].bench(system, detectors)).towards(fault.needs)
-        return run_until_killed(trials, models, 0, operations or 30_000, 4 * SECONDS)
+        models = [load(each) for each in ((model,) if model else fault.models or CHECKED_ON[level])]
+        trials = Trials(_bench(checker, system)).towards(fault.needs)
+        detector = checker.partition(".")[2] or (checker if checker in MONITORS else "")
+        alone = _OfOne(trials, detector) if detector else trials
+        return run_until_killed(alone, models, 0, 30_000 if operations is None else operations, 4 * SECONDS)
 
 
 @define
@@ -232,14 +300,120 @@ def _equality(case: str) -> Kill | None:
     return None if cell.is_as_it_should_be else Kill(Shown("equality", cell.state.value), 1, 0.0)
 
 
+def _slots(case: str) -> Kill | None:
+    """Whether a fault in a worker's memory, block tables, slot mappings or copies is noticed."""
+    from kvgate.adapters.model_runner.runner import Memory, Prepared, Tensor
+    from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory
+    from kvreference.answers import Copy
+    from kvreference.slots import Layout
+
+    tensor = Tensor(blocks=4, block_slots=4, block_bytes=4, slot_bytes=1, first_byte=0)
+    prepared = Prepared(("a",), (4,), (((1, 2),),), ((6, 7, 8, 9, -7),))
+    copied = b"....abcdefgh....", b"....abcdabgh...."
+    if case == "memory-with-slots-of-two-bytes":
+        tensor = evolve(tensor, slot_bytes=2)
+    elif case == "memory-with-blocks-half-as-far":
+        tensor = evolve(tensor, block_bytes=2)
+    elif case == "memory-with-blocks-of-two-slots":
+        tensor = evolve(tensor, blocks=8, block_slots=2, block_bytes=2)
+    elif case == "batch-without-its-request":
+        prepared = evolve(prepared, requests=())
+    elif case == "batch-in-kernel-blocks-of-three":
+        prepared = evolve(prepared, kernel_block_sizes=(3,))
+    elif case == "batch-with-another-block":
+        prepared = evolve(prepared, tables=(((1, 3),),))
+    elif case == "batch-with-another-slot":
+        prepared = evolve(prepared, slots=((6, 7, 8, 10, -7),))
+    elif case == "copies-of-nothing":
+        copied = copied[0], copied[0]
+    elif case == "copies-to-two-blocks":
+        copied = copied[0], b"....abcdabghab.."
+    memory, layouts = (Memory(4, 16, (tensor,)),), (Layout(4),)
+    judges: Mapping[str, Callable[[], Difference | None]] = {
+        "memory": lambda: check_memory(memory, prepared.kernel_block_sizes),
+        "batch": lambda: check(prepared, {"a": Granted(2, 6, ((1, 2),))}, layouts),
+        "copies": lambda: check_copies((copied,), memory, layouts, (Copy(0, 1, 2, 2),)),
+    }
+    asked = case.partition("-")[0]
+    found = next(filter(None, (judge() for name, judge in judges.items() if asked in ("", name))), None)
+    return None if found is None else Kill(Shown("slots", f"{found.statement} {found.subject}"), 1, 0.0)
+
+
+def _unordered(case: str) -> Kill | None:
+    """Whether a fault in the events of a system with an order of its own is noticed."""
+    from kvgate.conformance.unordered import UnorderedComparison
+    from kvreference.answers import Happened
+    from kvreference.events import Cleared, Event, Removed
+    from kvreference.operations import TakeEvents
+
+    comparison = UnorderedComparison()
+    for content in "ab":
+        comparison.correspondence.relate(content, content)
+    before, after = [Removed("a"), Removed("b")], [Removed("a")]
+    told: list[Event] = [*reversed(before), Cleared(), *after]
+    if case == "not-cleared":
+        told.remove(Cleared())
+    elif case == "one-too-few":
+        told = [*before, Cleared()]
+    elif case == "of-another-content":
+        told = [*before, Cleared(), Removed("b")]
+    found = comparison.of_answers(TakeEvents(), Happened((*before, Cleared(), *after)), Happened(tuple(told)))
+    return None if found is None else Kill(Shown("unordered", found.subject), 1, 0.0)
+
+
+def _twice(case: str) -> Kill | None:
+    """Whether it is noticed that a second run differs."""
+    from kvgate.campaigns.twice import PARTS, differing
+    from kvreference.operations import TakeEvents
+
+    first = [tuple(f"{part} {step}" for part in PARTS) for step in range(2)]
+    second = first[:1] if case == "a-step-less" else list(first)
+    if case == "other-copies":
+        second[1] = tuple("other" if part == "copies" else said for part, said in zip(PARTS, first[1], strict=True))
+    found = differing(first, second, [TakeEvents(), TakeEvents()])
+    return None if found is None else Kill(Shown("twice", found.difference.subject), found.step, 0.0)
+
+
+def _findings(case: str) -> Kill | None:
+    """Whether it is noticed that findings act where they cannot, or in a case more than they may."""
+    from kvgate.findings import modelled
+    from kvgate.findings.finding import Finding
+    from kvgate.findings.register import with_ids
+
+    lanes = tuple(Lane(load("two-windows+eagle"), preset) for preset in sorted(PRESETS))
+    allowed = -1 if case == "act-too-often" else 0
+
+    def most(model: str, finding: str, _cases: int) -> int:
+        return campaign.acted[model, finding] + allowed
+
+    system = load_system("stock")
+    plan = Plan(lanes, 3_000, seconds=SECONDS, kinds_max=1, shrinks=False, most=most)
+    campaign = Campaign(Trials(LEVELS["blocks"].bench(system, ("lockstep",))), plan)
+
+    def acting_elsewhere(ids: Iterable[str]) -> list[Finding]:
+        return [evolve(each, holds=lambda *_given: False) for each in with_ids(ids)]
+
+    with patch.object(modelled, "with_ids", acting_elsewhere) if case == "act-elsewhere" else nullcontext():
+        outcome = campaign.run()
+    if not outcome.found:
+        return None
+    return Kill(Shown("findings", str(outcome.found[0].divergence.difference)), 3_000, outcome.seconds)
+
+
+WRITTEN: Mapping[str, Callable[[str], Kill | None]] = MappingProxyType(
+    {"equality": _equality, "slots": _slots, "unordered": _unordered, "twice": _twice, "findings": _findings}
+)
+"""What judges something that is written here."""
+
+
 # A run
 
 
 def is_last(probe: str) -> bool:
     """Whether a probe loads the plug-in, which stays in a process: such probes are run after all others."""
     layer, _, what = probe.partition(":")
-    if layer in DETECTORS:
-        return any(each.name == what for each in PLUGIN_MUTANTS)
+    if layer in (*DETECTORS, "glance"):
+        return any(each.name == what.partition("@")[0] for each in PLUGIN_MUTANTS)
     return layer in ("blocks", "scheduler") and _system(what) == "retention"
 
 
@@ -288,17 +462,23 @@ def run_checkers(mutants: Sequence[Mutant], every_layer: bool, report: Callable[
         if result.kill is not None and not every_layer:
             continue
         report(f"{mutant.name}: {probe}")
+        is_unbroken = probe.startswith("unbroken:")
         if probe not in usual:
             usual[probe] = _of_checker(probe)
         found = usual[probe]
-        if found is None:
-            # The checker does not find it even as it is: this probe says nothing.
+        if (found is None) is not is_unbroken:
+            # The checker does not find it even as it is, or finds something without a fault: this probe says nothing.
             result.kills[probe] = None
             continue
+        operations = None if found is None else found.operations
         with mutant.applied():
-            seen = _guarded(_of_checker, probe, found.operations)
-            alarm = None if seen is None else _guarded(_of_checker, probe, found.operations, False)
-        if seen is None:
+            seen = _guarded(_of_checker, probe, operations)
+            alarm = seen if seen is None or is_unbroken else _guarded(_of_checker, probe, operations, False)
+        if alarm is not None and not is_unbroken and _guarded(_of_checker, probe, operations, False) is not None:
+            alarm = None
+        if found is None:
+            result.kills[probe] = None if alarm is None else Kill(Shown("false alarm", alarm.by), alarm.operations, 0.0)
+        elif seen is None:
             result.kills[probe] = Kill(Shown("unnoticed", found.statement or ""), found.operations, found.seconds)
         elif alarm is not None:
             result.kills[probe] = Kill(Shown("false alarm", alarm.by), alarm.operations, alarm.seconds)
@@ -310,9 +490,10 @@ def run_checkers(mutants: Sequence[Mutant], every_layer: bool, report: Callable[
     yield list(results.values())
 
 
-def _found(kill: Kill) -> tuple[str, str | None, int]:
-    saw = kill.found.saw if isinstance(kill.found, Shown) else kill.statement
-    return kill.by, saw, kill.operations
+def _found(kill: Kill) -> tuple[str, str | None, str, int]:
+    if isinstance(kill.found, Shown):
+        return kill.by, kill.found.saw, "", kill.operations
+    return kill.by, kill.statement, kind_of(kill.found.divergence)[-1], kill.operations
 
 
 def _in_order(probes: Iterator[tuple[Mutant, str]]) -> list[tuple[Mutant, str]]:
@@ -414,5 +595,5 @@ the violated guarantee and the operation; "no" says that the layer found nothing
     "checkers": """\
 A fault is injected into a checker, and then one into vLLM that this checker finds by itself. The broken checker must
 let the broken vLLM pass: the table names the mutant of vLLM that it no longer finds. "Covered": the broken vLLM is
-still found, by the checker or the guarantee that is named, or at a later operation.""",
+still found, by the checker or the guarantee that is named, by another comparison, or at a later operation.""",
 }

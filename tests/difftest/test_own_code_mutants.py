@@ -5,28 +5,39 @@ Which probe finds a mutant, and what that says, is in ``kvgate_mutants.own_code_
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import textwrap
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import kvgate
 from kvgate.explore.tiny_models import MODELS as TINY_MODELS
 from kvgate.kernel.models import load
 from kvgate.levels.manager import DETECTORS
+from kvgate.levels.registry import LEVELS
 from kvgate.report.document import from_json
 from kvgate_mutants.mutants.mutant import Edit, locate, mutants_of
 from kvgate_mutants.mutants.registry import (
     BLOCK_MANAGER_MUTANTS,
     CHECKER_MUTANTS,
+    FEATURE_MUTANTS,
     PAIR_MUTANTS,
     PLUGIN_MUTANTS,
     REFERENCE_MUTANTS,
     SCHEDULER_MUTANTS,
+    WORKER_MUTANTS,
 )
+from kvgate_mutants.own_code_run import OPERATIONS, WRITTEN
 from kvspec.registry import obligations
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.fork_server import ForkServer
 
 ALL = (*REFERENCE_MUTANTS, *CHECKER_MUTANTS)
@@ -44,7 +55,7 @@ MASKED_BY_FINDINGS = (
 def test_there_are_enough_and_no_name_twice() -> None:
     """Goal: killing all of them says something. Method: count mutants and names."""
     assert len(REFERENCE_MUTANTS) >= 55
-    assert len(CHECKER_MUTANTS) >= 30
+    assert len(CHECKER_MUTANTS) >= 140
     assert {1} == set(Counter(mutant.name for mutant in ALL).values())
     assert not [mutant.name for mutant in ALL if not re.fullmatch(r"[A-Z].*\.", mutant.sentence)]
 
@@ -55,7 +66,7 @@ def test_each_passage_is_there_once() -> None:
     for mutant in ALL:
         owner, attribute = locate(mutant.targets[0])
         member = vars(owner)[attribute]
-        function = getattr(member, "fget", None) or member
+        function = getattr(member, "fget", None) or getattr(member, "__func__", member)
         before = function.__code__
         try:
             with mutant.applied():
@@ -84,36 +95,84 @@ def test_each_probe_can_be_run() -> None:
             assert load(what) if known is None else what in known, probe
     of_blocks = {each.name for each in (*BLOCK_MANAGER_MUTANTS, *PLUGIN_MUTANTS)}
     broken = {
-        **dict.fromkeys((*DETECTORS, "shadow"), of_blocks),
-        "scheduler": {each.name for each in SCHEDULER_MUTANTS},
+        **dict.fromkeys((*DETECTORS, "glance", "shadow"), of_blocks),
+        "scheduler": {each.name for each in (*FEATURE_MUTANTS, *SCHEDULER_MUTANTS)},
         "pair": {each.name for each in PAIR_MUTANTS},
-        "equality": {"other-tokens", "other-probability", "one-of-two", "no-draft-accepted"},
+        "worker": {each.name for each in WORKER_MUTANTS},
     }
     for mutant in CHECKER_MUTANTS:
         for probe in mutant.probes:
             checker, _, name = probe.partition(":")
-            assert name in broken[checker], probe
+            if checker == "unbroken":
+                level, _, model = name.partition(":")
+                assert level in OPERATIONS, probe
+                assert load(model), probe
+            elif checker in WRITTEN:
+                assert probe in {f"{checker}:{case}" for case in _cases_of(checker)}, probe
+            else:
+                level, _, detector = checker.partition(".")
+                name, at, model = name.partition("@")
+                assert name in broken[level], probe
+                assert not at or load(model), probe
+                assert not detector or detector in LEVELS[level].detectors, probe
+
+
+def _cases_of(checker: str) -> set[str]:
+    """What ``own_code_run`` can write wrong for a checker, by the words with which its code compares the case."""
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(WRITTEN[checker]))).body
+    compared = [each for each in ast.walk(function) if isinstance(each, ast.Compare)]
+    return {
+        str(right.value)
+        for each in compared
+        if isinstance(each.left, ast.Name) and each.left.id == "case"
+        for right in each.comparators
+        if isinstance(right, ast.Constant)
+    }
+
+
+REPEATS = {
+    "kvgate.campaigns.case_workers:CaseWorkers": "what another process has found",
+    "kvgate.findings.modelled:Acted": "how a finding acted, which is counted and no divergence",
+}
+"""What makes a difference and judges nothing."""
+OTHERS = {
+    "kvgate.kernel.glance:Glance": "whether the states are compared",
+    "kvgate.levels.scheduler.nodes:OtherNodes": "what other nodes still read",
+    "kvgate.levels.scheduler.sessions:Sessions": "which parts of a session are sent",
+    "kvgate.levels.pair.handover:Handover": "what the decode node still reads",
+    "kvgate.levels.pair.waiting:Across": "who waits for whom on two nodes",
+    "kvgate.monitors.wait_graph:WaitFor": "which wait ends",
+    "kvgate.equality.feature": "which features an engine showed",
+    "kvgate.equality.table": "whether two engines' answers are equal",
+    "kvreference.snapshot": "the invariants",
+}
+"""What makes no difference by itself, and what a checker asks it."""
+
+
+def _checkers() -> Iterator[str]:
+    """What in kvgate makes a difference: every class, and every function that is not private to its module."""
+    package = Path(kvgate.__path__[0])
+    for path in sorted(package.rglob("*.py")):
+        module = ".".join(("kvgate", *path.relative_to(package).with_suffix("").parts))
+        for member in ast.parse(path.read_text("utf-8")).body:
+            if not isinstance(member, (ast.ClassDef, ast.FunctionDef)) or member.name.startswith("_"):
+                continue
+            calls = (each.func for each in ast.walk(member) if isinstance(each, ast.Call))
+            if any(isinstance(called, ast.Name) and called.id == "Difference" for called in calls):
+                yield f"{module}:{member.name}"
 
 
 def test_every_checker_has_a_mutant() -> None:
-    """Goal: no checker is left out. Method: compare the modules that are edited with the checkers."""
-    of_scheduler = (
-        "batch",
-        "bookkeeping_check",
-        "chunks",
-        "clients",
-        "finish_check",
-        "progress",
-        "queue_order_monitor",
-    )
-    checkers = {
-        *("kvgate.kernel.comparison", "kvgate.kernel.lockstep", "kvreference.snapshot"),
-        *(f"kvgate.monitors.{name}" for name in ("leak", "slot_memory", "wait_graph", "work")),
-        *(f"kvgate.levels.scheduler.{name}" for name in of_scheduler),
-        *(f"kvgate.levels.pair.{name}" for name in ("across", "handover", "waiting")),
-        *("kvgate.equality.feature", "kvgate.equality.table", "kvgate.shadow.shadow_checker"),
-    }
-    assert checkers == {mutant.targets[0].partition(":")[0] for mutant in CHECKER_MUTANTS}
+    """Goal: no checker is left out. Method: find in the code what makes a difference, and look for what is edited."""
+    checkers = {*_checkers()}
+    assert {*REPEATS} < checkers
+    assert len(checkers) >= 35
+    edited = {mutant.targets[0] for mutant in CHECKER_MUTANTS}
+    assert not [
+        each
+        for each in sorted((checkers - {*REPEATS}) | {*OTHERS})
+        if not any(re.match(rf"{re.escape(each)}\b", target) for target in edited)
+    ]
 
 
 def test_an_entry_without_a_passage_is_rejected() -> None:
@@ -146,6 +205,9 @@ OF_CHECKERS = (
     "arrivals-forgotten",
     "slots-of-any-group-accepted",
     "blocks-sent-not-compared",
+    "connector-may-be-asked-again",
+    "findings-may-act-once-more",
+    "other-blocks-may-change",
     "shadow-ignores-statistics",
 )
 
@@ -165,7 +227,7 @@ def test_no_finding_excuses_a_wrong_reference(fork_server: ForkServer, name: str
 
 @pytest.mark.ci
 def test_a_few_of_the_checkers_are_killed(fork_server: ForkServer) -> None:
-    """Goal: a broken checker is found. Method: one fault of the comparison, two monitors, the batch and the shadow."""
+    """Goal: a broken checker is found. Method: one fault of the comparison, two monitors, the shadow and so on."""
     assert not _survivors(fork_server, "checkers", *OF_CHECKERS)
 
 

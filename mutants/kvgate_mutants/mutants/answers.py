@@ -48,6 +48,12 @@ def events_told_twice(original: Any, self: Any) -> Any:
     return again + events
 
 
+@breaks(f"{_POOL}.take_events", violates="KV-OP-12", needs=("events",))
+def last_event_not_told(original: Any, self: Any) -> Any:
+    """Of the events that are taken the last one is missing."""
+    return original(self)[:-1]
+
+
 @breaks(f"{_POOL}.cache_full_blocks", violates="KV-OP-12", needs=("events",))
 def continuation_not_told(original: Any, self: Any, **asked: Any) -> None:
     """Only the first blocks of a request are told to be cached."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attrs import evolve
+
 from kvgate_mutants.mutants.mutant import breaks
 
 # Mutants of what vLLM's scheduler tells a connector: which blocks it is to read, and which to write. Where nothing is
@@ -85,3 +87,10 @@ def failed_reads_are_not_acknowledged(original: Any, self: Any, handover: Any, s
     original(self, handover, succeeded)
     if not succeeded:
         self.acknowledged(handover)
+
+
+@breaks(f"{_HANDOVERS}.of_decode", violates="KV-MEM-01")
+def blocks_are_read_in_reverse(original: Any, self: Any, there: int) -> Any:
+    """The decode node reads a request's blocks last block first."""
+    handover = original(self, there)
+    return handover and evolve(handover, tables=tuple(blocks[::-1] for blocks in handover.tables))

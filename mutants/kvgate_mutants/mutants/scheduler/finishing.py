@@ -72,6 +72,15 @@ def nobody_is_told_anything(original: Any, *arguments: Any) -> Any:
 
 
 @breaks(_UPDATE, violates="KV-SYS-05")
+def answers_are_not_sent(original: Any, *arguments: Any) -> Any:
+    """No client is sent the tokens of its requests, and whoever ended is named all the same."""
+    outputs = original(*arguments)
+    for told in outputs.values():
+        told.outputs = []
+    return outputs
+
+
+@breaks(_UPDATE, violates="KV-SYS-05")
 def told_to_another_client(original: Any, *arguments: Any) -> Any:
     """What one client is to be told is told to the next."""
     return {client + 1: told for client, told in original(*arguments).items()}
