@@ -227,3 +227,12 @@ def test_broken_it_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original = getattr(Scheduler, method)
     monkeypatch.setattr(Scheduler, method, lambda *them, **more: replacement(original, *them, **more))
     assert expected == found(full(60), CONNECTED, operations)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_load_on_top_of_a_block_that_failed_is_set_back(ends: bool) -> None:
+    """Goal: no false alarm. Method: a block fails in the step in which another request hits it."""
+    first = serve(0, 16, 1, family=0, external_tokens=1, fails_from_block=0)
+    second = serve(1, 17, 1, family=0, external_tokens=1, loads=True)
+    stage = Stage(running_max=2, connector=True, failed_loads_end=ends)
+    assert found(full(60), stage, [first, second, *steps(2), Transferred(1), *steps(6)]) is None

@@ -8,22 +8,24 @@ from kvreference.population import Status
 
 
 def _waits_for_the_next(divergence: Divergence, engine: Engine) -> bool:
-    """All that run wait for room in the encoder's cache; of one, the draft layer reads the next item too early."""
+    """All that run, or else one that waits, have no room for an item that the draft layer reads too early."""
     if divergence.detector != "progress":
         return False
-    alive, encoder = engine.followed.population.alive, engine.encoder
+    alive, cut = engine.followed.population.alive, engine.encoder.cut
     running = {number for number, request in alive.items() if request.status is Status.RUNNING}
-    return running <= encoder.cut.keys() and any(_ends_in_an_item(engine, number) for number in running)
+    return running <= cut.keys() and any(_ends_in_an_item(engine, number) for number in running or cut.keys() & alive)
 
 
 def _ends_in_an_item(engine: Engine, number: int) -> bool:
-    """Whether a request could end the item in which it stands, but for the draft layer."""
+    """Whether a request could end the item in which it stands, but for the next one, which the draft layer reads."""
     request, encoder = engine.followed.population[number], engine.encoder
-    computed, kept = request.tokens_computed, encoder.kept.of(number)
-    return encoder.cut[number] <= computed + encoder.shift and any(
-        (item.identifier in kept or encoder.resets > 0)
-        and item.offset_tokens <= computed < item.offset_tokens + item.length_tokens <= encoder.cut[number]
-        for item in request.keys.media
+    following, size = encoder.cut[number], encoder.kept.size
+    # What a waiting request has by a hit or a load is not computed yet.
+    stands = request.tokens_computed if request.status is Status.RUNNING else following - encoder.shift
+    lengths = {item.offset_tokens: item.length_tokens for item in request.keys.media}
+    return following <= stands + encoder.shift and any(
+        offset <= stands < offset + length <= following and length + lengths[following] > size
+        for offset, length in lengths.items()
     )
 
 

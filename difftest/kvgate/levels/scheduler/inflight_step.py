@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.nodes import OtherNodes
@@ -56,4 +56,11 @@ def spoilt_by(nodes: OtherNodes, scheduler: Any, scheduled: Mapping[int, int]) -
             restart = next((index * size for index, block in enumerate(table) if block in left), before)
             spoilt[number] = Spoilt(failed[0], restart)
             left.difference_update(table)
+    for number, load in nodes.loading.items() if invalid else ():
+        # What it hit is worth nothing, so what it loads is not either.
+        hit = nodes.tables[number][0][: load.start // size]
+        failed = [index * size for index, block in enumerate(hit) if block in invalid]
+        if failed:
+            nodes.loading[number] = evolve(load, valid=failed[0])
+            spoilt[number] = Spoilt(failed[0], failed[0])
     return spoilt
