@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Collection, Iterator
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -58,8 +59,10 @@ class Prepared:
     """By group and row: the kernel blocks that the block table names."""
     slots: tuple[tuple[int, ...], ...]
     """By group: the slots that are written, row after row, and what follows them up to the end of the buffer."""
-    zeroed: tuple[int, ...] = ()
-    """The blocks whose memory was cleared."""
+    cleared: tuple[tuple[int, ...], ...] | None = None
+    """By group: the blocks whose memory was cleared; None where that was not looked at."""
+    touched: frozenset[int] = frozenset()
+    """The blocks of which anything was cleared."""
 
 
 @frozen
@@ -75,15 +78,16 @@ class Rank:
 class Worker:
     """The model runner of vLLM 0.20.2."""
 
-    kernel_module: ClassVar[str] = "vllm.v1.worker.block_table"
-    """The module with the kernel that maps tokens to slots."""
+    kernels: ClassVar[tuple[str, ...]] = ("vllm.v1.worker.block_table:_compute_slot_mapping_kernel",)
+    """The kernels that are interpreted."""
 
     def __init__(self, scheduler: Any, drafts_max: int, rank: Rank | None = None) -> None:
         from vllm.config import set_current_vllm_config
 
         rank = rank or Rank()
         set_ranks(rank)
-        stand_ins.interpret(self.kernel_module, "_compute_slot_mapping_kernel")
+        for kernel in self.kernels:
+            stand_ins.interpret(*kernel.split(":"))
         self.config = SimpleNamespace(num_blocks=scheduler.kv_cache_config.num_blocks, kv_cache_tensors=[])
         # vLLM-Ascend looks for "attn" in a layer's name.
         self.config.kv_cache_groups = [
@@ -92,6 +96,8 @@ class Worker:
         ]
         self.memory: tuple[Memory, ...] = ()
         """By group; empty where no tensors are made."""
+        self.views: list[Any] = []
+        """By group: its memory, by block; empty where no blocks are cleared."""
         self.runner = self._bare(scheduler, drafts_max, rank)
         with set_current_vllm_config(scheduler.vllm_config):
             self._start()
@@ -116,11 +122,18 @@ class Worker:
 
     # What does not
 
-    def step(self, output: Any) -> Prepared | None:
-        """Take in what a step tells, and prepare its inputs; None if it computes nothing."""
+    def step(self, output: Any, fresh: Collection[int] = ()) -> Prepared | None:
+        """Take in what a step tells, and prepare its inputs; None if it computes nothing.
+
+        Where it can clear blocks, it is to clear the ``fresh`` ones, as if caches had several precisions.
+        """
         import numpy as np
 
         runner = self.runner
+        for view in self.views:
+            view.fill_(1)
+        if self.views:
+            output.new_block_ids_to_zero = list(fresh)
         runner._update_states(output)
         if not output.total_num_scheduled_tokens:
             return None
@@ -138,7 +151,15 @@ class Worker:
             self.kernel_block_sizes,
             tuple(self._rows(table, len(names)) for table in tables),
             tuple(tuple(table.slot_mapping.gpu.tolist()) for table in tables),
+            *self._cleared(),
         )
+
+    def _cleared(self) -> Iterator[Any]:
+        """By group the blocks that are zero, and those that are not all else."""
+        if self.views:
+            zero = [(view == 0).flatten(1) for view in self.views]
+            yield tuple(tuple(each.all(1).nonzero().flatten().tolist()) for each in zero)
+            yield frozenset(block for each in zero for block in each.any(1).nonzero().flatten().tolist())
 
     @staticmethod
     def _rows(table: Any, rows: int) -> tuple[tuple[int, ...], ...]:
@@ -153,7 +174,7 @@ class Worker:
         import numpy as np
         import torch
         from vllm.v1.sample.logits_processor import LogitsProcessors
-        from vllm.v1.worker.gpu.pool.late_interaction_runner import LateInteractionRunner
+        from vllm.v1.worker import gpu_model_runner
         from vllm.v1.worker.utils import AttentionGroup
 
         kind, config = self._kind(), scheduler.vllm_config
@@ -183,11 +204,13 @@ class Worker:
             "requests": {},
             "num_prompt_logprobs": {},
             "encoder_cache": {},
-            "late_interaction_runner": LateInteractionRunner(),
+            "late_interaction_runner": gpu_model_runner.LateInteractionRunner(),
             "reorder_batch_threshold": None,
             "num_accepted_tokens_event": None,
             "valid_sampled_token_count_gpu": None,
             "_draft_token_ids": None,
+            "mamba_prev_last_scheduled_idx": None,
+            "mamba_state_idx": {},
             "uses_xdrope_dim": 0,
             **dict.fromkeys(
                 (
@@ -232,7 +255,7 @@ class Worker:
 class AscendWorker(Worker):
     """The model runner of vLLM-Ascend."""
 
-    kernel_module = f"{PACKAGE}.worker.block_table"
+    kernels = (f"{PACKAGE}.worker.block_table:_compute_slot_mapping_kernel",)
 
     def _kind(self) -> type[Any]:
         kind: type[Any] = importlib.import_module(f"{PACKAGE}.worker.model_runner_v1").NPUModelRunner

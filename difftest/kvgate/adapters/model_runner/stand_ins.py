@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import reduce
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -47,6 +48,14 @@ STAND_INS = (
         "expert load balancing needs scipy, and is not run",
     ),
     StandIn("torch:Tensor.pin_memory", "the tensor itself", "memory is pinned for a device"),
+    StandIn(
+        "transformers:DeepseekV4Config (0.33.0)",
+        _TYPE,
+        "vLLM's model runner names it through its models, and the transformers that is installed has it not",
+    ),
+    StandIn(
+        "vllm:PIN_MEMORY, CpuGpuBuffer.__init__ (0.33.0)", "no memory is pinned", "memory is pinned for a device"
+    ),
     StandIn(
         "vllm.v1.worker.block_table:_compute_slot_mapping_kernel",
         "the same published source under Triton's interpreter",
@@ -131,15 +140,33 @@ def install() -> None:
     torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
 
 
+def unpin() -> None:
+    """Let newer releases of vLLM pin no memory, which each of their modules has decided for itself."""
+    transformers: Any = importlib.import_module("transformers")
+    if not hasattr(transformers, "DeepseekV4Config"):
+        transformers.DeepseekV4Config = type("DeepseekV4Config", (), {})
+    importlib.import_module("vllm.v1.worker.gpu_model_runner")
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "vllm" and "PIN_MEMORY" in vars(module):
+            vars(module)["PIN_MEMORY"] = False
+    utils: Any = importlib.import_module("vllm.v1.utils")
+    utils.CpuGpuBuffer.__init__.__kwdefaults__["pin_memory"] = False
+
+
 def interpret(module_name: str, kernel: str) -> None:
     """Let a published Triton kernel be run by Triton's interpreter: its source is the module's own."""
     os.environ["TRITON_INTERPRET"] = "1"
     triton: Any = importlib.import_module("triton")
     interpreted: Any = importlib.import_module("triton.runtime.interpreter").InterpretedFunction
-    module = importlib.import_module(module_name)
-    published = getattr(module, kernel)
+    for language in map(importlib.import_module, ("triton.language", "triton.language.standard")):
+        for each, value in list(vars(language).items()):
+            if isinstance(value, triton.JITFunction):
+                setattr(language, each, interpreted(value.fn))
+    *owners, name = kernel.split(".")
+    owner = reduce(getattr, owners, importlib.import_module(module_name))
+    published = getattr(owner, name)
     if isinstance(published, interpreted):
         return
     home: Any = importlib.import_module(published.__module__)
     home.tl, home.triton = importlib.import_module("triton.language"), triton
-    setattr(module, kernel, interpreted(published))
+    setattr(owner, name, interpreted(published))

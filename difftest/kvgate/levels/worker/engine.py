@@ -6,20 +6,22 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from kvgate.adapters.model_runner.runner import AscendWorker, Prepared, Worker
+from kvgate.adapters.model_runner.newest import NewestWorker
+from kvgate.adapters.model_runner.runner import AscendWorker, Worker
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.adapter.scheduler_output import due_in
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.operations import Stage
-from kvgate.levels.worker.slot_check import Granted, check, check_memory
+from kvgate.levels.worker.slot_check import Granted, check, check_cleared, check_memory
+from kvreference.block_pool import NULL
 from kvreference.geometry import Group
 from kvreference.settings import Settings
 from kvreference.slots import Layout, layout_of
 
 WORKERS: Mapping[str, type[Worker]] = MappingProxyType(
-    {"stock": Worker, "ascend-worker": AscendWorker, "ascend-worker-retention": AscendWorker}
+    {"stock": Worker, "native@0.23.0": Worker, "native@0.33.0": NewestWorker, "ascend-worker": AscendWorker, "ascend-worker-retention": AscendWorker}
 )
 """The systems that have a worker here."""
 
@@ -32,34 +34,45 @@ class WorkerEngine(Engine):
         self.kind = WORKERS[subject]
         self.worker: Worker | None = None
         self.layouts = tuple(map(_layout, settings.geometry.groups))
+        self.granted: Mapping[str, Granted] = {}
+        """What the step before computed."""
 
     def _check_batch(self, output: Any) -> None:
         super()._check_batch(output)
-        self._judge("worker", self._prepare(output))
+        due = due_in(output, self.scheduler, self.followed.population, self.submitted, sure=True)
+        granted = {
+            name_of(number): Granted(each.start, each.start + each.tokens, each.table) for number, each in due.items()
+        }
+        self._judge("worker", self._prepare(output, granted))
 
-    def _prepare(self, output: Any) -> Difference | None:
+    def _prepare(self, output: Any, granted: Mapping[str, Granted]) -> Difference | None:
         """The worker prepares a step."""
+        fresh = [self._fresh(granted, group) for group in range(len(self.layouts))]
+        self.granted = granted
         try:
             if self.worker is None:
                 self.worker = self.kind(self.scheduler, self.settings.drafts_max)
                 found = check_memory(self.worker.memory, self.worker.kernel_block_sizes)
                 if found is not None:
                     return found
-            prepared = self.worker.step(output)
+            prepared = self.worker.step(output, frozenset().union(*fresh))
         except Exception as error:
             if is_ours(error):
                 raise
             name = type(error).__name__
             does = "starts" if self.worker is None else "prepares a step"
             return Difference("KV-SYS-01", f"the worker, which {does}", "no error", f"{name}: {error}")
-        return self._compare(output, prepared) if prepared is not None else None
+        if prepared is None:
+            return None
+        return check(prepared, granted, self.layouts) or check_cleared(prepared, fresh)
 
-    def _compare(self, output: Any, prepared: Prepared) -> Difference | None:
-        due = due_in(output, self.scheduler, self.followed.population, self.submitted, sure=True)
-        granted = {
-            name_of(number): Granted(each.start, each.start + each.tokens, each.table) for number, each in due.items()
-        }
-        return check(prepared, granted, self.layouts)
+    def _fresh(self, granted: Mapping[str, Granted], group: int) -> frozenset[int]:
+        """The blocks of a group that hold nothing yet that is read."""
+        size_tokens, blocks = self.settings.geometry.groups[group].block_size_tokens, set[int]()
+        for name, each in granted.items():
+            before = self.granted[name].tables[group] if name in self.granted else ()
+            blocks |= set(each.tables[group][-(-each.start // size_tokens) :]) - set(before)
+        return frozenset(blocks - {NULL})
 
 
 def _layout(group: Group) -> Layout:

@@ -13,7 +13,7 @@ from kvreference.slots import Layout
 
 NOT_HERE = -1
 """What a slot mapping has for a token that another worker keeps."""
-TABLES, SLOTS = "KV-SYS-03", "KV-MEM-03"
+TABLES, SLOTS, CONTENT = "KV-SYS-03", "KV-MEM-03", "KV-MEM-01"
 
 
 @frozen
@@ -72,6 +72,19 @@ def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[
             if slots != list(found):
                 return _of_slots(where, layout, each, slots, found)
             next_slot += len(slots)
+    return None
+
+
+def check_cleared(prepared: Prepared, fresh: Sequence[frozenset[int]]) -> Difference | None:
+    """Whether the blocks that were to be cleared, by group, are, and no others."""
+    if prepared.cleared is None:
+        return None
+    for group, (due, cleared) in enumerate(zip(fresh, prepared.cleared, strict=True)):
+        if not due.issubset(cleared):
+            return Difference(CONTENT, f"memory of group {group}", f"blocks {sorted(due)} cleared", _some(cleared))
+    others = prepared.touched.difference(*fresh)
+    if others:
+        return Difference(CONTENT, "memory of other blocks", "what it held", f"blocks {sorted(others)} cleared")
     return None
 
 
