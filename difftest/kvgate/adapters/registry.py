@@ -80,7 +80,7 @@ class Loaded:
 
 def is_built_in(name: str) -> bool:
     """Whether ``name`` is a system that comes with kvgate."""
-    return name in BUILT_IN or (name in RELEASES and RELEASES[name].system == "native")
+    return name in BUILT_IN or (name in RELEASES and RELEASES[name].system in ("native", "ascend-worker"))
 
 
 def models_of(release: Release) -> tuple[str, ...]:
@@ -108,6 +108,8 @@ def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str]
         loaded = _load_ascend(name)
     elif name.partition("@")[0] == "native":
         loaded = _load_native(name, report)
+    elif name.startswith("ascend-worker@"):
+        loaded = _load_ascend_worker(name, report)
     elif name == "reference":
         from kvgate.adapters.reference import Reference
 
@@ -218,6 +220,28 @@ def _load_native(name: str, report: Callable[[str], None]) -> Loaded:
     report(f"importing vLLM {release.version} …")
     _refuse_what_drifted(f"vLLM {release.version} in {folder_of(release)}", "is there and", release.signatures)
     return Loaded(release.name, release.version, partial(Native, release), models_of(release))
+
+
+def _load_ascend_worker(name: str, report: Callable[[str], None]) -> Loaded:
+    """A release of vLLM-Ascend, on the vLLM that it belongs to."""
+    release = release_named(name)
+    if release.below is None:
+        return _load_ascend("ascend-worker")
+    below = release_named(release.below)
+    if "vllm" not in sys.modules:
+        fetch(below, report)
+    enter_version(folder_of(below), release.name)
+    report(f"importing vLLM {below.version} …")
+    if ASCEND_COORDINATOR not in sys.modules:
+        _refuse_what_drifted(f"vLLM {below.version} in {folder_of(below)}", "is there and", below.signatures)
+    from kvgate.adapters.ascend import AscendRelease
+    from kvgate.adapters.model_runner.runner import install_ascend_worker
+
+    try:
+        install_ascend_worker(release, report)
+    except Exception as error:
+        raise SystemUnavailableError(f"{name}: {error}") from error
+    return Loaded(release.name, release.version, partial(AscendRelease, release), DEFAULT_MODELS["ascend-worker"])
 
 
 def _load_foreign(name: str) -> Loaded:

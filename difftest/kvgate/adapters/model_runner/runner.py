@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from attrs import frozen
 
-from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, enter
+from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, check_folder, enter, import_patches
+from kvgate.adapters.groups import spec_compress_ratio
 from kvgate.adapters.model_runner import stand_ins
+from kvgate.adapters.releases import ASCEND
+from kvgate.adapters.releases.description import Release
 
 LAYER = "layers.{}.attn"
 """What the layer of a group is called."""
@@ -57,8 +60,9 @@ class Prepared:
     """By group: how many slots a kernel block has."""
     tables: tuple[tuple[tuple[int, ...], ...], ...]
     """By group and row: the kernel blocks that the block table names."""
-    slots: tuple[tuple[int, ...], ...]
-    """By group: the slots that are written, row after row, and what follows them up to the end of the buffer."""
+    slots: tuple[tuple[int, ...] | None, ...]
+    """By group: the slots that are written, row after row, and what follows them up to the end of the buffer; None
+    where an operator computes them."""
     cleared: tuple[tuple[int, ...], ...] | None = None
     """By group: the blocks whose memory was cleared; None where that was not looked at."""
     touched: frozenset[int] = frozenset()
@@ -150,9 +154,17 @@ class Worker:
             names,
             self.kernel_block_sizes,
             tuple(self._rows(table, len(names)) for table in tables),
-            tuple(tuple(table.slot_mapping.gpu.tolist()) for table in tables),
+            tuple(
+                tuple(table.slot_mapping.gpu.tolist()) if self._maps(group.kv_cache_spec) else None
+                for table, group in zip(tables, self.config.kv_cache_groups, strict=True)
+            ),
             *self._cleared(),
         )
+
+    def _maps(self, spec: Any) -> bool:
+        """Whether the runner maps a group's tokens to slots, and not an operator from the block table."""
+        del spec
+        return True
 
     def _cleared(self) -> Iterator[Any]:
         """By group the blocks that are zero, and those that are not all else."""
@@ -271,7 +283,7 @@ class AscendWorker(Worker):
 
     @property
     def _compresses(self) -> bool:
-        return any(getattr(group.kv_cache_spec, "compress_ratio", 1) > 1 for group in self.config.kv_cache_groups)
+        return any(spec_compress_ratio(group.kv_cache_spec) > 1 for group in self.config.kv_cache_groups)
 
     def _bare(self, scheduler: Any, drafts_max: int, rank: Rank) -> Any:
         import torch
@@ -342,8 +354,18 @@ def set_ranks(rank: Rank) -> None:
     state._DCP = SimpleNamespace(world_size=rank.ranks, rank_in_group=rank.rank, is_first_rank=True, is_last_rank=True)
 
 
-def install_ascend_worker() -> None:
-    """Make vLLM-Ascend's worker importable in this process."""
+def install_ascend_worker(release: Release = ASCEND, report: Callable[[str], None] = lambda _text: None) -> None:
+    """Make vLLM-Ascend's worker importable in this process; from 0.23.0 on, with its block manager.
+
+    Raises:
+        AscendUnavailableError: it cannot be had, or lacks a module.
+    """
     os.environ.setdefault("VLLM_ASCEND_APPLY_DSV4_PATCH", "1")
+    folder = ascend_folder(release, report)
+    if release.below is not None:
+        check_folder(folder, release)
+        stand_ins.unpin()
     stand_ins.install()
-    enter(ascend_folder())
+    enter(folder)
+    if release.below is not None:
+        import_patches(release)

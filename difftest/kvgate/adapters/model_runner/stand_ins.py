@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -47,15 +48,23 @@ STAND_INS = (
         "None",
         "expert load balancing needs scipy, and is not run",
     ),
+    StandIn(
+        "scipy, scipy.optimize:nnls (from 0.23.0 on)",
+        "empty modules, where there is no scipy",
+        "layers and a predictor of chunks name it, and are not run",
+    ),
+    StandIn(
+        "vllm_ascend._build_info:__device_type__ (0.30.0rc2)",
+        "A2, as the wheels of 0.20.2rc1 and 0.23.0 say",
+        "it is made when a source archive is built",
+    ),
     StandIn("torch:Tensor.pin_memory", "the tensor itself", "memory is pinned for a device"),
     StandIn(
         "transformers:DeepseekV4Config (0.33.0)",
         _TYPE,
         "vLLM's model runner names it through its models, and the transformers that is installed has it not",
     ),
-    StandIn(
-        "vllm:PIN_MEMORY, CpuGpuBuffer.__init__ (0.33.0)", "no memory is pinned", "memory is pinned for a device"
-    ),
+    StandIn("vllm:PIN_MEMORY, CpuGpuBuffer.__init__ (0.33.0)", "no memory is pinned", "memory is pinned for a device"),
     StandIn(
         "vllm.v1.worker.block_table:_compute_slot_mapping_kernel",
         "the same published source under Triton's interpreter",
@@ -84,17 +93,20 @@ class _Absent(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds what is in ``_MODULES``."""
+    """Finds what is in ``modules``."""
+
+    def __init__(self, modules: Mapping[str, Callable[[Any], None]]) -> None:
+        self.modules = modules
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
         del path, target
-        return ModuleSpec(fullname, self, is_package=True) if fullname in _MODULES else None
+        return ModuleSpec(fullname, self, is_package=True) if fullname in self.modules else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Absent(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        _MODULES[module.__name__](module)
+        self.modules[module.__name__](module)
 
 
 def _torch_npu(module: Any) -> None:
@@ -114,9 +126,22 @@ def _policy(module: Any) -> None:
     module.FlashLB = module.warm_up = None
 
 
+def _scipy_optimize(module: Any) -> None:
+    module.nnls = None
+
+
+def _build_info(module: Any) -> None:
+    module.__device_type__ = "A2"
+
+
 _MODULES: dict[str, Callable[[Any], None]] = {
     "torch_npu": _torch_npu,
     "vllm_ascend.eplb.core.policy.policy_flashlb": _policy,
+}
+_IF_ABSENT: dict[str, Callable[[Any], None]] = {
+    "scipy": lambda _module: None,
+    "scipy.optimize": _scipy_optimize,
+    "vllm_ascend._build_info": _build_info,
 }
 
 
@@ -130,7 +155,11 @@ def install() -> None:
     if "torch_npu" in sys.modules:
         return
     importlib.import_module("vllm.v1.worker.gpu_model_runner")
-    sys.meta_path.insert(0, _Finder())
+    with suppress(ImportError):
+        # It asks which scipy there is.
+        importlib.import_module("numba")
+    sys.meta_path.insert(0, _Finder(_MODULES))
+    sys.meta_path.append(_Finder(_IF_ABSENT))
     npu: Any = _Absent("torch.npu")
     for name in ("Event", "ExternalEvent", "NPUGraph", "Stream"):
         setattr(npu, name, type(name, (), {}))
@@ -150,7 +179,9 @@ def unpin() -> None:
         if name.partition(".")[0] == "vllm" and "PIN_MEMORY" in vars(module):
             vars(module)["PIN_MEMORY"] = False
     utils: Any = importlib.import_module("vllm.v1.utils")
-    utils.CpuGpuBuffer.__init__.__kwdefaults__["pin_memory"] = False
+    defaults = utils.CpuGpuBuffer.__init__.__kwdefaults__
+    if "pin_memory" in defaults:
+        defaults["pin_memory"] = False
 
 
 def interpret(module_name: str, kernel: str) -> None:

@@ -73,6 +73,12 @@ class Release:
     """The folder of the cache for releases of this kind."""
     pip_options: tuple[str, ...] = ()
     """What pip needs to find the wheel on a machine that it was not built for."""
+    archive: str | None = None
+    """The sha256 of its source archive, where that is fetched and no wheel."""
+    patches: tuple[str, ...] = ()
+    """The modules of the package that change vLLM's block manager when they are imported, in order."""
+    below: str | None = None
+    """The vLLM that it runs on, by name; None where that is the one that is installed, or it is a vLLM itself."""
 
     choices: str | None = None
     """What the release decides differently from the reference, by design; see ``kvgate.adapters.release_variants``."""

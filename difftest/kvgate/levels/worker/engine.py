@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kvgate.adapters.model_runner.newest import NewestWorker
+from kvgate.adapters.model_runner.later_ascend import LaterAscendWorker
 from kvgate.adapters.model_runner.runner import AscendWorker, Worker
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference
@@ -21,7 +22,12 @@ from kvreference.settings import Settings
 from kvreference.slots import Layout, layout_of
 
 WORKERS: Mapping[str, type[Worker]] = MappingProxyType(
-    {"stock": Worker, "native@0.23.0": Worker, "native@0.33.0": NewestWorker, "ascend-worker": AscendWorker, "ascend-worker-retention": AscendWorker}
+    {
+        **dict.fromkeys(("stock", "native@0.23.0"), Worker),
+        "native@0.33.0": NewestWorker,
+        **dict.fromkeys(("ascend-worker", "ascend-worker-retention"), AscendWorker),
+        "ascend-worker@0.23.0": LaterAscendWorker,
+    }
 )
 """The systems that have a worker here."""
 
@@ -30,7 +36,8 @@ class WorkerEngine(Engine):
     """One run, as of a scheduler alone; and the worker prepares each step."""
 
     def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
-        super().__init__(settings, stage, subject, with_reference)
+        # What the managers of later vLLM-Ascends decide is not described: the monitors check them alone.
+        super().__init__(settings, stage, subject, with_reference and not subject.startswith("ascend-worker@"))
         self.kind = WORKERS[subject]
         self.worker: Worker | None = None
         self.layouts = tuple(map(_layout, settings.geometry.groups))

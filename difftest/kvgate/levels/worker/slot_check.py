@@ -66,9 +66,12 @@ def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[
                 mine != its for mine, its in zip(table, got, strict=True) if mine // parts != NULL
             ):
                 return Difference(TABLES, f"{where}, block table of the worker", _some(table), _some(got))
+            mapped = prepared.slots[group]
+            if mapped is None:
+                continue
             written = layout.written(each.tables[group], each.start, each.end)
             slots = [NOT_HERE if slot is None else slot for slot in written]
-            found = prepared.slots[group][next_slot : next_slot + len(slots)]
+            found = mapped[next_slot : next_slot + len(slots)]
             if slots != list(found):
                 return _of_slots(where, layout, each, slots, found)
             next_slot += len(slots)
