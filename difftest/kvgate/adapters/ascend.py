@@ -87,6 +87,11 @@ class AscendRelease(Ascend):
                 if field == "compress_ratio":
                     shape["block_size"] //= ours.compress_ratio
             theirs.kv_cache_spec = kind(**shape, **further)
+        # Its layers pad the pages of states, so that those of all groups are as large.
+        largest = max(group.kv_cache_spec.page_size_bytes for group in groups)
+        for group in groups:
+            if group.kv_cache_spec.page_size_bytes < largest:
+                group.kv_cache_spec = replace(group.kv_cache_spec, page_size_padded=largest)
         return groups
 
 

@@ -61,6 +61,12 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Which models a system is checked with by default."""
+LATER_MODELS: Mapping[str, tuple[str, ...]] = {
+    "0.23.0": (*DEFAULT_MODELS["ascend-worker"], "dsv4-flash-ascend-32+whole-slots"),
+    # Its kernels have the blocks of DeepSeek-V4 alone.
+    "0.30.0rc2": tuple(f"dsv4-flash-ascend-{size}+whole-slots" for size in (32, 64, 128)),
+}
+"""The same for later releases of vLLM-Ascend."""
 ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
 """What has changed vLLM's block manager for good once it is imported."""
 
@@ -228,6 +234,13 @@ def _load_ascend_worker(name: str, report: Callable[[str], None]) -> Loaded:
     if release.below is None:
         return _load_ascend("ascend-worker")
     below = release_named(release.below)
+    from kvgate.adapters.ascend_wheel import AscendUnavailableError, ascend_folder, check_folder
+
+    try:
+        # Before a vLLM is imported for nothing, which takes long.
+        check_folder(ascend_folder(release, report), release)
+    except AscendUnavailableError as error:
+        raise SystemUnavailableError(f"{name}: {error}") from error
     if "vllm" not in sys.modules:
         fetch(below, report)
     enter_version(folder_of(below), release.name)
@@ -238,10 +251,10 @@ def _load_ascend_worker(name: str, report: Callable[[str], None]) -> Loaded:
     from kvgate.adapters.model_runner.runner import install_ascend_worker
 
     try:
-        install_ascend_worker(release, report)
+        install_ascend_worker(release)
     except Exception as error:
         raise SystemUnavailableError(f"{name}: {error}") from error
-    return Loaded(release.name, release.version, partial(AscendRelease, release), DEFAULT_MODELS["ascend-worker"])
+    return Loaded(release.name, release.version, partial(AscendRelease, release), LATER_MODELS[release.version])
 
 
 def _load_foreign(name: str) -> Loaded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -47,7 +48,7 @@ class NewestWorker(Worker):
 
     def _start(self) -> None:
         runner = self.runner
-        self.config = runner.kv_cache_config = self._planned()
+        self.config = runner.kv_cache_config = planned(self, [self._backend()], "vllm.v1.core.kv_cache_planning")
         sizes = importlib.import_module("vllm.v1.worker.utils").prepare_kernel_block_sizes(
             self.config, runner.attn_groups
         )
@@ -62,19 +63,19 @@ class NewestWorker(Worker):
         self.memory = tuple(_memory(self.config.num_blocks, view) for view in self.views)
         runner._init_kv_zero_meta()
 
-    def _planned(self) -> Any:
-        """The memory, as an engine plans it for so many blocks."""
-        layouts = importlib.import_module("vllm.v1.attention.backends.utils")
-        config, groups = self.runner.vllm_config, self.config.kv_cache_groups
-        specs = [group.kv_cache_spec for group in groups]
-        names = [each.name for each in layouts.get_supported_kv_cache_layouts([self._backend()])]
-        if len({spec.page_size_bytes for spec in specs}) > 1:
-            # What its message says to choose where pages differ.
-            names = ["BLHNC"]
-        layouts.resolve_kv_cache_layout(config, [names], specs)
-        config.cache_config.num_gpu_blocks_override = self.config.num_blocks
-        planning = importlib.import_module("vllm.v1.core.kv_cache_planning")
-        return planning.get_kv_cache_config_from_groups(config, groups, _PLANNED_BYTES)
+
+def planned(worker: Worker, backends: Sequence[type[Any]], home: str) -> Any:
+    """The memory, as an engine plans it for so many blocks, with the functions of the module ``home``."""
+    layouts = importlib.import_module("vllm.v1.attention.backends.utils")
+    config, groups = worker.runner.vllm_config, worker.config.kv_cache_groups
+    specs = [group.kv_cache_spec for group in groups]
+    names = [each.name for each in layouts.get_supported_kv_cache_layouts(backends)]
+    if len({spec.page_size_bytes for spec in specs}) > 1:
+        # What its message says to choose where pages differ.
+        names = ["BLHNC"]
+    layouts.resolve_kv_cache_layout(config, [names], specs)
+    config.cache_config.num_gpu_blocks_override = worker.config.num_blocks
+    return importlib.import_module(home).get_kv_cache_config_from_groups(config, groups, _PLANNED_BYTES)
 
 
 def _memory(blocks: int, view: Any) -> Memory:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from attrs import frozen
 
-from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, check_folder, enter, import_patches
+from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, enter, import_patches
 from kvgate.adapters.groups import spec_compress_ratio
 from kvgate.adapters.model_runner import stand_ins
 from kvgate.adapters.releases import ASCEND
@@ -116,6 +116,11 @@ class Worker:
         """The attention back-end: the one of vLLM's CPU platform."""
         backend: type[Any] = importlib.import_module("vllm.v1.attention.backends.cpu_attn").CPUAttentionBackend
         return backend
+
+    def _backend_of(self, spec: Any) -> type[Any]:
+        """The back-end of a group, where not all have the same."""
+        del spec
+        return self._backend()
 
     def _start(self) -> None:
         """Choose kernel block sizes, and make the batch."""
@@ -257,7 +262,7 @@ class Worker:
         for name in ("seq_lens", "optimistic_seq_lens_cpu", "num_computed_tokens"):
             setattr(runner, name, torch.zeros(requests, dtype=torch.int32))
         runner.attn_groups = [
-            [AttentionGroup(self._backend(), group.layer_names, group.kv_cache_spec, index)]
+            [AttentionGroup(self._backend_of(group.kv_cache_spec), group.layer_names, group.kv_cache_spec, index)]
             for index, group in enumerate(self.config.kv_cache_groups)
         ]
         config.parallel_config.cp_kv_cache_interleave_size = rank.interleave
@@ -296,23 +301,30 @@ class AscendWorker(Worker):
         runner.use_sparse = False
         # What the metadata builder of DeepSeek-V4 asks of the model.
         runner.model_config.hf_text_config.qk_rope_head_dim = 64
+        windows = [getattr(group.kv_cache_spec, "sliding_window", None) for group in self.config.kv_cache_groups]
+        runner.model_config.hf_text_config.sliding_window = max(window or 0 for window in windows)
         runner._has_gdn = runner._needs_seq_lens_cpu_sync = False
         runner.pcp_size, runner.dcp_size, runner.pcp_rank, runner.dcp_rank = 1, rank.ranks, 0, rank.rank
         runner._positions_np_buf = torch.zeros(tokens, dtype=torch.int64).numpy()
         runner._dsa_positions_np_buf = torch.zeros(tokens, dtype=torch.int64).numpy()
         return runner
 
+    def _build(self) -> None:
+        """Have the metadata of each group built, which asks for an order of the batch."""
+        runner = self.runner
+        for (group,) in runner.attn_groups:
+            builder = group.backend.get_builder_cls()
+            group.metadata_builders = [
+                builder(group.kv_cache_spec, group.layer_names, runner.vllm_config, runner.device)
+            ]
+        runner.calculate_reorder_batch_threshold()
+
     def _start(self) -> None:
         from vllm.v1.kv_cache_interface import KVCacheTensor
 
         runner, config = self.runner, self.config
         if self._compresses:
-            for index, (group,) in enumerate(runner.attn_groups):
-                spec = config.kv_cache_groups[index].kv_cache_spec
-                group.metadata_builders = [
-                    group.backend.get_builder_cls()(spec, group.layer_names, runner.vllm_config, runner.device)
-                ]
-            runner.calculate_reorder_batch_threshold()
+            self._build()
         runner.may_reinitialize_input_batch(config)
         self.kernel_block_sizes = tuple(table.block_size for table in runner.input_batch.block_table.block_tables)
         if self._compresses:
@@ -323,10 +335,10 @@ class AscendWorker(Worker):
             raw = runner._allocate_kv_cache_tensors(config)
             shaped = runner._reshape_kv_cache_tensors(config, raw)
             names = [group.layer_names[0] for group in config.kv_cache_groups]
-            self.memory = tuple(_memory(config.num_blocks, raw[name], shaped[name]) for name in names)
+            self.memory = tuple(memory_of(config.num_blocks, raw[name], shaped[name]) for name in names)
 
 
-def _memory(blocks: int, raw: Any, views: Any) -> Memory:
+def memory_of(blocks: int, raw: Any, views: Any) -> Memory:
     tensors = (
         Tensor(
             view.shape[0],
@@ -354,18 +366,16 @@ def set_ranks(rank: Rank) -> None:
     state._DCP = SimpleNamespace(world_size=rank.ranks, rank_in_group=rank.rank, is_first_rank=True, is_last_rank=True)
 
 
-def install_ascend_worker(release: Release = ASCEND, report: Callable[[str], None] = lambda _text: None) -> None:
+def install_ascend_worker(release: Release = ASCEND) -> None:
     """Make vLLM-Ascend's worker importable in this process; from 0.23.0 on, with its block manager.
 
     Raises:
-        AscendUnavailableError: it cannot be had, or lacks a module.
+        AscendUnavailableError: it cannot be had.
     """
     os.environ.setdefault("VLLM_ASCEND_APPLY_DSV4_PATCH", "1")
-    folder = ascend_folder(release, report)
     if release.below is not None:
-        check_folder(folder, release)
         stand_ins.unpin()
     stand_ins.install()
-    enter(folder)
+    enter(ascend_folder(release))
     if release.below is not None:
         import_patches(release)

@@ -31,6 +31,8 @@ class StandIn:
     why: str
 
 
+OPERATORS = ("npu_sparse_attn_sharedkv", "npu_sparse_attn_sharedkv_metadata")
+"""The compiled operators that are named and not called."""
 _TYPE = "a class without methods, which annotations name and nothing calls"
 _DTYPE = "a torch dtype of the same width"
 STAND_INS = (
@@ -43,6 +45,10 @@ STAND_INS = (
     StandIn("torch_npu:float8_e8m0fnu", _DTYPE, "quantised layers name it when they are imported"),
     StandIn("torch_npu:float4_e2m1fn_x2", _DTYPE, "quantised layers name it when they are imported"),
     StandIn("torch_npu:hifloat8", _DTYPE, "quantised layers name it when they are imported"),
+    *(
+        StandIn(f"torch.ops._C_ascend:{name} (0.30.0rc2)", "a function that raises", "a compiled kernel, not called")
+        for name in OPERATORS
+    ),
     StandIn(
         "vllm_ascend.eplb.core.policy.policy_flashlb:FlashLB, warm_up",
         "None",
@@ -90,6 +96,10 @@ class _Absent(ModuleType):
     def __getattr__(self, name: str) -> Any:
         listed = f"{self.__name__}:{name}"
         raise AttributeError(f"{listed} needs an NPU, and nothing stands in for it")
+
+
+def _uncalled(*_arguments: Any, **_named: Any) -> None:
+    raise AttributeError("a compiled kernel, which needs an NPU")
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -164,6 +174,8 @@ def install() -> None:
     for name in ("Event", "ExternalEvent", "NPUGraph", "Stream"):
         setattr(npu, name, type(name, (), {}))
     npu.config = type("Config", (), {})()
+    for name in OPERATORS:
+        setattr(torch.ops._C_ascend, name, _uncalled)
     torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
     # mypy: a method is replaced on purpose.
     torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]

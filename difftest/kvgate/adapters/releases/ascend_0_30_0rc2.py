@@ -5,10 +5,13 @@ It is published as a source archive only.
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from attrs import evolve
 
 from kvgate.adapters.releases.ascend_0_23_0 import RELEASE as OLDER
 from kvgate.adapters.releases.v0_30_0 import RELEASE as VLLM
+from kvgate.adapters.releases.v0_33_0 import SCHEDULER_RULES as NEXT
 
 RELEASE = evolve(
     VLLM,
@@ -22,4 +25,7 @@ RELEASE = evolve(
     below=VLLM.name,
     patches=("patch.platform.patch_kv_cache_utils", "patch.platform.patch_kv_cache_coordinator"),
     choices=None,
+    # The scheduler of vLLM 0.30.0 is not described: of these rules, only where it keeps its requests is made use of.
+    scheduler=evolve(NEXT, queues=("skipped_waiting", "waiting"), drafting=MappingProxyType({})),
+    judged=False,
 )

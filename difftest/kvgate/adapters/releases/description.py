@@ -101,6 +101,8 @@ class Release:
 
     scheduler: SchedulerRules | None = None
     """Its scheduler; None where the gate cannot follow it yet."""
+    judged: bool = True
+    """Whether what its scheduler and its block manager decide is checked; else a worker is fed by them, no more."""
     findings: frozenset[str] = frozenset()
     """The ids of the findings that were reproduced on this release; see the register, ``findings/README.md``."""
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from kvgate.adapters.model_runner.later_ascend import LaterAscendWorker, NewestAscendWorker
 from kvgate.adapters.model_runner.newest import NewestWorker
-from kvgate.adapters.model_runner.later_ascend import LaterAscendWorker
 from kvgate.adapters.model_runner.runner import AscendWorker, Worker
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference
@@ -27,6 +27,7 @@ WORKERS: Mapping[str, type[Worker]] = MappingProxyType(
         "native@0.33.0": NewestWorker,
         **dict.fromkeys(("ascend-worker", "ascend-worker-retention"), AscendWorker),
         "ascend-worker@0.23.0": LaterAscendWorker,
+        "ascend-worker@0.30.0rc2": NewestAscendWorker,
     }
 )
 """The systems that have a worker here."""
@@ -39,10 +40,16 @@ class WorkerEngine(Engine):
         # What the managers of later vLLM-Ascends decide is not described: the monitors check them alone.
         super().__init__(settings, stage, subject, with_reference and not subject.startswith("ascend-worker@"))
         self.kind = WORKERS[subject]
+        self.judged = self.followed.description.judged
+        if not self.judged:
+            self.lockstep.monitors = ()
         self.worker: Worker | None = None
         self.layouts = tuple(map(_layout, settings.geometry.groups))
         self.granted: Mapping[str, Granted] = {}
         """What the step before computed."""
+
+    def _judge(self, detector: str, found: Difference | None) -> None:
+        super()._judge(detector, found if self.judged or detector == "worker" else None)
 
     def _check_batch(self, output: Any) -> None:
         super()._check_batch(output)
