@@ -30,6 +30,17 @@ class NewestAscendWorker(LaterAscendWorker):
         f"{_MAPPING}:_compute_slot_mapping_fused_groups_adaptive_kernel",
     )
 
+    def _bare(self, *arguments: Any) -> Any:
+        runner = super()._bare(*arguments)
+        runner.ascend_config = importlib.import_module(f"{PACKAGE}.ascend_config").get_ascend_config()
+        runner.sparse_kv_offload_config = runner.ascend_config.sparse_kv_offload_config
+        runner.use_score_encoder_cache = runner.sparse_kv_offload_enabled = runner.use_hybrid_blocks = False
+        runner.hybrid_with_attn_and_mamba = False
+        runner._offload_request_states = runner.dcp_manager = runner.valid_sampled_token_count_event = None
+        runner.valid_sampled_token_count_cpu = None
+        runner.tp_rank, runner.uniform_decode_query_len = 0, 1 + runner.num_spec_tokens
+        return runner
+
     def _backend_of(self, spec: Any) -> type[Any]:
         """Of compressed caches by their ratio; of windows the one whose kernels have their blocks."""
         home, ratio = importlib.import_module(f"{PACKAGE}.attention.dsa_v1"), spec_compress_ratio(spec)

@@ -1,4 +1,4 @@
-"""The model runner of vLLM 0.33.0: it plans and makes the memory of all groups in one piece, and clears blocks in it."""
+"""The model runner of vLLM 0.33.0: it makes the memory of all groups in one piece, and clears blocks in it."""
 
 from __future__ import annotations
 
