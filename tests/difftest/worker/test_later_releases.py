@@ -1,7 +1,7 @@
 """The workers of later releases, and what is published of them.
 
-Goal: what the workers of vLLM 0.33.0 and vLLM-Ascend 0.23.0 prepare is what the reference says; faults that are injected
-into them are found; what cannot be had is one message. Method: the command, or its parts, in a process of its own, for
+Goal: what the workers of vLLM 0.33.0 and vLLM-Ascend 0.23.0 prepare is what the reference says; injected faults are
+found; what cannot be had is one message. Method: the command, or its parts, in a process of its own, for
 a process has one vLLM; and folders that lack something.
 """
 
