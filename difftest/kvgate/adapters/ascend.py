@@ -90,8 +90,9 @@ class AscendRelease(Ascend):
         # Its layers pad the pages of states, so that those of all groups are as large.
         largest = max(group.kv_cache_spec.page_size_bytes for group in groups)
         for group in groups:
-            if group.kv_cache_spec.page_size_bytes < largest:
-                group.kv_cache_spec = replace(group.kv_cache_spec, page_size_padded=largest)
+            unpadded: Any = group.kv_cache_spec
+            if unpadded.page_size_bytes < largest:
+                group.kv_cache_spec = replace(unpadded, page_size_padded=largest)
         return groups
 
 

@@ -50,7 +50,8 @@ class NewestAscendWorker(LaterAscendWorker):
             return backend
         windows: list[Any] = [home.AscendDSASWABackend, home.AscendDSAC4StateBackend, home.AscendDSAC128StateBackend]
         sizes = ((each, each.get_supported_kernel_block_sizes()) for each in windows)
-        return next((each for each, those in sizes if spec.block_size in those), windows[0])
+        chosen: type[Any] = next((each for each, those in sizes if spec.block_size in those), windows[0])
+        return chosen
 
     def _start(self) -> None:
         runner, groups = self.runner, self.config.kv_cache_groups

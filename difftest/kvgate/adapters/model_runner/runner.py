@@ -191,10 +191,11 @@ class Worker:
         import numpy as np
         import torch
         from vllm.v1.sample.logits_processor import LogitsProcessors
-        from vllm.v1.worker import gpu_model_runner
         from vllm.v1.worker.utils import AttentionGroup
 
         kind, config = self._kind(), scheduler.vllm_config
+        # Releases have it in different modules.
+        late_interaction: Any = importlib.import_module("vllm.v1.worker.gpu_model_runner").LateInteractionRunner
         runner: Any = object.__new__(kind)
         tokens, requests = config.scheduler_config.max_num_batched_tokens, config.scheduler_config.max_num_seqs
         fields = {
@@ -221,7 +222,7 @@ class Worker:
             "requests": {},
             "num_prompt_logprobs": {},
             "encoder_cache": {},
-            "late_interaction_runner": gpu_model_runner.LateInteractionRunner(),
+            "late_interaction_runner": late_interaction(),
             "reorder_batch_threshold": None,
             "num_accepted_tokens_event": None,
             "valid_sampled_token_count_gpu": None,
@@ -272,7 +273,7 @@ class Worker:
 class AscendWorker(Worker):
     """The model runner of vLLM-Ascend."""
 
-    kernels = (f"{PACKAGE}.worker.block_table:_compute_slot_mapping_kernel",)
+    kernels: ClassVar[tuple[str, ...]] = (f"{PACKAGE}.worker.block_table:_compute_slot_mapping_kernel",)
 
     def _kind(self) -> type[Any]:
         kind: type[Any] = importlib.import_module(f"{PACKAGE}.worker.model_runner_v1").NPUModelRunner
