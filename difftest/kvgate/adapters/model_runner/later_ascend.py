@@ -37,7 +37,7 @@ class NewestAscendWorker(LaterAscendWorker):
         runner.use_score_encoder_cache = runner.sparse_kv_offload_enabled = runner.use_hybrid_blocks = False
         runner.hybrid_with_attn_and_mamba = False
         runner._offload_request_states = runner.dcp_manager = runner.valid_sampled_token_count_event = None
-        runner.valid_sampled_token_count_cpu = None
+        runner.valid_sampled_token_count_cpu = runner._pp_recv_work = None
         runner._pending_encoder_cache_copies, runner.cached = [], {}
         runner.tp_rank, runner.uniform_decode_query_len = 0, 1 + runner.num_spec_tokens
         return runner
