@@ -10,12 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 pytest.importorskip("vllm")
 
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from kvgate.findings.register import FOLDER
 from kvgate.gate.case_runner import run_case
 from kvgate.gate.level import Case
 from kvgate.kernel.models import load
+from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Serve, Stage
 from kvreference.content import Keys, Media
@@ -119,3 +124,23 @@ def test_without_drafts_a_draft_layer_reads_no_further() -> None:
     stage = Stage(encoder_budget=33, encoder_cache=33)
     geometry = Geometry((Group("full", 16, lookahead=True),))
     assert found(Settings(geometry, blocks=12, tokens_max=64, chunk_tokens=64), stage, [serve, Step()]) is None
+
+
+def test_an_item_lost_by_another_cause_is_not_finding_048(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: 048 excuses what it says alone. Method: its own run; and one in which steps forget every item."""
+    (path,) = FOLDER.glob("f048*/trace.jsonl")
+    case = read(path).case
+    bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
+    assert ["048-item-of-a-victim-counts-as-computed"] == [each.finding for each in run_case(bench, case).found()]
+
+    def forgets(scheduler: Scheduler, *arguments: Any) -> Any:
+        output = schedule(scheduler, *arguments)
+        output.scheduled_encoder_inputs.clear()
+        return output
+
+    schedule = Scheduler.schedule
+    monkeypatch.setattr(Scheduler, "schedule", forgets)
+    first, *later = case.operations
+    early = evolve(first, arrival=evolve(first.arrival, keys=Keys(media=(Media("image-4-0", 2, 4),))))
+    found = run_case(bench, evolve(case, operations=(early, *later))).found()
+    assert [("encoder", None)] == [(each.divergence.detector, each.finding) for each in found]
