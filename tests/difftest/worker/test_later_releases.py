@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,8 @@ from kvgate.adapters.ascend_wheel import WHERE
 from kvgate.adapters.fetching import folder_of, is_fetched
 from kvgate.adapters.model_runner.runner import Prepared
 from kvgate.adapters.releases import release_named
+from kvgate.findings.register import with_ids
+from kvgate.kernel.difference import Difference, Divergence
 from kvgate.levels.worker.slot_check import check_cleared
 
 if TYPE_CHECKING:
@@ -121,6 +124,27 @@ def test_cleared_blocks_are_those_that_were_ordered() -> None:
     other = check_cleared(CLEARED, (frozenset({3}), frozenset({4})))
     assert other is not None
     assert "blocks [5] cleared" == other.got
+
+
+@pytest.mark.parametrize(
+    ("free", "queued", "message", "known"),
+    [
+        (13, 11, "RuntimeError: Failed to reset KV cache even when", True),
+        (11, 11, "RuntimeError: Failed to reset KV cache even when", False),
+        (12, 10, "RuntimeError: Failed to reset KV cache even when", False),
+        (13, 11, "AssertionError: ", False),
+    ],
+    ids=["the counter is ahead", "it is right", "a block is held", "another error"],
+)
+def test_a_reset_that_fails_by_the_counter_is_finding_014(free: int, queued: int, message: str, known: bool) -> None:
+    """Only where all blocks are queued, and more are said to be free: what else makes a reset fail is new."""
+    (finding,) = with_ids(["014-second-full-group-not-cut"])
+    assert finding.explains_engine is not None
+    snapshot = SimpleNamespace(blocks_free=free, free=tuple(range(queued)))
+    engine = SimpleNamespace(settings=SimpleNamespace(blocks=12), followed=SimpleNamespace(snapshot=lambda: snapshot))
+    found = Difference("KV-SYS-01", "RuntimeError", "an answer", message)
+    # mypy: of an engine it needs these two.
+    assert known is finding.explains_engine(Divergence(1, None, "scheduler", found), engine)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["ascend-worker@9.9.9", "native@9.9.9"])

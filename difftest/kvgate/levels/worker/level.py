@@ -29,10 +29,11 @@ class WorkerLevel(SchedulerLevel):
         Serve: lambda generator, case, draw: plain(SchedulerLevel.drawn[Serve](generator, case, draw)),
     }
     not_tested = (
-        "What a worker does with its slots: no tensor is written. Ghost memory follows the granted tables, with which "
-        "the worker's are compared.",
-        "Of the worker: its constructor, attention metadata, copied blocks, graphs, context parallelism. Cleared "
-        "blocks are compared with native@0.33.0 alone, whose scheduler orders none here: the gate orders them.",
+        "What a worker does with its slots, except blocks that are copied or cleared. Ghost memory follows the granted "
+        "tables, with which the worker's are compared.",
+        "Of the worker: its constructor, attention metadata, graphs, context parallelism. Copied blocks are compared "
+        "with ascend-worker-retention alone; cleared ones with native@0.33.0 alone, whose scheduler orders none here: "
+        "the gate orders them.",
         "With ascend-worker@0.23.0: slots of compressed caches, which the compiled operator compressor_metadata maps "
         "from the block table, and equality of the block manager with the reference.",
         "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts and sessions: requests have none.",
