@@ -48,7 +48,7 @@ MARKED = {
 }
 """Those that ghost memory knows by a mark on a block, by the load of the request that reads it, or by a rule."""
 OF_BLOCKS = {"014-second-full-group-not-cut"}
-"""Those that act on a rule of the block manager; what follows under an engine, ``worker/test_later_releases.py`` shows."""
+"""Of the block manager: what follows under an engine is shown in ``worker/test_later_releases.py``."""
 of_every_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: f"{id_of(path.parent.name)[:3]}-{path.stem}")
 
 
