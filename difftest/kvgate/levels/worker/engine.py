@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from kvgate.adapters.model_runner.later_ascend import LaterAscendWorker
+from kvgate.adapters.model_runner.later_ascend import LaterAscendWorker, NewestAscendWorker
 from kvgate.adapters.model_runner.newest import NewestWorker
 from kvgate.adapters.model_runner.runner import AscendWorker, Worker
 from kvgate.kernel.blame import is_ours
@@ -27,6 +27,7 @@ WORKERS: Mapping[str, type[Worker]] = MappingProxyType(
         "native@0.33.0": NewestWorker,
         **dict.fromkeys(("ascend-worker", "ascend-worker-retention"), AscendWorker),
         "ascend-worker@0.23.0": LaterAscendWorker,
+        "ascend-worker@0.30.0rc2": NewestAscendWorker,
     }
 )
 """The systems that have a worker here."""

@@ -34,8 +34,9 @@ class WorkerLevel(SchedulerLevel):
         "Of the worker: its constructor, attention metadata, graphs, context parallelism. Copied blocks are compared "
         "with ascend-worker-retention alone; cleared ones with native@0.33.0 alone, whose scheduler orders none here: "
         "the gate orders them.",
-        "With ascend-worker@0.23.0: slots of compressed caches, which the compiled operator compressor_metadata maps "
-        "from the block table, and equality of the block manager with the reference.",
+        "With ascend-worker@0.23.0 and @0.30.0rc2: slots of compressed caches, which the compiled operator "
+        "compressor_metadata maps from the block table, and equality of the block manager with the reference. With "
+        "@0.30.0rc2, what its scheduler and its block manager decide.",
         "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts and sessions: requests have none.",
     )
     trace_format = "kvgate-worker-trace"
