@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import evolve
@@ -141,10 +141,12 @@ def test_a_reset_that_fails_by_the_counter_is_finding_014(free: int, queued: int
     (finding,) = with_ids(["014-second-full-group-not-cut"])
     assert finding.explains_engine is not None
     snapshot = SimpleNamespace(blocks_free=free, free=tuple(range(queued)))
-    engine = SimpleNamespace(settings=SimpleNamespace(blocks=12), followed=SimpleNamespace(snapshot=lambda: snapshot))
+    # Of an engine it needs these two.
+    engine: Any = SimpleNamespace(
+        settings=SimpleNamespace(blocks=12), followed=SimpleNamespace(snapshot=lambda: snapshot)
+    )
     found = Difference("KV-SYS-01", "RuntimeError", "an answer", message)
-    # mypy: of an engine it needs these two.
-    assert known is finding.explains_engine(Divergence(1, None, "scheduler", found), engine)  # type: ignore[arg-type]
+    assert known is finding.explains_engine(Divergence(1, None, "scheduler", found), engine)
 
 
 @pytest.mark.parametrize("name", ["ascend-worker@9.9.9", "native@9.9.9"])
