@@ -33,6 +33,11 @@ def contents_lost(full: Content | None, begun: Sequence[Content]) -> list[Conten
     return [] if full is None else [full]
 
 
+def is_unused(references: Sequence[int]) -> bool:
+    """Whether nobody holds a block, with as many references to each; those to the null block do not count."""
+    return not any(references[NULL + 1 :])
+
+
 class BlockPool:
     """All blocks of one system; ``blocks`` counts the null block."""
 
@@ -143,7 +148,7 @@ class BlockPool:
 
     def reset(self) -> bool:
         """Forget all content, if nobody holds a block; returns whether it happened."""
-        if any(self.references[NULL + 1 :]):
+        if not self.rules.ask(is_unused, self.references):
             return False
         self.cached = CachedMap(len(self.references))
         self.partial = PartialMap()

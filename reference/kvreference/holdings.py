@@ -121,7 +121,9 @@ class Holdings:
         provided = plan_provided(self.settings.geometry, tables, span.provided)
         complete = self._plan(tables, provided, span)
         needed = blocks_new(complete, provided) + self.pool.count_free(set(held))
-        if not has_room(self.pool, needed + span.reserved, held, self.rules):
+        wanted = needed + span.reserved
+        # A pool says how many blocks it has; a finding may have it say more.
+        if not (has_room(self.pool, wanted, held, self.rules) and self.pool.make_room(wanted, held)):
             return None
 
         self.tables[request] = tables

@@ -121,6 +121,7 @@ BROKEN = {
     "never due by 016": Fault("due_tokens", lambda _due, *_rest: None, "f016*/trace.jsonl", "native@0.33.0"),
     "an entry too many": Fault("ends_inside", first_grain_too, TAIL, "native@0.33.0"),
     "nothing lost": Fault("contents_lost", lambda _lost, *_rest: [], "mixed-blocks", "native@0.33.0"),
+    "in use when all are free": Fault("is_unused", lambda _unused, _references: False, "full"),
     "one free block untold": Fault("blocks_said_free", lambda said, *rest: said(*rest) - 1, "f014*/trace-load.jsonl"),
     "copies of nothing": Fault("partials_found", lambda _partials, *_rest: (), "compressed+partial", "retention"),
     "states never at their ends": Fault(
@@ -205,6 +206,7 @@ PLANTED = {
     "miscounted twice": Fault("blocks_said_free", off_by(2), LOADED_TOO_LONG),
     "miscounted the other way": Fault("blocks_said_free", off_by(-1), LOADED_TOO_LONG),
     "not miscounted": Fault("blocks_said_free", off_by(0), LOADED_TOO_LONG),
+    "reset in use": Fault("is_unused", lambda _unused, _references: True, "full"),
     "miscounted twice by slots": Fault("blocks_said_free", off_by(2), "f013*/trace-load.jsonl", "ascend"),
     "an entry too many": Fault("ends_inside", first_grain_too, TAIL, "native@0.33.0"),
     "without its entry": Fault("ends_inside", lambda _ends, *rest: rest[-1], TAIL, "native@0.33.0"),

@@ -16,7 +16,7 @@ from kvreference.attention import Kind
 from kvreference.choices import Choices
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Arrive, Evict, Finish, LookUp, Operation, Run, TakeEvents
+from kvreference.operations import Admit, Arrive, Evict, Finish, LookUp, Operation, Reset, Run, TakeEvents
 from kvreference.rules import OWN_RULES, Delta, Rules
 from kvreference.settings import Settings
 
@@ -92,11 +92,13 @@ RUN: tuple[Operation, ...] = (
     Finish(1),
     Evict(1),
     TakeEvents(),
+    Reset(),
 )
 RULES = (
     "names_of_piece",
     "blocks_to_come_with",
     "blocks_said_free",
+    "is_unused",
     "longest_length",
     "tables_found",
     "tokens_computed",
@@ -154,6 +156,7 @@ CHANGED: dict[str, Callable[..., Any]] = {
     "names_of_piece": lambda names, *rest: (*names(*rest), id(rest[0])),
     "blocks_to_come_with": lambda count, *rest: count(*rest) + 99,
     "blocks_said_free": lambda said, *rest: said(*rest) - 1,
+    "is_unused": lambda unused, *rest: not unused(*rest),
     "longest_length": lambda _longest, *_rest: 0,
     "tables_found": lambda tables, *rest: ((), *tables(*rest)[1:]),
     "tokens_computed": lambda computed, *rest: computed(*rest) - 1,

@@ -1,11 +1,17 @@
-"""Tables that continue past what is loaded: a negative number of blocks is taken. Findings 013 and 014."""
+"""Tables that continue past what is loaded: a negative number of blocks is taken. Findings 013 and 014.
+
+A run goes on with a count that is too high, until a block is given that the queue does not have.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.lockstep import Lockstep
 from kvreference.admission import blocks_said_free
-from kvreference.block_pool import BlockPool
+from kvreference.answers import Granted, Refused, Success
+from kvreference.block_pool import BlockPool, is_unused
 from kvreference.geometry import Geometry
 from kvreference.holdings import rounds_of_admission
 from kvreference.rules import Delta
@@ -24,6 +30,7 @@ class TablesPastLoad:
         return [
             Delta(rounds_of_admission.__name__, self._admit),
             Delta(blocks_said_free.__name__, self._said),
+            Delta(is_unused.__name__, self._is_unused),
         ]
 
     def _admit(
@@ -44,3 +51,20 @@ class TablesPastLoad:
 
     def _said(self, said: Callable[[BlockPool], int], pool: BlockPool) -> int:
         return said(pool) + self.blocks
+
+    def _is_unused(self, rule: Callable[[Sequence[int]], bool], references: Sequence[int]) -> bool:
+        if not self.blocks:
+            return rule(references)
+        return references.count(0) + self.blocks == len(references)
+
+
+def miscounted(divergence: Divergence, lockstep: Lockstep) -> bool:
+    """Whether a pool gave blocks that its queue did not have, or took itself for in use when a reset emptied it."""
+    reference, (expected, answered) = lockstep.reference, lockstep.answers
+    if reference is None or reference.snapshot().blocks_free <= len(reference.pool.free):
+        return False
+    if isinstance(expected, Refused):
+        given = sum(map(len, answered.blocks)) if isinstance(answered, Granted) else None
+        return given is None or given > len(reference.pool.free)
+    is_of_scheduler = divergence.detector == "scheduler" and divergence.difference.subject == "RuntimeError"
+    return is_of_scheduler and answered == Success(False)

@@ -768,7 +768,7 @@ class WorkerMemory(GhostMemory):
         self._pending = waiting
         for work in step.works:
             if work.request in step.freed:
-                self._mark(work, work.start, LATE)
+                self._mark(work, work.start, LATE, replaces=False)
         return found or self._keep(step.kept)
 
     def _read_states(self, work: Work) -> Iterator[Difference | None]:
@@ -784,11 +784,12 @@ class WorkerMemory(GhostMemory):
             self._physical.forget(table[valid // group.block_size_tokens :])
         self._mark(work, valid, FAILED)
 
-    def _mark(self, work: Work, start: int, why: str) -> None:
+    def _mark(self, work: Work, start: int, why: str, replaces: bool = True) -> None:
         """The blocks that a step writes from ``start`` on do not hold what they should."""
         for group, table in zip(self.groups, work.tables, strict=True):
-            blocks = table[start // group.block_size_tokens : group.blocks_occupied(work.end)]
-            self.marks.update((block, why) for block in blocks if block != NULL)
+            for block in table[start // group.block_size_tokens : group.blocks_occupied(work.end)]:
+                if block != NULL and (replaces or block not in self.marks):
+                    self.marks[block] = why
 
     def _deliver(self, work: Work) -> None:
         self._unmark(work, work.provided)

@@ -36,7 +36,13 @@ from kvreference.statements import STATEMENTS
 
 from .stage import full, run, serve, steps
 
-TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if format_of(path) == SCHEDULER.trace_format]
+FOLLOWS = sorted(FOLDER.glob("f014*/trace-no-block.jsonl")) + sorted(FOLDER.glob("f014*/trace-reset.jsonl"))
+"""What follows in a scheduler from a finding of its block manager, which is seen before."""
+TRACES = [
+    path
+    for path in sorted(FOLDER.glob("*/*.jsonl"))
+    if format_of(path) == SCHEDULER.trace_format and path not in FOLLOWS
+]
 MARKED = {
     "020-preempted-in-its-step-stays-cached",
     "021-behind-a-failed-load-stays-cached",
@@ -125,6 +131,17 @@ def test_vllm_shows_its_finding(path: Path) -> None:
         assert len(trace.operations) == run.performed
 
 
+@pytest.mark.parametrize("path", FOLLOWS, ids=lambda path: path.stem)
+def test_what_follows_in_a_scheduler_is_the_same_finding(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the run, as the header says; and on a vLLM described without the finding nothing is declared."""
+    trace, finding = read(path), id_of(path.parent.name)
+    run = played(trace.case)
+    assert trace.header.violates == first_violated(run)
+    assert finding == run.found()[0].finding
+    assert f"kvgate replay {path.relative_to(FOLDER.parents[2]).as_posix()}" in (path.parent / "README.md").read_text()
+    assert [None] == [each.finding for each in played_without(finding, trace.case, monkeypatch).found()]
+
+
 BROKEN = {
     "blocks_still_valid": ("f021*/trace.jsonl", lambda _rule, _valid, _blocks: 0),
     "prefixes_kept": ("f041*/trace.jsonl", lambda kept, *rest: kept(*rest) + 2),
@@ -152,7 +169,12 @@ def test_undescribed_it_is_a_divergence(path: Path, monkeypatch: pytest.MonkeyPa
     assert run.found()[0].finding is None
 
 
-FOR_THE_STORY = {"020-trace-with-another": [1], "025-trace": [4], "027-trace": [1]}
+FOR_THE_STORY = {
+    "020-trace-with-another": [1],
+    "025-trace": [4],
+    "027-trace": [1],
+    "048-trace-with-another": [1],
+}
 """Somebody who waits, without whom newer releases do not show it; a step that could still tell of the transfer's end;
 and somebody who waits behind, who would fit."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 pytest.importorskip("vllm")
 
@@ -18,8 +19,9 @@ from kvgate.levels.scheduler.operations import GrammarReady, Lost, Operation, St
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvgate.levels.scheduler.statistics_check import StatisticsCheck
 from kvgate.monitors.wait_graph import Reason
+from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Abort, Transferred
+from kvreference.operations import Abort, Arrive, Run, Transferred
 from kvreference.settings import Settings
 
 from .stage import full, run, serve, steps, undeclared
@@ -275,3 +277,17 @@ def test_whoever_is_passed_over_for_good_is_told(monkeypatch: pytest.MonkeyPatch
         found.difference.subject,
     )
     assert "request 0 waits for nobody" in found.difference.got
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_two_that_take_turns_next_to_a_transfer_may_go_on(lost: bool) -> None:
+    """Each is preempted for itself, since a third holds blocks for another node: a hang only if that node is gone."""
+    one, two = (
+        evolve(serve(number, 33, 1), arrival=Arrive(number, (Run(1000 * number, 33),), Keys(lora=f"adapter-{number}")))
+        for number in (1, 2)
+    )
+    stage = Stage(running_max=3, connector=True, adapters_max=1, long_prefill_tokens=32)
+    gone = [Lost(0)] if lost else []
+    engine = Engine(full(6, full_sequence_must_fit=False), stage)
+    found = undeclared(engine, (serve(0, 33, 1, sends=True), one, two, *steps(2), *gone, *steps(8)))
+    assert ["KV-LIVE-03"] * lost == [each.difference.statement for each in found]

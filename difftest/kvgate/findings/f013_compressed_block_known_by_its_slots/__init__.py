@@ -16,7 +16,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from kvgate.findings.finding import Acts, Finding
-from kvgate.findings.past_load import TablesPastLoad
+from kvgate.findings.past_load import TablesPastLoad, miscounted
 from kvgate.monitors.slot_memory import Misread
 from kvreference.answers import BlockTable
 from kvreference.block_pool import NULL
@@ -194,4 +194,5 @@ FINDING = Finding(
         "014-second-full-group-not-cut",
     ),
     acts=_acts,
+    explains=miscounted,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvgate.findings.finding import Acts, Engine, Finding
-from kvgate.findings.past_load import TablesPastLoad
+from kvgate.findings.past_load import TablesPastLoad, miscounted
 from kvgate.kernel.difference import Divergence
 from kvreference.answers import BlockTable
 from kvreference.geometry import Group
@@ -46,11 +46,12 @@ def _leading(found: Any, tokens: int) -> int:
     return next((index for index in range(tokens // size) if found.blocks[index] is None), tokens // size) * size
 
 
-def _reset_by_the_counter(divergence: Divergence, engine: Engine) -> bool:
-    """No request holds a block, and the pool counts more free blocks than it has: it takes some to be in use."""
+def _reset_unfollowed(divergence: Divergence, engine: Engine) -> bool:
+    """Without a reference: no request holds a block, and more blocks are said to be free than there are."""
     seen, difference = engine.followed.snapshot(), divergence.difference
     fails = difference.statement == "KV-SYS-01" and "Failed to reset KV cache" in difference.got
-    return fails and len(seen.free) == engine.settings.blocks - 1 < seen.blocks_free
+    all_queued = len(seen.free) == engine.settings.blocks - 1
+    return engine.lockstep.reference is None and fails and all_queued and seen.blocks_free > len(seen.free)
 
 
 FINDING = Finding(
@@ -60,6 +61,7 @@ FINDING = Finding(
     condition="two kinds of groups of full attention, and a hit shorter than what one of them has cached",
     where=lambda settings: len(_kinds_of_full_attention(settings)) > 1,
     acts=_acts,
-    explains_engine=_reset_by_the_counter,
+    explains=miscounted,
+    explains_engine=_reset_unfollowed,
     holds=lambda ideal, answered, *_arguments: sum(map(len, answered)) > sum(map(len, ideal)),
 )

@@ -1,4 +1,4 @@
-"""Finding 048: By priority, an item counts as computed whose request was taken out of the step that was to compute it."""
+"""Finding 048: By priority, an item counts as computed of which the step was taken back."""
 
 from __future__ import annotations
 

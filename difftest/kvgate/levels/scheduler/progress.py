@@ -43,8 +43,10 @@ class ProgressMonitor:
         """Who waited for whom when a hang was found."""
         self._limits: dict[int, int] = {}
         """How many tokens each request may have in the end."""
-        self._seen: set[Standing] = set()
-        """Where everything stood since somebody last got on."""
+        self._seen: dict[Standing, int] = {}
+        """Where everything stood since a request last got an answer, and how many steps had computed something then."""
+        self._computed = 0
+        """How many steps computed something."""
         self._patience: dict[int, int] = {}
         """How many steps more each request that gets nothing can be passed over."""
 
@@ -82,11 +84,12 @@ class ProgressMonitor:
             self._seen.clear()
             return None
         standing = self.standing()
+        self._computed += bool(scheduled)
         if in_flight or standing not in self._seen:
-            self._seen.add(standing)
+            self._seen.setdefault(standing, self._computed)
             return None
         waiting = self.wait_for(scheduled)
-        if waiting.is_held_up() if scheduled else not waiting.stuck():
+        if waiting.is_held_up() if self._computed > self._seen[standing] else not waiting.stuck():
             return None
         self.waiting = waiting
         return Difference(
