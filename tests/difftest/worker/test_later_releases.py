@@ -141,9 +141,11 @@ def test_a_reset_that_fails_by_the_counter_is_finding_014(free: int, queued: int
     (finding,) = with_ids(["014-second-full-group-not-cut"])
     assert finding.explains_engine is not None
     snapshot = SimpleNamespace(blocks_free=free, free=tuple(range(queued)))
-    # Of an engine it needs these two.
+    # Of an engine it needs these three.
     engine: Any = SimpleNamespace(
-        settings=SimpleNamespace(blocks=12), followed=SimpleNamespace(snapshot=lambda: snapshot)
+        settings=SimpleNamespace(blocks=12),
+        followed=SimpleNamespace(snapshot=lambda: snapshot),
+        lockstep=SimpleNamespace(reference=None),
     )
     found = Difference("KV-SYS-01", "RuntimeError", "an answer", message)
     assert known is finding.explains_engine(Divergence(1, None, "scheduler", found), engine)
