@@ -197,6 +197,7 @@ def test_a_release_has_the_findings_that_the_register_says() -> None:
     assert len(versions) > 20
     for release in (INSTALLED, *RELEASES.values()):
         name = release.version if release.system == "native" else f"vLLM-Ascend {release.version}"
-        # vLLM-Ascend runs on top of that vLLM, and has what that has.
-        below = frozenset[str]() if release.system == "native" else INSTALLED.findings
+        # vLLM-Ascend runs on top of a vLLM, and has what that has.
+        vllm = INSTALLED if release.below is None else RELEASES[release.below]
+        below = frozenset[str]() if release.system == "native" else vllm.findings
         assert below | {finding for finding in versions if name in versions[finding]} == release.findings

@@ -8,16 +8,19 @@ the slot will be made of is in the compressor's state, which is another group.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kvgate.adapters.groups import group_specs, not_represented, not_retained
+from kvgate.adapters.groups import Words, group_specs, not_represented, not_retained
 from kvgate.adapters.releases import ASCEND
+from kvgate.adapters.releases.description import Release
 from kvgate.adapters.retention import Retention, not_in_plug_in
 from kvgate.adapters.stock import Stock
+from kvreference.attention import Kind
 from kvreference.geometry import Geometry
 from kvreference.settings import Settings
 
@@ -55,6 +58,42 @@ class AscendRetention(Retention, Ascend):
 
     def refusal(self, settings: Settings) -> str | None:
         return next(chain(not_in_plug_in(settings), _refused(settings)), None)
+
+
+class AscendRelease(Ascend):
+    """vLLM-Ascend from 0.23.0 on, where DeepSeek-V4 is served: its managers are asked for by its own specs.
+
+    Raises:
+        ValueError: settings for which vLLM-Ascend has nothing.
+    """
+
+    def __init__(self, description: Release, settings: Settings) -> None:
+        self.description = description
+        super().__init__(settings)
+
+    def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
+        specs: Any = importlib.import_module("vllm_ascend.core.kv_cache_interface")
+        field = self.description.ratio_field or ""
+        groups = group_specs(geometry, Words(field, self.description.flags_drafts))
+        for ours, theirs in zip(geometry.groups, groups, strict=True):
+            spec: Any = theirs.kv_cache_spec
+            shape = {name: getattr(spec, name) for name in ("num_kv_heads", "head_size", "dtype")}
+            shape |= {"block_size": spec.block_size, "model_version": "deepseek_v4"}
+            if ours.kind is Kind.SLIDING_WINDOW:
+                kind, further = specs.AscendSlidingWindowMLASpec, {"sliding_window": spec.sliding_window}
+            else:
+                kind, further = specs.AscendMLAAttentionSpec, {field: ours.compress_ratio}
+                # What 0.30.0rc2 gives in tokens, 0.23.0 gives in slots.
+                if field == "compress_ratio":
+                    shape["block_size"] //= ours.compress_ratio
+            theirs.kv_cache_spec = kind(**shape, **further)
+        # Its layers pad the pages of states, so that those of all groups are as large.
+        largest = max(group.kv_cache_spec.page_size_bytes for group in groups)
+        for group in groups:
+            unpadded: Any = group.kv_cache_spec
+            if unpadded.page_size_bytes < largest:
+                group.kv_cache_spec = replace(unpadded, page_size_padded=largest)
+        return groups
 
 
 def _refused(settings: Settings) -> Iterator[str]:

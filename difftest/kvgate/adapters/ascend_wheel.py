@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from kvgate.adapters.fetching import fetch
 from kvgate.adapters.releases import ASCEND
+from kvgate.adapters.releases.description import Release
 from kvgate.kernel.errors import SystemUnavailableError
 
 PACKAGE = ASCEND.package
 WHERE = "KVGATE_ASCEND"
 """The variable with a folder that holds the unpacked wheel; without it, it is fetched."""
+WORKER = ("worker.model_runner_v1", "worker.block_table", "worker.utils", "attention.dsa_v1", "core.kv_cache_interface")
+"""The modules of the worker that are driven, from 0.23.0 on."""
 _EMPTY = ("", ".core", ".patch", ".patch.platform", ".patch.worker")
 
 
@@ -30,8 +35,8 @@ class AscendUnavailableError(RuntimeError):
     """vLLM-Ascend's wheel cannot be had."""
 
 
-def ascend_folder() -> Path:
-    """The folder that holds ``vllm_ascend``.
+def ascend_folder(release: Release = ASCEND, report: Callable[[str], None] = lambda _text: None) -> Path:
+    """The folder that holds ``vllm_ascend`` of a release.
 
     Raises:
         AscendUnavailableError: it can neither be found nor fetched.
@@ -42,9 +47,40 @@ def ascend_folder() -> Path:
             raise AscendUnavailableError(f"{WHERE}={given!r}: there is no {PACKAGE} in it")
         return Path(given)
     try:
-        return fetch(ASCEND)
+        return fetch(release, report)
     except SystemUnavailableError as error:
         raise AscendUnavailableError(f"{error}; unpack it, and say where in {WHERE}") from error
+
+
+def check_folder(folder: Path, release: Release) -> None:
+    """Reject a folder that holds another version, or one that lacks a module.
+
+    Raises:
+        AscendUnavailableError: it is not what is wanted.
+    """
+    found = re.search(r"^__version__ .*= '(.*)'$", _text(folder, "_version"), re.MULTILINE)
+    if found is None or found[1] != release.version:
+        version = found[1] if found else "of no version"
+        raise AscendUnavailableError(f"{folder} holds {PACKAGE} {version}, and not {release.version}")
+    for module in (*release.patches, *WORKER):
+        _text(folder, module)
+
+
+def _text(folder: Path, module: str) -> str:
+    path = folder.joinpath(PACKAGE, *module.split(".")).with_suffix(".py")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AscendUnavailableError(f"{folder} lacks the module {PACKAGE}.{module}, or it cannot be read") from error
+
+
+def import_patches(release: Release) -> None:
+    """Import what changes vLLM's block manager, and have vLLM know the specs."""
+    # Its modules import each other in a circle, which has to be entered here.
+    importlib.import_module(f"{PACKAGE}.ops")
+    for module in release.patches:
+        importlib.import_module(f"{PACKAGE}.{module}")
+    importlib.import_module(f"{PACKAGE}.core.kv_cache_interface").register_ascend_kv_cache_specs()
 
 
 def enter(folder: Path) -> None:

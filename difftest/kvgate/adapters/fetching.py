@@ -66,10 +66,14 @@ def fetch(release: Release, report: Callable[[str], None] = lambda _text: None) 
         kept.parent.mkdir(parents=True, exist_ok=True)
         # Next to its place, so that one rename moves it there.
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetching-") as scratch:
-            wheel = _wheel(release, Path(scratch), report)
-            _check(wheel, release)
-            report(f"{release.name}: unpacking …")
-            _move(_unpacked(wheel), release)
+            if release.archive is not None:
+                unpacked = _from_archive(release, Path(scratch), report)
+            else:
+                wheel = _wheel(release, Path(scratch), report)
+                _check(wheel, release)
+                report(f"{release.name}: unpacking …")
+                unpacked = _unpacked(wheel)
+            _move(unpacked, release)
     except OSError as error:
         raise SystemUnavailableError(
             f"{release.name}: cannot be kept in {kept}: {error.strerror or error}; {CACHE_VARIABLE} names another place"
@@ -108,6 +112,31 @@ def _wheel(release: Release, scratch: Path, report: Callable[[str], None]) -> Pa
             f"{requirement} cannot be fetched; is the package registry within reach? pip says: {output}"
         )
     return wheel
+
+
+def _from_archive(release: Release, scratch: Path, report: Callable[[str], None]) -> Path:
+    """Have pip fetch the source archive into ``scratch``, and check and unpack it; it is never built.
+
+    pip has no option for that. It cannot build it, and leaves what it has unpacked where it is asked to.
+    """
+    requirement = f"{release.distribution}=={release.version}"
+    wanted = scratch / "wanted.txt"
+    wanted.write_text(f"{requirement} --hash=sha256:{release.archive}\n", encoding="utf-8")
+    options = (
+        *("--no-clean", "--no-build-isolation", "--no-cache-dir", "--no-binary", release.distribution),
+        *("--require-hashes", "-r", str(wanted)),
+    )
+    output = download(requirement, options, scratch, lambda text: report(f"{release.name}: {text}"))
+    found = next((each.parent for each in scratch.glob(f"pip-*/*/{release.package}")), None)
+    if found is None:
+        raise SystemUnavailableError(
+            f"the source archive of {requirement} cannot be fetched, or is not the one that was published; is the "
+            f"package registry within reach? pip says: {output}"
+        )
+    unpacked = scratch / "unpacked"
+    unpacked.mkdir()
+    (found / release.package).rename(unpacked / release.package)
+    return unpacked
 
 
 def download(

@@ -61,6 +61,12 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Which models a system is checked with by default."""
+LATER_MODELS: Mapping[str, tuple[str, ...]] = {
+    "0.23.0": (*DEFAULT_MODELS["ascend-worker"], "dsv4-flash-ascend-32+whole-slots"),
+    # Its kernels have the blocks of DeepSeek-V4 alone.
+    "0.30.0rc2": tuple(f"dsv4-flash-ascend-{size}+whole-slots" for size in (32, 64, 128)),
+}
+"""The same for later releases of vLLM-Ascend."""
 ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
 """What has changed vLLM's block manager for good once it is imported."""
 
@@ -80,7 +86,7 @@ class Loaded:
 
 def is_built_in(name: str) -> bool:
     """Whether ``name`` is a system that comes with kvgate."""
-    return name in BUILT_IN or (name in RELEASES and RELEASES[name].system == "native")
+    return name in BUILT_IN or (name in RELEASES and RELEASES[name].system in ("native", "ascend-worker"))
 
 
 def models_of(release: Release) -> tuple[str, ...]:
@@ -109,6 +115,8 @@ def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str]
         loaded = _load_ascend(name)
     elif name.partition("@")[0] == "native":
         loaded = _load_native(name, report)
+    elif name.startswith("ascend-worker@"):
+        loaded = _load_ascend_worker(name, report)
     elif name == "reference":
         from kvgate.adapters.reference import Reference
 
@@ -219,6 +227,35 @@ def _load_native(name: str, report: Callable[[str], None]) -> Loaded:
     report(f"importing vLLM {release.version} …")
     _refuse_what_drifted(f"vLLM {release.version} in {folder_of(release)}", "is there and", release.signatures)
     return Loaded(release.name, release.version, partial(Native, release), models_of(release))
+
+
+def _load_ascend_worker(name: str, report: Callable[[str], None]) -> Loaded:
+    """A release of vLLM-Ascend, on the vLLM that it belongs to."""
+    release = release_named(name)
+    if release.below is None:
+        return _load_ascend("ascend-worker")
+    below = release_named(release.below)
+    from kvgate.adapters.ascend_wheel import AscendUnavailableError, ascend_folder, check_folder
+
+    try:
+        # Before a vLLM is imported for nothing, which takes long.
+        check_folder(ascend_folder(release, report), release)
+    except AscendUnavailableError as error:
+        raise SystemUnavailableError(f"{name}: {error}") from error
+    if "vllm" not in sys.modules:
+        fetch(below, report)
+    enter_version(folder_of(below), release.name)
+    report(f"importing vLLM {below.version} …")
+    if ASCEND_COORDINATOR not in sys.modules:
+        _refuse_what_drifted(f"vLLM {below.version} in {folder_of(below)}", "is there and", below.signatures)
+    from kvgate.adapters.ascend import AscendRelease
+    from kvgate.adapters.model_runner.runner import install_ascend_worker
+
+    try:
+        install_ascend_worker(release)
+    except Exception as error:
+        raise SystemUnavailableError(f"{name}: {error}") from error
+    return Loaded(release.name, release.version, partial(AscendRelease, release), LATER_MODELS[release.version])
 
 
 def _load_foreign(name: str) -> Loaded:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from attrs import evolve, frozen
 
-from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, enter
+from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, enter, import_patches
 from kvgate.adapters.device.npu import CPU, used_device
+from kvgate.adapters.groups import spec_compress_ratio
 from kvgate.adapters.model_runner import stand_ins
+from kvgate.adapters.releases import ASCEND
+from kvgate.adapters.releases.description import Release
 
 LAYER = "layers.{}.attn"
 """What the layer of a group is called."""
@@ -62,8 +66,13 @@ class Prepared:
     """By group: how many slots a kernel block has."""
     tables: tuple[tuple[tuple[int, ...], ...], ...]
     """By group and row: the kernel blocks that the block table names."""
-    slots: tuple[tuple[int, ...], ...]
-    """By group: the slots that are written, row after row, and what follows them up to the end of the buffer."""
+    slots: tuple[tuple[int, ...] | None, ...]
+    """By group: the slots that are written, row after row, and what follows them up to the end of the buffer; None
+    where an operator computes them."""
+    cleared: tuple[tuple[int, ...], ...] | None = None
+    """By group: the blocks whose memory was cleared; None where that was not looked at."""
+    touched: frozenset[int] = frozenset()
+    """The blocks of which anything was cleared."""
     memories: tuple[tuple[bytes, bytes], ...] = ()
     """By group: its memory before the step's copies and after them; empty where a step has none."""
 
@@ -81,8 +90,8 @@ class Rank:
 class Worker:
     """The model runner of vLLM 0.20.2."""
 
-    kernel_module: ClassVar[str] = "vllm.v1.worker.block_table"
-    """The module with the kernel that maps tokens to slots."""
+    kernels: ClassVar[tuple[str, ...]] = ("vllm.v1.worker.block_table:_compute_slot_mapping_kernel",)
+    """The kernels that are interpreted."""
 
     def __init__(self, scheduler: Any, drafts_max: int, rank: Rank | None = None) -> None:
         from vllm.config import set_current_vllm_config
@@ -90,7 +99,8 @@ class Worker:
         rank = rank or Rank()
         set_ranks(rank)
         if used_device() == CPU:
-            stand_ins.interpret(self.kernel_module, "_compute_slot_mapping_kernel")
+            for kernel in self.kernels:
+                stand_ins.interpret(*kernel.split(":"))
         self.config = SimpleNamespace(num_blocks=scheduler.kv_cache_config.num_blocks, kv_cache_tensors=[])
         # vLLM-Ascend looks for "attn" in a layer's name.
         self.config.kv_cache_groups = [
@@ -100,6 +110,8 @@ class Worker:
         self.memory: tuple[Memory, ...] = ()
         """By group; empty where no tensors are made."""
         self._raw: tuple[Any, ...] = ()
+        self.views: list[Any] = []
+        """By group: its memory, by block; empty where no blocks are cleared."""
         self.runner = self._bare(scheduler, drafts_max, rank)
         with set_current_vllm_config(scheduler.vllm_config):
             self._start()
@@ -115,6 +127,11 @@ class Worker:
         backend: type[Any] = importlib.import_module("vllm.v1.attention.backends.cpu_attn").CPUAttentionBackend
         return backend
 
+    def _backend_of(self, spec: Any) -> type[Any]:
+        """The back-end of a group, where not all have the same."""
+        del spec
+        return self._backend()
+
     def _start(self) -> None:
         """Choose kernel block sizes, and make the batch."""
         prepare = importlib.import_module("vllm.v1.worker.utils").prepare_kernel_block_sizes
@@ -124,11 +141,18 @@ class Worker:
 
     # What does not
 
-    def step(self, output: Any, *, copies: bool = False) -> Prepared | None:
-        """Take in a step's output and prepare its inputs; None if it computes nothing. ``copies``: it has copies."""
+    def step(self, output: Any, fresh: Collection[int] = (), *, copies: bool = False) -> Prepared | None:
+        """Take in a step's output and prepare its inputs; None if it computes nothing. ``copies``: it has copies.
+
+        Where it can clear blocks, it is to clear the ``fresh`` ones, as if caches had several precisions.
+        """
         import numpy as np
 
         runner = self.runner
+        for view in self.views:
+            view.fill_(1)
+        if self.views:
+            output.new_block_ids_to_zero = list(fresh)
         before = self._bytes() if copies else ()
         runner._update_states(output)
         after = self._bytes() if copies else ()
@@ -142,7 +166,33 @@ class Worker:
             table.slot_mapping.cpu.fill_(UNWRITTEN)
             table.slot_mapping.gpu.fill_(UNWRITTEN)
         runner._prepare_inputs(output, counts)
-        return evolve(prepared_by(runner), memories=tuple(zip(before, after, strict=True)))
+        prepared = prepared_by(runner)
+        mapped = (
+            slots if self._maps(group.kv_cache_spec) else None
+            for slots, group in zip(prepared.slots, self.config.kv_cache_groups, strict=True)
+        )
+        cleared, touched = self._cleared()
+        return evolve(
+            prepared,
+            kernel_block_sizes=self.kernel_block_sizes,
+            slots=tuple(mapped),
+            cleared=cleared,
+            touched=touched,
+            memories=tuple(zip(before, after, strict=True)),
+        )
+
+    def _maps(self, spec: Any) -> bool:
+        """Whether the runner maps a group's tokens to slots, and not an operator from the block table."""
+        del spec
+        return True
+
+    def _cleared(self) -> tuple[tuple[tuple[int, ...], ...] | None, frozenset[int]]:
+        """By group the blocks that are zero, None where that is not looked at; and all that are zero in part."""
+        if not self.views:
+            return None, frozenset()
+        zero = [(view == 0).flatten(1) for view in self.views]
+        touched = frozenset(block for each in zero for block in each.any(1).nonzero().flatten().tolist())
+        return tuple(tuple(each.all(1).nonzero().flatten().tolist()) for each in zero), touched
 
     def _bytes(self) -> tuple[bytes, ...]:
         """The memory of each group."""
@@ -153,10 +203,11 @@ class Worker:
         import numpy as np
         import torch
         from vllm.v1.sample.logits_processor import LogitsProcessors
-        from vllm.v1.worker.gpu.pool.late_interaction_runner import LateInteractionRunner
         from vllm.v1.worker.utils import AttentionGroup
 
         kind, config = self._kind(), scheduler.vllm_config
+        # Releases have it in different modules.
+        late_interaction: Any = importlib.import_module("vllm.v1.worker.gpu_model_runner").LateInteractionRunner
         runner: Any = object.__new__(kind)
         tokens, requests = config.scheduler_config.max_num_batched_tokens, config.scheduler_config.max_num_seqs
         fields = {
@@ -183,11 +234,13 @@ class Worker:
             "requests": {},
             "num_prompt_logprobs": {},
             "encoder_cache": {},
-            "late_interaction_runner": LateInteractionRunner(),
+            "late_interaction_runner": late_interaction(),
             "reorder_batch_threshold": None,
             "num_accepted_tokens_event": None,
             "valid_sampled_token_count_gpu": None,
             "_draft_token_ids": None,
+            "mamba_prev_last_scheduled_idx": None,
+            "mamba_state_idx": {},
             "uses_xdrope_dim": 0,
             **dict.fromkeys(
                 (
@@ -223,7 +276,7 @@ class Worker:
         for name in ("seq_lens", "num_computed_tokens"):
             setattr(runner, name, torch.zeros(requests, dtype=torch.int32, device=runner.device))
         runner.attn_groups = [
-            [AttentionGroup(self._backend(), group.layer_names, group.kv_cache_spec, index)]
+            [AttentionGroup(self._backend_of(group.kv_cache_spec), group.layer_names, group.kv_cache_spec, index)]
             for index, group in enumerate(self.config.kv_cache_groups)
         ]
         config.parallel_config.cp_kv_cache_interleave_size = rank.interleave
@@ -233,7 +286,7 @@ class Worker:
 class AscendWorker(Worker):
     """The model runner of vLLM-Ascend."""
 
-    kernel_module = f"{PACKAGE}.worker.block_table"
+    kernels: ClassVar[tuple[str, ...]] = (f"{PACKAGE}.worker.block_table:_compute_slot_mapping_kernel",)
 
     def _kind(self) -> type[Any]:
         kind: type[Any] = importlib.import_module(f"{PACKAGE}.worker.model_runner_v1").NPUModelRunner
@@ -249,7 +302,7 @@ class AscendWorker(Worker):
 
     @property
     def _compresses(self) -> bool:
-        return any(getattr(group.kv_cache_spec, "compress_ratio", 1) > 1 for group in self.config.kv_cache_groups)
+        return any(spec_compress_ratio(group.kv_cache_spec) > 1 for group in self.config.kv_cache_groups)
 
     def _bare(self, scheduler: Any, drafts_max: int, rank: Rank) -> Any:
         import torch
@@ -262,11 +315,23 @@ class AscendWorker(Worker):
         runner.use_sparse = False
         # What the metadata builder of DeepSeek-V4 asks of the model.
         runner.model_config.hf_text_config.qk_rope_head_dim = 64
+        windows = [getattr(group.kv_cache_spec, "sliding_window", None) for group in self.config.kv_cache_groups]
+        runner.model_config.hf_text_config.sliding_window = max(window or 0 for window in windows)
         runner._has_gdn = runner._needs_seq_lens_cpu_sync = False
         runner.pcp_size, runner.dcp_size, runner.pcp_rank, runner.dcp_rank = 1, rank.ranks, 0, rank.rank
         runner._positions_np_buf = torch.zeros(tokens, dtype=torch.int64).numpy()
         runner._dsa_positions_np_buf = torch.zeros(tokens, dtype=torch.int64).numpy()
         return runner
+
+    def _build(self) -> None:
+        """Have the metadata of each group built, which asks for an order of the batch."""
+        runner = self.runner
+        for (group,) in runner.attn_groups:
+            builder = group.backend.get_builder_cls()
+            group.metadata_builders = [
+                builder(group.kv_cache_spec, group.layer_names, runner.vllm_config, runner.device)
+            ]
+        runner.calculate_reorder_batch_threshold()
 
     def _start(self) -> None:
         import torch
@@ -274,12 +339,7 @@ class AscendWorker(Worker):
 
         runner, config = self.runner, self.config
         if self._compresses:
-            for index, (group,) in enumerate(runner.attn_groups):
-                spec = config.kv_cache_groups[index].kv_cache_spec
-                group.metadata_builders = [
-                    group.backend.get_builder_cls()(spec, group.layer_names, runner.vllm_config, runner.device)
-                ]
-            runner.calculate_reorder_batch_threshold()
+            self._build()
         runner.may_reinitialize_input_batch(config)
         self.kernel_block_sizes = tuple(table.block_size for table in runner.input_batch.block_table.block_tables)
         if self._compresses:
@@ -290,7 +350,7 @@ class AscendWorker(Worker):
             raw = runner._allocate_kv_cache_tensors(config)
             shaped = runner._reshape_kv_cache_tensors(config, raw)
             names = [group.layer_names[0] for group in config.kv_cache_groups]
-            self.memory = tuple(_memory(config.num_blocks, raw[name], shaped[name]) for name in names)
+            self.memory = tuple(memory_of(config.num_blocks, raw[name], shaped[name]) for name in names)
             self._raw = tuple(raw[name].view(torch.uint8).random_(256) for name in names)
             for name in names:
                 # As its runner binds the memory of DeepSeek-V4's layers.
@@ -317,7 +377,7 @@ def _rows(table: Any, rows: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _memory(blocks: int, raw: Any, views: Any) -> Memory:
+def memory_of(blocks: int, raw: Any, views: Any) -> Memory:
     tensors = (
         Tensor(
             view.shape[0],
@@ -345,12 +405,20 @@ def set_ranks(rank: Rank) -> None:
     state._DCP = SimpleNamespace(world_size=rank.ranks, rank_in_group=rank.rank, is_first_rank=True, is_last_rank=True)
 
 
-def install_ascend_worker() -> None:
-    """Make vLLM-Ascend's worker importable in this process."""
+def install_ascend_worker(release: Release = ASCEND) -> None:
+    """Make vLLM-Ascend's worker importable in this process; from 0.23.0 on, with its block manager.
+
+    Raises:
+        AscendUnavailableError: it cannot be had.
+    """
     os.environ.setdefault("VLLM_ASCEND_APPLY_DSV4_PATCH", "1")
     if used_device() == CPU:
+        if release.below is not None:
+            stand_ins.unpin()
         stand_ins.install()
-        enter(ascend_folder())
+        enter(ascend_folder(release))
+        if release.below is not None:
+            import_patches(release)
     else:
         # Not run yet: on an NPU the installed packages are used, as a server imports them.
         importlib.import_module("torch_npu")

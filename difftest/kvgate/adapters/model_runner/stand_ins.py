@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import reduce
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -31,6 +33,8 @@ class StandIn:
     """Whether what is there instead runs the published source."""
 
 
+OPERATORS = ("npu_sparse_attn_sharedkv", "npu_sparse_attn_sharedkv_metadata")
+"""The compiled operators that are named and not called."""
 _TYPE = "a class without methods, which annotations name and nothing calls"
 _DTYPE = "a torch dtype of the same width"
 STAND_INS = (
@@ -43,12 +47,32 @@ STAND_INS = (
     StandIn("torch_npu:float8_e8m0fnu", _DTYPE, "quantised layers name it when they are imported"),
     StandIn("torch_npu:float4_e2m1fn_x2", _DTYPE, "quantised layers name it when they are imported"),
     StandIn("torch_npu:hifloat8", _DTYPE, "quantised layers name it when they are imported"),
+    *(
+        StandIn(f"torch.ops._C_ascend:{name} (0.30.0rc2)", "a function that raises", "a compiled kernel, not called")
+        for name in OPERATORS
+    ),
     StandIn(
         "vllm_ascend.eplb.core.policy.policy_flashlb:FlashLB, warm_up",
         "None",
         "expert load balancing needs scipy, and is not run",
     ),
+    StandIn(
+        "scipy, scipy.optimize:nnls (from 0.23.0 on)",
+        "empty modules, where there is no scipy",
+        "layers and a predictor of chunks name it, and are not run",
+    ),
+    StandIn(
+        "vllm_ascend._build_info:__device_type__ (0.30.0rc2)",
+        "A2, as the wheels of 0.20.2rc1 and 0.23.0 say",
+        "it is made when a source archive is built",
+    ),
     StandIn("torch:Tensor.pin_memory", "the tensor itself", "memory is pinned for a device"),
+    StandIn(
+        "transformers:DeepseekV4Config (0.33.0)",
+        _TYPE,
+        "vLLM's model runner names it through its models, and the transformers that is installed has it not",
+    ),
+    StandIn("vllm:PIN_MEMORY, CpuGpuBuffer.__init__ (0.33.0)", "no memory is pinned", "memory is pinned for a device"),
     StandIn(
         "vllm.v1.worker.block_table:_compute_slot_mapping_kernel",
         "the same published source under Triton's interpreter",
@@ -83,18 +107,25 @@ class _Absent(ModuleType):
         raise AttributeError(f"{listed} needs an NPU, and nothing stands in for it")
 
 
+def _uncalled(*_arguments: Any, **_named: Any) -> None:
+    raise AttributeError("a compiled kernel, which needs an NPU")
+
+
 class _Finder(MetaPathFinder, Loader):
-    """Finds what is in ``_MODULES``."""
+    """Finds what is in ``modules``."""
+
+    def __init__(self, modules: Mapping[str, Callable[[Any], None]]) -> None:
+        self.modules = modules
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
         del path, target
-        return ModuleSpec(fullname, self, is_package=True) if fullname in _MODULES else None
+        return ModuleSpec(fullname, self, is_package=True) if fullname in self.modules else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Absent(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        _MODULES[module.__name__](module)
+        self.modules[module.__name__](module)
 
 
 def _torch_npu(module: Any) -> None:
@@ -114,9 +145,22 @@ def _policy(module: Any) -> None:
     module.FlashLB = module.warm_up = None
 
 
+def _scipy_optimize(module: Any) -> None:
+    module.nnls = None
+
+
+def _build_info(module: Any) -> None:
+    module.__device_type__ = "A2"
+
+
 _MODULES: dict[str, Callable[[Any], None]] = {
     "torch_npu": _torch_npu,
     "vllm_ascend.eplb.core.policy.policy_flashlb": _policy,
+}
+_IF_ABSENT: dict[str, Callable[[Any], None]] = {
+    "scipy": lambda _module: None,
+    "scipy.optimize": _scipy_optimize,
+    "vllm_ascend._build_info": _build_info,
 }
 
 
@@ -130,14 +174,35 @@ def install() -> None:
     if "torch_npu" in sys.modules:
         return
     importlib.import_module("vllm.v1.worker.gpu_model_runner")
-    sys.meta_path.insert(0, _Finder())
+    with suppress(ImportError):
+        # It asks which scipy there is.
+        importlib.import_module("numba")
+    sys.meta_path.insert(0, _Finder(_MODULES))
+    sys.meta_path.append(_Finder(_IF_ABSENT))
     npu: Any = _Absent("torch.npu")
     for name in ("Event", "ExternalEvent", "NPUGraph", "Stream"):
         setattr(npu, name, type(name, (), {}))
     npu.config = type("Config", (), {})()
+    for name in OPERATORS:
+        setattr(torch.ops._C_ascend, name, _uncalled)
     torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
     # mypy: a method is replaced on purpose.
     torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
+
+
+def unpin() -> None:
+    """Let newer releases of vLLM pin no memory, which each of their modules has decided for itself."""
+    transformers: Any = importlib.import_module("transformers")
+    if not hasattr(transformers, "DeepseekV4Config"):
+        transformers.DeepseekV4Config = type("DeepseekV4Config", (), {})
+    importlib.import_module("vllm.v1.worker.gpu_model_runner")
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "vllm" and "PIN_MEMORY" in vars(module):
+            vars(module)["PIN_MEMORY"] = False
+    utils: Any = importlib.import_module("vllm.v1.utils")
+    defaults = utils.CpuGpuBuffer.__init__.__kwdefaults__
+    if "pin_memory" in defaults:
+        defaults["pin_memory"] = False
 
 
 def interpret(module_name: str, kernel: str) -> None:
@@ -145,15 +210,16 @@ def interpret(module_name: str, kernel: str) -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     triton: Any = importlib.import_module("triton")
     interpreted: Any = importlib.import_module("triton.runtime.interpreter").InterpretedFunction
-    module = importlib.import_module(module_name)
-    published = getattr(module, kernel)
+    for language in map(importlib.import_module, ("triton.language", "triton.language.standard")):
+        for each, value in list(vars(language).items()):
+            # What is written in Triton itself: it was compiled, where Triton was imported before.
+            if isinstance(value, triton.JITFunction) and not isinstance(value, interpreted):
+                setattr(language, each, interpreted(value.fn))
+    *owners, name = kernel.split(".")
+    owner = reduce(getattr, owners, importlib.import_module(module_name))
+    published = getattr(owner, name)
     if isinstance(published, interpreted):
         return
     home: Any = importlib.import_module(published.__module__)
     home.tl, home.triton = importlib.import_module("triton.language"), triton
-    for library in (home.tl, home.tl.standard):
-        for name, each in list(vars(library).items()):
-            # What is written in Triton itself: it was compiled, where Triton was imported before.
-            if isinstance(each, triton.JITFunction) and not isinstance(each, interpreted):
-                setattr(library, name, interpreted(each.fn))
-    setattr(module, kernel, interpreted(published))
+    setattr(owner, name, interpreted(published))

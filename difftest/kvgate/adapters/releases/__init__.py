@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from kvgate.adapters.releases import (
     ascend_0_20_2rc1,
+    ascend_0_23_0,
+    ascend_0_30_0rc2,
     v0_16_0,
     v0_17_1,
     v0_18_1,
@@ -34,7 +36,7 @@ RELEASES: Mapping[str, Release] = {
     module.RELEASE.name: module.RELEASE
     for module in (
         *(v0_16_0, v0_17_1, v0_18_1, v0_19_1, v0_21_0, v0_22_1, v0_23_0, v0_27_1, v0_30_0, v0_33_0),
-        ascend_0_20_2rc1,
+        *(ascend_0_20_2rc1, ascend_0_23_0, ascend_0_30_0rc2),
     )
 }
 """What can be fetched, by name, oldest first."""
@@ -45,11 +47,15 @@ NEWEST = v0_33_0.RELEASE.name
 def release_named(name: str) -> Release:
     """The release called ``name``: ``native@0.23.0``, ``native`` for the newest, ``vllm-ascend`` or ``ascend``.
 
+    ``ascend-worker`` without a version is the one of ``ascend``.
+
     Raises:
         UsageError: there is no such release.
     """
     if name == "native":
         return RELEASES[NEWEST]
+    if name == "ascend-worker":
+        return ASCEND
     found = RELEASES.get(name) or next(
         (release for release in RELEASES.values() if name in (release.system, release.distribution)), None
     )

@@ -78,6 +78,12 @@ class Release:
     """The folder of the cache for releases of this kind."""
     pip_options: tuple[str, ...] = ()
     """What pip needs to find the wheel on a machine that it was not built for."""
+    archive: str | None = None
+    """The sha256 of its source archive, where that is fetched and no wheel."""
+    patches: tuple[str, ...] = ()
+    """The modules of the package that change vLLM's block manager when they are imported, in order."""
+    below: str | None = None
+    """The vLLM that it runs on, by name; None where that is the one that is installed, or it is a vLLM itself."""
 
     choices: str | None = None
     """What the release decides differently from the reference, by design; see ``kvgate.adapters.release_variants``."""
@@ -102,6 +108,8 @@ class Release:
 
     scheduler: SchedulerRules | None = None
     """Its scheduler; None where the gate cannot follow it yet."""
+    judged: bool = True
+    """Whether what its scheduler and its block manager decide is checked; else a worker is fed by them, no more."""
     findings: frozenset[str] = frozenset()
     """The ids of the findings that were reproduced on this release; see the register, ``findings/README.md``."""
 

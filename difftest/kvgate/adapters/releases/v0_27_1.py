@@ -73,6 +73,7 @@ RELEASE = evolve(
         "029-chunk-shorter-than-a-state-block",
         "030-ends-without-its-blocks",
         "036-states-hit-past-attention",
+        "048-item-of-a-victim-counts-as-computed",
     }
     | {
         "012-prompt-tail-that-serves-nobody",

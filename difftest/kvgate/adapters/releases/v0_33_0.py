@@ -136,6 +136,7 @@ RELEASE = evolve(
         "021-behind-a-failed-load-stays-cached",
         "025-aborted-load-never-reclaimed",
         "027-oversized-request-blocks-the-queue",
+        "048-item-of-a-victim-counts-as-computed",
     },
     scheduler=SCHEDULER_RULES,
 )

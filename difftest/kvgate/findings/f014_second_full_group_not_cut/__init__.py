@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kvgate.findings.finding import Acts, Finding
+from kvgate.findings.finding import Acts, Engine, Finding
 from kvgate.findings.past_load import TablesPastLoad, miscounted
+from kvgate.kernel.difference import Divergence
 from kvreference.answers import BlockTable
 from kvreference.geometry import Group
 from kvreference.hit_lookup import tables_found
@@ -45,6 +46,14 @@ def _leading(found: Any, tokens: int) -> int:
     return next((index for index in range(tokens // size) if found.blocks[index] is None), tokens // size) * size
 
 
+def _reset_unfollowed(divergence: Divergence, engine: Engine) -> bool:
+    """Without a reference: no request holds a block, and more blocks are said to be free than there are."""
+    seen, difference = engine.followed.snapshot(), divergence.difference
+    fails = difference.statement == "KV-SYS-01" and "Failed to reset KV cache" in difference.got
+    all_queued = len(seen.free) == engine.settings.blocks - 1
+    return engine.lockstep.reference is None and fails and all_queued and seen.blocks_free > len(seen.free)
+
+
 FINDING = Finding(
     id="014-second-full-group-not-cut",
     rank=13,
@@ -53,5 +62,6 @@ FINDING = Finding(
     where=lambda settings: len(_kinds_of_full_attention(settings)) > 1,
     acts=_acts,
     explains=miscounted,
+    explains_engine=_reset_unfollowed,
     holds=lambda ideal, answered, *_arguments: sum(map(len, answered)) > sum(map(len, ideal)),
 )

@@ -6,20 +6,29 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from kvgate.adapters.model_runner.runner import AscendWorker, Prepared, Worker
+from kvgate.adapters.model_runner.later_ascend import LaterAscendWorker, NewestAscendWorker
+from kvgate.adapters.model_runner.newest import NewestWorker
+from kvgate.adapters.model_runner.runner import AscendWorker, Worker
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.adapter.scheduler_output import due_in
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.operations import Stage
-from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory
+from kvgate.levels.worker.slot_check import Granted, check, check_cleared, check_copies, check_memory
+from kvreference.block_pool import NULL
 from kvreference.geometry import Group
 from kvreference.settings import Settings
 from kvreference.slots import Layout, layout_of
 
 WORKERS: Mapping[str, type[Worker]] = MappingProxyType(
-    {"stock": Worker, "ascend-worker": AscendWorker, "ascend-worker-retention": AscendWorker}
+    {
+        **dict.fromkeys(("stock", "native@0.23.0"), Worker),
+        "native@0.33.0": NewestWorker,
+        **dict.fromkeys(("ascend-worker", "ascend-worker-retention"), AscendWorker),
+        "ascend-worker@0.23.0": LaterAscendWorker,
+        "ascend-worker@0.30.0rc2": NewestAscendWorker,
+    }
 )
 """The systems that have a worker here."""
 
@@ -28,17 +37,32 @@ class WorkerEngine(Engine):
     """One run, as of a scheduler alone; and the worker prepares each step."""
 
     def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
-        super().__init__(settings, stage, subject, with_reference)
+        # What the managers of later vLLM-Ascends decide is not described: the monitors check them alone.
+        super().__init__(settings, stage, subject, with_reference and not subject.startswith("ascend-worker@"))
         self.kind = WORKERS[subject]
+        self.judged = self.followed.description.judged
+        if not self.judged:
+            self.lockstep.monitors = ()
         self.worker: Worker | None = None
         self.layouts = tuple(map(layout_in, settings.geometry.groups))
+        self.granted: Mapping[str, Granted] = {}
+        """What the step before computed."""
+
+    def _judge(self, detector: str, found: Difference | None) -> None:
+        super()._judge(detector, found if self.judged or detector == "worker" else None)
 
     def _check_batch(self, output: Any) -> None:
         super()._check_batch(output)
-        self._judge("worker", self._prepare(output))
+        due = due_in(output, self.scheduler, self.followed.population, self.submitted, sure=True)
+        granted = {
+            name_of(number): Granted(each.start, each.start + each.tokens, each.table) for number, each in due.items()
+        }
+        self._judge("worker", self._prepare(output, granted))
 
-    def _prepare(self, output: Any) -> Difference | None:
+    def _prepare(self, output: Any, granted: Mapping[str, Granted]) -> Difference | None:
         """The worker prepares a step."""
+        fresh = [self._fresh(granted, group) for group in range(len(self.layouts))]
+        self.granted = granted
         try:
             if self.worker is None:
                 with self.subject.while_built(self.settings):
@@ -47,7 +71,7 @@ class WorkerEngine(Engine):
                 if found is not None:
                     return found
             copies = self.subject.copies(output).copies
-            prepared = self.worker.step(output, copies=bool(copies))
+            prepared = self.worker.step(output, frozenset().union(*fresh), copies=bool(copies))
         except Exception as error:
             if is_ours(error):
                 raise
@@ -56,16 +80,19 @@ class WorkerEngine(Engine):
             return Difference("KV-SYS-01", f"the worker, which {does}", "no error", f"{name}: {error}")
         if prepared is None:
             return None
-        return self._compare(output, prepared) or check_copies(
-            prepared.memories, self.worker.memory, self.layouts, copies
+        return (
+            check(prepared, granted, self.layouts)
+            or check_cleared(prepared, fresh)
+            or check_copies(prepared.memories, self.worker.memory, self.layouts, copies)
         )
 
-    def _compare(self, output: Any, prepared: Prepared) -> Difference | None:
-        due = due_in(output, self.scheduler, self.followed.population, self.submitted, sure=True)
-        granted = {
-            name_of(number): Granted(each.start, each.start + each.tokens, each.table) for number, each in due.items()
-        }
-        return check(prepared, granted, self.layouts)
+    def _fresh(self, granted: Mapping[str, Granted], group: int) -> frozenset[int]:
+        """The blocks of a group that hold nothing yet that is read."""
+        size_tokens, blocks = self.settings.geometry.groups[group].block_size_tokens, set[int]()
+        for name, each in granted.items():
+            before = self.granted[name].tables[group] if name in self.granted else ()
+            blocks |= set(each.tables[group][-(-each.start // size_tokens) :]) - set(before)
+        return frozenset(blocks - {NULL})
 
 
 def layout_in(group: Group) -> Layout:

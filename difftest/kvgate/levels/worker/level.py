@@ -29,9 +29,14 @@ class WorkerLevel(SchedulerLevel):
         Serve: lambda generator, case, draw: plain(SchedulerLevel.drawn[Serve](generator, case, draw)),
     }
     not_tested = (
-        "What a worker does with its slots: no tensor is written. Ghost memory follows the granted tables, with which "
-        "the worker's are compared.",
-        "Of the worker: its constructor, attention metadata, cleared and copied blocks, graphs, context parallelism.",
+        "What a worker does with its slots, except blocks that are copied or cleared. Ghost memory follows the granted "
+        "tables, with which the worker's are compared.",
+        "Of the worker: its constructor, attention metadata, graphs, context parallelism. Copied blocks are compared "
+        "with ascend-worker-retention alone; cleared ones with native@0.33.0 alone, whose scheduler orders none here: "
+        "the gate orders them.",
+        "With ascend-worker@0.23.0 and @0.30.0rc2: slots of compressed caches, which the compiled operator "
+        "compressor_metadata maps from the block table, and equality of the block manager with the reference. With "
+        "@0.30.0rc2, what its scheduler and its block manager decide.",
         "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts and sessions: requests have none.",
     )
     trace_format = "kvgate-worker-trace"
@@ -58,7 +63,11 @@ class WorkerLevel(SchedulerLevel):
 
     def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
         case = super().set_up(generator, draw, needs)
-        return evolve(case, stage=evolve(case.stage, asynchronous=False, adapters_max=None, encoder_budget=None))
+        stage, settings = evolve(case.stage, asynchronous=False, adapters_max=None, encoder_budget=None), case.settings
+        if settings.geometry.lookahead_tokens and not settings.drafts_max:
+            # Its steps were to be asynchronous, for which drafts were left out; and a model with a draft layer drafts.
+            settings = evolve(settings, drafts_max=draw.integer(1, generator.bias.drafts_max))
+        return evolve(case, settings=settings, stage=stage)
 
 
 WORKER = WorkerLevel()

@@ -14,7 +14,7 @@ from kvreference.slots import Layout, slot_of_token
 
 NOT_HERE = -1
 """What a slot mapping has for a token that another worker keeps."""
-TABLES, SLOTS, COPIES = "KV-SYS-03", "KV-MEM-03", "KV-OP-19"
+TABLES, SLOTS, CONTENT, COPIES = "KV-SYS-03", "KV-MEM-03", "KV-MEM-01", "KV-OP-19"
 
 
 @frozen
@@ -98,12 +98,28 @@ def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[
                 mine != its for mine, its in zip(table, got, strict=True) if mine // parts != NULL
             ):
                 return Difference(TABLES, f"{where}, block table of the worker", _some(table), _some(got))
+            mapped = prepared.slots[group]
+            if mapped is None:
+                continue
             written = layout.written(each.tables[group], each.start, each.end)
             slots = [NOT_HERE if slot is None else slot for slot in written]
-            found = prepared.slots[group][next_slot : next_slot + len(slots)]
+            found = mapped[next_slot : next_slot + len(slots)]
             if slots != list(found):
                 return _of_slots(where, layout, each, slots, found)
             next_slot += len(slots)
+    return None
+
+
+def check_cleared(prepared: Prepared, fresh: Sequence[frozenset[int]]) -> Difference | None:
+    """Whether the blocks that were to be cleared, by group, are, and no others."""
+    if prepared.cleared is None:
+        return None
+    for group, (due, cleared) in enumerate(zip(fresh, prepared.cleared, strict=True)):
+        if not due.issubset(cleared):
+            return Difference(CONTENT, f"memory of group {group}", f"blocks {sorted(due)} cleared", _some(cleared))
+    others = prepared.touched.difference(*fresh)
+    if others:
+        return Difference(CONTENT, "memory of other blocks", "what it held", f"blocks {sorted(others)} cleared")
     return None
 
 

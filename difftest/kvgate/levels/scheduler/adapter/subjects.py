@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from kvgate.adapters.ascend import Ascend, AscendRetention, install_ascend
+from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, install_ascend
 from kvgate.adapters.native import Native
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release, SchedulerRules
@@ -35,6 +35,10 @@ class FollowedAscend(Followed, Ascend):
 
 class FollowedAscendRetention(Followed, AscendRetention):
     """The same with the plug-in."""
+
+
+class FollowedAscendRelease(Followed, AscendRelease):
+    """A later vLLM-Ascend's block manager under the scheduler of the vLLM that it belongs to."""
 
 
 class FollowedNative(Followed, Native):
@@ -114,6 +118,11 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
             name: Subject(FollowedNative, release)
             for name, release in RELEASES.items()
             if release.system == "native" and release.scheduler is not None
+        },
+        **{
+            name: Subject(FollowedAscendRelease, release)
+            for name, release in RELEASES.items()
+            if release.system == "ascend-worker" and release.scheduler is not None
         },
     }
 )

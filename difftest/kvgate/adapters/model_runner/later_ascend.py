@@ -1,0 +1,70 @@
+"""The model runners of vLLM-Ascend from 0.23.0 on."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from kvgate.adapters.ascend_wheel import PACKAGE
+from kvgate.adapters.groups import spec_compress_ratio
+from kvgate.adapters.model_runner.newest import planned
+from kvgate.adapters.model_runner.runner import AscendWorker, memory_of
+
+_MAPPING = f"{PACKAGE}.ops.triton.compute_slot_mapping"
+
+
+class LaterAscendWorker(AscendWorker):
+    """The model runner of vLLM-Ascend 0.23.0: an operator maps compressed slots, from the block table."""
+
+    def _maps(self, spec: Any) -> bool:
+        return spec_compress_ratio(spec) == 1
+
+
+class NewestAscendWorker(LaterAscendWorker):
+    """The model runner of vLLM-Ascend 0.30.0rc2: each kind of cache has a back-end, and all share one memory."""
+
+    kernels = (
+        f"{PACKAGE}.worker.block_table:_compute_slot_mapping_kernel",
+        f"{_MAPPING}:_compute_slot_mapping_request",
+        f"{_MAPPING}:_compute_slot_mapping_fused_groups_kernel",
+        f"{_MAPPING}:_compute_slot_mapping_fused_groups_adaptive_kernel",
+    )
+
+    def _bare(self, *arguments: Any) -> Any:
+        runner = super()._bare(*arguments)
+        runner.ascend_config = importlib.import_module(f"{PACKAGE}.ascend_config").get_ascend_config()
+        runner.sparse_kv_offload_config = runner.ascend_config.sparse_kv_offload_config
+        runner.use_score_encoder_cache = runner.sparse_kv_offload_enabled = runner.use_hybrid_blocks = False
+        runner.hybrid_with_attn_and_mamba = False
+        runner._offload_request_states = runner.dcp_manager = runner.valid_sampled_token_count_event = None
+        runner.valid_sampled_token_count_cpu = runner._pp_recv_work = None
+        runner._pending_encoder_cache_copies, runner.cached = [], {}
+        runner.tp_rank, runner.uniform_decode_query_len = 0, 1 + runner.num_spec_tokens
+        return runner
+
+    def _backend_of(self, spec: Any) -> type[Any]:
+        """Of compressed caches by their ratio; of windows the one whose kernels have their blocks."""
+        home, ratio = importlib.import_module(f"{PACKAGE}.attention.dsa_v1"), spec_compress_ratio(spec)
+        if ratio > 1:
+            backend: type[Any] = home.AscendDSAC4Backend if ratio == 4 else home.AscendDSAC128Backend
+            return backend
+        windows: list[Any] = [home.AscendDSASWABackend, home.AscendDSAC4StateBackend, home.AscendDSAC128StateBackend]
+        sizes = ((each, each.get_supported_kernel_block_sizes()) for each in windows)
+        chosen: type[Any] = next((each for each, those in sizes if spec.block_size in those), windows[0])
+        return chosen
+
+    def _start(self) -> None:
+        runner, groups = self.runner, self.config.kv_cache_groups
+        backends = [each.backend for (each,) in runner.attn_groups]
+        self.config = runner.kv_cache_config = planned(self, backends, "vllm.v1.core.kv_cache_utils")
+        self._build()
+        home = importlib.import_module(f"{PACKAGE}.worker.model_runner_v1")
+        sizes = home.prepare_kernel_block_sizes(self.config, runner.attn_groups)
+        runner.may_reinitialize_input_batch(self.config, sizes)
+        ratios = [spec_compress_ratio(group.kv_cache_spec) for group in groups]
+        tables = runner.input_batch.block_table.block_tables
+        self.kernel_block_sizes = tuple(table.block_size // each for table, each in zip(tables, ratios, strict=True))
+        raw = runner._allocate_kv_cache_tensors(self.config)
+        shaped = runner._reshape_kv_cache_tensors(self.config, raw, sizes)
+        names = [group.layer_names[0] for group in groups]
+        self.memory = tuple(memory_of(self.config.num_blocks, raw[name], shaped[name]) for name in names)

@@ -1,0 +1,31 @@
+"""vLLM-Ascend 0.30.0rc2: its worker, on its own coordinator and managers, and on vLLM 0.30.0.
+
+It is published as a source archive only.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from attrs import evolve
+
+from kvgate.adapters.releases.ascend_0_23_0 import RELEASE as OLDER
+from kvgate.adapters.releases.v0_30_0 import RELEASE as VLLM
+from kvgate.adapters.releases.v0_33_0 import SCHEDULER_RULES as NEXT
+
+RELEASE = evolve(
+    VLLM,
+    system=OLDER.system,
+    version="0.30.0rc2",
+    distribution=OLDER.distribution,
+    package=OLDER.package,
+    cache_folder=OLDER.cache_folder,
+    wheels={},
+    archive="05cb51448c0cd174ea338b16ebbfc8e215f44b373ea2a0d65f1314523a01152f",
+    below=VLLM.name,
+    patches=("patch.platform.patch_kv_cache_utils", "patch.platform.patch_kv_cache_coordinator"),
+    choices=None,
+    # The scheduler of vLLM 0.30.0 is not described: of these rules, only where it keeps its requests is made use of.
+    scheduler=evolve(NEXT, queues=("skipped_waiting", "waiting"), drafting=MappingProxyType({})),
+    judged=False,
+)

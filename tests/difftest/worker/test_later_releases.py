@@ -1,0 +1,191 @@
+"""The workers of later releases, and what is published of them.
+
+Goal: what the workers of vLLM 0.33.0 and vLLM-Ascend 0.23.0 prepare is what the reference says; injected faults are
+found; what cannot be had is one message. Method: the command, or its parts, in a process of its own, for
+a process has one vLLM; and folders that lack something.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from attrs import evolve
+
+from kvgate.adapters.ascend_wheel import WHERE
+from kvgate.adapters.fetching import folder_of, is_fetched
+from kvgate.adapters.model_runner.runner import Prepared
+from kvgate.adapters.releases import release_named
+from kvgate.findings.register import with_ids
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.levels.worker.slot_check import check_cleared
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHECK = ("check", "--level", "worker", "--jobs", "1")
+PROGRAM = """
+import importlib, sys
+from kvgate.adapters.registry import load_system
+from kvgate.kernel.models import load
+from kvgate.levels.worker.level import WORKER
+
+system, model = sys.argv[1:]
+bench = WORKER.bench(load_system(system), WORKER.gate)
+
+def first(cases):
+    for seed in range(cases):
+        case = WORKER.allowed(bench, WORKER.draw(load(model), ("tiny", "legal")[seed % 2], str(seed)))
+        world = bench.build(case)
+        found = next(filter(None, map(world.perform, case.operations)), None)
+        assert world.worker is not None or found is None
+        if found is not None:
+            return found.detector, found.difference.statement
+    return None
+
+def broken(module, path, fault):
+    *owners, name = path.split(".")
+    owner = importlib.import_module(module)
+    for each in owners:
+        owner = getattr(owner, each)
+    published = getattr(owner, name)
+    setattr(owner, name, lambda *arguments, **named: fault(published, *arguments, **named))
+    detector, statement = first(12) or ("none", "none")
+    setattr(owner, name, published)
+    assert detector == "worker", (path, detector, statement)
+    return statement
+
+# Blocks that are not cleared, and another one that is; the last block overwritten; each slot where the next belongs.
+def fewer(published, self, ids): return published(self, ids[:-1])
+def another(published, self, ids): return published(self, [*ids, max(ids) - 1 if len(ids) == 1 else 0])
+def over(published, self, ids, row):
+    if ids and self.num_blocks_per_row[row]:
+        self.num_blocks_per_row[row] -= 1
+    return published(self, ids, row)
+def late(published, self, requests, starts, positions): return published(self, requests, starts, positions + 1)
+def overlap(published, self, raw, shapes, dtypes, page, **named): return published(self, raw, shapes, dtypes, page // 2)
+
+assert first(4) is None, first(4)
+if system == "native@0.33.0":
+    table, utils = "vllm.v1.worker.block_table", "vllm.v1.worker.utils"
+    found = [broken(utils, "KVBlockZeroer.zero_block_ids", each) for each in (fewer, another)]
+else:
+    table, found = "vllm_ascend.worker.block_table", []
+found.append(broken(table, "BlockTable.append_row", over))
+found.append(broken(table, "BlockTable.compute_slot_mapping", late))
+if system != "native@0.33.0":
+    found.append(broken("vllm_ascend.worker.model_runner_v1", "NPUModelRunner._adjust_kv_layout", overlap))
+print(*found)
+"""
+LATER = release_named("ascend-worker@0.23.0")
+CLEARED = Prepared(("a",), (4, 4), (), (), ((3, 5), (3, 4)), frozenset({3, 4, 5}))
+"""Blocks 3 and 5 of the first group, and 4 of the second; block 3 has a place in each."""
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command, in a folder of its own."""
+    command = [sys.executable, "-m", "kvgate.cli", *arguments]
+    variables = {**os.environ, "VLLM_LOGGING_LEVEL": "CRITICAL", **environment}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=400, check=False)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("system", "model", "faults"),
+    [
+        ("native@0.33.0", "gpt-oss-hybrid+scratch", "KV-MEM-01 KV-MEM-01 KV-SYS-03 KV-MEM-03"),
+        ("ascend-worker@0.23.0", "compressed-8-slots+mtp+whole-slots", "KV-SYS-03 KV-MEM-03 KV-MEM-03"),
+    ],
+)
+def test_what_is_published_agrees_and_faults_are_found(system: str, model: str, faults: str, tmp_path: Path) -> None:
+    """Tables, slots, memory, and of 0.33.0 the cleared blocks: as they are, and with one fault after the other."""
+    release = release_named(system)
+    below = release if release.below is None else release_named(release.below)
+    if not (is_fetched(release) and is_fetched(below)):
+        pytest.skip(f"{system} is not fetched, and nothing of it was tested")
+    command = [sys.executable, "-c", PROGRAM, system, model]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
+    assert faults == finished.stdout.splitlines()[-1]
+
+
+def test_cleared_blocks_are_those_that_were_ordered() -> None:
+    """All of them, completely, and no others."""
+    assert None is check_cleared(CLEARED, (frozenset({3, 5}), frozenset({4})))
+    assert None is check_cleared(evolve(CLEARED, cleared=None), (frozenset({9}),))
+    kept = check_cleared(CLEARED, (frozenset({3, 5, 6}), frozenset({4})))
+    assert kept is not None
+    assert ("KV-MEM-01", "memory of group 0") == (kept.statement, kept.subject)
+    other = check_cleared(CLEARED, (frozenset({3}), frozenset({4})))
+    assert other is not None
+    assert "blocks [5] cleared" == other.got
+
+
+@pytest.mark.parametrize(
+    ("free", "queued", "message", "known"),
+    [
+        (13, 11, "RuntimeError: Failed to reset KV cache even when", True),
+        (11, 11, "RuntimeError: Failed to reset KV cache even when", False),
+        (12, 10, "RuntimeError: Failed to reset KV cache even when", False),
+        (13, 11, "AssertionError: ", False),
+    ],
+    ids=["the counter is ahead", "it is right", "a block is held", "another error"],
+)
+def test_a_reset_that_fails_by_the_counter_is_finding_014(free: int, queued: int, message: str, known: bool) -> None:
+    """Only where all blocks are queued, and more are said to be free: what else makes a reset fail is new."""
+    (finding,) = with_ids(["014-second-full-group-not-cut"])
+    assert finding.explains_engine is not None
+    snapshot = SimpleNamespace(blocks_free=free, free=tuple(range(queued)))
+    # Of an engine it needs these three.
+    engine: Any = SimpleNamespace(
+        settings=SimpleNamespace(blocks=12),
+        followed=SimpleNamespace(snapshot=lambda: snapshot),
+        lockstep=SimpleNamespace(reference=None),
+    )
+    found = Difference("KV-SYS-01", "RuntimeError", "an answer", message)
+    assert known is finding.explains_engine(Divergence(1, None, "scheduler", found), engine)
+
+
+@pytest.mark.parametrize("name", ["ascend-worker@9.9.9", "native@9.9.9"])
+def test_a_version_that_is_not_known(name: str, tmp_path: Path) -> None:
+    """One message, and exit 2."""
+    finished = run(tmp_path, *CHECK, "--sut", name)
+    assert 2 == finished.returncode
+    assert [f"kvgate: no release {name!r}"] == [line[: len(name) + 21] for line in finished.stderr.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "message"),
+    [
+        ("other", "0.23.0", "there is no vllm_ascend in it"),
+        ("vllm_ascend", "0.20.2rc1", "holds vllm_ascend 0.20.2rc1, and not 0.23.0"),
+        ("vllm_ascend", "0.23.0", "lacks the module vllm_ascend.patch.platform.patch_kv_cache_utils"),
+    ],
+)
+def test_what_is_not_the_release(package: str, version: str, message: str, tmp_path: Path) -> None:
+    """Another wheel, another version, and an archive that lacks a module: one message, and exit 3."""
+    home = tmp_path / "unpacked"
+    (home / package).mkdir(parents=True)
+    (home / package / "_version.py").write_text(f"__version__ = version = {version!r}\n", encoding="utf-8")
+    finished = run(tmp_path, *CHECK, "--sut", LATER.name, **{WHERE: str(home)})
+    assert 3 == finished.returncode
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith(f"kvgate: {LATER.name}: ")
+    assert message in line
+
+
+def test_a_release_that_lacks_one_module(tmp_path: Path) -> None:
+    """The published files, without the block table: its name is in the message."""
+    if not is_fetched(LATER):
+        pytest.skip(f"{LATER.name} is not fetched, and nothing of it was tested")
+    home = tmp_path / "unpacked"
+    shutil.copytree(folder_of(LATER), home)
+    (home / LATER.package / "worker" / "block_table.py").unlink()
+    finished = run(tmp_path, *CHECK, "--sut", LATER.name, **{WHERE: str(home)})
+    assert 3 == finished.returncode
+    assert "lacks the module vllm_ascend.worker.block_table" in finished.stderr
