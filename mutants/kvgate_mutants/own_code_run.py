@@ -61,7 +61,7 @@ from kvgate_mutants.mutants.registry import (
 )
 from kvgate_mutants.mutation_run import Kill, Shown, run_until_killed
 
-OPERATIONS = {"blocks": 10_000, "scheduler": 4_000, "pair": 3_000, "conform": 3_000}
+OPERATIONS = {"blocks": 15_000, "scheduler": 4_000, "pair": 3_000, "conform": 3_000}
 """How many operations a probe runs at most."""
 SECONDS = 60.0
 """How long a probe runs at most."""
