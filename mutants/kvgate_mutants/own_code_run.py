@@ -303,7 +303,7 @@ def _equality(case: str) -> Kill | None:
 def _slots(case: str) -> Kill | None:
     """Whether a fault in a worker's memory, block tables, slot mappings or copies is noticed."""
     from kvgate.adapters.model_runner.runner import Memory, Prepared, Tensor
-    from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory
+    from kvgate.levels.worker.slot_check import Granted, check, check_cleared, check_copies, check_memory
     from kvreference.answers import Copy
     from kvreference.slots import Layout
 
@@ -328,11 +328,16 @@ def _slots(case: str) -> Kill | None:
         copied = copied[0], copied[0]
     elif case == "copies-to-two-blocks":
         copied = copied[0], b"....abcdabghab.."
+    elif case == "cleared-one-too-few":
+        prepared = evolve(prepared, cleared=((3,),), touched=frozenset({3}))
+    elif case == "cleared-one-too-many":
+        prepared = evolve(prepared, cleared=((3, 5),), touched=frozenset({3, 5, 6}))
     memory, layouts = (Memory(4, 16, (tensor,)),), (Layout(4),)
     judges: Mapping[str, Callable[[], Difference | None]] = {
         "memory": lambda: check_memory(memory, prepared.kernel_block_sizes),
         "batch": lambda: check(prepared, {"a": Granted(2, 6, ((1, 2),))}, layouts),
         "copies": lambda: check_copies((copied,), memory, layouts, (Copy(0, 1, 2, 2),)),
+        "cleared": lambda: check_cleared(prepared, (frozenset({3, 5}),)),
     }
     asked = case.partition("-")[0]
     found = next(filter(None, (judge() for name, judge in judges.items() if asked in ("", name))), None)

@@ -90,7 +90,13 @@ _ALL = (
     Mechanism(
         "scheduler",
         ("full", "gemma-hybrid+eagle", "mixed-blocks+transfers"),
-        ("tiny-scheduler", "tiny-scheduler-tight", "tiny-scheduler-sends", "tiny-scheduler-drafts"),
+        (
+            "tiny-scheduler",
+            "tiny-scheduler-tight",
+            "tiny-scheduler-line",
+            "tiny-scheduler-sends",
+            "tiny-scheduler-drafts",
+        ),
         ("hits",),
     ),
 )

@@ -353,6 +353,20 @@ SCHEDULERS = (
         ),
     ),
     TinyScheduler(
+        "tiny-scheduler-line",
+        "three requests and blocks for two: who is rejected is first in line",
+        Shop(
+            _settings(_FULL, blocks=5, chunk_tokens=4, requests_max=3),
+            StepLimits(budget_tokens=4, running_max=2),
+            (_submit(1, 2), _submit(3)),
+        ),
+        Shop(
+            _settings(_FULL, blocks=6, chunk_tokens=4, requests_max=4),
+            StepLimits(budget_tokens=4, running_max=3),
+            (_submit(1, 2), _submit(3), _submit(4)),
+        ),
+    ),
+    TinyScheduler(
         "tiny-scheduler-sends",
         "blocks that another node reads when their request has ended: who runs first waits, and loses nothing",
         Shop(

@@ -121,7 +121,7 @@ def test_who_is_not_there_is_not_asked_for() -> None:
 
 
 def test_the_last_is_preempted_and_is_first_in_line() -> None:
-    """The first before the last is a violation, unless all are at once."""
+    """The first before the last is a violation."""
     told = Told(serve(0), serve(1), serve(2))
     assert [None, None] == [told.let_in(0), told.let_in(1)]
     assert told.line.observe(Preempt(1), Done()) is None
@@ -129,17 +129,21 @@ def test_the_last_is_preempted_and_is_first_in_line() -> None:
     told = Told(serve(0), serve(1))
     assert [None, None] == [told.let_in(0), told.let_in(1)]
     assert "KV-LIVE-02: request 1 is preempted" == violated(told.line.observe(Preempt(0), Done()))
-    told = Told(serve(0), serve(1))
-    assert [None, None] == [told.let_in(0), told.let_in(1)]
-    told.line.resets = True
-    assert told.line.observe(Preempt(0), Done()) is None
 
 
 def test_the_least_urgent_is_preempted() -> None:
-    """By priority."""
+    """By priority; a reset preempts from the last that came to the first, whoever is more urgent."""
     told = Told(serve(0, 2), serve(1, 1), by_priority=True)
     assert [None, None] == [told.let_in(1), told.let_in(0)]
     assert "KV-LIVE-02: request 0 is preempted" == violated(told.line.observe(Preempt(1), Done()))
+    for resets, expected in ((False, None), (True, "KV-LIVE-02: request 1 is preempted")):
+        told = Told(serve(0, 2), by_priority=True)
+        assert told.let_in(0) is None
+        told.line.submitted(1, serve(1, 1))
+        assert told.let_in(1) is None
+        told.line.resets = resets
+        found = told.line.observe(Preempt(0), Done())
+        assert expected == (found and violated(found))
 
 
 def test_who_is_ready_is_asked_for() -> None:
