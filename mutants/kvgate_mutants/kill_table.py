@@ -66,12 +66,22 @@ def section_of(killed: Killed) -> Section:
     if alone:
         seen = ", ".join(f"{name} {sum(each.kills[name] is not None for each in killed.expected)}" for name in alone)
         notes.append(f"alone, of {len(killed.expected)}: {seen}")
-    notes += [
-        f"{each.mutant.name} is equivalent: {each.mutant.equivalent}" for each in killed.prey if each.mutant.equivalent
-    ]
+    notes += _argued(killed)
     rows = tuple((*_row(each), *(_operations(each.kills[name]) for name in alone)) for each in killed.prey)
     shown = (*COLUMNS, *(Column(f"{name} alone") for name in alone))
     return Section(alarm_line(killed), shown, rows, notes=tuple(notes))
+
+
+def _argued(killed: Killed) -> list[str]:
+    """Of each that was not found, why not."""
+    return [
+        *(
+            f"{each.mutant.name} is equivalent: {each.mutant.equivalent}"
+            for each in killed.prey
+            if each.mutant.equivalent
+        ),
+        *(f"{each.mutant.name} survives: {each.mutant.survives}" for each in killed.survivors if each.mutant.survives),
+    ]
 
 
 def _operations(kill: Kill | None) -> int | None:
@@ -177,8 +187,7 @@ def _page(tables: Sequence[Killed], command: str) -> Iterator[str]:
         yield from ("", f"## {killed.title}", "", f"{alarm_line(killed)}. {summary(killed)}.", "")
         section = Section("", COLUMNS, tuple(map(_row, killed.prey)))
         yield from markdown_table(section, map(section.texts, section.rows))
-        equivalent = [each for each in killed.prey if each.mutant.equivalent]
-        if equivalent:
-            yield ""
-            yield from (f"- {each.mutant.name} is equivalent: {each.mutant.equivalent}" for each in equivalent)
+        argued = _argued(killed)
+        if argued:
+            yield from ("", *(f"- {each}" for each in argued))
     yield ""

@@ -144,11 +144,20 @@ def main() -> None:
         # What is legal may still be larger than what is here; it is no divergence.
         _end("not enough memory: give it more, or smaller numbers", 4)
     except Exception as error:
+        if _was_interrupted(error):
+            _end("interrupted", 130)
         from kvgate.cli.fault import report_fault
         from kvgate.gate.fault import fault_of
 
         report_fault(fault_of(error))
         sys.exit(FAULT)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether an exception was raised for Ctrl-C: Python 3.11 raises another one for it while a class is made."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _end(message: object, code: int) -> NoReturn:

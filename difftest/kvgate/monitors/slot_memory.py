@@ -779,9 +779,9 @@ class WorkerMemory(GhostMemory):
 
     def _spoil(self, work: Work, valid: int) -> None:
         valid = min(max(valid, work.provided), work.start)
-        self._deliver(evolve(work, start=valid))
         for group, table in zip(self.groups, work.tables, strict=True):
-            self._physical.forget(table[valid // group.block_size_tokens :])
+            self._physical.forget(table[-(-work.provided // group.block_size_tokens) :])
+        self._deliver(evolve(work, start=valid))
         self._mark(work, valid, FAILED)
 
     def _mark(self, work: Work, start: int, why: str, replaces: bool = True) -> None:

@@ -161,6 +161,8 @@ class Mutant:
     """What a run must contain to have a chance to show it; see ``NEEDS``."""
     equivalent: str | None = None
     """Why nobody can tell it from the original, if that is so."""
+    survives: str | None = None
+    """Why it is not found, if it could be."""
     probes: tuple[str, ...] = ()
     """Of a mutant of our own code: what is run to show it; see ``kvgate_mutants.own_code_run``."""
     before: str | None = None
@@ -219,6 +221,8 @@ _ENTRY = re.compile(
     r"@ (?P<target>.*)\n"
     r"(?P<edit>(?:[-+] .*\n)+)"
     r"(?:= (?P<before>.*)\n)?"
+    r"(?:~ (?P<equivalent>.*)\n)?"
+    r"(?:\? (?P<survives>.*)\n)?"
 )
 
 
@@ -247,6 +251,8 @@ def mutants_of(text: str, root: str = "", words: Literal["needs", "probes"] = "n
             targets=(root + found["target"],),
             broken=Edit(passage, instead),
             before=found["before"],
+            equivalent=found["equivalent"],
+            survives=found["survives"],
             needs=given if words == "needs" else (),
             probes=given if words == "probes" else (),
         )

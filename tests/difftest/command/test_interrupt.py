@@ -97,12 +97,20 @@ def test_a_divergence_that_was_found_before_is_not_lost(tmp_path: Path) -> None:
     assert (tmp_path / "kvgate-report" / "divergence-1.jsonl").exists()
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
 def test_an_interrupt_at_any_other_time_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    wrapped: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before the command line is read, or after the report is printed."""
+    """Before the command line is read, after the report is printed, or while a class is made."""
+
+    class Attribute:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
 
     def interrupted() -> None:
+        if wrapped:
+            # Python 3.11 raises RuntimeError for whatever is raised here.
+            type("Owner", (), {"attribute": Attribute()})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "app", interrupted)

@@ -146,6 +146,61 @@ def test_an_item_lost_by_another_cause_is_not_finding_048(monkeypatch: pytest.Mo
     assert [("encoder", None)] == [(each.divergence.detector, each.finding) for each in found]
 
 
+def test_an_item_of_a_draft_layer_lost_by_another_cause_is_not_finding_049(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: 049 excuses what it says alone. Method: its own run; a step that computes items that the model itself
+    reads nowhere; and one that does not look for what the draft layer alone reads, where there is no room for it.
+    """
+    (path,) = FOLDER.glob("f049*/trace.jsonl")
+    case = read(path).case
+    bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
+    known, new = [("encoder", "049-next-item-of-a-draft-layer")], [("encoder", None)]
+
+    def seen(case: Case) -> list[tuple[str, str | None]]:
+        run = run_case(bench, case)
+        return [(each.divergence.detector, each.finding) for each in (*run.known(), *run.found())]
+
+    assert known == seen(case)
+    schedule, looks = Scheduler.schedule, Scheduler._try_schedule_encoder_inputs
+    serve, step = case.operations
+    inside = evolve(serve, arrival=evolve(serve.arrival, keys=Keys(media=(Media("image-0-0", 31, 4),))))
+
+    def forgets(scheduler: Scheduler, *arguments: Any) -> Any:
+        output = schedule(scheduler, *arguments)
+        output.scheduled_encoder_inputs.clear()
+        return output
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Scheduler, "schedule", forgets)
+        assert new == seen(evolve(case, operations=(inside, step)))
+    two = evolve(serve, arrival=evolve(serve.arrival, keys=Keys(media=(Media("a", 0, 30), Media("b", 32, 4)))))
+    full = evolve(case, operations=(two, step))
+    assert [] == seen(full)
+    monkeypatch.setattr(Scheduler, "_try_schedule_encoder_inputs", lambda *given, shift_computed_tokens: looks(*given))
+    assert new == seen(full)
+
+
+def test_an_item_that_a_failed_load_sets_back_to_has_no_room() -> None:
+    """Goal: 050 is what it says. Method: its own run; one whose load succeeds; one whose cache has room for both items;
+    and one in which the failed load is set back to the second item.
+    """
+    (path,) = FOLDER.glob("f050*/trace.jsonl")
+    case = read(path).case
+    bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
+    serve, *steps = case.operations
+    loaded = evolve(serve, fails_from_block=None)
+    later = evolve(serve, external_tokens=48, fails_from_block=2)
+    runs = {
+        "its own": case,
+        "loaded": evolve(case, operations=(loaded, *steps)),
+        "room": evolve(case, stage=evolve(case.stage, encoder_cache=64)),
+        "later": evolve(case, operations=(later, *steps)),
+    }
+    seen = {name: run_case(bench, run) for name, run in runs.items()}
+    hangs = {name: [each.divergence.difference.statement for each in run.known()] for name, run in seen.items()}
+    assert {"its own"} == {name for name, statements in hangs.items() if "KV-LIVE-03" in statements}
+    assert not any(each.finding is None for run in seen.values() for each in run.found())
+
+
 SET_BACK = {
     "into an item that was loaded": (
         (Media("a", 32, 32),),

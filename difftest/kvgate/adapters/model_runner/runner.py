@@ -415,7 +415,7 @@ def install_ascend_worker(release: Release = ASCEND) -> None:
     if used_device() == CPU:
         if release.below is not None:
             stand_ins.unpin()
-        stand_ins.install()
+        stand_ins.install(later=release.below is not None)
         enter(ascend_folder(release))
         if release.below is not None:
             import_patches(release)

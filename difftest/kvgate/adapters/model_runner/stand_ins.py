@@ -48,7 +48,9 @@ STAND_INS = (
     StandIn("torch_npu:float4_e2m1fn_x2", _DTYPE, "quantised layers name it when they are imported"),
     StandIn("torch_npu:hifloat8", _DTYPE, "quantised layers name it when they are imported"),
     *(
-        StandIn(f"torch.ops._C_ascend:{name} (0.30.0rc2)", "a function that raises", "a compiled kernel, not called")
+        StandIn(
+            f"torch.ops._C_ascend:{name} (from 0.23.0 on)", "a function that raises", "a compiled kernel, not called"
+        )
         for name in OPERATORS
     ),
     StandIn(
@@ -164,8 +166,8 @@ _IF_ABSENT: dict[str, Callable[[Any], None]] = {
 }
 
 
-def install() -> None:
-    """Put the stand-ins in place, once a process, after vLLM's own model runner was imported.
+def install(later: bool = False) -> None:
+    """Put the stand-ins in place, once a process, after vLLM's own model runner was imported; ``later`` than 0.20.2rc1.
 
     Other packages ask whether torch_npu is there, and would use it.
     """
@@ -183,7 +185,7 @@ def install() -> None:
     for name in ("Event", "ExternalEvent", "NPUGraph", "Stream"):
         setattr(npu, name, type(name, (), {}))
     npu.config = type("Config", (), {})()
-    for name in OPERATORS:
+    for name in OPERATORS if later else ():
         setattr(torch.ops._C_ascend, name, _uncalled)
     torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
     # mypy: a method is replaced on purpose.

@@ -153,6 +153,8 @@ RELEASE = evolve(
             "038-adapter-of-a-paused-request",
             "047-chunk-past-a-state",
             "048-item-of-a-victim-counts-as-computed",
+            "049-next-item-of-a-draft-layer",
+            "050-later-item-after-a-failed-load",
         }
     )
     | IF_IN_FULL,

@@ -74,6 +74,8 @@ RELEASE = evolve(
         "030-ends-without-its-blocks",
         "036-states-hit-past-attention",
         "048-item-of-a-victim-counts-as-computed",
+        "049-next-item-of-a-draft-layer",
+        "050-later-item-after-a-failed-load",
     }
     | {
         "012-prompt-tail-that-serves-nobody",

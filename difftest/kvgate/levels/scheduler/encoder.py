@@ -98,7 +98,7 @@ class EncoderCheck(Raises):
         self.never_computed: set[str] = set()
         """The items of which the last computation was taken out of its step, with its request."""
         self._found: dict[int, set[str]] = {}
-        """Per request, the items that were there when it was looked at: it keeps them, let in or not."""
+        """Per request, the items that were there when it was looked at: it keeps them unless it is refused blocks."""
         self._asking: tuple[int, int] = (-1, 0)
         """For which request there was room last, and for how much of it."""
         self._goes: list[str] = []
@@ -106,8 +106,10 @@ class EncoderCheck(Raises):
         self._there: set[str] = set()
         """What the worker has."""
         self.missing: set[str] = set()
-        """The items that the request looked at last reads, and that are not there."""
-        self._anew: set[int] = set()
+        """The items that the request looked at last reads, or its draft layer, and that are not there."""
+        self.passed_over: set[str] = set()
+        """The items that this step has room for, and that it neither computes nor reads but for a draft layer."""
+        self.anew: set[int] = set()
         """The requests that were computed last before a reset, or before a failed load set them back."""
         self.resets = 0
         """How often all was forgotten."""
@@ -121,7 +123,7 @@ class EncoderCheck(Raises):
 
     def begin(self) -> None:
         """A step begins."""
-        self.cut, self._computes, self._asking = {}, {}, (-1, 0)
+        self.cut, self._computes, self._asking, self.passed_over = {}, {}, (-1, 0), set()
 
     def preempted(self, number: int) -> None:
         """A request is no part of the step any more."""
@@ -129,9 +131,13 @@ class EncoderCheck(Raises):
         self.cut.pop(number, None)
         self._found.pop(number, None)
 
+    def refused(self, number: int) -> None:
+        """A request that waits gets no blocks: it gives up what it found."""
+        self._found.pop(number, None)
+
     def rewound(self, number: int) -> None:
         """A load failed: the request may stand in an item that was loaded, and that nobody has computed here."""
-        self._anew.add(number)
+        self.anew.add(number)
 
     # The calls
 
@@ -157,13 +163,16 @@ class EncoderCheck(Raises):
         expected = size <= left and self.kept.makes_room(size + asked)
         self._compare(STATEMENT, f"room for item {item.identifier} of request {number}", expected, answer)
         self._asking = number, asked + size if expected else 0
-        if not expected:
+        if expected:
+            self.passed_over.add(item.identifier)
+        else:
             self.cut[number] = item.offset_tokens
 
     def _allocate(self, _answer: None, request: Any, place: int) -> None:
         number, item = self._item(request, place)
         self._computes.setdefault(number, []).append(item)
         self.never_computed.discard(item.identifier)
+        self.passed_over.discard(item.identifier)
         self.kept.keep(number, item)
 
     def _free_encoder_input(self, _answer: None, request: Any, place: int) -> None:
@@ -181,7 +190,7 @@ class EncoderCheck(Raises):
         self.resets += 1
         # The worker forgets all of it with the scheduler.
         self.kept, self._goes, self._there = Kept(self.kept.size), [], set()
-        self._anew = set(self.population.alive)
+        self.anew = set(self.population.alive)
         self.never_computed = set()
 
     def _get_freed(self, answer: Sequence[str]) -> None:
@@ -197,7 +206,7 @@ class EncoderCheck(Raises):
         self._goes = []
         self._there.difference_update(forgotten)
         # The encoder runs before the model, for all requests of the step.
-        self._anew -= told.keys()
+        self.anew -= told.keys()
         for number, each in told.items():
             due = self._reached(number, each.start, each.start + each.tokens + self.shift)
             for place in computed.get(number, ()):
@@ -205,8 +214,14 @@ class EncoderCheck(Raises):
                 self._compare(STATEMENT, f"item {place} of request {number}, which is computed, is due", True, new)
                 self._there.add(due[place])
         for number, each in told.items():
-            self.missing = set(self._reached(number, each.start, each.start + each.tokens).values()) - self._there
+            reads = set(self._reached(number, each.start, each.start + each.tokens).values())
+            self.missing = reads - self._there
+            self.passed_over -= reads
             self._compare(NEEDED, f"items that request {number} reads, and that are not there", set(), self.missing)
+            behind = self._reached(number, each.start + self.shift, each.start + each.tokens + self.shift)
+            self.missing = set(behind.values()) - self._there
+            subject = f"items that the draft layer of request {number} reads, and that are not there"
+            self._compare(NEEDED, subject, set(), self.missing)
         sizes = [
             self.population[number].keys.media[place].length_tokens
             for number in {*told}.intersection(self.population.alive)
@@ -240,7 +255,7 @@ class EncoderCheck(Raises):
                 self._compare("KV-LEAK-01", f"items that request {number} keeps while it waits", set(), waits)
             if request.status is Status.RUNNING:
                 # An item that a request has at two places is released with the first: the next step asks for it again.
-                missing = set() if number in self._anew else stands - ended - kept
+                missing = set() if number in self.anew else stands - ended - kept
                 self._compare(NEEDED, f"items in which request {number} stands are kept", set(), missing)
                 self._compare(
                     "KV-LEAK-01", f"items that request {number} has passed are kept", set(), kept & ended - to_come

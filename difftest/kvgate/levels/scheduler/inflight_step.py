@@ -16,7 +16,7 @@ class Spoilt:
     """A request whose step is worth nothing, since a load within it fails."""
 
     valid_tokens: int
-    """How many tokens are as they should be."""
+    """Up to which token its blocks are as they should be, but for those that are another's to write."""
     restart_tokens: int
     """From where it computes again: whoever shares a block with an earlier one leaves that to it."""
 
@@ -54,7 +54,7 @@ def spoilt_by(nodes: OtherNodes, scheduler: Any, scheduled: Mapping[int, int]) -
         failed = [index * size for index, block in enumerate(table) if block in invalid]
         if failed:
             restart = next((index * size for index, block in enumerate(table) if block in left), before)
-            spoilt[number] = Spoilt(failed[0], restart)
+            spoilt[number] = Spoilt(loads[number].valid if number in loads else before, restart)
             left.difference_update(table)
     for number, load in nodes.loading.items() if invalid else ():
         # What it hit is worth nothing, so what it loads is not either.
