@@ -588,7 +588,9 @@ def page(of: str, results: Sequence[Result], command: str) -> str:
     lines += ["", f"{summary(results, of)}.", "", *markdown_table(section, map(section.texts, section.rows))]
     survivors = [each for each in results if each.survived]
     lines += ["", "Survivors:", ""] if survivors else []
-    lines += [f"- `{each.mutant.name}`: {each.mutant.sentence}" for each in survivors]
+    lines += [
+        f"- `{each.mutant.name}`: {each.mutant.sentence} {each.mutant.survives or ''}".strip() for each in survivors
+    ]
     return "\n".join((*lines, ""))
 
 
