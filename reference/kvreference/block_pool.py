@@ -102,6 +102,13 @@ class BlockPool:
 
     def release(self, blocks: Iterable[int]) -> None:
         """One holder fewer for each of ``blocks``; those without any become free, in order. Null is passed over."""
+        self._queue(self._let_go(blocks))
+
+    def release_last(self, blocks: Iterable[int]) -> None:
+        """The same, but scratch does not go first."""
+        self.free.put(self._let_go(blocks), ())
+
+    def _let_go(self, blocks: Iterable[int]) -> list[int]:
         freed = []
         for block in blocks:
             if block == NULL:
@@ -109,7 +116,7 @@ class BlockPool:
             self.references[block] -= 1
             if self.references[block] == 0:
                 freed.append(block)
-        self._queue(freed)
+        return freed
 
     def _queue(self, blocks: Sequence[int]) -> None:
         self.free.put(blocks, {block for block in blocks if not self.is_cached(block)})

@@ -14,6 +14,7 @@ from kvreference.admission import blocks_to_come_with, has_room, passes_gate
 from kvreference.answers import BlockTable, Copy, Hit
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import Content
+from kvreference.geometry import Group
 from kvreference.pinned_tier import PinnedPool
 from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
@@ -42,6 +43,12 @@ class Allocation:
 
     entries: BlockTable
     lost: tuple[Content, ...]
+
+
+def goes_last(group: Group, blocks: Sequence[int]) -> Sequence[int]:
+    """Of the ``blocks`` that no later token reads, those that are released after all others, and do not go first."""
+    del group, blocks
+    return ()
 
 
 def new_pool(settings: Settings, rules: Rules = OWN_RULES) -> BlockPool:
@@ -185,13 +192,20 @@ class Holdings:
         if request not in self.tables:
             return
         for group, table in zip(self.groups, self.tables[request], strict=True):
-            dead = min(group.blocks_dead(computed), len(table.blocks))
+            dead = min(self.blocks_dead(group, computed), len(table.blocks))
             if dead > table.dead:
                 first, end = self.settings.geometry.anchor(group, dead)
                 anchor = table.blocks[max(first, table.dead) : end][::-1]
-                self.pool.slide(table.blocks[table.dead : dead][::-1], anchor)
+                blocks = table.blocks[table.dead : dead][::-1]
+                last = self.rules.ask(goes_last, group, blocks)
+                self.pool.slide([block for block in blocks if block not in last], anchor)
+                self.pool.release_last(last)
                 table.blocks[table.dead : dead] = (NULL,) * (dead - table.dead)
                 table.dead = dead
+
+    def blocks_dead(self, group: Group, computed: int) -> int:
+        """How many leading blocks no token after the first ``computed`` reads."""
+        return group.blocks_dead(computed)
 
     def release_all(self, request: int) -> None:
         """Release all blocks, group by group, tail first: a prefix is worth more than what follows it."""

@@ -24,6 +24,14 @@ def no_hit(geometry: Geometry) -> Hit:
     return Hit(0, ((),) * len(geometry.groups))
 
 
+def yet_to_compute(cached: Sequence[Content], computes: bool) -> Sequence[Content]:
+    """What the worker has yet to compute of the states and begun blocks that are ``cached`` now.
+
+    All of it, if a step ``computes`` it; nothing, if it was loaded.
+    """
+    return cached if computes else ()
+
+
 class NoPrefixCache:
     """Prefix caching is off: nothing is known, nothing is counted, nobody shares."""
 
@@ -127,7 +135,7 @@ class PrefixCache(NoPrefixCache):
         events, fenced = register(
             pool, self.geometry, self.retention, request, prefixes, tables, verified, begun, self.rules
         )
-        self.fenced.update(fenced if begun is not None else ())
+        self.fenced.update(self.rules.ask(yet_to_compute, fenced, begun is not None))
         return events
 
     def dispatched(self) -> None:

@@ -214,6 +214,17 @@ def test_a_state_waits_for_the_step_that_computes_it(group: Group) -> None:
     assert isinstance(perform(manager, Admit(1, BUDGET)), Granted)
 
 
+def test_a_state_that_was_loaded_waits_for_nothing() -> None:
+    """Goal: another node has computed it. Method: a request loads a state, and one with the same prompt comes."""
+    manager = manager_of(FULL, ALL)
+    perform(manager, arrive(0, 33))
+    perform(manager, Admit(0, BUDGET, 32, loads=True), Dispatch(), Transferred(0))
+    perform(manager, arrive(1, 33))
+    answer = perform(manager, Admit(1, BUDGET))
+    assert isinstance(answer, Granted)
+    assert 32 == answer.hit_tokens
+
+
 @pytest.mark.parametrize("group", [ALL, ALIGNED, ALIGNED_DRAFTING])
 def test_a_load_leaves_a_token(group: Group) -> None:
     """Goal: a state that is there cannot be taken back by a token, so the last one is not loaded. Method: all of 40

@@ -59,7 +59,14 @@ class ScratchFirst(Holdings):
         self.pool.free = ForgottenInPlace(range(1, settings.blocks))
 
 
-class ScratchFirstOfCaches(ScratchFirst):
+class KnownStates(ScratchFirst):
+    """A state is given back by the tokens that hold, not as if all drafts that there can be were rejected."""
+
+    def blocks_dead(self, group: Group, computed: int) -> int:
+        return super().blocks_dead(group, computed + group.draft_states if computed else 0)
+
+
+class ScratchFirstOfCaches(KnownStates):
     """Without prefix caching everything is queued in the order of release."""
 
     def __init__(self, settings: Settings, rules: Rules = OWN_RULES) -> None:
@@ -179,8 +186,8 @@ CHOICES: Mapping[str, Choices] = {
     "counts-shared": Choices(cache=_counting_shared),
     "scratch-of-windows": Choices(ScratchFirstOfWindows, _when_full, promises_scratch_first=False),
     "scratch-of-caches": Choices(ScratchFirstOfCaches, _when_full, promises_scratch_first=False),
-    "scratch": Choices(ScratchFirst, _when_full, promises_scratch_first=False),
-    "look-ahead-at-the-end": Choices(ScratchFirst, _look_ahead_at_the_end, promises_scratch_first=False),
+    "scratch": Choices(KnownStates, _when_full, promises_scratch_first=False),
+    "look-ahead-at-the-end": Choices(KnownStates, _look_ahead_at_the_end, promises_scratch_first=False),
 }
 """By the name in a release's description."""
 

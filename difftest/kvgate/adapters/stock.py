@@ -318,8 +318,10 @@ class Stock:
         return Done()
 
     def _dispatch(self, _operation: Dispatch) -> Copies:
-        # A step ends for vLLM when the next one starts.
+        # A step ends for vLLM when the next one starts. Where states are kept, its scheduler has new blocks zeroed.
         self.manager.new_step_starts()
+        if self.settings.geometry.keeps_states:
+            self.manager.take_new_block_ids()
         return Copies(self.take_copies())
 
     def _release_skipped(self, operation: ReleaseSkipped) -> Done:

@@ -155,6 +155,7 @@ RELEASE = evolve(
             "048-item-of-a-victim-counts-as-computed",
             "049-next-item-of-a-draft-layer",
             "050-later-item-after-a-failed-load",
+            "051-loaded-state-waits-for-a-step",
         }
     )
     | IF_IN_FULL,

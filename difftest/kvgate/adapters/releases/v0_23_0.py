@@ -47,6 +47,7 @@ RELEASE = evolve(
     }
     | {
         "015-replay-above-its-look-ahead",
+        "052-older-state-goes-last",
     },
     scheduler=SCHEDULER_RULES,
 )

@@ -76,6 +76,7 @@ RELEASE = evolve(
         "048-item-of-a-victim-counts-as-computed",
         "049-next-item-of-a-draft-layer",
         "050-later-item-after-a-failed-load",
+        "052-older-state-goes-last",
     }
     | {
         "012-prompt-tail-that-serves-nobody",

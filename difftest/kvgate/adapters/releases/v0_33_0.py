@@ -130,6 +130,7 @@ RELEASE = evolve(
     - {
         "003-salt-collides-with-adapter-name",
         "004-media-forgotten-in-prompt-tail",
+        "051-loaded-state-waits-for-a-step",
     }
     | {
         "020-preempted-in-its-step-stays-cached",
