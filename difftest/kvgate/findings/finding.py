@@ -28,6 +28,8 @@ class Engine(Protocol):
     """What the scheduler is configured with."""
     followed: Any
     """The block manager, a ``Stock``."""
+    answers_min: Any
+    """By request, how many answers it must have."""
     memory: WorkerMemory
     encoder: Any
     """The check of the encoder, with what it keeps."""

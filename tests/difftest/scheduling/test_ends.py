@@ -29,6 +29,22 @@ def test_what_is_due(tokens: int, sampled: list[int], expected: tuple[int, bool]
     assert expected == due(Books(tokens, 10), sampled, STOP)
 
 
+@pytest.mark.parametrize(
+    ("missing", "sampled", "expected"),
+    [
+        (1, [STOP], (6, True)),
+        (2, [STOP], (6, False)),
+        (2, [1, STOP, 3], (7, True)),
+        (3, [1, STOP, 3], (8, False)),
+        (3, [STOP, 1, STOP, 4], (8, True)),
+        (9, [1, 2, 3, 4, 5], (10, True)),
+    ],
+)
+def test_what_must_be_answered_first(missing: int, sampled: list[int], expected: tuple[int, bool]) -> None:
+    """No token stops a request before that; its length does."""
+    assert expected == due(Books(5, 10, missing), sampled, STOP)
+
+
 def test_another_length_or_another_end_is_found() -> None:
     """By request."""
     before, sampled = {3: Books(5, 10)}, {3: [1, 2]}

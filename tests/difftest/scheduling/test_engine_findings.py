@@ -169,6 +169,17 @@ def test_undescribed_it_is_a_divergence(path: Path, monkeypatch: pytest.MonkeyPa
     assert run.found()[0].finding is None
 
 
+def test_an_end_that_is_missed_otherwise_is_not_finding_053(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: 053 excuses what it says alone. Method: its run without a shortest length, and no end."""
+    (path,) = FOLDER.glob("f053*/trace.jsonl")
+    case = read(path).case
+    submitted, *steps = case.operations
+    plain = evolve(case, operations=(evolve(submitted, answers_min=0), *steps))
+    assert not played(plain).found()
+    monkeypatch.setattr("vllm.v1.core.sched.scheduler.check_stop", lambda *_: False)
+    assert [("scheduler", None)] == [(each.divergence.detector, each.finding) for each in played(plain).found()]
+
+
 FOR_THE_STORY = {
     "020-trace-with-another": [1],
     "025-trace": [4],

@@ -156,6 +156,7 @@ RELEASE = evolve(
             "049-next-item-of-a-draft-layer",
             "050-later-item-after-a-failed-load",
             "051-loaded-state-waits-for-a-step",
+            "053-no-end-before-its-shortest",
         }
     )
     | IF_IN_FULL,

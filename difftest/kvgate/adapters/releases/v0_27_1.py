@@ -77,6 +77,7 @@ RELEASE = evolve(
         "049-next-item-of-a-draft-layer",
         "050-later-item-after-a-failed-load",
         "052-older-state-goes-last",
+        "053-no-end-before-its-shortest",
     }
     | {
         "012-prompt-tail-that-serves-nobody",

@@ -19,12 +19,13 @@ def _waits_for_the_next(divergence: Divergence, engine: Engine) -> bool:
 def _ends_in_an_item(engine: Engine, number: int) -> bool:
     """Whether a request could end the item in which it stands, but for the next one, which the draft layer reads."""
     request, encoder = engine.followed.population[number], engine.encoder
-    following, size = encoder.cut[number], encoder.kept.size
+    following, kept = encoder.cut[number], encoder.kept
+    used = sum(kept.sizes[item] for item, users in kept.users.items() if users)
     # What a waiting request has by a hit or a load is not computed yet.
     stands = request.tokens_computed if request.status is Status.RUNNING else following - encoder.shift
     lengths = {item.offset_tokens: item.length_tokens for item in request.keys.media}
     return following <= stands + encoder.shift and any(
-        offset <= stands < offset + length <= following and length + lengths[following] > size
+        offset <= stands < offset + length <= following and max(length, used) + lengths[following] > kept.size
         for offset, length in lengths.items()
     )
 

@@ -165,6 +165,7 @@ class Engine:
         if stage.encoder_budget is not None:
             self.encoder.listen(self.scheduler.encoder_cache_manager)
         self.structured: set[int] = set()
+        self.answers_min: dict[int, int] = {}
         """The requests whose answers follow a grammar."""
         self.grammars: dict[int, Grammar] = {}
         """Those that are compiled."""
@@ -367,6 +368,7 @@ class Engine:
         structured = isinstance(submit, Serve) and submit.structured
         self.structured |= {number} if structured else set()
         self.pooling |= {number} if isinstance(submit, Serve) and submit.pools else set()
+        self.answers_min[number] = submit.answers_min if isinstance(submit, Serve) else 0
         self.progress.entered(number, limit_tokens, structured)
 
     def _abort(self, operation: Abort) -> None:
@@ -620,7 +622,8 @@ class Engine:
 
     def _books(self, request: Any) -> finish_check.Books:
         tokens_max = min(request.num_prompt_tokens + request.max_tokens, self.settings.tokens_max)
-        return finish_check.Books(request.num_tokens, tokens_max)
+        missing = self.answers_min.get(number_in(request.request_id), 0) - request.num_output_tokens
+        return finish_check.Books(request.num_tokens, tokens_max, max(0, missing))
 
     def _check_batch(self, output: Any) -> None:
         """What the worker is told is what was granted, and nobody was left out for whom there was room."""

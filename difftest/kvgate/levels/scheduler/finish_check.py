@@ -22,14 +22,16 @@ class Books:
     """How long it is."""
     tokens_max: int
     """How long it may become."""
+    answers_missing: int = 0
+    """How many answers more it must have before a token may stop it."""
 
 
 def due(books: Books, sampled: Sequence[int], stop: int) -> tuple[int, bool]:
     """How long a request is once it was answered, and whether it has ended."""
-    said = sampled[: sampled.index(stop) + 1] if stop in sampled else sampled
-    tokens = min(books.tokens + len(said), books.tokens_max)
-    stopped = stop in said and tokens == books.tokens + len(said)
-    return tokens, stopped or tokens == books.tokens_max
+    stops = (at for at, token in enumerate(sampled, 1) if token == stop and at >= books.answers_missing)
+    said = next(stops, None)
+    tokens = min(books.tokens + (said or len(sampled)), books.tokens_max)
+    return tokens, tokens == books.tokens_max or said is not None
 
 
 def as_taken(answer: Sample, sampled: Sequence[int], books: Books, stop: int) -> Sample:

@@ -75,7 +75,9 @@ _SUBMIT: Mapping[str, int] = {
 SIMPLER: Rules = {
     **OF_BLOCK_MANAGERS,
     Submit: _SUBMIT,
-    Serve: dict.fromkeys(("structured", "undecided", "fails_from_block", "priority", "resumable"), DEFAULT)
+    Serve: dict.fromkeys(
+        ("structured", "undecided", "fails_from_block", "priority", "resumable", "answers_min"), DEFAULT
+    )
     | {**_SUBMIT},
     Step: {"replies": INSIDE},
     ResetCache: {"connector": DEFAULT},
@@ -85,7 +87,7 @@ SIMPLER: Rules = {
 _SUBMITTED = dict.fromkeys(("answers_max", "external_tokens"), TOKENS_MAX)
 LIMITS: Mapping[type, Mapping[str, int]] = {
     Submit: _SUBMITTED,
-    Serve: _SUBMITTED,
+    Serve: {**_SUBMITTED, "answers_min": TOKENS_MAX},
     Step: {"replies": REPLIES_MAX},
     Reply: dict.fromkeys(("token", "accepted", "drafts"), TOKEN_MAX),
     Stage: dict.fromkeys(("running_max", "in_flight_max", "long_prefill_tokens"), PLACES_MAX),
@@ -338,7 +340,7 @@ def plain(operation: Operation) -> Operation:
     if not isinstance(operation, Serve):
         return operation
     arrival = evolve(operation.arrival, keys=evolve(operation.arrival.keys, lora=None, lora_version=0, media=()))
-    return evolve(operation, arrival=arrival, pools=False, embedded=False, resumable=False)
+    return evolve(operation, arrival=arrival, answers_min=0, pools=False, embedded=False, resumable=False)
 
 
 SCHEDULER = SchedulerLevel()
@@ -420,6 +422,9 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         pools=pools,
         embedded=draw.chance(generator.often("embeddings", 10)) and not settings.tells_events,
     )
+    if draw.chance(generator.often("shortest answers", 15)) and not (pools or resumable):
+        reached = min(serve.answers_max, settings.tokens_max - serve.prompt_tokens)
+        serve = evolve(serve, answers_min=draw.integer(0, max(0, reached)))
     if resumable and not (pools or serve.embedded):
         serve = evolve(serve, resumable=True, answers_max=min(serve.answers_max, PART_ANSWERS_MAX))
     if not stage.connector:
@@ -470,9 +475,15 @@ def recovers(settings: Settings) -> bool:
 
 
 def fits(settings: Settings, submit: Serve) -> bool:
-    """Whether a request could run to its end alone: vLLM admits others too, and they block the queue permanently."""
+    """Whether a request could run to its end alone: vLLM admits others too, and they stay for ever.
+
+    They have no room, which blocks the queue, or end before they have all the answers that they must have (053).
+    """
     tokens = min(submit.prompt_tokens + submit.answers_max, settings.tokens_max)
-    return blocks_to_run(settings, tokens - 1) <= settings.blocks - 1
+    return (
+        submit.prompt_tokens + submit.answers_min <= tokens
+        and blocks_to_run(settings, tokens - 1) <= settings.blocks - 1
+    )
 
 
 def draw_replies(generator: Generator, draw: Draw, ends_percent: int = 3) -> tuple[Reply, ...]:

@@ -63,6 +63,8 @@ class Serve(Submit):
     """Whether it is answered once, by what its prompt is, and not by tokens."""
     resumable: bool = False
     """Whether it is the first part of a session: when it has ended, it waits for ``Continue`` or ``Close``."""
+    answers_min: int = field(default=0, validator=_number)
+    """No token stops it before it has so many answers."""
     embedded: bool = False
     """Whether its prompt comes as embeddings, each of which stands for one token that no prompt of tokens has."""
 
@@ -207,6 +209,8 @@ def _more(serve: Serve) -> Iterator[str]:
         yield "it is pooled"
     if serve.resumable:
         yield "it is the first part of a session"
+    if serve.answers_min:
+        yield f"no stop before {counted(serve.answers_min, 'answer')}"
     if serve.embedded:
         yield "its prompt is embedded"
     if serve.fails_from_block is not None:

@@ -54,6 +54,7 @@ def arguments_of(settings: Settings, submit: Submit) -> dict[str, Any]:
         if serve.pools
         else SamplingParams(
             max_tokens=submit.answers_max,
+            min_tokens=min(serve.answers_min, submit.answers_max),
             ignore_eos=True,
             stop_token_ids=[STOP],
             skip_reading_prefix_cache=not arrival.reads_cache,
