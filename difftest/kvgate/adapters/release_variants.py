@@ -63,7 +63,7 @@ class KnownStates(ScratchFirst):
     """A state is given back by the tokens that hold, not as if all drafts that there can be were rejected."""
 
     def blocks_dead(self, group: Group, computed: int) -> int:
-        return super().blocks_dead(group, computed + group.draft_states if computed else 0)
+        return super().blocks_dead(group, computed + group.draft_states)
 
 
 class ScratchFirstOfCaches(KnownStates):

@@ -156,7 +156,7 @@ def main() -> None:
 def _was_interrupted(error: BaseException | None) -> bool:
     """Whether an exception was raised for Ctrl-C: Python 3.11 raises another one for it while a class is made."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
+        error = error.__cause__
     return error is not None
 
 

@@ -354,7 +354,7 @@ SCHEDULERS = (
     ),
     TinyScheduler(
         "tiny-scheduler-line",
-        "three requests and blocks for two: who is rejected is first in line",
+        "three requests and blocks for two: the rejected request is first in the queue",
         Shop(
             _settings(_FULL, blocks=5, chunk_tokens=4, requests_max=3),
             StepLimits(budget_tokens=4, running_max=2),

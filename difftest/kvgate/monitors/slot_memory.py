@@ -755,8 +755,8 @@ class WorkerMemory(GhostMemory):
         """The worker computes the oldest step in flight.
 
         Per request of which a load within the step failed, or that shares its blocks, ``spoilt`` has how many of its
-        tokens are as they should be. What is computed after them is worth nothing. Whoever has ``ended`` since is
-        computed as well: whatever is read for it does not matter, and where it writes does.
+        tokens are valid, except in blocks that another one loads. What is computed after them is worth nothing. A
+        request that has ``ended`` since is computed as well: what is read for it does not matter, where it writes does.
         """
         step = self.in_flight.popleft()
         self._unread = frozenset(ended)

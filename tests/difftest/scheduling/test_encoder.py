@@ -7,6 +7,7 @@ drawn runs of vLLM's own scheduler on requests with items, and its cache broken,
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,13 +20,18 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from kvgate.findings.register import FOLDER
 from kvgate.gate.case_runner import run_case
 from kvgate.gate.level import Case
+from kvgate.kernel.difference import Difference
 from kvgate.kernel.models import load
 from kvgate.levels.registry import read
+from kvgate.levels.scheduler.adapter.names import name_of
+from kvgate.levels.scheduler.encoder import EncoderCheck
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Serve, Stage
+from kvreference.answers import Done
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run
+from kvreference.population import Population
 from kvreference.scheduler.operations import Step
 from kvreference.settings import Settings
 
@@ -172,6 +178,12 @@ def test_an_item_of_a_draft_layer_lost_by_another_cause_is_not_finding_049(monke
     with monkeypatch.context() as broken:
         broken.setattr(Scheduler, "schedule", forgets)
         assert new == seen(evolve(case, operations=(inside, step)))
+    with monkeypatch.context() as broken:
+        # In the same step, something else that the check of the encoder sees.
+        broken.setattr(Scheduler, "_free_encoder_inputs", lambda *_: None)
+        passed = (Media("image-1-0", 2, 4), Media("image-0-0", 32, 4))
+        both = evolve(serve, arrival=evolve(serve.arrival, keys=Keys(media=passed)))
+        assert {*known, *new} == {*seen(evolve(case, operations=(both, step)))}
     two = evolve(serve, arrival=evolve(serve.arrival, keys=Keys(media=(Media("a", 0, 30), Media("b", 32, 4)))))
     full = evolve(case, operations=(two, step))
     assert [] == seen(full)
@@ -227,3 +239,21 @@ def test_a_request_that_is_set_back_computes_its_items_anew(name: str) -> None:
     serve = Serve(Arrive(0, (Run(0, tokens),), Keys(media=media)), 1, external_tokens=offered, fails_from_block=fails)
     settings = Settings(Geometry((Group("full", 16),)), blocks=20, tokens_max=128, chunk_tokens=128)
     assert found(settings, stage, [serve, *[Step()] * 8]) is None
+
+
+def test_a_request_keeps_what_it_found_until_it_is_asked_for() -> None:
+    """Goal: nothing else is excused. Method: the check alone: an item is found, and then the request is refused."""
+    population = Population(Settings(Geometry((Group("full", 16),)), blocks=9, tokens_max=64, chunk_tokens=64))
+    arrival = Arrive(0, (Run(0, 40),), Keys(media=(Media("a", 0, 4),)))
+    population.settle(arrival, Done())
+    found: list[Difference | None] = []
+    check = EncoderCheck(8, 8, 0, population, lambda _by, difference: found.append(difference))
+    request = SimpleNamespace(request_id=name_of(0), mm_features=())
+    check.kept.keep(1, Media("a", 0, 4))
+    check._check_and_update_cache(True, request, 0)
+    check.rest()
+    waits = [each for each in found if each and each.subject == "items that request 0 keeps while it waits"]
+    assert not waits
+    check.asked_for(0)
+    check.rest()
+    assert "items that request 0 keeps while it waits" in [each.subject for each in found if each]

@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.operations import Lost, Operation, Stage
+from kvgate.levels.scheduler.operations import Lost, Operation, Serve, Stage
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Abort, Transferred
+from kvreference.operations import Abort, Arrive, Run, Transferred
 from kvreference.settings import Settings
 
 from .stage import HYBRID, found, full, serve, steps, undeclared
@@ -236,3 +236,13 @@ def test_a_load_on_top_of_a_block_that_failed_is_set_back(ends: bool) -> None:
     second = serve(1, 17, 1, family=0, external_tokens=1, loads=True)
     stage = Stage(running_max=2, connector=True, failed_loads_end=ends)
     assert found(full(60), stage, [first, second, *steps(2), Transferred(1), *steps(6)]) is None
+
+
+@pytest.mark.parametrize(("external", "second_external", "shared"), [(1, 1, 16), (20, 1, 32)])
+def test_what_is_loaded_beside_a_block_that_failed_holds(external: int, second_external: int, shared: int) -> None:
+    """Goal: no false alarm. Method: in one step a load fails, and another request hits the failed block and loads the
+    next token, which is the first of a block of its own.
+    """
+    first = Serve(Arrive(0, (Run(0, 65),)), external_tokens=external, fails_from_block=(external - 1) // 16)
+    second = Serve(Arrive(1, (Run(0, shared), Run(1000, 33))), external_tokens=second_external)
+    assert found(full(60), CONNECTED, [first, second, *steps(4)]) is None

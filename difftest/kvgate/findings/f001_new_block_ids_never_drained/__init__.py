@@ -24,5 +24,6 @@ FINDING = Finding(
     rank=1,
     statement="KV-LEAK-02",
     condition="a group of full attention that was given more blocks than there are",
+    where=lambda settings: not settings.geometry.keeps_states,
     explains=_new_block_ids_grow,
 )

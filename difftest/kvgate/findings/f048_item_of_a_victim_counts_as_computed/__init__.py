@@ -9,7 +9,8 @@ from kvgate.kernel.difference import Divergence
 def _was_taken_out(divergence: Divergence, engine: Engine) -> bool:
     """Every item that is missing was to be computed last for a request that was preempted in that step."""
     encoder = engine.encoder
-    return divergence.detector == "encoder" and bool(encoder.missing) and encoder.missing <= encoder.never_computed
+    missing = {item for _, item in encoder.missing}
+    return divergence.detector == "encoder" and bool(missing) and missing <= encoder.never_computed
 
 
 FINDING = Finding(

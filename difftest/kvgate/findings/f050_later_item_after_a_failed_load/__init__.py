@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
-from kvreference.population import Status
+from kvreference.population import Request, Status
 
 
 def _keeps_a_later_one(divergence: Divergence, engine: Engine) -> bool:
-    """All that run have no room for an item, and one of them is set back into one and keeps what comes later."""
+    """All that run have no room for an item, and would if those that are set back released what comes later."""
     if divergence.detector != "progress":
         return False
-    alive, cut = engine.followed.population.alive, engine.encoder.cut
-    running = {number for number, request in alive.items() if request.status is Status.RUNNING}
-    return bool(running) and running <= cut.keys() and any(_is_set_back(engine, number) for number in running)
+    alive, encoder = engine.followed.population.alive, engine.encoder
+    running = {number: request for number, request in alive.items() if request.status is Status.RUNNING}
+    later = {item for number, request in running.items() if number in encoder.anew for item in _later(request, encoder)}
+    if not later or not running.keys() <= encoder.cut.keys():
+        return False
+    kept = encoder.kept
+    used = sum(kept.sizes[item] for item, users in kept.users.items() if users and item not in later)
+    lengths = (_length(request, encoder.cut[number]) for number, request in running.items())
+    return all(used + length <= kept.size for length in lengths)
 
 
-def _is_set_back(engine: Engine, number: int) -> bool:
-    """Whether a request needs an item that a load was to spare it, and keeps too much of later ones."""
-    request, encoder = engine.followed.population[number], engine.encoder
-    needed, kept = encoder.cut[number], encoder.kept.of(number)
-    (length,) = (item.length_tokens for item in request.keys.media if item.offset_tokens == needed)
-    later = {item.identifier: item.length_tokens for item in request.keys.media if item.offset_tokens > needed}
-    stays = sum(size for identifier, size in later.items() if identifier in kept)
-    stands = needed <= request.tokens_computed < needed + length
-    return number in encoder.anew and stands and length + stays > encoder.kept.size
+def _later(request: Request, encoder: Any) -> Iterator[str]:
+    """The items that only a request keeps, that begin behind the place to which it is set back."""
+    for item in request.keys.media:
+        if item.offset_tokens > request.tokens_computed and encoder.kept.users.get(item.identifier) == {request.number}:
+            yield item.identifier
+
+
+def _length(request: Request, offset: int) -> int:
+    return next(item.length_tokens for item in request.keys.media if item.offset_tokens == offset)
 
 
 FINDING = Finding(

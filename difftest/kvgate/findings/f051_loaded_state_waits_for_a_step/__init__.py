@@ -6,23 +6,29 @@ from collections.abc import Callable, Sequence
 
 from kvgate.findings.finding import Acts, Finding
 from kvreference.cached_map import Content
+from kvreference.mamba import StateMode
 from kvreference.prefix_cache import yet_to_compute
 from kvreference.rules import Delta
+from kvreference.settings import Settings
 
 
 def _whatever_is_cached(
-    waits: Callable[[Sequence[Content], bool], Sequence[Content]], cached: Sequence[Content], _computes: bool
+    waits: Callable[[Sequence[Content], bool], Sequence[Content]], cached: Sequence[Content], computes: bool
 ) -> Sequence[Content]:
     """What is loaded counts as what the step computes."""
-    return waits(cached, True)
+    return waits(cached, computes or bool(cached))
+
+
+def _can_act(settings: Settings) -> bool:
+    return settings.caches and any(group.states is StateMode.ALL for group in settings.geometry.groups)
 
 
 FINDING = Finding(
     id="051-loaded-state-waits-for-a-step",
     rank=51,
     statement="KV-OP-04",
-    condition="states, and a load that ends",
-    where=lambda settings: settings.geometry.keeps_states,
+    condition="states kept at every block, and a load that ends",
+    where=_can_act,
     acts=lambda *_run: Acts([Delta(yet_to_compute.__name__, _whatever_is_cached)]),
-    holds=lambda _ideal, _answered, _cached, computes: not computes,
+    holds=lambda _ideal, _answered, cached, computes: bool(cached) and not computes,
 )

@@ -19,7 +19,7 @@ def _behind_a_gap(
     """The states behind the first place that a step passed, where what is dead is looked through from its end."""
     if group.states is not StateMode.ALIGN or NULL not in blocks:
         return last(group, blocks)
-    return [*last(group, blocks), *blocks[blocks.index(NULL) + 1 :]]
+    return (*last(group, blocks), *(block for block in blocks[blocks.index(NULL) :] if block != NULL))
 
 
 def _can_act(settings: Settings) -> bool:

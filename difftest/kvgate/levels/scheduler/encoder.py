@@ -98,17 +98,18 @@ class EncoderCheck(Raises):
         self.never_computed: set[str] = set()
         """The items of which the last computation was taken out of its step, with its request."""
         self._found: dict[int, set[str]] = {}
-        """Per request, the items that were there when it was looked at: it keeps them unless it is refused blocks."""
+        """Per waiting request, the items that it found there since it was last admitted or refused."""
         self._asking: tuple[int, int] = (-1, 0)
         """For which request there was room last, and for how much of it."""
         self._goes: list[str] = []
         """What the worker is to be told of next."""
         self._there: set[str] = set()
         """What the worker has."""
-        self.missing: set[str] = set()
-        """The items that the request looked at last reads, or its draft layer, and that are not there."""
-        self.passed_over: set[str] = set()
-        """The items that this step has room for, and that it neither computes nor reads but for a draft layer."""
+        self.missing: set[tuple[int, str]] = set()
+        """While a step is compared: the requests and the items that they read, or their draft layers, and that are not
+        there."""
+        self.passed_over: set[tuple[int, str]] = set()
+        """The requests and the items for which this step has room, and that it does not compute."""
         self.anew: set[int] = set()
         """The requests that were computed last before a reset, or before a failed load set them back."""
         self.resets = 0
@@ -131,8 +132,8 @@ class EncoderCheck(Raises):
         self.cut.pop(number, None)
         self._found.pop(number, None)
 
-    def refused(self, number: int) -> None:
-        """A request that waits gets no blocks: it gives up what it found."""
+    def asked_for(self, number: int) -> None:
+        """A request that waits is admitted or refused: what it found is its own, or is released."""
         self._found.pop(number, None)
 
     def rewound(self, number: int) -> None:
@@ -150,7 +151,7 @@ class EncoderCheck(Raises):
         self._compare(
             STATEMENT, f"item {item.identifier} for request {number} is kept", self.kept.used(number, item), answer
         )
-        if answer:
+        if answer and self.population[number].status is Status.WAITING:
             self._found.setdefault(number, set()).add(item.identifier)
 
     def _can_allocate(self, answer: bool, request: Any, place: int, budget: int, before: int) -> None:
@@ -164,7 +165,7 @@ class EncoderCheck(Raises):
         self._compare(STATEMENT, f"room for item {item.identifier} of request {number}", expected, answer)
         self._asking = number, asked + size if expected else 0
         if expected:
-            self.passed_over.add(item.identifier)
+            self.passed_over.add((number, item.identifier))
         else:
             self.cut[number] = item.offset_tokens
 
@@ -172,7 +173,7 @@ class EncoderCheck(Raises):
         number, item = self._item(request, place)
         self._computes.setdefault(number, []).append(item)
         self.never_computed.discard(item.identifier)
-        self.passed_over.discard(item.identifier)
+        self.passed_over.discard((number, item.identifier))
         self.kept.keep(number, item)
 
     def _free_encoder_input(self, _answer: None, request: Any, place: int) -> None:
@@ -191,7 +192,7 @@ class EncoderCheck(Raises):
         # The worker forgets all of it with the scheduler.
         self.kept, self._goes, self._there = Kept(self.kept.size), [], set()
         self.anew = set(self.population.alive)
-        self.never_computed = set()
+        self.never_computed, self._found = set(), {}
 
     def _get_freed(self, answer: Sequence[str]) -> None:
         self._goes, self.kept.gone = self.kept.gone, []
@@ -214,20 +215,25 @@ class EncoderCheck(Raises):
                 self._compare(STATEMENT, f"item {place} of request {number}, which is computed, is due", True, new)
                 self._there.add(due[place])
         for number, each in told.items():
-            reads = set(self._reached(number, each.start, each.start + each.tokens).values())
-            self.missing = reads - self._there
-            self.passed_over -= reads
-            self._compare(NEEDED, f"items that request {number} reads, and that are not there", set(), self.missing)
-            behind = self._reached(number, each.start + self.shift, each.start + each.tokens + self.shift)
-            self.missing = set(behind.values()) - self._there
-            subject = f"items that the draft layer of request {number} reads, and that are not there"
-            self._compare(NEEDED, subject, set(), self.missing)
+            self._compare_read(number, "", each.start, each.start + each.tokens)
+            if self.shift:
+                first = each.start + self.shift
+                self._compare_read(number, "the draft layer of ", first, first + each.tokens)
         sizes = [
             self.population[number].keys.media[place].length_tokens
             for number in {*told}.intersection(self.population.alive)
             for place in computed.get(number, ())
         ]
         self._compare(STATEMENT, "the encoder's budget holds", True, sum(sizes) <= self.budget)
+
+    def _compare_read(self, number: int, of: str, start: int, end: int) -> None:
+        reads = set(self._reached(number, start, end).values())
+        self.missing = {(number, item) for item in reads - self._there}
+        if not of:
+            self.passed_over -= {(number, item) for item in reads}
+        subject = f"items that {of}request {number} reads, and that are not there"
+        self._compare(NEEDED, subject, set(), reads - self._there)
+        self.missing = set()
 
     def _reached(self, number: int, start: int, end: int) -> dict[int, str]:
         """The items of a request with tokens from ``start`` to ``end``, by place."""
@@ -260,6 +266,7 @@ class EncoderCheck(Raises):
                 self._compare(
                     "KV-LEAK-01", f"items that request {number} has passed are kept", set(), kept & ended - to_come
                 )
+        self._found = {number: items for number, items in self._found.items() if number in self.population.alive}
         gone = set().union(*self.kept.users.values()) - set(self.population.alive) if self.kept.users else set()
         self._compare("KV-LEAK-01", "requests that have ended and keep items", set(), gone)
 

@@ -85,7 +85,7 @@ from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import WorkerMemory
 from kvgate.monitors.wait_graph import WaitFor
 from kvgate.monitors.work import WorkMonitor
-from kvreference.answers import Answer, Done, Granted, Refused
+from kvreference.answers import Answer, Done, Granted
 from kvreference.operations import (
     Abort,
     Admit,
@@ -269,8 +269,8 @@ class Engine:
             self.encoder.preempted(operation.request)
         elif isinstance(operation, Rewind):
             self.encoder.rewound(operation.request)
-        elif isinstance(operation, Admit) and isinstance(answered, Refused):
-            self.encoder.refused(operation.request)
+        elif isinstance(operation, Admit):
+            self.encoder.asked_for(operation.request)
         population = self.followed.population
         if population.resolve(operation) != operation:
             self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", str(operation)))

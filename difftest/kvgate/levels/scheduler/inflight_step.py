@@ -16,7 +16,7 @@ class Spoilt:
     """A request whose step is worth nothing, since a load within it fails."""
 
     valid_tokens: int
-    """Up to which token its blocks are as they should be, but for those that are another's to write."""
+    """The tokens before this one are valid, except in blocks that another request of the step loads."""
     restart_tokens: int
     """From where it computes again: whoever shares a block with an earlier one leaves that to it."""
 
