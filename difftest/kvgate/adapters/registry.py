@@ -94,7 +94,8 @@ def models_of(release: Release) -> tuple[str, ...]:
     scratch = "+scratch" if release.choices else ""
     masked = {"mixed-blocks": "+masked"} if release.masks else {}
     sparse = ("gpt-oss-hybrid+eagle+retention=16+scratch",) if release.interval and not release.pins_junctions else ()
-    return (*(name + suffix + masked.get(name, "") + scratch for name in GATED for suffix in ("", "+eagle")), *sparse)
+    names = (*GATED, "mamba-align")
+    return (*(name + suffix + masked.get(name, "") + scratch for name in names for suffix in ("", "+eagle")), *sparse)
 
 
 def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str], None] = lambda _text: None) -> Loaded:
