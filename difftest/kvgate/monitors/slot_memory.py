@@ -800,10 +800,15 @@ class WorkerMemory(GhostMemory):
         return super()._write(work)
 
     def _unmark(self, work: Work, start: int) -> None:
-        """Whatever is written to its last slot holds what it should: what comes before was written before."""
+        """Whatever is written to its last slot holds what it should: what comes before was written before.
+
+        A step that was late may have written over what comes before.
+        """
         for group, table in zip(self.groups, work.tables, strict=True) if self.marks else ():
-            for block in table[start // group.block_size_tokens : work.end // group.block_size_tokens]:
-                self.marks.pop(block, None)
+            size_tokens = group.block_size_tokens
+            for index in range(start // size_tokens, min(work.end // size_tokens, len(table))):
+                if index * size_tokens >= start or self.marks.get(table[index]) != LATE:
+                    self.marks.pop(table[index], None)
 
     def _verify(self, request: Request, tables: Sequence[Sequence[int]]) -> Difference | None:
         if not self.settings.geometry.keeps_states:

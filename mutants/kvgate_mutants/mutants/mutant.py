@@ -215,6 +215,8 @@ def mutants_in(areas: Iterable[ModuleType]) -> tuple[Mutant, ...]:
     return tuple(mutant for area in areas for mutant in vars(area).values() if isinstance(mutant, Mutant))
 
 
+MODEL = "model="
+"""Before the name of a model that shows a mutant, among its words."""
 _ENTRY = re.compile(
     r"(?P<name>\S+) (?P<violates>\S+)(?P<words>.*)\n"
     r"(?P<sentence>.*)\n"
@@ -229,7 +231,8 @@ _ENTRY = re.compile(
 def mutants_of(text: str, root: str = "", words: Literal["needs", "probes"] = "needs") -> Iterator[Mutant]:
     """The edits of a file in the form of scheduler/features.txt, as mutants.
 
-    Targets are named from ``root`` on; what follows the guarantee are the mutant's ``words``: its needs or probes.
+    Targets are named from ``root`` on; what follows the guarantee are the mutant's ``words``: its needs or probes, and
+    the models that show it if not all do.
 
     Raises:
         ValueError: an entry is not of this form, or names an unknown guarantee or need.
@@ -243,13 +246,15 @@ def mutants_of(text: str, root: str = "", words: Literal["needs", "probes"] = "n
         passage, instead = (
             "\n".join(line[2:] for line in found["edit"].splitlines() if line[0] == sign) for sign in "-+"
         )
-        given = tuple(found["words"].split())
+        given = tuple(word for word in found["words"].split() if not word.startswith(MODEL))
+        models = tuple(word[len(MODEL) :] for word in found["words"].split() if word.startswith(MODEL))
         yield Mutant(
             name=found["name"],
             sentence=found["sentence"],
             statement=found["violates"],
             targets=(root + found["target"],),
             broken=Edit(passage, instead),
+            models=models or None,
             before=found["before"],
             equivalent=found["equivalent"],
             survives=found["survives"],
