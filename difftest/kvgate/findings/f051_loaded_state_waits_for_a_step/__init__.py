@@ -1,4 +1,4 @@
-"""Finding 051: A state that was loaded serves nobody before the next step."""
+"""Finding 051: A state that was loaded cannot be hit before the next step."""
 
 from __future__ import annotations
 

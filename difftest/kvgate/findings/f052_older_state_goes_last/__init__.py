@@ -1,4 +1,4 @@
-"""Finding 052: The state before last is handed out last, although it serves nobody."""
+"""Finding 052: The state before last goes to the back of the free queue, although it is scratch."""
 
 from __future__ import annotations
 
