@@ -127,6 +127,10 @@ BROKEN = {
     "states never at their ends": Fault(
         "holds_its_end", lambda holds, group, *rest: not group.keeps_states and holds(group, *rest), "mamba-align+eagle"
     ),
+    "nothing is yet to be computed": Fault("yet_to_compute", lambda _yet, *_rest: (), "mamba-all"),
+    "all of it goes last": Fault(
+        "goes_last", lambda _last, _group, blocks: [*filter(None, blocks)], "mamba-align+scratch", "native@0.23.0"
+    ),
     "everything is shared": Fault("is_held_by_all", lambda _held, *_rest: True, "full"),
     "one grain less": Fault("content_up_to", one_grain_less, "f013*/trace.jsonl", "ascend"),
 }

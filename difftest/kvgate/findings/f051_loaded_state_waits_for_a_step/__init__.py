@@ -30,5 +30,7 @@ FINDING = Finding(
     condition="states kept at every block, and a load that ends",
     where=_can_act,
     acts=lambda *_run: Acts([Delta(yet_to_compute.__name__, _whatever_is_cached)]),
+    # What a shadow learns after a step was sent would count as loaded.
+    live=False,
     holds=lambda _ideal, _answered, cached, computes: bool(cached) and not computes,
 )

@@ -1,0 +1,57 @@
+"""The stored tables of mutants.
+
+Goal: a reader can go by them. Method: compare their names with the mutants that there are, and look for a reason beside
+each survivor.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvgate_mutants.mutants.mutant import Mutant
+from kvgate_mutants.mutants.registry import CHECKER_MUTANTS, FEATURE_MUTANTS, REFERENCE_MUTANTS
+
+ROOT = Path(__file__).parents[2] / "difftest"
+TABLES = {
+    "features.md": FEATURE_MUTANTS,
+    "mutants-of-checkers.md": CHECKER_MUTANTS,
+    "mutants-of-reference.md": REFERENCE_MUTANTS,
+}
+
+
+def rows(page: str) -> dict[str, list[str]]:
+    """The rows of a page's table, by name."""
+    table = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("|")][2:]
+    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in table}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_has_every_mutant(name: str) -> None:
+    """And no other."""
+    assert {each.name for each in TABLES[name]} == rows((ROOT / name).read_text(encoding="utf-8")).keys()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_whatever_survives_is_argued(name: str) -> None:
+    """And nothing is argued that was killed when the table was written."""
+    page = (ROOT / name).read_text(encoding="utf-8")
+    argued = {each.name for each in TABLES[name] if each.survives}
+    assert argued == survivors(page)
+
+
+def survivors(page: str) -> set[str]:
+    """The mutants that a page says survived."""
+    listed = page.partition("\nSurvivors:\n")[2]
+    in_list = {line.split("`")[1] for line in listed.splitlines() if line.startswith("- `")}
+    return in_list | {name for name, cells in rows(page).items() if cells[0] == "SURVIVED"}
+
+
+def test_an_argument_is_a_sentence() -> None:
+    """That says what is missing."""
+    both: tuple[Mutant, ...] = (*FEATURE_MUTANTS, *REFERENCE_MUTANTS, *CHECKER_MUTANTS)
+    assert not [
+        each.name for each in both if each.survives and not (len(each.survives) > 20 and each.survives[-1] == ".")
+    ]
+    assert not [each.name for each in both if each.survives and each.equivalent]
