@@ -80,7 +80,9 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 def test_one_engine_sees_it_first_by_what_the_connector_is_told(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without it, two nodes see it; one sees it later, when a block is read that nobody wrote, or never."""
+    """Without it, two nodes see it; one sees it later, or never: when a block is read that nobody wrote, or when a load
+    fails and other blocks are taken for those that failed.
+    """
     engines: Any = Trials(SCHEDULER.bench_named("stock", PAIR.gate[:-1])).towards(("transfers",))
     with mutant.applied():
         kill = run_until_killed(engines, [load("full")], 0, 1_000, math.inf)
@@ -88,7 +90,7 @@ def test_one_engine_sees_it_first_by_what_the_connector_is_told(
         assert "connector" == kill.by
         monkeypatch.setattr(ConnectorCheck, "_compare", lambda *_: None)
         later = run_until_killed(engines, [load("full")], 0, 1_000, math.inf)
-        assert later is None or (later.by == "ghost" and later.operations > kill.operations)
+        assert later is None or (later.by in ("ghost", "scheduler") and later.operations > kill.operations)
 
 
 def test_the_level_is_one_of_the_gate() -> None:
