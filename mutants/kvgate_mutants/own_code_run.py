@@ -478,8 +478,9 @@ def run_checkers(mutants: Sequence[Mutant], every_layer: bool, report: Callable[
         operations = None if found is None else found.operations
         with mutant.applied():
             seen = _guarded(_of_checker, probe, operations)
-            alarm = seen if seen is None or is_unbroken else _guarded(_of_checker, probe, operations, False)
-        if alarm is not None and not is_unbroken and _guarded(_of_checker, probe, operations, False) is not None:
+            alarm = seen and _guarded(_of_checker, probe, operations, False)
+        if alarm is not None and _guarded(_of_checker, probe, operations, False) is not None:
+            # It is raised without the mutant of the checker, too.
             alarm = None
         if found is None:
             result.kills[probe] = None if alarm is None else Kill(Shown("false alarm", alarm.by), alarm.operations, 0.0)

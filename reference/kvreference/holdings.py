@@ -198,7 +198,7 @@ class Holdings:
                 anchor = table.blocks[max(first, table.dead) : end][::-1]
                 blocks = table.blocks[table.dead : dead][::-1]
                 last = self.rules.ask(goes_last, group, blocks)
-                self.pool.slide([block for block in blocks if block not in last] if last else blocks, anchor)
+                self.pool.slide([block for block in blocks if block not in last], anchor)
                 self.pool.release_last(last)
                 table.blocks[table.dead : dead] = (NULL,) * (dead - table.dead)
                 table.dead = dead

@@ -12,7 +12,7 @@ from kvreference.content import Prefix
 from kvreference.events import Event
 from kvreference.geometry import Geometry
 from kvreference.hit_lookup import longest_hit
-from kvreference.population import Request
+from kvreference.population import Request, Status
 from kvreference.retention import Dense, Retention, Sparse
 from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
@@ -24,12 +24,12 @@ def no_hit(geometry: Geometry) -> Hit:
     return Hit(0, ((),) * len(geometry.groups))
 
 
-def yet_to_compute(cached: Sequence[Content], computes: bool) -> Sequence[Content]:
-    """What the worker has yet to compute of the states and begun blocks that are ``cached`` now.
+def yet_to_compute(cached: Sequence[Content], status: Status) -> Sequence[Content]:
+    """What the worker has yet to compute of the states and begun blocks of a request that are ``cached`` now.
 
-    All of it, if a step ``computes`` it; nothing, if it was loaded.
+    All of it; nothing, if it was loading them.
     """
-    return cached if computes else ()
+    return [] if status is Status.LOADING else cached
 
 
 class NoPrefixCache:
@@ -135,7 +135,7 @@ class PrefixCache(NoPrefixCache):
         events, fenced = register(
             pool, self.geometry, self.retention, request, prefixes, tables, verified, begun, self.rules
         )
-        self.fenced.update(self.rules.ask(yet_to_compute, fenced, begun is not None))
+        self.fenced.update(self.rules.ask(yet_to_compute, fenced, request.status))
         return events
 
     def dispatched(self) -> None:

@@ -8,7 +8,7 @@ from kvreference.answers import Hit, Partial, Statistics
 from kvreference.block_pool import BlockPool
 from kvreference.content import Keys, Prefix, Prefixes
 from kvreference.geometry import Geometry, Group
-from kvreference.population import Request
+from kvreference.population import Request, Status
 from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache, no_hit
 from kvreference.retention import Dense, Sparse
 from kvreference.settings import Settings
@@ -32,7 +32,8 @@ def computed(geometry: Geometry, cache: NoPrefixCache, tokens: int, now: bool) -
     position ``i``.
     """
     prefixes = known_of(geometry, 40)
-    request = Request(0, list(range(40)), Keys(), reads_cache=True, prompt_tokens=40)
+    status = Status.RUNNING if now else Status.LOADING
+    request = Request(0, list(range(40)), Keys(), reads_cache=True, prompt_tokens=40, status=status)
     tables = [Table([10 * g + i + 1 for i in range(10)], 0, 0) for g in range(len(geometry.groups))]
     pool = BlockPool(40)
     cache.register(pool, request, prefixes, tables, tokens, 0 if now else None)
@@ -130,7 +131,7 @@ def test_what_must_match_counts() -> None:
 
 
 def test_what_has_arrived_is_ready() -> None:
-    """Goal: no step computes what another node provided. Method: 24 tokens are registered, but not as computed now."""
+    """Goal: no step computes what another node provided. Method: 24 tokens are registered of a request that loads."""
     geometry = Geometry((UNIT, STATES))
     cache = PrefixCache(geometry, Dense(geometry))
     pool, prefixes = computed(geometry, cache, 24, now=False)

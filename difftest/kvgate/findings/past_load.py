@@ -1,6 +1,6 @@
 """Tables that continue past what is loaded: a negative number of blocks is taken. Findings 013 and 014.
 
-A run goes on with a count that is too high, until a block is given that the queue does not have.
+The run is followed with a count that is too high, until a block is given that the queue does not have.
 """
 
 from __future__ import annotations

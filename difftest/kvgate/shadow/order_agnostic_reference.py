@@ -116,7 +116,7 @@ class OrderAgnosticReference(Manager):
         allocation = self.holdings.allocate(call.number, span, hit) if ready else None
         if allocation is None:
             return None
-        request.status = Status.RUNNING
+        request.status = Status.LOADING if call.delayed else Status.RUNNING
         if not call.delayed:
             self.register(call.number, span.computed + span.tokens, span.computed)
         return allocation.entries

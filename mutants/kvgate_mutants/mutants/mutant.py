@@ -246,8 +246,9 @@ def mutants_of(text: str, root: str = "", words: Literal["needs", "probes"] = "n
         passage, instead = (
             "\n".join(line[2:] for line in found["edit"].splitlines() if line[0] == sign) for sign in "-+"
         )
-        given = tuple(word for word in found["words"].split() if not word.startswith(MODEL))
-        models = tuple(word[len(MODEL) :] for word in found["words"].split() if word.startswith(MODEL))
+        every = found["words"].split()
+        given = tuple(word for word in every if not word.startswith(MODEL))
+        models = tuple(word[len(MODEL) :] for word in every if word.startswith(MODEL))
         yield Mutant(
             name=found["name"],
             sentence=found["sentence"],

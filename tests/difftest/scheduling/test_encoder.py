@@ -17,21 +17,21 @@ pytest.importorskip("vllm")
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from kvgate.findings.register import FOLDER
+from kvgate.findings.register import FOLDER, all_findings
 from kvgate.gate.case_runner import run_case
 from kvgate.gate.level import Case
-from kvgate.kernel.difference import Difference
+from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.models import load
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.adapter.names import name_of
-from kvgate.levels.scheduler.encoder import EncoderCheck
+from kvgate.levels.scheduler.encoder import EncoderCheck, Kept
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Serve, Stage
 from kvreference.answers import Done
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run
-from kvreference.population import Population
+from kvreference.population import Population, Request, Status
 from kvreference.scheduler.operations import Step
 from kvreference.settings import Settings
 
@@ -153,8 +153,8 @@ def test_an_item_lost_by_another_cause_is_not_finding_048(monkeypatch: pytest.Mo
 
 
 def test_an_item_of_a_draft_layer_lost_by_another_cause_is_not_finding_049(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: 049 excuses what it says alone. Method: its own run; a step that computes items that the model itself
-    reads nowhere; and one that does not look for what the draft layer alone reads, where there is no room for it.
+    """Goal: 049 excuses what it says alone. Method: its own run; a step that does not say which items it computes, and
+    the model itself reads one; and one that does not look for what the draft layer alone reads, without room for it.
     """
     (path,) = FOLDER.glob("f049*/trace.jsonl")
     case = read(path).case
@@ -211,6 +211,26 @@ def test_an_item_that_a_failed_load_sets_back_to_has_no_room() -> None:
     hangs = {name: [each.divergence.difference.statement for each in run.known()] for name, run in seen.items()}
     assert {"its own"} == {name for name, statements in hangs.items() if "KV-LIVE-03" in statements}
     assert not any(each.finding is None for run in seen.values() for each in run.found())
+
+
+@pytest.mark.parametrize(("length", "known"), [(32, True), (33, False)])
+def test_050_excuses_no_other_request_without_room(length: int, known: bool) -> None:
+    """Goal: all that run would have room. Method: of two that run, one waits for an item as large, or larger."""
+    finding = next(each for each in all_findings() if each.id.startswith("050"))
+    items = {0: (Media("a", 0, 32), Media("b", 32, 32)), 1: (Media("c", 0, length),)}
+    requests = {
+        number: Request(
+            number, [0] * 65, Keys(media=media), True, status=Status.RUNNING, tokens_computed=16 - 16 * number
+        )
+        for number, media in items.items()
+    }
+    kept = Kept(32)
+    kept.keep(0, items[0][1])
+    encoder = SimpleNamespace(kept=kept, cut={0: 0, 1: 0}, anew={0})
+    engine: Any = SimpleNamespace(followed=SimpleNamespace(population=SimpleNamespace(alive=requests)), encoder=encoder)
+    hang = Divergence(0, None, "progress", Difference("KV-LIVE-03", "progress", "some", "none"))
+    assert finding.explains_engine is not None
+    assert known is finding.explains_engine(hang, engine)
 
 
 SET_BACK = {

@@ -413,11 +413,12 @@ def install_ascend_worker(release: Release = ASCEND) -> None:
     """
     os.environ.setdefault("VLLM_ASCEND_APPLY_DSV4_PATCH", "1")
     if used_device() == CPU:
-        if release.below is not None:
+        is_later = release.below is not None
+        if is_later:
             stand_ins.unpin()
-        stand_ins.install(later=release.below is not None)
+        stand_ins.install(is_later)
         enter(ascend_folder(release))
-        if release.below is not None:
+        if is_later:
             import_patches(release)
     else:
         # Not run yet: on an NPU the installed packages are used, as a server imports them.

@@ -20,12 +20,11 @@ def _ends_in_an_item(engine: Engine, number: int) -> bool:
     """Whether a request could end the item in which it stands, but for the next one, which the draft layer reads."""
     request, encoder = engine.followed.population[number], engine.encoder
     following, kept = encoder.cut[number], encoder.kept
-    used = sum(kept.sizes[item] for item, users in kept.users.items() if users)
     # What a waiting request has by a hit or a load is not computed yet.
     stands = request.tokens_computed if request.status is Status.RUNNING else following - encoder.shift
     lengths = {item.offset_tokens: item.length_tokens for item in request.keys.media}
     return following <= stands + encoder.shift and any(
-        offset <= stands < offset + length <= following and max(length, used) + lengths[following] > kept.size
+        offset <= stands < offset + length <= following and max(length, kept.needed()) + lengths[following] > kept.size
         for offset, length in lengths.items()
     )
 
@@ -35,7 +34,7 @@ FINDING = Finding(
     rank=35,
     statement="KV-LIVE-03",
     condition="a draft layer, and two items of a prompt next to each other for which the encoder's cache has no room",
-    where=lambda settings: settings.geometry.lookahead_tokens > 0 and settings.drafts_max > 0,
+    where=lambda settings: settings.lookahead_tokens > 0,
     on=lambda stage: stage is not None and stage.encoder_budget is not None,
     goes_on=True,
     explains_engine=_waits_for_the_next,

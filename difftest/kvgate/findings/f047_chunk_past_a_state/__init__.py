@@ -30,8 +30,7 @@ def _acts(_settings: Settings, _release: str) -> Acts:
 
 
 def _where(settings: Settings) -> bool:
-    geometry = settings.geometry
-    return geometry.state_block_tokens is not None and geometry.lookahead_tokens > 0 and settings.drafts_max > 0
+    return settings.geometry.state_block_tokens is not None and settings.lookahead_tokens > 0
 
 
 FINDING = Finding(

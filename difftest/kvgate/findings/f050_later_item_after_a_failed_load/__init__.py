@@ -19,14 +19,12 @@ def _keeps_a_later_one(divergence: Divergence, engine: Engine) -> bool:
     later = {item for number, request in running.items() if number in encoder.anew for item in _later(request, encoder)}
     if not later or not running.keys() <= encoder.cut.keys():
         return False
-    kept = encoder.kept
-    used = sum(kept.sizes[item] for item, users in kept.users.items() if users and item not in later)
-    lengths = (_length(request, encoder.cut[number]) for number, request in running.items())
-    return all(used + length <= kept.size for length in lengths)
+    room = encoder.kept.size - encoder.kept.needed(but=later)
+    return all(_length(request, encoder.cut[number]) <= room for number, request in running.items())
 
 
 def _later(request: Request, encoder: Any) -> Iterator[str]:
-    """The items that only a request keeps, that begin behind the place to which it is set back."""
+    """The items that only a request keeps, that begin after the place to which it is set back."""
     for item in request.keys.media:
         if item.offset_tokens > request.tokens_computed and encoder.kept.users.get(item.identifier) == {request.number}:
             yield item.identifier

@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from kvgate.findings.finding import Acts, Finding
 from kvreference.cached_map import Content
 from kvreference.mamba import StateMode
+from kvreference.population import Status
 from kvreference.prefix_cache import yet_to_compute
 from kvreference.rules import Delta
 from kvreference.settings import Settings
 
 
-def _whatever_is_cached(
-    waits: Callable[[Sequence[Content], bool], Sequence[Content]], cached: Sequence[Content], computes: bool
+def _loaded_too(
+    waits: Callable[[Sequence[Content], Status], Sequence[Content]], cached: Sequence[Content], status: Status
 ) -> Sequence[Content]:
-    """What is loaded counts as what the step computes."""
-    return waits(cached, computes or bool(cached))
+    """What is loaded counts as what a step computes."""
+    return waits(cached, Status.RUNNING if status is Status.LOADING else status)
 
 
 def _can_act(settings: Settings) -> bool:
@@ -29,8 +30,6 @@ FINDING = Finding(
     statement="KV-OP-04",
     condition="states kept at every block, and a load that ends",
     where=_can_act,
-    acts=lambda *_run: Acts([Delta(yet_to_compute.__name__, _whatever_is_cached)]),
-    # What a shadow learns after a step was sent would count as loaded.
-    live=False,
-    holds=lambda _ideal, _answered, cached, computes: bool(cached) and not computes,
+    acts=lambda *_run: Acts([Delta(yet_to_compute.__name__, _loaded_too)]),
+    holds=lambda _ideal, _answered, cached, status: bool(cached) and status is Status.LOADING,
 )

@@ -9,7 +9,7 @@ from kvgate.kernel.difference import Divergence
 
 
 def _must_have_more(divergence: Divergence, engine: Engine) -> bool:
-    """A request is as long as it may become, lacks answers that it must have, and goes on."""
+    """A request is as long as it may become, lacks answers that it must have, and does not end."""
     difference, tokens_max = divergence.difference, engine.settings.tokens_max
     named = re.match(r"request (\d+), answered", difference.subject)
     ends = f"({tokens_max}, True)", f"({tokens_max}, False)"

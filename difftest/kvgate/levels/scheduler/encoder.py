@@ -10,7 +10,7 @@ told what went, and knows nothing else: here it is told what a step tells it, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kvgate.adapters.tap import Raises, Tap
@@ -45,10 +45,13 @@ class Kept:
         self.unused = [each for each in self.unused if each != item.identifier]
         return True
 
+    def needed(self, but: Collection[str] = ()) -> int:
+        """How large the items are, ``but`` for these, that requests need."""
+        return sum(self.sizes[item] for item, users in self.users.items() if users and item not in but)
+
     def makes_room(self, room: int) -> bool:
         """Let the oldest go, until there is so much room; nothing goes if that is not enough."""
-        taken = sum(self.sizes[each] for each in self.users)
-        if room > self.size - taken + sum(self.sizes[each] for each in self.unused):
+        if room > self.size - self.needed():
             return False
         while self.size - sum(self.sizes[each] for each in self.users) < room:
             oldest = self.unused.pop(0)
@@ -130,7 +133,6 @@ class EncoderCheck(Raises):
         """A request is no part of the step any more."""
         self.never_computed.update(item.identifier for item in self._computes.pop(number, ()))
         self.cut.pop(number, None)
-        self._found.pop(number, None)
 
     def asked_for(self, number: int) -> None:
         """A request that waits is admitted or refused: what it found is its own, or is released."""
@@ -215,10 +217,13 @@ class EncoderCheck(Raises):
                 self._compare(STATEMENT, f"item {place} of request {number}, which is computed, is due", True, new)
                 self._there.add(due[place])
         for number, each in told.items():
-            self._compare_read(number, "", each.start, each.start + each.tokens)
+            end = each.start + each.tokens
+            reads = self._read(number, each.start, end)
+            self.passed_over -= reads
+            self._compare_read(f"request {number}", reads)
             if self.shift:
-                first = each.start + self.shift
-                self._compare_read(number, "the draft layer of ", first, first + each.tokens)
+                drafted = self._read(number, each.start + self.shift, end + self.shift)
+                self._compare_read(f"the draft layer of request {number}", drafted)
         sizes = [
             self.population[number].keys.media[place].length_tokens
             for number in {*told}.intersection(self.population.alive)
@@ -226,13 +231,13 @@ class EncoderCheck(Raises):
         ]
         self._compare(STATEMENT, "the encoder's budget holds", True, sum(sizes) <= self.budget)
 
-    def _compare_read(self, number: int, of: str, start: int, end: int) -> None:
-        reads = set(self._reached(number, start, end).values())
-        self.missing = {(number, item) for item in reads - self._there}
-        if not of:
-            self.passed_over -= {(number, item) for item in reads}
-        subject = f"items that {of}request {number} reads, and that are not there"
-        self._compare(NEEDED, subject, set(), reads - self._there)
+    def _read(self, number: int, start: int, end: int) -> set[tuple[int, str]]:
+        return {(number, item) for item in self._reached(number, start, end).values()}
+
+    def _compare_read(self, reader: str, reads: Collection[tuple[int, str]]) -> None:
+        self.missing = {(number, item) for number, item in reads if item not in self._there}
+        missing = {item for _, item in self.missing}
+        self._compare(NEEDED, f"items that {reader} reads, and that are not there", set(), missing)
         self.missing = set()
 
     def _reached(self, number: int, start: int, end: int) -> dict[int, str]:

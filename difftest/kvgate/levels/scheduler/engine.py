@@ -165,8 +165,9 @@ class Engine:
         if stage.encoder_budget is not None:
             self.encoder.listen(self.scheduler.encoder_cache_manager)
         self.structured: set[int] = set()
-        self.answers_min: dict[int, int] = {}
         """The requests whose answers follow a grammar."""
+        self.answers_min: dict[int, int] = {}
+        """How many answers each request must have, of those that must have some."""
         self.grammars: dict[int, Grammar] = {}
         """Those that are compiled."""
         self.proposed: dict[int, Sequence[int]] = {}

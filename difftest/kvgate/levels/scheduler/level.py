@@ -475,9 +475,9 @@ def recovers(settings: Settings) -> bool:
 
 
 def fits(settings: Settings, submit: Serve) -> bool:
-    """Whether a request could run to its end alone: vLLM admits others too, and they stay for ever.
+    """Whether a request could run to its end alone: vLLM admits others too, and they never end.
 
-    They have no room, which blocks the queue, or end before they have all the answers that they must have (053).
+    There is no room for them, which blocks the queue, or none for all the answers that they must have (053).
     """
     tokens = min(submit.prompt_tokens + submit.answers_max, settings.tokens_max)
     return (
