@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.levels.scheduler.adapter.arrivals import new_request
+from kvgate.levels.scheduler.adapter.worker import abort
 from kvgate.shadow.adapter.attachment import attach
 from kvgate.shadow.adapter.geometry import settings_of
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.sink_protocol import DifferenceError
+from kvreference.operations import Arrive, Run
+from kvreference.scheduler.operations import Submit
 
 from .live import Server, watched
 
@@ -61,6 +65,27 @@ def test_the_settings_of_a_scheduler(model: str, drafts_max: int) -> None:
     ):
         assert getattr(ours, name) == getattr(theirs, name)
     assert ours.retention_interval_tokens == theirs.retention_interval_tokens
+
+
+def test_a_load_is_followed() -> None:
+    """Goal: what a finding says of loads holds in a shadow too. Method: 051: a state that was just loaded is hit."""
+    server = Server("mamba-all")
+    sink = watched(server)
+    server.serve(20)
+    scheduler, manager = server.scheduler, server.scheduler.kv_cache_manager
+    loads, hits = (new_request(server.settings, Submit(Arrive(number, (Run(0, 33),)), 8)) for number in (1000, 1001))
+    scheduler.add_request(loads)
+    scheduler.add_request(hits)
+    manager.get_computed_blocks(loads)
+    manager.allocate_slots(loads, 0, num_external_computed_tokens=32, delay_cache_blocks=True)
+    loads.num_computed_tokens = 32
+    manager.cache_blocks(loads, 32)
+    abort(scheduler, 1000)
+    blocks, hit_tokens = manager.get_computed_blocks(hits)
+    assert (32, None) == (hit_tokens, manager.allocate_slots(hits, 1, 32, blocks))
+    server.step()
+    assert [] == sink.found
+    assert {"051-loaded-state-waits-for-a-step": 1} == sink.judge.known.times
 
 
 # Broken
