@@ -6,15 +6,23 @@ nothing is held on either. Method: short runs of both, told apart by what the co
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from attrs import evolve
 
 pytest.importorskip("vllm")
 
+from kvgate.findings import explain_pair
 from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import load
 from kvgate.levels.pair.handover import Stand
-from kvgate.levels.pair.operations import Acknowledged, CollectOn, Node, Operation
+from kvgate.levels.pair.level import PAIR
+from kvgate.levels.pair.operations import Acknowledged, Ask, CollectOn, Node, Operation, ResetCacheOn, ResetEncoderOn
+from kvgate.levels.pair.pair import Pair
+from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.connector_check import ConnectorCheck
-from kvgate.levels.scheduler.operations import Lost, Stage
+from kvgate.levels.scheduler.operations import GrammarReady, Lost, Stage
 from kvgate_mutants.mutants.pair import told_to_read_in_another_order
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Transferred
@@ -155,3 +163,93 @@ def test_a_request_that_is_held_is_ending() -> None:
         nodes.decode.followed.population[0].status,
         handover.stand,
     )
+
+
+# Grammars, priorities, resets
+
+
+def test_a_request_waits_for_its_grammar_on_each_node() -> None:
+    """Goal: neither node computes it before. Method: the steps in which each begins."""
+    nodes = pair()
+    structured = evolve(ask(0, 70), structured=True)
+    begun = []
+    for operation in (structured, P, P, GrammarReady(0), P, D, D, GrammarReady(0), D, *READ, D):
+        assert nodes.perform(operation) is None
+        begun.append((bool(nodes.prefill.followed.snapshot().tables), bool(nodes.decode.followed.snapshot().tables)))
+    nothing, prefilled, read = (False, False), (True, False), (True, True)
+    assert [*[nothing] * 4, *[prefilled] * 4, read] == begun[:9]
+    assert [] == nodes.close()
+
+
+@pytest.mark.parametrize(("by_priority", "first"), [(True, 1), (False, 0)])
+def test_the_urgent_go_first_on_each_node(by_priority: bool, first: int) -> None:
+    """Goal: each node goes by the priority of a request. Method: one place, two requests, the second more urgent."""
+    stage = Stage(1, connector=True, by_priority=by_priority)
+    nodes = pair(settings(chunk_tokens=64), prefill=stage, decode=stage)
+    late, urgent = (evolve(ask(number, 60), priority=1 - number) for number in range(2))
+    for operation in (late, urgent, P, P):
+        assert nodes.perform(operation) is None
+    assert first == next(iter(nodes.handovers)).number
+    for operation in (late, urgent):
+        assert operation.priority == nodes.decode.scheduler.requests[name_of(there_of(nodes, operation))].priority
+    assert [] == [each for each in nodes.close() if explain_pair(each, nodes) is None]
+
+
+def there_of(nodes: Pair, operation: Ask) -> int:
+    """The number of a request on the decode node."""
+    return next(there for there, here in nodes.handovers.named.items() if here == operation.arrival.request)
+
+
+def test_a_node_forgets_its_caches() -> None:
+    """Goal: a reset is of one node. Method: a prompt that both have; what each has cached after a reset of one."""
+    nodes = pair()
+    for operation in (ask(0, 70), P, D, *READ, *steps(Node.DECODE, 4)):
+        assert nodes.perform(operation) is None
+    cached = [len(node.followed.snapshot().entries) for node in (nodes.prefill, nodes.decode)]
+    assert all(cached)
+    assert nodes.perform(ResetCacheOn(Node.DECODE)) is None
+    assert [cached[0], 0] == [len(node.followed.snapshot().entries) for node in (nodes.prefill, nodes.decode)]
+    assert [] == nodes.close()
+
+
+def test_a_reset_that_is_not_done_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the cache, and of the encoder."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    def refuses(*_: object, **__: object) -> bool:
+        return False
+
+    stage = Stage(connector=True, encoder_budget=32, encoder_cache=64)
+    told = []
+    for name, operation in (("prefix", ResetCacheOn(Node.PREFILL)), ("encoder", ResetEncoderOn(Node.PREFILL))):
+        with monkeypatch.context() as broken:
+            broken.setattr(Scheduler, f"reset_{name}_cache", refuses)
+            found = pair(prefill=stage).perform(operation)
+        assert found is not None
+        told.append((found.detector, found.difference.statement))
+    assert [("scheduler", "KV-OP-11"), ("encoder", "KV-OP-11")] == told
+
+
+def test_what_is_drawn_reaches_them() -> None:
+    """Goal: no operation is drawn in vain. Method: how often each is performed on a node, in drawn cases."""
+    done: Counter[tuple[str, str]] = Counter()
+    for seed in range(12):
+        case = PAIR.draw(load("full+eagle"), "hostile", str(seed))
+        nodes = Pair(case.settings, case.stage)
+        for operation in case.operations:
+            engines = nodes.prefill, nodes.decode
+            waited = [len(engine.progress.grammars) for engine in engines]
+            assert nodes.perform(operation) is None
+            if isinstance(operation, GrammarReady):
+                compiled = [was > len(engine.progress.grammars) for engine, was in zip(engines, waited, strict=True)]
+                done.update(
+                    ("grammar", node.value) for node, done_there in zip(Node, compiled, strict=True) if done_there
+                )
+            if isinstance(operation, (ResetCacheOn, ResetEncoderOn)):
+                done[type(operation).__name__, operation.node.value] += 1
+            if isinstance(operation, Ask) and operation.answers_min:
+                done["shortest", "decode"] += 1
+            if isinstance(operation, Ask) and operation.priority:
+                done["priority", "both"] += 1
+    kinds = {(kind, node.value) for kind in ("grammar", "ResetCacheOn", "ResetEncoderOn") for node in Node}
+    assert {*kinds, ("shortest", "decode"), ("priority", "both")} == {*done}

@@ -56,7 +56,7 @@ def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
     if where == "format":
         header["format"] = "kvgate-engine-trace"
     elif where == "version":
-        header["version"] = 2
+        header["version"] = 3
     elif where == "detectors":
         header["detectors"] = ["somebody"]
     elif where == "blocks":

@@ -23,6 +23,8 @@ from kvgate.levels.pair.operations import (
     Node,
     Operation,
     PairStage,
+    ResetCacheOn,
+    ResetEncoderOn,
     StepOn,
     describe_pair,
     describe_pair_stage,
@@ -33,11 +35,13 @@ from kvgate.levels.scheduler.level import (
     DrivenLevel,
     draw_replies,
     encodes,
+    fits_alone,
     recovers,
+    shortest_answers,
     with_encoder,
     with_keys,
 )
-from kvgate.levels.scheduler.operations import Stage
+from kvgate.levels.scheduler.operations import GrammarReady, Stage
 from kvreference.operations import Abort, Transferred
 from kvreference.scheduler.operations import Step
 from kvreference.scheduler.room import blocks_to_run
@@ -46,16 +50,17 @@ from kvreference.settings import Settings
 STEPS = 200
 SIMPLER: Rules = {
     **SCHEDULER.simpler,
-    Ask: {"answers_max": 1, "arrival": INSIDE},
+    Ask: {"answers_max": 1, "arrival": INSIDE, **dict.fromkeys(("answers_min", "priority", "structured"), DEFAULT)},
     StepOn: {"replies": INSIDE},
     Transferred: {"succeeded": DEFAULT},
+    ResetCacheOn: {"preempts": DEFAULT},
     # Without a connector they would be no nodes.
     Stage: {name: rule for name, rule in SCHEDULER.simpler[Stage].items() if name != "connector"},
     PairStage: {"prefill": INSIDE, "decode": INSIDE, "prefill_blocks": 2},
 }
 LIMITS = {
     **SCHEDULER.limits,
-    Ask: {"answers_max": TOKENS_MAX},
+    Ask: dict.fromkeys(("answers_max", "answers_min"), TOKENS_MAX),
     StepOn: SCHEDULER.limits[Step],
     PairStage: {"prefill_blocks": BLOCKS_MAX, "prefill_chunk_tokens": TOKENS_MAX},
 }
@@ -78,7 +83,7 @@ class PairLevel(DrivenLevel):
     needed = frozenset((Ask, StepOn, Transferred, Acknowledged))
     # A message that is lost never comes, which is finding 025.
     drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
-        Ask: lambda generator, case, draw: _ask(generator, case.stage, draw),
+        Ask: lambda generator, case, draw: _ask(generator, case, draw),
         # The decode node takes more steps.
         StepOn: lambda generator, _case, draw: StepOn(
             Node.PREFILL if draw.chance(38) else Node.DECODE, draw_replies(generator, draw)
@@ -89,18 +94,23 @@ class PairLevel(DrivenLevel):
             generator.request(draw), generator.succeeds(draw) or not recovers(case.settings)
         ),
         Acknowledged: lambda generator, _case, draw: Acknowledged(generator.request(draw)),
+        GrammarReady: lambda generator, _case, draw: GrammarReady(generator.request(draw)),
+        ResetCacheOn: lambda _generator, _case, draw: ResetCacheOn(draw.one_of(tuple(Node)), draw.chance(50)),
+        ResetEncoderOn: lambda _generator, _case, draw: ResetEncoderOn(draw.one_of(tuple(Node))),
     }
     stage_type = PairStage
     simpler = SIMPLER
     limits = LIMITS
     not_tested = (
-        "Pipeline and context parallelism; models that keep states.",
+        "Pipeline and context parallelism; models that keep states; sessions, which no router divides.",
         "Messages that never come: they leave blocks held on both nodes for good (finding 025).",
         "The router and the connector are the gate's own: they do what a connector that reads from the decode node has "
         "to do, and no product's is run.",
         "Where steps are asynchronous, the work that a step costs.",
     )
     trace_format = "kvgate-pair-trace"
+    # Version 2 added priorities, grammars, shortest answers and resets, each with a default.
+    trace_versions = (1, 2)
     trace_called = "the trace of two nodes"
     unsupported = "the schedulers do not support the settings they were given"
 
@@ -155,7 +165,18 @@ class PairLevel(DrivenLevel):
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
-        return {Ask: 15, StepOn: 52, Abort: 3, Transferred: 14, Acknowledged: 12, CollectOn: 4}
+        return {
+            **{Ask: 15, StepOn: 52, Abort: 3, Transferred: 14, Acknowledged: 12, CollectOn: 4},
+            **{GrammarReady: 3, ResetCacheOn: 2, ResetEncoderOn: 1},
+        }
+
+    def is_possible(self, kind: type, case: Case) -> bool:
+        stages = case.stage.prefill, case.stage.decode
+        possible: Mapping[type, bool] = {
+            CollectOn: any(stage.asynchronous for stage in stages),
+            ResetEncoderOn: any(stage.encoder_budget is not None for stage in stages),
+        }
+        return possible.get(kind, True)
 
     def operations_in(self, generator: Generator) -> int:
         del generator
@@ -197,15 +218,23 @@ def _stage(generator: Generator, settings: Settings, chunk_tokens: int, draw: Dr
     return Stage(
         running_max=min(draw.integer(1, settings.requests_max), chunk_tokens),
         asynchronous=asynchronous,
+        by_priority=draw.chance(40),
         connector=True,
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) else None,
     )
 
 
-def _ask(generator: Generator, stage: PairStage, draw: Draw) -> Ask:
-    arrival = with_keys(generator, stage.prefill, generator.arrival(draw), draw)
-    return Ask(arrival, draw.integer(1, ANSWERS_MAX))
+def _ask(generator: Generator, case: Case, draw: Draw) -> Ask:
+    stage: PairStage = case.stage
+    ask = Ask(
+        with_keys(generator, stage.prefill, generator.arrival(draw), draw),
+        draw.integer(1, ANSWERS_MAX),
+        priority=draw.integer(0, 2) if stage.prefill.by_priority or stage.decode.by_priority else 0,
+        structured=draw.chance(generator.often("grammars", 10)),
+    )
+    least = shortest_answers(generator, case.settings, ask.of_decode, draw)
+    return evolve(ask, answers_min=least)
 
 
 def _drafts_ahead(settings: Settings) -> bool:
@@ -215,9 +244,5 @@ def _drafts_ahead(settings: Settings) -> bool:
 
 def fits(settings: Settings, stage: PairStage, ask: Ask) -> bool:
     """Whether a request could run to its end alone on either node: vLLM admits others, which block the queue."""
-    prompt = min(ask.prompt_tokens, settings.tokens_max - 1)
-    answered = min(prompt + ask.answers_max, settings.tokens_max)
-    prefill = stage.of_prefill(settings)
-    on_prefill = blocks_to_run(prefill, prompt) <= prefill.blocks - 1
-    both_encode = all(encodes(settings, each, ask.arrival) for each in (stage.prefill, stage.decode))
-    return on_prefill and both_encode and blocks_to_run(settings, answered - 1) <= settings.blocks - 1
+    on_both = (stage.of_prefill(settings), stage.prefill, ask.of_prefill), (settings, stage.decode, ask.of_decode)
+    return all(fits_alone(own, serve) and encodes(settings, node, ask.arrival) for own, node, serve in on_both)

@@ -13,7 +13,17 @@ from attrs import evolve, field, frozen
 from attrs.validators import ge, instance_of, min_len
 
 from kvgate.kernel.text import counted
-from kvgate.levels.scheduler.operations import Lost, Stage, describe_engine, describe_stage
+from kvgate.levels.scheduler.operations import (
+    GrammarReady,
+    Lost,
+    ResetCache,
+    ResetEncoder,
+    Serve,
+    Stage,
+    asked_of_engine,
+    describe_engine,
+    describe_stage,
+)
 from kvreference.operations import Abort, Arrive, OfRequest, Transferred
 from kvreference.scheduler.operations import Reply, Step
 from kvreference.settings import Settings
@@ -53,11 +63,35 @@ class Ask:
     arrival: Arrive
     answers_max: int = field(default=1, validator=[instance_of(int), ge(1)])
     """After how many answered tokens it ends, if the model does not end it before."""
+    answers_min: int = field(default=0, validator=[instance_of(int), ge(0)])
+    """The decode node does not end it before it has so many answers."""
+    priority: int = field(default=0, validator=[instance_of(int), ge(0)])
+    """Where a node serves by priority: the smallest first."""
+    structured: bool = False
+    """Whether its answer follows a grammar: on each node it waits for ``GrammarReady`` first."""
 
     @property
     def prompt_tokens(self) -> int:
         """How long the prompt is."""
         return sum(run.length for run in self.arrival.prompt)
+
+    @property
+    def of_prefill(self) -> Serve:
+        """What the prefill node is asked: its first answer is the end of it there."""
+        return Serve(self.arrival, 1, sends=True, priority=self.priority, structured=self.structured)
+
+    @property
+    def of_decode(self) -> Serve:
+        """What the decode node is asked. There it has another number: requests are not prefilled as they came."""
+        return Serve(
+            evolve(self.arrival, request=0),
+            self.answers_max,
+            self.prompt_tokens,
+            loads=True,
+            priority=self.priority,
+            structured=self.structured,
+            answers_min=self.answers_min,
+        )
 
 
 @frozen
@@ -77,15 +111,35 @@ class CollectOn:
 
 
 @frozen
+class ResetCacheOn:
+    """One node forgets its prefix cache: rejected while blocks are held, unless requests are preempted for it."""
+
+    node: Node
+    preempts: bool = False
+
+
+@frozen
+class ResetEncoderOn:
+    """One node forgets what its encoder computed."""
+
+    node: Node
+
+
+@frozen
 class Acknowledged(OfRequest):
     """The prefill node gets the message that the blocks of a request will not be read any more."""
 
 
-Operation: TypeAlias = Ask | StepOn | CollectOn | Abort | Transferred | Acknowledged | Lost
+Operation: TypeAlias = (
+    Ask | StepOn | CollectOn | Abort | GrammarReady | Transferred | Acknowledged | Lost | ResetCacheOn | ResetEncoderOn
+)
 """``Transferred``: the decode node has read the blocks of a request, or failed to; late is whenever it comes late.
-``Lost``: the next message about the blocks of a request, whichever that is, never comes."""
+``Lost``: the next message about the blocks of a request, whichever that is, never comes. ``GrammarReady``: on the node
+where the request waits for its grammar."""
 
-OPERATIONS: tuple[type, ...] = (Ask, StepOn, CollectOn, Abort, Transferred, Acknowledged, Lost)
+OPERATIONS: tuple[type, ...] = (
+    *(Ask, StepOn, CollectOn, Abort, GrammarReady, Transferred, Acknowledged, Lost, ResetCacheOn, ResetEncoderOn),
+)
 """Every kind of operation."""
 
 
@@ -104,9 +158,9 @@ def describe_pair_stage(stage: PairStage) -> str:
 def describe_pair(operation: Operation) -> str:
     """An operation on two nodes, on one line."""
     match operation:
-        case Ask(arrival=arrival, answers_max=answers):
-            prompt, most = counted(operation.prompt_tokens, "token"), counted(answers, "answer")
-            return f"A client asks, request {arrival.request}: a prompt of {prompt}, at most {most}"
+        case Ask():
+            asked = evolve(operation.of_decode, external_tokens=0, loads=False)
+            return f"A client asks, request {operation.arrival.request}: {asked_of_engine(asked)}"
         case StepOn(node=node, replies=replies):
             _, _, answers_told = describe_engine(Step(replies)).partition("; ")
             return f"The {node.value} node takes a step; {answers_told}"
@@ -119,5 +173,11 @@ def describe_pair(operation: Operation) -> str:
             return f"The decode node {how} the blocks of request {request}"
         case Acknowledged(request=request):
             return f"The prefill node hears that nobody needs the blocks of request {request} any more"
+        case GrammarReady():
+            return describe_engine(operation)
+        case ResetCacheOn(node=node, preempts=preempts):
+            return f"On the {node.value} node: {describe_engine(ResetCache(preempts))}"
+        case ResetEncoderOn(node=node):
+            return f"On the {node.value} node: {describe_engine(ResetEncoder())}"
         case Lost(request=request):
             return f"The next message about the blocks of request {request} never comes"

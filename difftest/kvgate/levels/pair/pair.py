@@ -17,10 +17,20 @@ from kvgate.kernel.errors import UsageError
 from kvgate.levels.pair.across import ProgressAcross, is_held, remains
 from kvgate.levels.pair.handover import Handover, Handovers, Stand
 from kvgate.levels.pair.node import NodeEngine
-from kvgate.levels.pair.operations import Acknowledged, Ask, CollectOn, Node, Operation, PairStage, StepOn
+from kvgate.levels.pair.operations import (
+    Acknowledged,
+    Ask,
+    CollectOn,
+    Node,
+    Operation,
+    PairStage,
+    ResetCacheOn,
+    ResetEncoderOn,
+    StepOn,
+)
 from kvgate.levels.scheduler import operations as engines
 from kvgate.levels.scheduler.nodes import one_named
-from kvgate.levels.scheduler.operations import Collect, Lost
+from kvgate.levels.scheduler.operations import Collect, GrammarReady, Lost, ResetCache, ResetEncoder
 from kvgate.monitors.slot_memory import LinkedMemory, Source, States
 from kvreference.operations import Abort, Transferred
 from kvreference.scheduler.operations import Step, Submit
@@ -102,6 +112,7 @@ class Pair:
             return self.prefill.candidates(Collect) or self.decode.candidates(Collect)
         listed = {
             Abort: self._clients,
+            GrammarReady: self._waiting_for_grammars,
             Transferred: self.handovers.being_read,
             Acknowledged: self.handovers.unacknowledged,
             Lost: self.handovers.awaiting_message,
@@ -118,8 +129,7 @@ class Pair:
         return self.found
 
     def _ask(self, ask: Ask) -> None:
-        # Its first answer is the end of it on the prefill node: the decode node answers.
-        number, found = self.prefill.submit(Submit(ask.arrival, answers_max=1, sends=True))
+        number, found = self.prefill.submit(ask.of_prefill)
         self._judge(self.prefill, found)
         if number is not None:
             self._asked[number] = ask
@@ -131,6 +141,25 @@ class Pair:
 
     def _collect(self, operation: CollectOn) -> None:
         self._on(self.engine(operation.node), Collect())
+
+    def _reset_cache(self, operation: ResetCacheOn) -> None:
+        self._on(self.engine(operation.node), ResetCache(operation.preempts))
+
+    def _reset_encoder(self, operation: ResetEncoderOn) -> None:
+        if self.engine(operation.node).stage.encoder_budget is not None:
+            self._on(self.engine(operation.node), ResetEncoder())
+
+    def _waiting_for_grammars(self) -> list[int]:
+        return sorted({*self.prefill.progress.grammars, *self._grammars_on_decode()})
+
+    def _grammars_on_decode(self) -> dict[int, int]:
+        return {self.handovers.named[there]: there for there in self.decode.progress.grammars}
+
+    def _grammar_ready(self, operation: GrammarReady) -> None:
+        number = one_named(operation.request, self._waiting_for_grammars())
+        if number is not None:
+            there = self._grammars_on_decode().get(number)
+            self._on(self.prefill if there is None else self.decode, GrammarReady(number if there is None else there))
 
     def _on_decode(self) -> dict[int, int]:
         """Per request that has not ended on the decode node, its number there."""
@@ -212,9 +241,7 @@ class Pair:
             if ask is None:
                 # It was passed on, and its node has lost it.
                 continue
-            # There it has a number of its own: whoever comes first is not always prefilled first.
-            arrival = evolve(ask.arrival, request=0)
-            there, found = self.decode.submit(Submit(arrival, ask.answers_max, ask.prompt_tokens, loads=True))
+            there, found = self.decode.submit(ask.of_decode)
             if there is not None:
                 self.handovers.arrived(handover, there)
             self._judge(self.decode, found)
@@ -297,6 +324,9 @@ _PERFORMED: dict[type, Callable[..., None]] = {
     StepOn: Pair._step,
     CollectOn: Pair._collect,
     Abort: Pair._abort,
+    GrammarReady: Pair._grammar_ready,
+    ResetCacheOn: Pair._reset_cache,
+    ResetEncoderOn: Pair._reset_encoder,
     Transferred: Pair._transferred,
     Acknowledged: Pair._acknowledged,
     Lost: Pair._lose,

@@ -284,7 +284,7 @@ class SchedulerLevel(DrivenLevel):
         operations = (
             Step()
             if isinstance(each, Serve)
-            and not (fits(case.settings, each) and encodes(case.settings, case.stage, each.arrival))
+            and not (fits_alone(case.settings, each) and encodes(case.settings, case.stage, each.arrival))
             else each
             for each in case.operations
         )
@@ -422,9 +422,8 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         pools=pools,
         embedded=draw.chance(generator.often("embeddings", 10)) and not settings.tells_events,
     )
-    if draw.chance(generator.often("shortest answers", 15)) and not (pools or resumable):
-        reached = min(serve.answers_max, settings.tokens_max - serve.prompt_tokens)
-        serve = evolve(serve, answers_min=draw.integer(0, max(0, reached)))
+    if not (pools or resumable):
+        serve = evolve(serve, answers_min=shortest_answers(generator, settings, serve, draw))
     if resumable and not (pools or serve.embedded):
         serve = evolve(serve, resumable=True, answers_max=min(serve.answers_max, PART_ANSWERS_MAX))
     if not stage.connector:
@@ -439,6 +438,13 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         undecided=draw.integer(1, 3) if draw.chance(generator.often("undecided", 10)) else 0,
         fails_from_block=draw.integer(0, 3) if fails else None,
     )
+
+
+def shortest_answers(generator: Generator, settings: Settings, serve: Serve, draw: Draw) -> int:
+    """How many answers a request must have: as many as it can have at most, and mostly none."""
+    if not draw.chance(generator.often("shortest answers", 15)):
+        return 0
+    return draw.integer(0, max(0, min(serve.answers_max, settings.tokens_max - serve.prompt_tokens)))
 
 
 def with_keys(generator: Generator, stage: Stage, arrival: Arrive, draw: Draw) -> Arrive:
@@ -474,7 +480,7 @@ def recovers(settings: Settings) -> bool:
     return len(groups) == 1 and groups[0].keeps_all
 
 
-def fits(settings: Settings, submit: Serve) -> bool:
+def fits_alone(settings: Settings, submit: Serve) -> bool:
     """Whether a request could run to its end alone: vLLM admits others too, and they never end.
 
     There is no room for them, which blocks the queue, or none for all the answers that they must have (053).

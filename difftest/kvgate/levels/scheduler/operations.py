@@ -158,7 +158,7 @@ def describe_engine(operation: Operation) -> str:
     """An operation on an engine, on one line."""
     match operation:
         case Submit():
-            return f"Submit request {operation.arrival.request}: {', '.join(_asked(operation))}"
+            return f"Submit request {operation.arrival.request}: {asked_of_engine(operation)}"
         case Step(replies=replies):
             replied = "; ".join(map(_reply, replies[:REPLIES_SHOWN]))
             more = f"; and {len(replies) - REPLIES_SHOWN} more" if len(replies) > REPLIES_SHOWN else ""
@@ -181,8 +181,12 @@ def describe_engine(operation: Operation) -> str:
             return "Reset the encoder's cache"
 
 
-def _asked(submit: Submit) -> Iterator[str]:
+def asked_of_engine(submit: Submit) -> str:
     """What a request asks for."""
+    return ", ".join(_asked(submit))
+
+
+def _asked(submit: Submit) -> Iterator[str]:
     yield f"a prompt of {counted(submit.prompt_tokens, 'token')}"
     if submit.arrival.keys.media:
         yield counted(len(submit.arrival.keys.media), "item")
