@@ -233,7 +233,7 @@ def test_a_reset_that_is_not_done_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_drawn_reaches_them() -> None:
     """Goal: no operation is drawn in vain. Method: how often each is performed on a node, in drawn cases."""
     done: Counter[tuple[str, str]] = Counter()
-    for seed in range(12):
+    for seed in range(30):
         case = PAIR.draw(load("full+eagle"), "hostile", str(seed))
         nodes = Pair(case.settings, case.stage)
         for operation in case.operations:

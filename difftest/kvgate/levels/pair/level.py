@@ -166,7 +166,7 @@ class PairLevel(DrivenLevel):
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
         return {
-            **{Ask: 15, StepOn: 52, Abort: 3, Transferred: 14, Acknowledged: 12, CollectOn: 4},
+            **{Ask: 15, StepOn: 52, Abort: 3, Transferred: 16, Acknowledged: 16, CollectOn: 4},
             **{GrammarReady: 3, ResetCacheOn: 2, ResetEncoderOn: 1},
         }
 
