@@ -7,6 +7,5 @@ FINDING = Finding(
     rank=45,
     statement="KV-SYS-02",
     condition="a session with drafts, of which a part reaches its most answers within a step",
-    unrecognised="No mark distinguishes it from another wrong count; kvgate check draws no session whose parts are "
-    "limited to fewer answers than fit, where there are drafts.",
+    unrecognised="No mark distinguishes it from another wrong count; kvgate check draws no session with drafts.",
 )
