@@ -18,7 +18,7 @@ from kvreference.geometry import Group
 from kvreference.pinned_tier import PinnedPool
 from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
-from kvreference.tables import Plan, Tables, blocks_new, plan, plan_provided, tables_of_hit
+from kvreference.tables import Plan, Table, Tables, blocks_new, plan, plan_provided, tables_of_hit
 
 
 @frozen
@@ -107,9 +107,14 @@ class Holdings:
         known = self.tables.get(request)
         if known is None:
             return passes_gate(self.settings, self.pool, hit, tokens, computed, self.rules)
-        tables = [table.blocks for table in known]
+        tables = [self._read_later(group, table, computed) for group, table in zip(self.groups, known, strict=True)]
         needed = self.rules.ask(blocks_to_come_with, self.settings, tokens, computed, tables)
         return has_room(self.pool, needed, (), self.rules)
+
+    def _read_later(self, group: Group, table: Table, computed: int) -> list[int]:
+        """A table without what no later token reads, and what is held all the same since drafts may be taken back."""
+        held = range(self.blocks_dead(group, computed), group.blocks_unread(computed))
+        return [NULL if place in held else block for place, block in enumerate(table.blocks)]
 
     def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
         """Give ``request`` slots for ``span``, behind ``hit`` if it holds nothing yet.

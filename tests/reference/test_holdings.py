@@ -227,6 +227,17 @@ def test_the_gate_knows_what_a_request_holds() -> None:
     assert [True, False] == [holdings.passes_gate(1, tokens, Hit(0, ((),)), 0) for tokens in (12, 16)]
 
 
+def test_the_gate_knows_which_states_stay_held() -> None:
+    """Goal: what nobody reads, and is not given up, makes no room. Method: 5 of 9 or 13 tokens, with two drafts, hold
+    four of five blocks; of the first nobody reads the state. A block is missing, or two.
+    """
+    holdings = holdings_of(Group("mamba", 4, states="all", draft_states=2), blocks=6)
+    holdings.allocate(0, Span(0, 5), Hit(0, ((),)))
+    assert 4 == len(holdings.tables[0][0].live())
+    assert [True, False] == [holdings.passes_gate(0, tokens, Hit(0, ((),)), 5) for tokens in (9, 13)]
+    assert holdings.allocate(0, Span(5, 4), Hit(0, ((),)))
+
+
 def test_what_everyone_shares() -> None:
     """Goal: leading blocks with as many holders as there are requests with blocks, never in a window. Method: 0 has
     three blocks, 1 shares the first and the third of them, 2 none.

@@ -47,10 +47,10 @@ def parked_beside_one_that_cannot_end(divergence: Divergence, engine: Engine) ->
     return parked > 0 and any(blocks - parked < each <= blocks for each in needed)
 
 
-def can_run(engine: Engine, number: int, more: int = 0) -> bool:
-    """Whether a request fits as it is, with the blocks that it holds, those that are free, and so many more."""
+def can_run(engine: Engine, number: int) -> bool:
+    """Whether a request fits as it is, with the blocks that it holds and those that are free."""
     tokens = len(engine.followed.population[number].tokens)
-    blocks: int = engine.followed.snapshot().blocks_free + blocks_held(engine, number) + more
+    blocks: int = engine.followed.snapshot().blocks_free + blocks_held(engine, number)
     return blocks_to_run(engine.settings, tokens) <= blocks
 
 

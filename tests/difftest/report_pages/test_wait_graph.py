@@ -6,6 +6,7 @@ hand, and the arrows and sentences that follow.
 
 from __future__ import annotations
 
+import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
@@ -51,6 +52,14 @@ def test_an_arrow_leads_from_whoever_waits_to_whom_it_waits_for() -> None:
     assert down.path.endswith(" 90 95")
     assert (2 * wait_graph.ROW, 1, 4) == (drawn.height, drawn.blocks_free, drawn.blocks_usable)
     assert "They wait for one another in a circle: request 0 → request 1 → request 0." == drawn.conclusion
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_is_told(reason: Reason) -> None:
+    """None of them ends the page."""
+    drawn = drawing(hung(WaitFor((Wait(0, reason),), 1, STANDING)))
+    assert drawn is not None
+    assert drawn.rows[0].waits[0].startswith("waits ")
 
 
 def test_a_request_that_can_never_fit_is_named() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from kvgate.findings.engine_state import blocks_held, can_run, holders_waiting
+from kvgate.findings.engine_state import blocks_held, holders_waiting
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
 from kvreference.population import Status
+from kvreference.scheduler.room import blocks_to_run
 
 
 def _sessions_wait(divergence: Divergence, engine: Engine) -> bool:
     """The blocks that a request lacks are held by sessions that wait in the queue for it.
 
-    It waits as well, or it runs, and finds room only after it was preempted, for a part of what it lacks.
+    It waits as well; or it runs, and is preempted, and runs again, and what those that wait hold is never taken.
+    Without them it would fit.
     """
     alive = engine.followed.population.alive
     if divergence.detector != "progress" or engine.nodes.under_way():
@@ -21,10 +23,9 @@ def _sessions_wait(divergence: Divergence, engine: Engine) -> bool:
         holders = holders_waiting(divergence, engine)
         return bool(holders) and holders <= engine.sessions.open.keys()
     waiting = [number for number in engine.sessions.open if number in alive and alive[number].status is Status.WAITING]
-    held = sum(blocks_held(engine, number) for number in waiting)
-    return not any(can_run(engine, number) for number in running) and any(
-        can_run(engine, number, held) for number in running
-    )
+    blocks = engine.settings.blocks - 1
+    left = blocks - sum(blocks_held(engine, number) for number in waiting)
+    return all(left < blocks_to_run(engine.settings, len(alive[number].tokens)) <= blocks for number in running)
 
 
 FINDING = Finding(

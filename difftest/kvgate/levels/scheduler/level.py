@@ -208,7 +208,7 @@ class SchedulerLevel(DrivenLevel):
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
         "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
         "block: both are switched off.",
-        "Sessions with asynchronous steps, priorities, drafts, or states.",
+        "Sessions with asynchronous steps, priorities or drafts, or with states that are kept at block ends.",
         "Where steps are asynchronous, the work that a step costs; and of how much it computes, drafts, and who comes "
         "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
     )
@@ -320,11 +320,11 @@ def _has_sessions(case: Case) -> bool:
     """With priorities they leave the queue unsorted (finding 044); with drafts there is finding 045, and where states
     are kept at block ends, 054.
 
-    Two limits are ours: what vLLM answers a session where steps are asynchronous nobody follows; and where states are
-    kept at every block, the gate of the reference counts one as given up that a session still holds.
+    What vLLM answers them where steps are asynchronous nobody follows.
     """
     stage, settings = case.stage, case.settings
-    return not (stage.asynchronous or stage.by_priority or settings.geometry.keeps_states or settings.drafts_max)
+    aligned = settings.geometry.state_block_tokens is not None
+    return not (stage.asynchronous or stage.by_priority or settings.drafts_max or aligned)
 
 
 def encodes(settings: Settings, stage: Stage, arrival: Arrive) -> bool:

@@ -29,9 +29,11 @@ _HELD_UP_BY = {
     Reason.BLOCKS: "waits for blocks that others hold",
     Reason.LINE: "waits behind one that comes first",
     Reason.PLACE: "waits for a place among those that run",
+    Reason.TURN: "waits for room in a step",
     Reason.TRANSFER: "waits for a transfer",
     Reason.READER: "waits for another node to read its blocks",
     Reason.GRAMMAR: "waits for its grammar to be compiled",
+    Reason.CLIENT: "waits for the next part from its client",
     Reason.ANSWER: "waits for what other nodes offer",
     Reason.NO_REQUEST: "waits for nobody: only the scheduler could bring it on",
 }
