@@ -28,7 +28,7 @@ from kvreference.scheduler.operations import Step
 OPERATIONS = 20_000
 FLOORS = {
     "cases that preempt": 15,
-    "preempts": 300,
+    "preempts": 270,
     "preempts a served one": 6,
     "preempts with drafts": 25,
     "preempts with adapters": 40,

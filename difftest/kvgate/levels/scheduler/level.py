@@ -425,10 +425,9 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         pools=pools,
         embedded=draw.chance(generator.often("embeddings", 10)) and not settings.tells_events,
     )
-    if not (pools or resumable):
-        serve = evolve(serve, answers_min=shortest_answers(generator, settings, serve, draw))
     if resumable and not (pools or serve.embedded):
         serve = evolve(serve, resumable=True, answers_max=min(serve.answers_max, PART_ANSWERS_MAX))
+    serve = evolve(serve, answers_min=shortest_answers(generator, settings, serve, draw))
     if not stage.connector:
         return serve
     frees = not all(group.keeps_all for group in settings.geometry.groups)
@@ -445,7 +444,7 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
 
 def shortest_answers(generator: Generator, settings: Settings, serve: Serve, draw: Draw) -> int:
     """How many answers a request must have: as many as it can have at most, and mostly none."""
-    if not draw.chance(generator.often("shortest answers", 15)):
+    if not draw.chance(generator.often("shortest answers", 15)) or serve.pools or serve.resumable:
         return 0
     return draw.integer(0, max(0, min(serve.answers_max, settings.tokens_max - serve.prompt_tokens)))
 
