@@ -7,19 +7,25 @@ vLLM's own scheduler by hand, and the scheduler broken, one thing at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm")
 
+from kvgate.findings.register import all_findings
+from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Close, Operation, Serve, Stage, describe_engine
+from kvreference.content import Keys
+from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Continue, Run
-from kvreference.population import Status
+from kvreference.population import Request, Status
 from kvreference.scheduler.operations import Reply, Step
+from kvreference.settings import Settings
 
 from .stage import full, serve, steps, undeclared
 
@@ -150,3 +156,31 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original = getattr(Scheduler, method)
     monkeypatch.setattr(Scheduler, method, lambda *arguments: replacement(original, *arguments))
     assert undeclared(engine(), (*PARTS, Abort(1)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "known"),
+    [(100, 100, True), (96, 100, False), (100, 161, False)],
+    ids=["neither can end", "one can", "one never could"],
+)
+def test_043_is_of_requests_that_sessions_leave_no_room(first: int, second: int, known: bool) -> None:
+    """Goal: another hang beside a session is not excused. Method: ten blocks, of which a session that waits holds four;
+    two requests run, and 96 tokens fit into the other six.
+    """
+    finding = next(each for each in all_findings() if each.id.startswith("043"))
+    runs = {
+        number: Request(number, [0] * tokens, Keys(), True, status=Status.RUNNING)
+        for number, tokens in enumerate((first, second))
+    }
+    population = SimpleNamespace(alive={**runs, 2: Request(2, [0] * 70, Keys(), True)})
+    engine: Any = SimpleNamespace(
+        settings=Settings(Geometry((Group("full", 16),)), blocks=11, tokens_max=256, chunk_tokens=256),
+        followed=SimpleNamespace(
+            population=population, snapshot=lambda: SimpleNamespace(tables={2: [[1, 2, 3, 4]]}, blocks_free=0)
+        ),
+        sessions=SimpleNamespace(open={2: None}),
+        nodes=SimpleNamespace(under_way=list),
+    )
+    assert finding.explains_engine is not None
+    hang = Divergence(0, None, "progress", Difference("KV-LIVE-03", "progress", "some", "none"))
+    assert known is finding.explains_engine(hang, engine)
