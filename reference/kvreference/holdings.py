@@ -107,12 +107,12 @@ class Holdings:
         known = self.tables.get(request)
         if known is None:
             return passes_gate(self.settings, self.pool, hit, tokens, computed, self.rules)
-        tables = [self._read_later(group, table, computed) for group, table in zip(self.groups, known, strict=True)]
+        tables = [self._without_held(group, table, computed) for group, table in zip(self.groups, known, strict=True)]
         needed = self.rules.ask(blocks_to_come_with, self.settings, tokens, computed, tables)
         return has_room(self.pool, needed, (), self.rules)
 
-    def _read_later(self, group: Group, table: Table, computed: int) -> list[int]:
-        """A table without what no later token reads, and what is held all the same since drafts may be taken back."""
+    def _without_held(self, group: Group, table: Table, computed: int) -> list[int]:
+        """A table without the blocks that no later token reads and that stay held, since drafts may be taken back."""
         held = range(self.blocks_dead(group, computed), group.blocks_unread(computed))
         return [NULL if place in held else block for place, block in enumerate(table.blocks)]
 

@@ -24,12 +24,12 @@ def no_hit(geometry: Geometry) -> Hit:
     return Hit(0, ((),) * len(geometry.groups))
 
 
-def yet_to_compute(cached: Sequence[Content], status: Status) -> Sequence[Content]:
+def yet_to_compute(cached: Sequence[Content], computes: bool, loaded: bool) -> Sequence[Content]:
     """What the worker has yet to compute of the states and begun blocks of a request that are ``cached`` now.
 
-    All of it; nothing, if it was loading them.
+    All of it, if a step ``computes`` it; nothing, if it was ``loaded``, or computed before.
     """
-    return [] if status is Status.LOADING else cached
+    return cached if computes and not loaded else []
 
 
 class NoPrefixCache:
@@ -135,7 +135,7 @@ class PrefixCache(NoPrefixCache):
         events, fenced = register(
             pool, self.geometry, self.retention, request, prefixes, tables, verified, begun, self.rules
         )
-        self.fenced.update(self.rules.ask(yet_to_compute, fenced, request.status))
+        self.fenced.update(self.rules.ask(yet_to_compute, fenced, begun is not None, request.status is Status.LOADING))
         return events
 
     def dispatched(self) -> None:

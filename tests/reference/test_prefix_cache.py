@@ -27,12 +27,13 @@ def known_of(geometry: Geometry, tokens: int) -> list[Prefix]:
     return prefixes
 
 
-def computed(geometry: Geometry, cache: NoPrefixCache, tokens: int, now: bool) -> tuple[BlockPool, list[Prefix]]:
+def computed(
+    geometry: Geometry, cache: NoPrefixCache, tokens: int, now: bool, status: Status = Status.RUNNING
+) -> tuple[BlockPool, list[Prefix]]:
     """A pool in which the first ``tokens`` tokens were registered; group ``g`` has block ``10 * g + i + 1`` at
     position ``i``.
     """
     prefixes = known_of(geometry, 40)
-    status = Status.RUNNING if now else Status.LOADING
     request = Request(0, list(range(40)), Keys(), reads_cache=True, prompt_tokens=40, status=status)
     tables = [Table([10 * g + i + 1 for i in range(10)], 0, 0) for g in range(len(geometry.groups))]
     pool = BlockPool(40)
@@ -130,11 +131,12 @@ def test_what_must_match_counts() -> None:
         assert (hit_tokens, ready) == (found.tokens, cache.is_ready(found, prefixes))
 
 
-def test_what_has_arrived_is_ready() -> None:
-    """Goal: no step computes what another node provided. Method: 24 tokens are registered of a request that loads."""
+@pytest.mark.parametrize("status", [Status.LOADING, Status.RUNNING])
+def test_what_no_step_computes_is_ready(status: Status) -> None:
+    """Goal: no step computes them. Method: 24 tokens are registered that were loaded, or computed before."""
     geometry = Geometry((UNIT, STATES))
     cache = PrefixCache(geometry, Dense(geometry))
-    pool, prefixes = computed(geometry, cache, 24, now=False)
+    pool, prefixes = computed(geometry, cache, 24, False, status)
     found = cache.look_up(pool, Request(1, [*range(12), 999], Keys(), reads_cache=True), prefixes[:3])
     assert (12, True) == (found.tokens, cache.is_ready(found, prefixes))
 

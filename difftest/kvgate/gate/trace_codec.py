@@ -208,12 +208,13 @@ def _header(path: Path, document: dict[str, Any], level: Level, lines: int) -> H
     if not header.detectors or not set(header.detectors) <= set(level.detectors):
         raise UsageError(f'{where}: "detectors" are one or more of {", ".join(level.detectors)}')
     check_size(where, header.settings)
-    if header.settings.blocks * lines > trace_lines.WORK_MAX:
+    _check_limits(where, header.stage, level.limits)
+    blocks = header.settings.blocks + getattr(header.stage, "prefill_blocks", 0)
+    if blocks * lines > trace_lines.WORK_MAX:
         raise UsageError(
-            f"{path}: {lines - 1} operations on {header.settings.blocks} blocks: all blocks are compared "
+            f"{path}: {lines - 1} operations on {blocks} blocks: all blocks are compared "
             f"after each, and at most {trace_lines.WORK_MAX} are in all; replay a part of it"
         )
-    _check_limits(where, header.stage, level.limits)
     try:
         level.check_stage(header.settings, header.stage)
     except ValueError as error:

@@ -181,7 +181,8 @@ def test_a_request_waits_for_its_grammar_on_each_node() -> None:
 
 @pytest.mark.parametrize(("by_priority", "first"), [(True, 1), (False, 0)])
 def test_the_urgent_go_first_on_each_node(by_priority: bool, first: int) -> None:
-    """Goal: each node goes by the priority of a request. Method: one place, two requests, the second more urgent."""
+    """Goal: the prefill node goes by priority, and the decode node is told of it. Method: one place, two requests, the
+    second more urgent."""
     stage = Stage(1, connector=True, by_priority=by_priority)
     nodes = pair(settings(chunk_tokens=64), prefill=stage, decode=stage)
     late, urgent = (evolve(ask(number, 60), priority=1 - number) for number in range(2))
@@ -235,6 +236,18 @@ REACHED = {
 }
 
 
+def forgotten(nodes: Pair) -> dict[tuple[str, str], int]:
+    """How often each encoder was reset, and whether each prefix cache is empty."""
+    return {
+        (kind, node.value): done
+        for node in Node
+        for kind, done in (
+            ("ResetCacheOn", not nodes.engine(node).followed.snapshot().entries),
+            ("ResetEncoderOn", nodes.engine(node).encoder.resets),
+        )
+    }
+
+
 def test_what_is_drawn_reaches_them() -> None:
     """Goal: no operation is drawn in vain. Method: drawn cases, until each was performed on each node."""
     done: set[tuple[str, str]] = set()
@@ -243,14 +256,15 @@ def test_what_is_drawn_reaches_them() -> None:
         nodes = Pair(case.settings, case.stage)
         for operation in case.operations:
             waited = [len(nodes.engine(node).progress.grammars) for node in Node]
+            arrived, before = nodes.prefill.followed.population.arrived, forgotten(nodes)
             assert nodes.perform(operation) is None
             if isinstance(operation, GrammarReady):
                 left = (len(nodes.engine(node).progress.grammars) for node in Node)
                 ready = (node for node, was, now in zip(Node, waited, left, strict=True) if now < was)
                 done |= {("GrammarReady", node.value) for node in ready}
             elif isinstance(operation, (ResetCacheOn, ResetEncoderOn)):
-                done.add((type(operation).__name__, operation.node.value))
-            elif isinstance(operation, Ask):
+                done |= {each for each, was in before.items() if forgotten(nodes)[each] > was}
+            elif isinstance(operation, Ask) and nodes.prefill.followed.population.arrived > arrived:
                 done |= {(name, "asked") for name in ("answers_min", "priority") if getattr(operation, name)}
         if done == REACHED:
             break

@@ -7,6 +7,7 @@ same. Method: every drawn case written and read; files with one thing wrong.
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
     ("where", "line", "says"),
     [
         ("format", 1, "not the trace of two nodes"),
-        ("version", 1, "this kvgate reads 1"),
+        ("version", 1, "this kvgate reads 1, 2"),
         ("detectors", 1, '"detectors" are one or more of'),
         ("blocks", 1, "PairStage.prefill_blocks: 1000000000, at most"),
         ("places", 1, "Stage.running_max: 1000000000, at most"),
@@ -98,6 +99,18 @@ def test_what_is_no_trace_is_refused(where: str, line: int, says: str, tmp_path:
         trace_codec.read(path, PAIR)
     assert f"line {line}: " in str(refused.value)
     assert says in str(refused.value)
+
+
+def test_the_blocks_of_both_nodes_are_work(tmp_path: Path) -> None:
+    """All are compared after each operation: so many lines of two million blocks are too much."""
+    case = CASES[0]
+    large = evolve(case, stage=evolve(case.stage, prefill_blocks=2_000_000))
+    asked = next(each for each in case.operations if isinstance(each, Ask))
+    trace = trace_of(large, None, "stock", "0.20.2", PAIR.gate)
+    for count, refused in ((900, False), (1_000, True)):
+        write(evolve(trace, lines=(Line(asked),) * count), path := tmp_path / f"{count}.jsonl")
+        with pytest.raises(UsageError, match="all blocks are compared") if refused else nullcontext():
+            trace_codec.read(path, PAIR)
 
 
 def test_every_operation_is_told_on_one_line() -> None:

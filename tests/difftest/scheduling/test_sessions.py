@@ -20,6 +20,7 @@ from kvgate.kernel.models import load
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Close, Operation, Serve, Stage, describe_engine
+from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Continue, Run
@@ -159,11 +160,19 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "known"),
-    [(100, 100, True), (96, 100, False), (100, 161, False)],
-    ids=["neither can end", "one can", "one never could"],
+    ("first", "second", "session", "reason", "known"),
+    [
+        (100, 100, Status.WAITING, Reason.BLOCKS, True),
+        (96, 100, Status.WAITING, Reason.BLOCKS, False),
+        (100, 161, Status.WAITING, Reason.BLOCKS, False),
+        (100, 100, Status.PAUSED, Reason.BLOCKS, False),
+        (100, 100, Status.WAITING, Reason.NO_REQUEST, False),
+    ],
+    ids=["neither can end", "one can", "one never could", "the session waits for its client", "one is passed over"],
 )
-def test_043_is_of_requests_that_sessions_leave_no_room(first: int, second: int, known: bool) -> None:
+def test_043_is_of_requests_that_sessions_leave_no_room(
+    first: int, second: int, session: Status, reason: Reason, known: bool
+) -> None:
     """Goal: another hang beside a session is not excused. Method: ten blocks, of which a session that waits holds four;
     two requests run, and 96 tokens fit into the other six.
     """
@@ -172,7 +181,7 @@ def test_043_is_of_requests_that_sessions_leave_no_room(first: int, second: int,
         number: Request(number, [0] * tokens, Keys(), True, status=Status.RUNNING)
         for number, tokens in enumerate((first, second))
     }
-    population = SimpleNamespace(alive={**runs, 2: Request(2, [0] * 70, Keys(), True)})
+    population = SimpleNamespace(alive={**runs, 2: Request(2, [0] * 70, Keys(), True, status=session)})
     engine: Any = SimpleNamespace(
         settings=Settings(Geometry((Group("full", 16),)), blocks=11, tokens_max=256, chunk_tokens=256),
         followed=SimpleNamespace(
@@ -180,6 +189,7 @@ def test_043_is_of_requests_that_sessions_leave_no_room(first: int, second: int,
         ),
         sessions=SimpleNamespace(open={2: None}),
         nodes=SimpleNamespace(under_way=list),
+        progress=SimpleNamespace(waiting=WaitFor((Wait(0, reason),), 0, ())),
     )
     assert finding.explains_engine is not None
     hang = Divergence(0, None, "progress", Difference("KV-LIVE-03", "progress", "some", "none"))

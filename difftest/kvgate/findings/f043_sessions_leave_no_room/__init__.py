@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvgate.findings.engine_state import blocks_held, holders_waiting
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
+from kvgate.monitors.wait_graph import Reason
 from kvreference.population import Status
 from kvreference.scheduler.room import blocks_to_run
 
@@ -15,13 +16,15 @@ def _sessions_wait(divergence: Divergence, engine: Engine) -> bool:
     It waits as well; or it runs, and is preempted, and runs again, and what those that wait hold is never taken.
     Without them it would fit.
     """
-    alive = engine.followed.population.alive
-    if divergence.detector != "progress" or engine.nodes.under_way():
+    alive, graph = engine.followed.population.alive, engine.progress.waiting
+    if divergence.difference.statement != "KV-LIVE-03" or graph is None or engine.nodes.under_way():
         return False
     running = [number for number, request in alive.items() if request.status is Status.RUNNING]
     if not running:
         holders = holders_waiting(divergence, engine)
         return bool(holders) and holders <= engine.sessions.open.keys()
+    if any(edge.reason is Reason.NO_REQUEST for edge in graph.edges):
+        return False
     waiting = [number for number in engine.sessions.open if number in alive and alive[number].status is Status.WAITING]
     blocks = engine.settings.blocks - 1
     left = blocks - sum(blocks_held(engine, number) for number in waiting)

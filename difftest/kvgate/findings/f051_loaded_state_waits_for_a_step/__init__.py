@@ -7,17 +7,19 @@ from collections.abc import Callable, Sequence
 from kvgate.findings.finding import Acts, Finding
 from kvreference.cached_map import Content
 from kvreference.mamba import StateMode
-from kvreference.population import Status
 from kvreference.prefix_cache import yet_to_compute
 from kvreference.rules import Delta
 from kvreference.settings import Settings
 
 
 def _loaded_too(
-    waits: Callable[[Sequence[Content], Status], Sequence[Content]], cached: Sequence[Content], status: Status
+    waits: Callable[[Sequence[Content], bool, bool], Sequence[Content]],
+    cached: Sequence[Content],
+    computes: bool,
+    loaded: bool,
 ) -> Sequence[Content]:
     """What is loaded counts as what a step computes."""
-    return waits(cached, Status.RUNNING if status is Status.LOADING else status)
+    return waits(cached, computes or loaded, False)
 
 
 def _can_act(settings: Settings) -> bool:
@@ -31,5 +33,5 @@ FINDING = Finding(
     condition="states kept at every block, and a load that ends",
     where=_can_act,
     acts=lambda *_run: Acts([Delta(yet_to_compute.__name__, _loaded_too)]),
-    holds=lambda _ideal, _answered, cached, status: bool(cached) and status is Status.LOADING,
+    holds=lambda _ideal, _answered, cached, _computes, loaded: bool(cached) and loaded,
 )

@@ -109,7 +109,7 @@ class PairLevel(DrivenLevel):
         "Where steps are asynchronous, the work that a step costs.",
     )
     trace_format = "kvgate-pair-trace"
-    # Version 2 added priorities, grammars, shortest answers and resets, each with a default.
+    # Version 2 added operations for grammars and resets, and fields of ``Ask`` with defaults.
     trace_versions = (1, 2)
     trace_called = "the trace of two nodes"
     unsupported = "the schedulers do not support the settings they were given"

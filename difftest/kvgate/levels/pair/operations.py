@@ -112,7 +112,10 @@ class CollectOn:
 
 @frozen
 class ResetCacheOn:
-    """One node forgets its prefix cache: rejected while blocks are held, unless requests are preempted for it."""
+    """One node forgets its prefix cache: rejected while blocks are held, unless requests are preempted for it.
+
+    With ``preempts`` it is left out where steps are asynchronous, or a request that does not run holds blocks.
+    """
 
     node: Node
     preempts: bool = False

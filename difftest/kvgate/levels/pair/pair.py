@@ -124,6 +124,8 @@ class Pair:
         try:
             _PERFORMED[type(operation)](self, operation)
             self._settle()
+            if isinstance(operation, StepOn):
+                self._across("progress", self.progress.observe())
         except Stop as stop:
             self.found = stop.found
         return self.found
@@ -135,9 +137,7 @@ class Pair:
             self._asked[number] = ask
 
     def _step(self, operation: StepOn) -> None:
-        engine = self.engine(operation.node)
-        self._on(engine, Step(operation.replies))
-        self._across("progress", self.progress.observe())
+        self._on(self.engine(operation.node), Step(operation.replies))
 
     def _collect(self, operation: CollectOn) -> None:
         self._on(self.engine(operation.node), Collect())
@@ -146,8 +146,7 @@ class Pair:
         self._on(self.engine(operation.node), ResetCache(operation.preempts))
 
     def _reset_encoder(self, operation: ResetEncoderOn) -> None:
-        if self.engine(operation.node).stage.encoder_budget is not None:
-            self._on(self.engine(operation.node), ResetEncoder())
+        self._on(self.engine(operation.node), ResetEncoder())
 
     def _waiting_for_grammars(self) -> list[int]:
         return sorted({*self.prefill.progress.grammars, *self._grammars_on_decode()})

@@ -46,7 +46,7 @@ class Kept:
         return True
 
     def needed(self, but: Collection[str] = ()) -> int:
-        """How large the items are, ``but`` for these, that requests need."""
+        """The size of all items that requests need, without those in ``but``."""
         return sum(self.sizes[item] for item, users in self.users.items() if users and item not in but)
 
     def makes_room(self, room: int) -> bool:

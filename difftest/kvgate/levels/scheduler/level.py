@@ -317,10 +317,8 @@ class SchedulerLevel(DrivenLevel):
 
 
 def _has_sessions(case: Case) -> bool:
-    """With priorities they leave the queue unsorted (finding 044); with drafts there is finding 045, and where states
-    are kept at block ends, 054.
-
-    What vLLM answers them where steps are asynchronous nobody follows.
+    """Whether sessions are drawn: not with priorities (finding 044), drafts (045) or states that are kept at block ends
+    (054), and not with asynchronous steps, of which the answers are not followed.
     """
     stage, settings = case.stage, case.settings
     aligned = settings.geometry.state_block_tokens is not None
