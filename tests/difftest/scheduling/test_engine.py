@@ -19,6 +19,8 @@ from kvgate.findings import explain_engine
 from kvgate.gate.level import Case
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
+from kvgate.levels.scheduler.adapter.names import name_of
+from kvgate.levels.scheduler.adapter.worker import ends_by_number
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import OPERATIONS, GrammarReady, Lost, Operation, Serve, Stage
@@ -265,3 +267,21 @@ def test_a_request_without_a_slot_is_set_aside_where_states_are_kept_too() -> No
     settings = Settings(load("mamba-align").geometry, blocks=7, tokens_max=2, chunk_tokens=48)
     serves = [Serve(Arrive(each, (Run(each, 1),), Keys(lora=f"adapter-{each}"))) for each in range(2)]
     assert found(settings, Stage(running_max=2, adapters_max=1), [*serves, Step()]) is None
+
+
+def test_requests_that_end_together_end_by_number() -> None:
+    """Goal: the same run in every process. Method: a set of names, one name, and all."""
+    ended: list[Any] = []
+
+    class Recorded:
+        def finish_requests(self, names: Any, status: str) -> list[Any]:
+            ended.append((names, status))
+            return [names]
+
+    scheduler: Any = Recorded()
+    ends_by_number(scheduler)
+    numbers = (2, 10, 1)
+    assert [name_of(number) for number in sorted(numbers)] == scheduler.finish_requests({*map(name_of, numbers)}, "x")
+    scheduler.finish_requests(name_of(7), "y")
+    scheduler.finish_requests(None, "z")
+    assert [*((name_of(number), "x") for number in sorted(numbers)), (name_of(7), "y"), (None, "z")] == ended

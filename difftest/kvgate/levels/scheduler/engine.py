@@ -56,6 +56,7 @@ from kvgate.levels.scheduler.adapter.worker import (
     answer,
     connector_statistics,
     drafts,
+    ends_by_number,
     grammar_ready,
     masked,
     reset_cache,
@@ -134,6 +135,7 @@ class Engine:
         self.subject.install()
         with self.subject.while_built(settings):
             self.scheduler: Any = self.subject.build(settings, stage)
+        ends_by_number(self.scheduler)
         self.nodes = OtherNodes(settings.geometry.groups[0].block_size_tokens)
         connector: Any = self.scheduler.connector
         self.publisher = Publisher()

@@ -208,6 +208,8 @@ class SchedulerLevel(DrivenLevel):
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
         "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
         "block: both are switched off.",
+        "The order in which requests end whose loads fail together: vLLM's is that of a set of strings, and here it is "
+        "that of their numbers.",
         "Sessions with asynchronous steps, priorities or drafts, or with states that are kept at block ends.",
         "Where steps are asynchronous, the work that a step costs; and of how much it computes, drafts, and who comes "
         "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
