@@ -114,7 +114,7 @@ class Holdings:
     def _without_held(self, group: Group, table: Table, computed: int) -> list[int]:
         """A table without the blocks that no later token reads and that stay held, since drafts may be taken back."""
         held = range(self.blocks_dead(group, computed), group.blocks_unread(computed))
-        return [NULL if place in held else block for place, block in enumerate(table.blocks)]
+        return [NULL if place in held else block for place, block in enumerate(table.blocks)] if held else table.blocks
 
     def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
         """Give ``request`` slots for ``span``, behind ``hit`` if it holds nothing yet.

@@ -228,8 +228,8 @@ def test_the_gate_knows_what_a_request_holds() -> None:
 
 
 def test_the_gate_knows_which_states_stay_held() -> None:
-    """Goal: what nobody reads, and is not given up, makes no room. Method: 5 of 9 or 13 tokens, with two drafts, hold
-    four of five blocks; of the first nobody reads the state. A block is missing, or two.
+    """Goal: what no token reads, and is not freed, makes no room. Method: 5 of 9 or 13 tokens, with two drafts, hold
+    four of five blocks; no token reads the first. A block is missing, or two.
     """
     holdings = holdings_of(Group("mamba", 4, states="all", draft_states=2), blocks=6)
     holdings.allocate(0, Span(0, 5), Hit(0, ((),)))

@@ -40,11 +40,15 @@ def parked_beside_one_that_cannot_end(divergence: Divergence, engine: Engine) ->
     if divergence.detector != "progress" or engine.progress.waiting is None or engine.nodes.under_way():
         return False
     held = {number: blocks_held(engine, number) for number, each in alive.items() if each.status is not Status.RUNNING}
-    parked, blocks = sum(held.values()), engine.settings.blocks - 1
-    needed = (
-        blocks_to_run(engine.settings, len(each.tokens)) for number, each in alive.items() if not held.get(number)
-    )
-    return parked > 0 and any(blocks - parked < each <= blocks for each in needed)
+    parked = sum(held.values())
+    return any(fits_but_for(engine, number, parked) for number in alive if not held.get(number))
+
+
+def fits_but_for(engine: Engine, number: int, held: int) -> bool:
+    """Whether a request fits into the pool, and does not as long as so many blocks are ``held``."""
+    blocks = engine.settings.blocks - 1
+    tokens = len(engine.followed.population.alive[number].tokens)
+    return blocks - held < blocks_to_run(engine.settings, tokens) <= blocks
 
 
 def can_run(engine: Engine, number: int) -> bool:

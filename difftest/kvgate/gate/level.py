@@ -289,6 +289,11 @@ class Level(ABC):
         del operation
         return 0
 
+    def blocks_of(self, settings: Settings, stage: Any) -> int:
+        """How many blocks there are in all pools."""
+        del stage
+        return settings.blocks
+
     def check_stage(self, settings: Settings, stage: Any) -> None:
         """Reject a stage that does not go with the settings.
 

@@ -209,7 +209,7 @@ def _header(path: Path, document: dict[str, Any], level: Level, lines: int) -> H
         raise UsageError(f'{where}: "detectors" are one or more of {", ".join(level.detectors)}')
     check_size(where, header.settings)
     _check_limits(where, header.stage, level.limits)
-    blocks = header.settings.blocks + getattr(header.stage, "prefill_blocks", 0)
+    blocks = level.blocks_of(header.settings, header.stage)
     if blocks * lines > trace_lines.WORK_MAX:
         raise UsageError(
             f"{path}: {lines - 1} operations on {blocks} blocks: all blocks are compared "

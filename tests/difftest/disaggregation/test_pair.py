@@ -181,8 +181,9 @@ def test_a_request_waits_for_its_grammar_on_each_node() -> None:
 
 @pytest.mark.parametrize(("by_priority", "first"), [(True, 1), (False, 0)])
 def test_the_urgent_go_first_on_each_node(by_priority: bool, first: int) -> None:
-    """Goal: the prefill node goes by priority, and the decode node is told of it. Method: one place, two requests, the
-    second more urgent."""
+    """Goal: the prefill node serves by priority, and the decode node gets it. Method: one place, two requests, the
+    second more urgent.
+    """
     stage = Stage(1, connector=True, by_priority=by_priority)
     nodes = pair(settings(chunk_tokens=64), prefill=stage, decode=stage)
     late, urgent = (evolve(ask(number, 60), priority=1 - number) for number in range(2))

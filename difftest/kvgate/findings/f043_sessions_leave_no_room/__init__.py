@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from kvgate.findings.engine_state import blocks_held, holders_waiting
+from kvgate.findings.engine_state import blocks_held, fits_but_for, holders_waiting
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.wait_graph import Reason
 from kvreference.population import Status
-from kvreference.scheduler.room import blocks_to_run
 
 
 def _sessions_wait(divergence: Divergence, engine: Engine) -> bool:
@@ -26,9 +25,8 @@ def _sessions_wait(divergence: Divergence, engine: Engine) -> bool:
     if any(edge.reason is Reason.NO_REQUEST for edge in graph.edges):
         return False
     waiting = [number for number in engine.sessions.open if number in alive and alive[number].status is Status.WAITING]
-    blocks = engine.settings.blocks - 1
-    left = blocks - sum(blocks_held(engine, number) for number in waiting)
-    return all(left < blocks_to_run(engine.settings, len(alive[number].tokens)) <= blocks for number in running)
+    held = sum(blocks_held(engine, number) for number in waiting)
+    return all(fits_but_for(engine, number, held) for number in running)
 
 
 FINDING = Finding(

@@ -201,6 +201,9 @@ class PairLevel(DrivenLevel):
     def prompt_tokens(self, operation: Operation) -> int:
         return operation.prompt_tokens if isinstance(operation, Ask) else 0
 
+    def blocks_of(self, settings: Settings, stage: PairStage) -> int:
+        return settings.blocks + stage.prefill_blocks
+
     def check_stage(self, settings: Settings, stage: PairStage) -> None:
         """The prefill node's settings can be built."""
         stage.of_prefill(settings)

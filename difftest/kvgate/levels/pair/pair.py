@@ -156,9 +156,11 @@ class Pair:
 
     def _grammar_ready(self, operation: GrammarReady) -> None:
         number = one_named(operation.request, self._waiting_for_grammars())
-        if number is not None:
-            there = self._grammars_on_decode().get(number)
-            self._on(self.prefill if there is None else self.decode, GrammarReady(number if there is None else there))
+        there = self._grammars_on_decode()
+        if number in there:
+            self._on(self.decode, GrammarReady(there[number]))
+        elif number is not None:
+            self._on(self.prefill, GrammarReady(number))
 
     def _on_decode(self) -> dict[int, int]:
         """Per request that has not ended on the decode node, its number there."""
