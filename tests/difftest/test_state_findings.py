@@ -17,6 +17,7 @@ from kvgate.adapters.registry import load_system
 from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.levels.manager import MANAGER, Bench
 from kvreference.block_pool import NULL
+from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.holdings import goes_last
 from kvreference.mamba import StateMode
@@ -37,9 +38,20 @@ def known(run: CaseRun) -> set[str]:
     return {each.finding[:3] for each in run.known() if each.finding}
 
 
-def prompt(number: int, tokens: int) -> Arrive:
+def prompt(number: int, tokens: int, keys: Keys | None = None) -> Arrive:
     """All begin alike."""
-    return Arrive(number, (Run(0, tokens),))
+    return Arrive(number, (Run(0, tokens),), keys or Keys())
+
+
+@pytest.mark.parametrize("keys", [Keys(salt="one"), Keys(lora="one"), Keys(), Keys(salt="another")])
+def test_036_next_to_003(keys: Keys) -> None:
+    """A salt that is named like an adapter hits the adapter's states, and reads what attention lacks."""
+    drafting = Geometry((Group("full", 16, lookahead=True), Group("mamba", 16, states="all", draft_states=4)))
+    one = (prompt(0, 16, Keys(lora="one")), Admit(0, 16), Dispatch())
+    run = played(evolve(SETTINGS, geometry=drafting), *one, prompt(1, 17, keys), Admit(1, 1), Dispatch())
+    assert not run.found()
+    hits = "one" in (keys.salt, keys.lora)
+    assert ("036" in known(run), "003" in known(run)) == (hits, keys.salt == "one")
 
 
 @pytest.mark.parametrize(("loaded", "acts"), [(32, True), (16, True), (8, False)])

@@ -10,11 +10,14 @@ from kvreference.content import Prefix
 
 
 def is_in(prefix: Prefix, history: Sequence[Origin]) -> bool:
-    """Whether the state with that history is of one of the tokens of the prefix, with its salt and adapter's name."""
+    """Whether the state with that history is of one of the tokens of the prefix, with its salt and adapter's name.
+
+    Each release that has 036 or 041 has 003, too: which of the two a name is of, its prefixes do not say.
+    """
     (_, (salt, adapter), _), *origins = cast(Sequence[Any], history)
     pieces: Any = prefix.pieces
-    names = {name.domain: name.name for name in pieces[0][1] if name.domain in ("salt", "lora")}
+    names = [name.name for name in pieces[0][1] if name.domain in ("salt", "lora")]
     lora = None if adapter is None else adapter.partition("#")[0]
     tokens = [token for tokens, _ in pieces for token in tokens]
     read = [token for _, token, _ in origins]
-    return (names.get("salt"), names.get("lora")) == (salt, lora) and tokens[: len(read)] == read
+    return names == [name for name in (lora, salt) if name is not None] and tokens[: len(read)] == read
