@@ -217,9 +217,9 @@ class PhysicalSlots:
     def perform(self, copy: Copy, size: int) -> None:
         """Copy the beginning of one block of ``size`` tokens to another."""
         held = [*self.held(copy.source, copy.group), *(None,) * size]
-        self._fill(copy.group, size, copy.destination, 0, held[: copy.tokens])
+        self.fill(copy.group, size, copy.destination, 0, held[: copy.tokens])
 
-    def _fill(self, index: int, size: int, block: int, offset: int, states: Sequence[int | None]) -> None:
+    def fill(self, index: int, size: int, block: int, offset: int, states: Sequence[int | None]) -> None:
         """Write ``states`` into a block of ``size`` tokens, from slot ``offset`` on."""
         if len(states) < size:
             held = self.held(block, index)
@@ -256,11 +256,11 @@ class PhysicalSlots:
         size = group.block_size_tokens
         for position, offset, states in parts:
             if position >= len(table) or table[position] == NULL:
-                found = self._no_slot(where, position * size + offset, states[0])
+                found = self.no_slot(where, position * size + offset, states[0])
                 if found is not None:
                     return found
                 continue
-            self._fill(index, size, table[position], offset, states)
+            self.fill(index, size, table[position], offset, states)
         return None
 
     def deliver(self, index: int, group: Group, table: Sequence[int], chain: Sequence[int], start: int) -> None:
@@ -277,7 +277,7 @@ class PhysicalSlots:
     def put(self, index: int, size: int, block: int, first: int, chain: Sequence[int | None], start: int) -> None:
         """Write the states of ``chain`` from ``start`` on into a block whose first token is ``first``."""
         low = max(start, first)
-        self._fill(index, size, block, low - first, chain[low : first + size])
+        self.fill(index, size, block, low - first, chain[low : first + size])
 
     def read(
         self,
@@ -298,7 +298,7 @@ class PhysicalSlots:
             first = position * size
             low, high = max(reading.end, first), min(end, first + size)
             if position >= len(table):
-                return self._no_slot(where, low, chain[low])
+                return self.no_slot(where, low, chain[low])
             held = self.held(table[position], index)[low - first : high - first]
             expected = chain[low:high]
             if held != tuple(expected):
@@ -341,7 +341,7 @@ class PhysicalSlots:
         size = group.block_size_tokens
         running = (end - 1) // size
         if running >= len(table) or table[running] == NULL:
-            return self._no_slot(where, end - 1, chain[end - 1])
+            return self.no_slot(where, end - 1, chain[end - 1])
         for position in range(start // size if passing else running, running + 1):
             if table[position] != NULL:
                 self._store(index, table[position], (chain[min((position + 1) * size, end) - 1],))
@@ -353,7 +353,7 @@ class PhysicalSlots:
         """Read the state after the token before ``start``."""
         position = (start - 1) // group.block_size_tokens
         if position >= len(table):
-            return self._no_slot(where, start - 1, chain[start - 1])
+            return self.no_slot(where, start - 1, chain[start - 1])
         held = self.held(table[position], index)
         if held == (chain[start - 1],):
             return None
@@ -377,9 +377,9 @@ class PhysicalSlots:
                 return Difference("KV-MEM-01", str(where), *texts)
         return None
 
-    def _no_slot(self, where: Where, token: int, state: int) -> Difference | None:
-        """That the table has no slot for a token, unless that is known."""
-        texts = f"a slot for token {token}", "the table has none"
+    def no_slot(self, where: Where, token: int, state: int, got: str = "the table has none") -> Difference | None:
+        """That there is no slot for a token, unless that is known."""
+        texts = f"a slot for token {token}", got
         history = self.states.history(state) if state != JUNK else []
         if self.is_known(Misread(where, token, NULL, *texts, history, [])):
             return None

@@ -17,7 +17,8 @@ from kvgate.adapters.registry import load_system
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.operations import Stage
-from kvgate.levels.worker.engine import WORKERS, layout_in
+from kvgate.levels.worker.engine import WORKERS
+from kvgate.levels.worker.memory import layout_in
 from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory
 from kvreference.answers import Copy
 from kvreference.block_pool import NULL

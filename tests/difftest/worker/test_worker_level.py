@@ -62,6 +62,60 @@ else:
     raise AssertionError("an operator that is not listed")
 """
 
+GHOST_ALONE = """
+import json
+from kvgate.adapters.registry import DEFAULT_MODELS, load_system
+from kvgate.kernel.models import load
+from kvgate.levels.worker.engine import WorkerEngine
+from kvgate.levels.worker.level import WORKER
+from kvgate_mutants.mutants.registry import WORKER_MUTANTS
+
+class GhostAlone(WorkerEngine):
+    def _judge(self, detector, found):
+        super()._judge(detector, None if detector == "worker" else found)
+
+def found():
+    for seed in range(6):
+        case = WORKER.draw(models[seed % 2], ("hostile", "legal", "tiny")[seed // 2], str(seed))
+        engine = GhostAlone(case.settings, case.stage, "ascend-worker")
+        for operation in case.operations:
+            divergence = engine.perform(operation)
+            if divergence:
+                return [divergence.detector, divergence.difference.statement[:6]]
+    return None
+
+WORKER.bench(load_system("ascend-worker"), WORKER.gate)
+models = [load(name) for name in DEFAULT_MODELS["ascend-worker"]]
+results = {"as published": found()}
+for mutant in WORKER_MUTANTS:
+    with mutant.applied():
+        results[mutant.name] = found()
+print(json.dumps(results))
+"""
+RESET = """
+from pathlib import Path
+from kvgate.adapters.registry import load_system
+from kvgate.findings.register import FOLDER
+from kvgate.levels.registry import read
+from kvgate.levels.scheduler.engine import Engine
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.operations import ResetCache, Serve, Stage
+from kvreference.operations import Arrive, Run
+from kvreference.scheduler.operations import Step
+
+SCHEDULER.bench(load_system("ascend"), SCHEDULER.gate)
+settings = read(FOLDER / "f013_compressed_block_known_by_its_slots" / "trace-load.jsonl").case.settings
+engine = Engine(settings, Stage(connector=True), "ascend")
+shared = Serve(Arrive(1, (Run(0, 16), Run(1000, 49))), external_tokens=16)
+for operation in (Serve(Arrive(0, (Run(0, 128),))), Step(), shared, Step(), ResetCache(preempts=True)):
+    found = engine.perform(operation)
+    assert not found, found
+state = engine.followed.snapshot()
+print(state.blocks_free - len(state.free))
+"""
+LAYOUT = {"kernel-blocks-of-eight-slots", "blocks-overlap", "slots-of-twice-the-bytes"}
+"""Faults of the memory that is made for the slots, of which ghost memory knows nothing."""
+
 
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
@@ -126,3 +180,19 @@ def test_no_attention_or_worker_module_is_replaced(fork_server: ForkServer, envi
     assert 0 == finished.returncode, finished.stderr[-2000:]
     modules = set(finished.stdout.splitlines())
     assert {"vllm_ascend.attention.dsa_v1", "vllm_ascend.worker.block_table"} <= modules
+
+
+def test_ghost_memory_finds_what_the_comparison_would(fork_server: ForkServer, environment: dict[str, str]) -> None:
+    """Goal: it checks the slots that the worker computed. Method: faults of the worker, with nobody else to look."""
+    finished = fork_server.run("-c", GHOST_ALONE, env=environment, timeout=300)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    found = json.loads(finished.stdout.splitlines()[-1])
+    assert 24 == len(found)
+    assert {name: None if name in {*LAYOUT, "as published"} else ["ghost", "KV-MEM"] for name in found} == found
+
+
+def test_a_reset_is_left_out_where_the_count_is_wrong(fork_server: ForkServer, environment: dict[str, str]) -> None:
+    """A load has put the count of free blocks one too high, by finding 013: vLLM would refuse to reset, and raise."""
+    finished = fork_server.run("-c", RESET, env=environment, timeout=300)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    assert "1" == finished.stdout.splitlines()[-1]

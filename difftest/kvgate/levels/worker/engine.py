@@ -15,11 +15,10 @@ from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.adapter.scheduler_output import due_in
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.operations import Stage
+from kvgate.levels.worker.memory import PreparedMemory, layout_in
 from kvgate.levels.worker.slot_check import Granted, check, check_cleared, check_copies, check_memory
 from kvreference.block_pool import NULL
-from kvreference.geometry import Group
 from kvreference.settings import Settings
-from kvreference.slots import Layout, layout_of
 
 WORKERS: Mapping[str, type[Worker]] = MappingProxyType(
     {
@@ -35,6 +34,9 @@ WORKERS: Mapping[str, type[Worker]] = MappingProxyType(
 
 class WorkerEngine(Engine):
     """One run, as of a scheduler alone; and the worker prepares each step."""
+
+    memory_type = PreparedMemory
+    memory: PreparedMemory
 
     def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
         # What the managers of later vLLM-Ascends decide is not described: the monitors check them alone.
@@ -80,6 +82,7 @@ class WorkerEngine(Engine):
             return Difference("KV-SYS-01", f"the worker, which {does}", "no error", f"{name}: {error}")
         if prepared is None:
             return None
+        self.memory.prepare(prepared)
         return (
             check(prepared, granted, self.layouts)
             or check_cleared(prepared, fresh)
@@ -93,8 +96,3 @@ class WorkerEngine(Engine):
             before = self.granted[name].tables[group] if name in self.granted else ()
             blocks |= set(each.tables[group][-(-each.start // size_tokens) :]) - set(before)
         return frozenset(blocks - {NULL})
-
-
-def layout_in(group: Group) -> Layout:
-    """How a worker keeps a group. vLLM counts tokens where slots that are begun take memory: its layers divide."""
-    return layout_of(group) if group.whole_slots else Layout(group.block_size_tokens)

@@ -29,8 +29,8 @@ class WorkerLevel(SchedulerLevel):
         Serve: lambda generator, case, draw: plain(SchedulerLevel.drawn[Serve](generator, case, draw)),
     }
     not_tested = (
-        "What a worker does with its slots, except blocks that are copied or cleared. Ghost memory follows the granted "
-        "tables, with which the worker's are compared.",
+        "What a worker does with its slots, except blocks that are copied or cleared. Ghost memory writes and reads "
+        "the slots that the worker computed; what other nodes write and what copies do is as granted.",
         "Of the worker: its constructor, attention metadata, graphs, context parallelism. Copied blocks are compared "
         "with ascend-worker-retention alone; cleared ones with native@0.33.0 alone, whose scheduler orders none here: "
         "the gate orders them.",
