@@ -10,6 +10,7 @@ _TABLE = "vllm_ascend.worker.block_table:BlockTable"
 _TABLES = "vllm_ascend.worker.block_table:MultiGroupBlockTable"
 _RUNNER = "vllm_ascend.worker.model_runner_v1"
 _BATCH = "vllm.v1.worker.gpu_input_batch:InputBatch"
+_BUILDER = "vllm_ascend.attention.dsa_v1:AscendDSAMetadataBuilder"
 _STATES = "vllm.v1.worker.gpu_model_runner:GPUModelRunner._update_states"
 
 # Block tables
@@ -197,3 +198,36 @@ def memory_of_a_block_less(original: Any, self: Any, config: Any) -> Any:
     """The memory has a block less than the block manager."""
     raw = original(self, config)
     return {name: tensor[: tensor.numel() - tensor.numel() // config.num_blocks] for name, tensor in raw.items()}
+
+
+# Attention metadata
+
+
+@breaks(f"{_BUILDER}.build", violates="KV-SYS-03")
+def slots_in_blocks_of_the_published_size(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """Attention looks for each slot in blocks of 128 slots."""
+    return original(self, *arguments, **{**named, "block_size": 128})
+
+
+@breaks(f"{_BUILDER}.build_prefill_metadata", violates="KV-SYS-03")
+def prompts_write_where_decodes_do(original: Any, self: Any, *arguments: Any) -> Any:
+    """Prompts get the slots from the first one of the step on, which are those of requests that decode."""
+    built = original(self, *arguments)
+    built.slot_mapping = self.slot_mapping[: len(built.slot_mapping)]
+    return built
+
+
+@breaks(f"{_BUILDER}.build_prefill_metadata", violates="KV-SYS-03")
+def prompts_read_the_tables_of_the_first_rows(original: Any, self: Any, *arguments: Any) -> Any:
+    """Prompts get the block tables from the first row on, which are those of requests that decode."""
+    built = original(self, *arguments)
+    built.block_table = self.block_table[: len(built.seq_lens)]
+    return built
+
+
+@breaks(f"{_BUILDER}.build_decode_metadata", violates="KV-SYS-03")
+def decodes_start_a_token_late(original: Any, self: Any, *arguments: Any) -> Any:
+    """Compressors take the state of one token more than was computed."""
+    built = original(self, *arguments)
+    built.start_pos = built.start_pos + 1
+    return built

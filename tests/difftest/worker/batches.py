@@ -19,7 +19,7 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.levels.worker.engine import WORKERS
 from kvgate.levels.worker.memory import layout_in
-from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory
+from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory, check_metadata
 from kvreference.answers import Copy
 from kvreference.block_pool import NULL
 from kvreference.settings import Settings
@@ -229,7 +229,11 @@ def run(slots: int, batches: int, *, mtp: bool, partial: bool, seed: int = 0) ->
         prepared = worker.step(output, copies=bool(copies))
         if prepared is None:
             continue
-        found = check(prepared, granted, layouts) or check_copies(prepared.memories, worker.memory, layouts, copies)
+        found = (
+            check(prepared, granted, layouts)
+            or check_metadata(prepared, granted, layouts)
+            or check_copies(prepared.memories, worker.memory, layouts, copies)
+        )
         assert found is None, (compared, found)
         compared["batches"] += 1
         for each in granted.values():

@@ -113,8 +113,12 @@ for operation in (Serve(Arrive(0, (Run(0, 128),))), Step(), shared, Step(), Rese
 state = engine.followed.snapshot()
 print(state.blocks_free - len(state.free))
 """
-LAYOUT = {"kernel-blocks-of-eight-slots", "blocks-overlap", "slots-of-twice-the-bytes"}
-"""Faults of the memory that is made for the slots, of which ghost memory knows nothing."""
+NOT_ITS_BUSINESS = {
+    *("kernel-blocks-of-eight-slots", "blocks-overlap", "slots-of-twice-the-bytes"),
+    *("slots-in-blocks-of-the-published-size", "prompts-write-where-decodes-do"),
+    *("prompts-read-the-tables-of-the-first-rows", "decodes-start-a-token-late"),
+}
+"""Faults of the memory that is made for the slots, and of attention metadata: ghost memory knows nothing of these."""
 
 
 @pytest.fixture(scope="module")
@@ -187,8 +191,9 @@ def test_ghost_memory_finds_what_the_comparison_would(fork_server: ForkServer, e
     finished = fork_server.run("-c", GHOST_ALONE, env=environment, timeout=300)
     assert 0 == finished.returncode, finished.stderr[-2000:]
     found = json.loads(finished.stdout.splitlines()[-1])
-    assert 24 == len(found)
-    assert {name: None if name in {*LAYOUT, "as published"} else ["ghost", "KV-MEM"] for name in found} == found
+    seen = set(found) - NOT_ITS_BUSINESS - {"as published"}
+    assert {name: ["ghost", "KV-MEM"] if name in seen else None for name in found} == found
+    assert 20 <= len(seen)
 
 
 def test_a_reset_is_left_out_where_the_count_is_wrong(fork_server: ForkServer, environment: dict[str, str]) -> None:

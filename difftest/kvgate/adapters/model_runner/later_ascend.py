@@ -8,13 +8,18 @@ from typing import Any
 from kvgate.adapters.ascend_wheel import PACKAGE
 from kvgate.adapters.groups import spec_compress_ratio
 from kvgate.adapters.model_runner.newest import planned
-from kvgate.adapters.model_runner.runner import AscendWorker, memory_of
+from kvgate.adapters.model_runner.runner import AscendWorker, Part, memory_of
 
 _MAPPING = f"{PACKAGE}.ops.triton.compute_slot_mapping"
 
 
 class LaterAscendWorker(AscendWorker):
     """The model runner of vLLM-Ascend 0.23.0: an operator maps compressed slots, from the block table."""
+
+    def _metadata(self, counts: Any, inputs: Any) -> tuple[tuple[Part, ...], ...]:
+        """None: it is built in another way, which is not followed here yet."""
+        del counts, inputs
+        return ()
 
     def _maps(self, spec: Any) -> bool:
         return spec_compress_ratio(spec) == 1

@@ -57,6 +57,22 @@ class Memory:
 
 
 @frozen
+class Part:
+    """What an attention back-end is given of some rows of the batch: of those that decode, or of the others."""
+
+    slots: tuple[tuple[int, int], ...]
+    """Where the step writes, row after row: a kernel block, and a slot of it. Then what fills the buffer: block -1."""
+    tables: tuple[tuple[int, ...], ...]
+    """By row: the kernel blocks, and what follows them up to the end of the row."""
+    starts: tuple[int, ...]
+    """By row: how many tokens were computed before the step."""
+    ends: tuple[int, ...]
+    """By row: how many there are after it."""
+    offsets: tuple[int, ...]
+    """By row, and for the row after the last one: how many tokens the rows before it compute."""
+
+
+@frozen
 class Prepared:
     """What a worker has computed for one step."""
 
@@ -73,6 +89,8 @@ class Prepared:
     """By group: the blocks whose memory was cleared; None where that was not looked at."""
     touched: frozenset[int] = frozenset()
     """The blocks of which anything was cleared."""
+    metadata: tuple[tuple[Part, ...], ...] = ()
+    """By group: what its attention back-end is given of the rows, in their order; empty where none was built."""
     memories: tuple[tuple[bytes, bytes], ...] = ()
     """By group: its memory before the step's copies and after them; empty where a step has none."""
 
@@ -165,7 +183,7 @@ class Worker:
             # What a step leaves unwritten is seen.
             table.slot_mapping.cpu.fill_(UNWRITTEN)
             table.slot_mapping.gpu.fill_(UNWRITTEN)
-        runner._prepare_inputs(output, counts)
+        inputs = runner._prepare_inputs(output, counts)
         prepared = prepared_by(runner)
         mapped = (
             slots if self._maps(group.kv_cache_spec) else None
@@ -178,8 +196,14 @@ class Worker:
             slots=tuple(mapped),
             cleared=cleared,
             touched=touched,
+            metadata=self._metadata(counts, inputs),
             memories=tuple(zip(before, after, strict=True)),
         )
+
+    def _metadata(self, counts: Any, inputs: Any) -> tuple[tuple[Part, ...], ...]:
+        """What attention back-ends are given of a step, of which the rows compute ``counts`` tokens."""
+        del counts, inputs
+        return ()
 
     def _maps(self, spec: Any) -> bool:
         """Whether the runner maps a group's tokens to slots, and not an operator from the block table."""
@@ -314,13 +338,20 @@ class AscendWorker(Worker):
         runner.attn_backend = self._backend()
         runner.use_sparse = False
         # What the metadata builder of DeepSeek-V4 asks of the model.
-        runner.model_config.hf_text_config.qk_rope_head_dim = 64
-        windows = [getattr(group.kv_cache_spec, "sliding_window", None) for group in self.config.kv_cache_groups]
-        runner.model_config.hf_text_config.sliding_window = max(window or 0 for window in windows)
+        model, windows = (
+            runner.model_config.hf_text_config,
+            [getattr(group.kv_cache_spec, "sliding_window", None) for group in self.config.kv_cache_groups],
+        )
+        model.qk_rope_head_dim, model.sliding_window = 64, max(window or 0 for window in windows)
+        model.num_attention_heads = model.index_n_heads = 64
+        model.index_topk, model.index_head_dim = 512, 128
+        runner.decode_token_per_req, runner.actual_seq_lengths_q, runner.drafter = 1 + drafts_max, [], None
+        runner.enable_hamming_sparse = runner.is_mm_prefix_lm = runner._seq_lens_cpu_event_pending = False
         runner._has_gdn = runner._needs_seq_lens_cpu_sync = False
         runner.pcp_size, runner.dcp_size, runner.pcp_rank, runner.dcp_rank = 1, rank.ranks, 0, rank.rank
         runner._positions_np_buf = torch.zeros(tokens, dtype=torch.int64).numpy()
-        runner._dsa_positions_np_buf = torch.zeros(tokens, dtype=torch.int64).numpy()
+        runner._dsa_positions_cpu_buf = torch.zeros(tokens, dtype=torch.int64)
+        runner._dsa_positions_np_buf = runner._dsa_positions_cpu_buf.numpy()
         return runner
 
     def _build(self) -> None:
@@ -332,6 +363,31 @@ class AscendWorker(Worker):
                 builder(group.kv_cache_spec, group.layer_names, runner.vllm_config, runner.device)
             ]
         runner.calculate_reorder_batch_threshold()
+
+    def _metadata(self, counts: Any, inputs: Any) -> tuple[tuple[Part, ...], ...]:
+        """Of the back-end for compressed attention."""
+        import numpy as np
+
+        if not self._compresses:
+            return ()
+        runner, rows = self.runner, len(counts)
+        tokens, row_of = int(counts.sum()), np.repeat(np.arange(rows), counts)
+        # As its runner does between preparing the inputs and building the metadata.
+        runner._dsa_positions_np_buf[:tokens] = (
+            runner.input_batch.num_computed_tokens_cpu[row_of] + runner.query_pos.np[:tokens]
+        )
+        built, _ = runner._build_attention_metadata(
+            tokens,
+            rows,
+            int(counts.max()),
+            num_scheduled_tokens_np=counts,
+            num_scheduled_tokens_compressed_list=inputs[-1],
+        )
+        names = (group.layer_names[0] for group in self.config.kv_cache_groups)
+        return tuple(
+            tuple(part_of(part) for part in (built[name].decode, built[name].prefill) if part is not None)
+            for name in names
+        )
 
     def _start(self) -> None:
         import torch
@@ -377,6 +433,17 @@ def _rows(table: Any, rows: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
+def part_of(built: Any) -> Part:
+    """What a back-end's metadata has of some rows."""
+    return Part(
+        tuple((block, offset) for block, offset in built.slot_mapping.tolist()),
+        tuple(map(tuple, built.block_table.tolist())),
+        tuple(built.start_pos.tolist()),
+        tuple(built.seq_lens.tolist()),
+        tuple(built.query_start_loc.tolist()),
+    )
+
+
 def memory_of(blocks: int, raw: Any, views: Any) -> Memory:
     tensors = (
         Tensor(
@@ -401,7 +468,7 @@ def set_ranks(rank: Rank) -> None:
 
     one = SimpleNamespace(world_size=1, rank_in_group=0, is_first_rank=True, is_last_rank=True)
     state: Any = parallel_state
-    state._PP, state._PCP = one, one
+    state._PP = state._TP = state._PCP = one
     state._DCP = SimpleNamespace(world_size=rank.ranks, rank_in_group=rank.rank, is_first_rank=True, is_last_rank=True)
 
 

@@ -33,8 +33,10 @@ class StandIn:
     """Whether what is there instead runs the published source."""
 
 
-OPERATORS = ("npu_sparse_attn_sharedkv", "npu_sparse_attn_sharedkv_metadata")
-"""The compiled operators that are named and not called."""
+KERNEL = "npu_sparse_attn_sharedkv"
+"""The compiled operator that modules name when they are imported."""
+PLANS = ("npu_sparse_attn_sharedkv_metadata", "npu_quant_lightning_indexer_metadata")
+"""The compiled operators that plan a kernel's work, and are called for each step's attention metadata."""
 _TYPE = "a class without methods, which annotations name and nothing calls"
 _DTYPE = "a torch dtype of the same width"
 STAND_INS = (
@@ -47,11 +49,12 @@ STAND_INS = (
     StandIn("torch_npu:float8_e8m0fnu", _DTYPE, "quantised layers name it when they are imported"),
     StandIn("torch_npu:float4_e2m1fn_x2", _DTYPE, "quantised layers name it when they are imported"),
     StandIn("torch_npu:hifloat8", _DTYPE, "quantised layers name it when they are imported"),
+    StandIn(
+        f"torch.ops._C_ascend:{KERNEL} (from 0.23.0 on)", "a function that raises", "a compiled kernel, not called"
+    ),
     *(
-        StandIn(
-            f"torch.ops._C_ascend:{name} (from 0.23.0 on)", "a function that raises", "a compiled kernel, not called"
-        )
-        for name in OPERATORS
+        StandIn(f"torch.ops._C_ascend:{name}", "a plan of zeros", "a compiled operator; only kernels read its plan")
+        for name in PLANS
     ),
     StandIn(
         "vllm_ascend.eplb.core.policy.policy_flashlb:FlashLB, warm_up",
@@ -88,7 +91,7 @@ STAND_INS = (
         interpreted=True,
     ),
     StandIn(
-        "vllm.distributed.parallel_state:_PP, _DCP, _PCP",
+        "vllm.distributed.parallel_state:_PP, _TP, _DCP, _PCP",
         "a rank and a size",
         "groups of processes need a collective library",
     ),
@@ -111,6 +114,12 @@ class _Absent(ModuleType):
 
 def _uncalled(*_arguments: Any, **_named: Any) -> None:
     raise AttributeError("a compiled kernel, which needs an NPU")
+
+
+def _no_plan(**_named: Any) -> Any:
+    import torch
+
+    return torch.zeros(1024, dtype=torch.int32)
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -185,8 +194,10 @@ def install(later: bool = False) -> None:
     for name in ("Event", "ExternalEvent", "NPUGraph", "Stream"):
         setattr(npu, name, type(name, (), {}))
     npu.config = type("Config", (), {})()
-    for name in OPERATORS if later else ():
-        setattr(torch.ops._C_ascend, name, _uncalled)
+    if later:
+        setattr(torch.ops._C_ascend, KERNEL, _uncalled)
+    for name in PLANS:
+        setattr(torch.ops._C_ascend, name, _no_plan)
     torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
     # mypy: a method is replaced on purpose.
     torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]

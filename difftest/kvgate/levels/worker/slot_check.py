@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, islice
 
 from attrs import frozen
 
@@ -10,7 +11,7 @@ from kvgate.adapters.model_runner.runner import Memory, Prepared
 from kvgate.kernel.difference import Difference
 from kvreference.answers import Copy
 from kvreference.block_pool import NULL
-from kvreference.slots import Layout, slot_of_token
+from kvreference.slots import Layout, place, slot_of_token
 
 NOT_HERE = -1
 """What a slot mapping has for a token that another worker keeps."""
@@ -92,11 +93,8 @@ def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[
             each, where = granted[name], f"{name} in row {row}, group {group}"
             table = layout.kernel_blocks(each.tables[group], kernel_block_slots)
             parts = layout.block_slots // kernel_block_slots
-            got = prepared.tables[group][row]
-            # It may go on to name blocks that the window has left.
-            if len(table) != len(got) or any(
-                mine != its for mine, its in zip(table, got, strict=True) if mine // parts != NULL
-            ):
+            got = _as_far_as_read(prepared.tables[group][row], table, parts)
+            if got != table:
                 return Difference(TABLES, f"{where}, block table of the worker", _some(table), _some(got))
             mapped = prepared.slots[group]
             if mapped is None:
@@ -107,6 +105,44 @@ def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[
             if slots != list(found):
                 return _of_slots(where, layout, each, slots, found)
             next_slot += len(slots)
+    return None
+
+
+def check_metadata(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout]) -> Difference | None:
+    """Whether attention is given each row once, with what was granted of its request."""
+    for group, parts in enumerate(prepared.metadata):
+        layout, kernel_block_slots = layouts[group], prepared.kernel_block_sizes[group]
+        requests = iter(prepared.requests)
+        for part in parts:
+            those = [granted[name] for name in islice(requests, len(part.ends))]
+            tables = [layout.kernel_blocks(each.tables[group], kernel_block_slots) for each in those]
+            written = (layout.written(each.tables[group], each.start, each.end) for each in those)
+            slots = [place(slot, kernel_block_slots) for row in written for slot in row if slot is not None]
+            expected = {
+                "starts": [each.start for each in those],
+                "ends": [each.end for each in those],
+                "offsets": [0, *accumulate(each.end - each.start for each in those)],
+                "tables": tables,
+                "slots": slots,
+            }
+            got = {
+                "starts": list(part.starts),
+                "ends": list(part.ends),
+                "offsets": list(part.offsets),
+                "tables": [
+                    _as_far_as_read(row[: len(table)], table, layout.block_slots // kernel_block_slots)
+                    for row, table in zip(part.tables, tables, strict=False)
+                ],
+                "slots": [*part.slots[: len(slots)], *(each for each in part.slots[len(slots) :] if each[0] >= 0)],
+            }
+            for name, value in expected.items():
+                if value != got[name]:
+                    return Difference(
+                        TABLES, f"attention metadata of group {group}, {name}", str(value), str(got[name])
+                    )
+        left = list(requests)
+        if left:
+            return Difference(TABLES, f"attention metadata of group {group}", "all requests", f"not {', '.join(left)}")
     return None
 
 
@@ -121,6 +157,13 @@ def check_cleared(prepared: Prepared, fresh: Sequence[frozenset[int]]) -> Differ
     if others:
         return Difference(CONTENT, "memory of other blocks", "what it held", f"blocks {sorted(others)} cleared")
     return None
+
+
+def _as_far_as_read(row: Sequence[int], table: Sequence[int], parts: int) -> list[int]:
+    """A row, without the blocks that it goes on to name although the window has left them, as ``table`` says."""
+    left = (mine // parts == NULL for mine in table)
+    known = [mine if is_left else its for mine, its, is_left in zip(table, row, left, strict=False)]
+    return [*known, *row[len(known) :]]
 
 
 def _of_slots(where: str, layout: Layout, granted: Granted, expected: Sequence[int], got: Sequence[int]) -> Difference:
