@@ -14,16 +14,20 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvgate.findings.register import all_findings
+from kvgate.findings.register import FOLDER, all_findings
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.models import load
+from kvgate.levels.registry import read
+from kvgate.levels.scheduler.adapter.arrivals import arguments_of, request_of
+from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+from kvgate.levels.scheduler.adapter.worker import answer
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Close, Operation, Serve, Stage, describe_engine
 from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Abort, Continue, Run
+from kvreference.operations import Abort, Arrive, Continue, Run
 from kvreference.population import Request, Status
 from kvreference.scheduler.operations import Reply, Step
 from kvreference.settings import Settings
@@ -194,3 +198,30 @@ def test_043_is_of_requests_that_sessions_leave_no_room(
     assert finding.explains_engine is not None
     hang = Divergence(0, None, "progress", Difference("KV-LIVE-03", "progress", "some", "none"))
     assert known is finding.explains_engine(hang, engine)
+
+
+def test_what_054_caches_is_hit() -> None:
+    """Goal: finding 054 serves a wrong state. Method: vLLM's scheduler alone, and a request with the session's prefix.
+
+    It is known as the state after 16 tokens; the steps that wrote it ended after 1 token and after 32.
+    """
+    case = read(FOLDER / "f054_part_inside_a_state_block" / "trace.jsonl").case
+    subject = SUBJECTS["stock"]
+    subject.install()
+    with subject.while_built(case.settings):
+        scheduler = subject.build(case.settings, case.stage)
+
+    def stepped(arrival: Arrive, **given: object) -> Any:
+        submit = Serve(arrival, resumable=arrival.request == 0)
+        scheduler.add_request(request_of({**arguments_of(case.settings, submit), **given}))
+        output = scheduler.schedule()
+        names = tuple(output.num_scheduled_tokens)
+        scheduler.update_from_output(output, answer(names, {arrival.request: [500]}, None, None, set()))
+        return output
+
+    begun = stepped(Arrive(0, (Run(0, 1),)))
+    assert [1] == list(begun.num_scheduled_tokens.values())
+    past_the_end = stepped(Arrive(0, (Run(1, 31),)), block_hasher=None)
+    assert [31] == list(past_the_end.num_scheduled_tokens.values())
+    (hit,) = stepped(Arrive(1, (Run(0, 17),))).scheduled_new_reqs
+    assert 16 == hit.num_computed_tokens
