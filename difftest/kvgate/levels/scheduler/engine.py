@@ -457,11 +457,8 @@ class Engine:
     def _reset(self, operation: ResetCache) -> None:
         # Whoever holds blocks and does not run cannot be preempted: vLLM says that it does not support that. And what
         # is in flight is thrown away by a rule of its own, which nobody follows here.
-        state = self.followed.snapshot()
-        held = any(number not in self._running() for number in state.tables)
-        # Nor is it known that all blocks are free, where a known finding has put the count wrong: vLLM raises.
-        miscounted = state.blocks_free != len(state.free)
-        if not operation.preempts or not (held or miscounted or self.stage.asynchronous):
+        held = any(number not in self._running() for number in self.followed.snapshot().tables)
+        if not operation.preempts or not (held or self.stage.asynchronous):
             self.line.resets = operation.preempts
             connector, done = operation.connector and self.stage.connector, self.interception.resets
             got = reset_cache(self.scheduler, operation.preempts, connector)
