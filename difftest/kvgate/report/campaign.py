@@ -38,8 +38,8 @@ CLAIMS = {
     "handover": "blocks that the decode node is to read stay held on the prefill node, and arrive unchanged "
     "(KV-OP-25, KV-MEM)",
     "progress": "every request that the scheduler could advance makes progress (KV-LIVE)",
-    "worker": "the worker's block tables, slots and attention metadata are those of the blocks that were granted "
-    "(KV-MEM-03, KV-SYS-03)",
+    "worker": "the worker's block tables and slots, also those given to attention, are those of the blocks that were "
+    "granted (KV-MEM-03, KV-SYS-03)",
     "scheduler": "the scheduler's own state, its requests to the block manager and its output to the worker agree with "
     "what was done (KV-SYS)",
     "batch": "the output of a step to the worker is what was granted, within the limits of a step (KV-SYS-03)",

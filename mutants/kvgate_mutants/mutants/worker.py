@@ -203,13 +203,13 @@ def memory_of_a_block_less(original: Any, self: Any, config: Any) -> Any:
 # Attention metadata
 
 
-@breaks(f"{_BUILDER}.build", violates="KV-SYS-03")
+@breaks(f"{_BUILDER}.build", violates="KV-MEM-03")
 def slots_in_blocks_of_the_published_size(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
     """Attention looks for each slot in blocks of 128 slots."""
     return original(self, *arguments, **{**named, "block_size": 128})
 
 
-@breaks(f"{_BUILDER}.build_prefill_metadata", violates="KV-SYS-03")
+@breaks(f"{_BUILDER}.build_prefill_metadata", violates="KV-MEM-03")
 def prompts_write_where_decodes_do(original: Any, self: Any, *arguments: Any) -> Any:
     """Prompts get the slots from the first one of the step on, which are those of requests that decode."""
     built = original(self, *arguments)

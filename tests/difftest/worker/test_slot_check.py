@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.model_runner.runner import Prepared
-from kvgate.levels.worker.slot_check import Granted, check
+from kvgate.adapters.model_runner.runner import Part, Prepared
+from kvgate.levels.worker.slot_check import Granted, check, check_metadata
 from kvreference.slots import Layout
 
 LAYOUTS = (Layout(4, compress_ratio=2), Layout(4))
@@ -58,3 +58,42 @@ def test_what_is_wrong_is_reported(wrong: Prepared, statement: str, subject: str
     found = check(wrong, GRANTED, LAYOUTS)
     assert found is not None
     assert (statement, subject) == (found.statement, found.subject)
+
+
+PARTS = (
+    Part(((14, 0),), ((14, 15, 0, 0),), (0,), (2,), (0, 2)),
+    Part(((11, 1), (12, 0), (-1, 1)), ((10, 11, 12, 13),), (6,), (11,), (0, 5)),
+)
+"""Of the first group: a row of each part."""
+GIVEN = evolve(RIGHT, metadata=(PARTS,))
+
+
+def test_attention_is_given_what_was_granted() -> None:
+    """Rows go on after the table, and slots after the last one that is written."""
+    assert None is check_metadata(GIVEN, GRANTED, LAYOUTS)
+
+
+@pytest.mark.parametrize(
+    ("part", "statement", "name"),
+    [
+        (evolve(PARTS[1], starts=(7,)), "KV-SYS-03", "starts"),
+        (evolve(PARTS[1], ends=(12,)), "KV-SYS-03", "ends"),
+        (evolve(PARTS[1], offsets=(0, 6)), "KV-SYS-03", "offsets"),
+        (evolve(PARTS[1], tables=((10, 11, 13, 12),)), "KV-SYS-03", "tables"),
+        (evolve(PARTS[1], tables=(*PARTS[1].tables, *PARTS[1].tables)), "KV-SYS-03", "rows of tables"),
+        (evolve(PARTS[1], slots=((11, 1), (12, 1), (-1, 1))), "KV-MEM-03", "slots"),
+        (evolve(PARTS[1], slots=((11, 1), (12, 0), (12, 1))), "KV-MEM-03", "slots"),
+    ],
+)
+def test_what_attention_is_given_wrong_is_reported(part: Part, statement: str, name: str) -> None:
+    """By the guarantee that it breaks, and where."""
+    found = check_metadata(evolve(GIVEN, metadata=((PARTS[0], part),)), GRANTED, LAYOUTS)
+    assert found is not None
+    assert (statement, f"attention metadata of group 0, rows 1 to 1, {name}") == (found.statement, found.subject)
+
+
+def test_a_row_that_attention_is_not_given_is_reported() -> None:
+    """Each row is in one part."""
+    found = check_metadata(evolve(GIVEN, metadata=(PARTS[:1],)), GRANTED, LAYOUTS)
+    assert found is not None
+    assert ("2 rows", "1 rows") == (found.expected, found.got)

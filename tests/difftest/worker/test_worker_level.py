@@ -66,19 +66,22 @@ GHOST_ALONE = """
 import json
 from kvgate.adapters.registry import DEFAULT_MODELS, load_system
 from kvgate.kernel.models import load
+from kvgate.levels.scheduler.operations import ResetCache
 from kvgate.levels.worker.engine import WorkerEngine
 from kvgate.levels.worker.level import WORKER
 from kvgate_mutants.mutants.registry import WORKER_MUTANTS
 
 class GhostAlone(WorkerEngine):
     def _judge(self, detector, found):
-        super()._judge(detector, None if detector == "worker" else found)
+        ignored = detector == "worker" and found is not None and found.statement != "KV-SYS-01"
+        super()._judge(detector, None if ignored else found)
 
 def found():
     for seed in range(6):
         case = WORKER.draw(models[seed % 2], ("hostile", "legal", "tiny")[seed // 2], str(seed))
         engine = GhostAlone(case.settings, case.stage, "ascend-worker")
-        for operation in case.operations:
+        # A reset after finding 013 has acted ends the run.
+        for operation in (each for each in case.operations if not isinstance(each, ResetCache)):
             divergence = engine.perform(operation)
             if divergence:
                 return [divergence.detector, divergence.difference.statement[:6]]
@@ -92,33 +95,16 @@ for mutant in WORKER_MUTANTS:
         results[mutant.name] = found()
 print(json.dumps(results))
 """
-RESET = """
-from pathlib import Path
-from kvgate.adapters.registry import load_system
-from kvgate.findings.register import FOLDER
-from kvgate.levels.registry import read
-from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.level import SCHEDULER
-from kvgate.levels.scheduler.operations import ResetCache, Serve, Stage
-from kvreference.operations import Arrive, Run
-from kvreference.scheduler.operations import Step
-
-SCHEDULER.bench(load_system("ascend"), SCHEDULER.gate)
-settings = read(FOLDER / "f013_compressed_block_known_by_its_slots" / "trace-load.jsonl").case.settings
-engine = Engine(settings, Stage(connector=True), "ascend")
-shared = Serve(Arrive(1, (Run(0, 16), Run(1000, 49))), external_tokens=16)
-for operation in (Serve(Arrive(0, (Run(0, 128),))), Step(), shared, Step(), ResetCache(preempts=True)):
-    found = engine.perform(operation)
-    assert not found, found
-state = engine.followed.snapshot()
-print(state.blocks_free - len(state.free))
-"""
-NOT_ITS_BUSINESS = {
-    *("kernel-blocks-of-eight-slots", "blocks-overlap", "slots-of-twice-the-bytes"),
+NOT_SEEN = {
     *("slots-in-blocks-of-the-published-size", "prompts-write-where-decodes-do"),
     *("prompts-read-the-tables-of-the-first-rows", "decodes-start-a-token-late"),
 }
-"""Faults of the memory that is made for the slots, and of attention metadata: ghost memory knows nothing of these."""
+"""Faults of attention metadata, which ghost memory does not follow."""
+NOT_PREPARED = {
+    *("kernel-blocks-twice-as-large", "kernel-blocks-of-eight-slots", "memory-of-a-block-less"),
+    *("blocks-overlap", "slots-of-twice-the-bytes"),
+}
+"""Faults of the memory that the worker makes: it does not start, or prepares nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -191,13 +177,10 @@ def test_ghost_memory_finds_what_the_comparison_would(fork_server: ForkServer, e
     finished = fork_server.run("-c", GHOST_ALONE, env=environment, timeout=300)
     assert 0 == finished.returncode, finished.stderr[-2000:]
     found = json.loads(finished.stdout.splitlines()[-1])
-    seen = set(found) - NOT_ITS_BUSINESS - {"as published"}
-    assert {name: ["ghost", "KV-MEM"] if name in seen else None for name in found} == found
-    assert 20 <= len(seen)
-
-
-def test_a_reset_is_left_out_where_the_count_is_wrong(fork_server: ForkServer, environment: dict[str, str]) -> None:
-    """A load has put the count of free blocks one too high, by finding 013: vLLM would refuse to reset, and raise."""
-    finished = fork_server.run("-c", RESET, env=environment, timeout=300)
-    assert 0 == finished.returncode, finished.stderr[-2000:]
-    assert "1" == finished.stdout.splitlines()[-1]
+    by = {name: None if each is None else tuple(each) for name, each in found.items()}
+    not_seen = {*NOT_SEEN, "as published"}
+    assert not_seen == {name for name, each in by.items() if each is None}
+    assert NOT_PREPARED == {name for name, each in by.items() if each == ("worker", "KV-SYS")}
+    seen = {name for name, each in by.items() if each == ("ghost", "KV-MEM")}
+    assert by.keys() == seen | not_seen | NOT_PREPARED
+    assert 18 == len(seen)

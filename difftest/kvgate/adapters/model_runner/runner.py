@@ -337,16 +337,21 @@ class AscendWorker(Worker):
         runner.use_compress = self._compresses
         runner.attn_backend = self._backend()
         runner.use_sparse = False
-        # What the metadata builder of DeepSeek-V4 asks of the model.
-        model, windows = (
-            runner.model_config.hf_text_config,
-            [getattr(group.kv_cache_spec, "sliding_window", None) for group in self.config.kv_cache_groups],
-        )
-        model.qk_rope_head_dim, model.sliding_window = 64, max(window or 0 for window in windows)
-        model.num_attention_heads = model.index_n_heads = 64
-        model.index_topk, model.index_head_dim = 512, 128
-        runner.decode_token_per_req, runner.actual_seq_lengths_q, runner.drafter = 1 + drafts_max, [], None
+        windows = [getattr(group.kv_cache_spec, "sliding_window", None) for group in self.config.kv_cache_groups]
+        # What the metadata builder of DeepSeek-V4 asks of the model, and of its runner.
+        of_model = {
+            "qk_rope_head_dim": 64,
+            "sliding_window": max(window or 0 for window in windows),
+            "num_attention_heads": 64,
+            "index_n_heads": 64,
+            "index_head_dim": 128,
+            "index_topk": 512,
+        }
+        for name, value in of_model.items():
+            setattr(runner.model_config.hf_text_config, name, value)
+        runner.decode_token_per_req, runner.actual_seq_lengths_q = 1 + drafts_max, []
         runner.enable_hamming_sparse = runner.is_mm_prefix_lm = runner._seq_lens_cpu_event_pending = False
+        runner.drafter = None
         runner._has_gdn = runner._needs_seq_lens_cpu_sync = False
         runner.pcp_size, runner.dcp_size, runner.pcp_rank, runner.dcp_rank = 1, rank.ranks, 0, rank.rank
         runner._positions_np_buf = torch.zeros(tokens, dtype=torch.int64).numpy()

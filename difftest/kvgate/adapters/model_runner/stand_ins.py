@@ -36,7 +36,7 @@ class StandIn:
 KERNEL = "npu_sparse_attn_sharedkv"
 """The compiled operator that modules name when they are imported."""
 PLANS = ("npu_sparse_attn_sharedkv_metadata", "npu_quant_lightning_indexer_metadata")
-"""The compiled operators that plan a kernel's work, and are called for each step's attention metadata."""
+"""The compiled operators that plan the work of kernels. 0.20.2rc1 calls them for the attention metadata of a step."""
 _TYPE = "a class without methods, which annotations name and nothing calls"
 _DTYPE = "a torch dtype of the same width"
 STAND_INS = (
@@ -53,7 +53,11 @@ STAND_INS = (
         f"torch.ops._C_ascend:{KERNEL} (from 0.23.0 on)", "a function that raises", "a compiled kernel, not called"
     ),
     *(
-        StandIn(f"torch.ops._C_ascend:{name}", "a plan of zeros", "a compiled operator; only kernels read its plan")
+        StandIn(
+            f"torch.ops._C_ascend:{name}",
+            "a plan of zeros; from 0.23.0 on a function that raises",
+            "a compiled operator; only kernels read its plan",
+        )
         for name in PLANS
     ),
     StandIn(
@@ -99,6 +103,11 @@ STAND_INS = (
         "NPUModelRunner.__init__",
         "its fields, set one by one",
         "it loads drafters, graphs and rotary tables of a model that is not there",
+    ),
+    StandIn(
+        "NPUModelRunner.execute_model",
+        "calls of its methods, and the positions that it computes in between",
+        "it runs a model; steps are not padded, and those that verify drafts are built as prompts",
     ),
 )
 """All of them."""
@@ -197,7 +206,7 @@ def install(later: bool = False) -> None:
     if later:
         setattr(torch.ops._C_ascend, KERNEL, _uncalled)
     for name in PLANS:
-        setattr(torch.ops._C_ascend, name, _no_plan)
+        setattr(torch.ops._C_ascend, name, _uncalled if later else _no_plan)
     torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
     # mypy: a method is replaced on purpose.
     torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]

@@ -177,7 +177,7 @@ def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
     shared = 1 + (index + 1) * slots_of(group)
     wanted, found = ([origin[1:] for origin in history] for history in (misread.wanted, misread.found))
     is_alike = len(wanted) == len(found) and wanted[:shared] == found[:shared]
-    return group.compress_ratio > 1 and misread.block != NULL and (not found or is_alike)
+    return group.compress_ratio > 1 and misread.block > NULL and (not found or is_alike)
 
 
 FINDING = Finding(

@@ -64,7 +64,7 @@ class WorkerEngine(Engine):
     def _prepare(self, output: Any, granted: Mapping[str, Granted]) -> Difference | None:
         """The worker prepares a step."""
         fresh = [self._fresh(granted, group) for group in range(len(self.layouts))]
-        self.granted = granted
+        self.granted, self.memory.rows = granted, {}
         try:
             if self.worker is None:
                 with self.subject.while_built(self.settings):
@@ -82,7 +82,7 @@ class WorkerEngine(Engine):
             return Difference("KV-SYS-01", f"the worker, which {does}", "no error", f"{name}: {error}")
         if prepared is None:
             return None
-        self.memory.prepare(prepared)
+        self.memory.prepare(prepared, self.layouts)
         return (
             check(prepared, granted, self.layouts)
             or check_metadata(prepared, granted, self.layouts)

@@ -1,7 +1,7 @@
 """Ghost memory of the slots that a worker computed: states are written where its slot mapping says, and read where its
 block table does.
 
-What other nodes write, and what is copied, is as granted: no worker prepares it.
+What other nodes write and read, and what is copied, is as granted: no worker prepares it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def layout_in(group: Group) -> Layout:
 
 
 NO_BLOCK = -1
-"""Of no block is anything read or written."""
+"""Stands in a table where the kernel blocks are not those of one block. Nothing is ever written there."""
 
 
 @frozen
@@ -70,19 +70,19 @@ class PreparedMemory(WorkerMemory):
     rows: Mapping[int, Sequence[Row]] = MappingProxyType({})
     """Of the step that is computed next: by request, what the worker has in each group."""
 
-    def prepare(self, prepared: Prepared) -> None:
+    def prepare(self, prepared: Prepared, layouts: Sequence[Layout]) -> None:
         """The worker has prepared the step of all that was scheduled since the last one."""
-        works, layouts = {work.request: work for work in self._pending}, tuple(map(layout_in, self.groups))
-        numbers = tuple(map(number_in, prepared.requests))
-        rows: dict[int, list[Row]] = {number: [] for number in numbers}
+        works, numbers = {work.request: work for work in self._pending}, tuple(map(number_in, prepared.requests))
+        rows: dict[int, list[Row]] = {number: [] for number in numbers if number in works}
         for index, layout in enumerate(layouts):
             mapped, begin, ratio = prepared.slots[index], 0, layout.compress_ratio
             for number, table in zip(numbers, prepared.tables[index], strict=True):
-                # Its slots come after those of the rows before.
-                end = begin + works[number].end // ratio - works[number].start // ratio if number in works else begin
-                slots = None if mapped is None else mapped[begin:end]
-                rows[number].append(Row(layout, prepared.kernel_block_sizes[index], table, slots))
-                begin = end
+                if number in works:
+                    # Its slots come after those of the rows before.
+                    end = begin + works[number].end // ratio - works[number].start // ratio
+                    slots = None if mapped is None else mapped[begin:end]
+                    rows[number].append(Row(layout, prepared.kernel_block_sizes[index], table, slots))
+                    begin = end
         self.rows = rows
 
     def _write(self, work: Work) -> Iterator[Difference | None]:
@@ -93,18 +93,18 @@ class PreparedMemory(WorkerMemory):
             behind = max(end, work.drafted // ratio) if group.lookahead else end
             for slot, found in row.written(start, behind - start):
                 states = work.chain[slot * ratio : (slot + 1) * ratio] if slot < end else (JUNK,) * ratio
-                block, offset = place(found or 0, row.layout.block_slots)
-                if block == NULL:
-                    got = () if found is None else (f"slot {found}, of the null block",)
-                    yield self._physical.no_slot(where, slot * ratio, states[0], *got)
-                else:
+                block, offset = place(NULL if found is None else found, row.layout.block_slots)
+                if block > NULL:
                     self._physical.fill(index, size, block, offset * ratio, states)
+                else:
+                    got = () if found is None else (f"slot {found}, of no block",)
+                    yield self._physical.no_slot(where, slot * ratio, states[0], *got)
 
     def _read(self, work: Work) -> Iterator[Difference | None]:
         for index, group, row, where in self._in_rows(work) if work.request not in self._unread else ():
             yield self._physical.read(index, group, row.blocks(), work.chain, (work.start, work.end), where)
 
     def _in_rows(self, work: Work) -> Iterator[tuple[int, Group, Row, Where]]:
-        for index, group, _, where in self._in_groups(work):
-            if work.request in self.rows:
-                yield index, group, self.rows[work.request][index], where
+        # Whoever has no row computes nothing: who reads that later sees it.
+        for index, group, _, where in self._in_groups(work) if work.request in self.rows else ():
+            yield index, group, self.rows[work.request][index], where

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
+from typing import Any
 
 from attrs import frozen
 
@@ -109,40 +110,34 @@ def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[
 
 
 def check_metadata(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout]) -> Difference | None:
-    """Whether attention is given each row once, with what was granted of its request."""
+    """Whether attention is given each row once, in one part or the other, with what was granted of its request."""
     for group, parts in enumerate(prepared.metadata):
         layout, kernel_block_slots = layouts[group], prepared.kernel_block_sizes[group]
-        requests = iter(prepared.requests)
+        names, row = list(prepared.requests), 0
         for part in parts:
-            those = [granted[name] for name in islice(requests, len(part.ends))]
+            behind = row + len(part.ends)
+            where = f"attention metadata of group {group}, rows {row} to {behind - 1}"
+            those = [granted[name] for name in names[row:behind]]
             tables = [layout.kernel_blocks(each.tables[group], kernel_block_slots) for each in those]
+            kernel_blocks = layout.block_slots // kernel_block_slots
+            rows = zip(part.tables, tables, strict=False)
             written = (layout.written(each.tables[group], each.start, each.end) for each in those)
-            slots = [place(slot, kernel_block_slots) for row in written for slot in row if slot is not None]
-            expected = {
-                "starts": [each.start for each in those],
-                "ends": [each.end for each in those],
-                "offsets": [0, *accumulate(each.end - each.start for each in those)],
-                "tables": tables,
-                "slots": slots,
-            }
-            got = {
-                "starts": list(part.starts),
-                "ends": list(part.ends),
-                "offsets": list(part.offsets),
-                "tables": [
-                    _as_far_as_read(row[: len(table)], table, layout.block_slots // kernel_block_slots)
-                    for row, table in zip(part.tables, tables, strict=False)
-                ],
-                "slots": [*part.slots[: len(slots)], *(each for each in part.slots[len(slots) :] if each[0] >= 0)],
-            }
-            for name, value in expected.items():
-                if value != got[name]:
-                    return Difference(
-                        TABLES, f"attention metadata of group {group}, {name}", str(value), str(got[name])
-                    )
-        left = list(requests)
-        if left:
-            return Difference(TABLES, f"attention metadata of group {group}", "all requests", f"not {', '.join(left)}")
+            slots = [place(slot, kernel_block_slots) for each in written for slot in each if slot is not None]
+            filled = [each for each in part.slots[len(slots) :] if each[0] >= 0]
+            compared: tuple[tuple[str, str, Sequence[Any], Sequence[Any]], ...] = (
+                (TABLES, "starts", [each.start for each in those], part.starts),
+                (TABLES, "ends", [each.end for each in those], part.ends),
+                (TABLES, "offsets", [0, *accumulate(each.end - each.start for each in those)], part.offsets),
+                (TABLES, "rows of tables", [len(those)], [len(part.tables)]),
+                (TABLES, "tables", tables, [_as_far_as_read(row[: len(its)], its, kernel_blocks) for row, its in rows]),
+                (SLOTS, "slots", slots, [*part.slots[: len(slots)], *filled]),
+            )
+            for statement, name, expected, got in compared:
+                if list(got) != expected:
+                    return Difference(statement, f"{where}, {name}", _some(expected), _some(got))
+            row = behind
+        if row != len(names):
+            return Difference(TABLES, f"attention metadata of group {group}", f"{len(names)} rows", f"{row} rows")
     return None
 
 
@@ -175,6 +170,6 @@ def _of_slots(where: str, layout: Layout, granted: Granted, expected: Sequence[i
     return Difference(SLOTS, f"{where}, slot of {of}", str(expected[first]), str(got[first]))
 
 
-def _some(blocks: Sequence[int]) -> str:
+def _some(entries: Sequence[Any]) -> str:
     """A table, not longer than a message."""
-    return str(list(blocks)) if len(blocks) <= 24 else f"{len(blocks)} blocks, the last {list(blocks[-24:])}"
+    return str(list(entries)) if len(entries) <= 24 else f"{len(entries)} entries, the last {list(entries[-24:])}"
