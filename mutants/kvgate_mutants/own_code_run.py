@@ -301,14 +301,22 @@ def _equality(case: str) -> Kill | None:
 
 
 def _slots(case: str) -> Kill | None:
-    """Whether a fault in a worker's memory, block tables, slot mappings or copies is noticed."""
-    from kvgate.adapters.model_runner.runner import Memory, Prepared, Tensor
-    from kvgate.levels.worker.slot_check import Granted, check, check_cleared, check_copies, check_memory
+    """Whether a fault in a worker's memory, block tables, slot mappings, attention metadata or copies is noticed."""
+    from kvgate.adapters.model_runner.runner import Memory, Part, Prepared, Tensor
+    from kvgate.levels.worker.slot_check import (
+        Granted,
+        check,
+        check_cleared,
+        check_copies,
+        check_memory,
+        check_metadata,
+    )
     from kvreference.answers import Copy
     from kvreference.slots import Layout
 
     tensor = Tensor(blocks=4, block_slots=4, block_bytes=4, slot_bytes=1, first_byte=0)
-    prepared = Prepared(("a",), (4,), (((1, 2),),), ((6, 7, 8, 9, -7),))
+    part = Part(((1, 2), (1, 3), (2, 0), (2, 1)), ((1, 2),), (2,), (6,), (0, 4))
+    prepared = Prepared(("a",), (4,), (((1, 2),),), ((6, 7, 8, 9, -7),), metadata=((part,),))
     copied = b"....abcdefgh....", b"....abcdabgh...."
     if case == "memory-with-slots-of-two-bytes":
         tensor = evolve(tensor, slot_bytes=2)
@@ -324,6 +332,11 @@ def _slots(case: str) -> Kill | None:
         prepared = evolve(prepared, tables=(((1, 3),),))
     elif case == "batch-with-another-slot":
         prepared = evolve(prepared, slots=((6, 7, 8, 10, -7),))
+    elif case == "metadata-without-its-row":
+        prepared = evolve(prepared, metadata=((),))
+    elif case == "metadata-with-another-slot":
+        part = evolve(part, slots=((1, 2), (1, 3), (2, 0), (2, 2)))
+        prepared = evolve(prepared, metadata=((part,),))
     elif case == "copies-of-nothing":
         copied = copied[0], copied[0]
     elif case == "copies-to-two-blocks":
@@ -332,10 +345,11 @@ def _slots(case: str) -> Kill | None:
         prepared = evolve(prepared, cleared=((3,),), touched=frozenset({3}))
     elif case == "cleared-one-too-many":
         prepared = evolve(prepared, cleared=((3, 5),), touched=frozenset({3, 5, 6}))
-    memory, layouts = (Memory(4, 16, (tensor,)),), (Layout(4),)
+    memory, layouts, granted = (Memory(4, 16, (tensor,)),), (Layout(4),), {"a": Granted(2, 6, ((1, 2),))}
     judges: Mapping[str, Callable[[], Difference | None]] = {
         "memory": lambda: check_memory(memory, prepared.kernel_block_sizes),
-        "batch": lambda: check(prepared, {"a": Granted(2, 6, ((1, 2),))}, layouts),
+        "batch": lambda: check(prepared, granted, layouts),
+        "metadata": lambda: check_metadata(prepared, granted, layouts),
         "copies": lambda: check_copies((copied,), memory, layouts, (Copy(0, 1, 2, 2),)),
         "cleared": lambda: check_cleared(prepared, (frozenset({3, 5}),)),
     }
