@@ -45,12 +45,10 @@ class Row:
         parts, rest = divmod(self.layout.block_slots, self.kernel_block_slots)
         if rest:
             return []
-        entries = (self.table[first : first + parts] for first in range(0, len(self.table), parts))
-        blocks = ((entry, entry[0] // parts) for entry in entries)
-        return [
-            block if tuple(entry) == tuple(range(block * parts, (block + 1) * parts)) else NO_BLOCK
-            for entry, block in blocks
-        ]
+        entries = [list(self.table[first : first + parts]) for first in range(0, len(self.table), parts)]
+        blocks = [entry[0] // parts for entry in entries]
+        whole = (self.layout.kernel_blocks([block], self.kernel_block_slots) for block in blocks)
+        return [block if entry == its else NO_BLOCK for block, entry, its in zip(blocks, entries, whole, strict=True)]
 
     def in_table(self, slot: int) -> int | None:
         """Where the table has a slot of the request in memory; None if it ends before."""
@@ -105,6 +103,6 @@ class PreparedMemory(WorkerMemory):
             yield self._physical.read(index, group, row.blocks(), work.chain, (work.start, work.end), where)
 
     def _in_rows(self, work: Work) -> Iterator[tuple[int, Group, Row, Where]]:
-        # Whoever has no row computes nothing: who reads that later sees it.
+        # A request without a row computes nothing, which a later read of it shows.
         for index, group, _, where in self._in_groups(work) if work.request in self.rows else ():
             yield index, group, self.rows[work.request][index], where

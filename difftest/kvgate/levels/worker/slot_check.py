@@ -155,7 +155,7 @@ def check_cleared(prepared: Prepared, fresh: Sequence[frozenset[int]]) -> Differ
 
 
 def _as_far_as_read(row: Sequence[int], table: Sequence[int], parts: int) -> list[int]:
-    """A row, without the blocks that it goes on to name although the window has left them, as ``table`` says."""
+    """A row, without the blocks that it still names although the window has left them, as ``table`` says."""
     left = (mine // parts == NULL for mine in table)
     known = [mine if is_left else its for mine, its, is_left in zip(table, row, left, strict=False)]
     return [*known, *row[len(known) :]]
