@@ -75,7 +75,7 @@ class Engine:
     def clear(self) -> None:
         """Nobody is served any more, and nothing is cached."""
         for name in list(self.scheduler.requests):
-            abort(self.scheduler, number_in(name))
+            abort(self.scheduler, [number_in(name)])
         self.step()
         assert self.scheduler.reset_prefix_cache()
 

@@ -33,6 +33,8 @@ class Engine(Protocol):
     memory: WorkerMemory
     encoder: Any
     """The check of the encoder, with what it keeps."""
+    residency: Any
+    """What is known of how often blocks were used; None if that is not measured."""
     progress: Any
     """The monitor of progress, with its wait-for graph ``waiting``."""
     sessions: Any

@@ -165,12 +165,16 @@ class Lockstep:
         is_due = not is_same or step % self.whole_every == self.whole_every - 1
         return change, self.system.snapshot() if is_due else None
 
-    def close(self) -> list[Divergence]:
-        """End every request, and judge what remains. Several things may remain, each is reported."""
+    def close(self, counts: bool = True) -> list[Divergence]:
+        """End every request, and judge what remains. Several things may remain, each is reported.
+
+        ``counts``: whether the system keeps statistics, which are taken then.
+        """
         self._glance = None
         alive = list(self.population.alive)
         closings: list[Operation] = [Dispatch(), *map(Abort, alive)]
-        for closing in (*closings, *map(Transferred, alive), TakeEvents(), TakeStatistics()):
+        taking = (TakeEvents(), TakeStatistics()) if counts else (TakeEvents(),)
+        for closing in (*closings, *map(Transferred, alive), *taking):
             # What is over already must not stand for another request.
             if isinstance(closing, OfRequest) and closing.request not in self.population.alive:
                 continue

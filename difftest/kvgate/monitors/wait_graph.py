@@ -22,7 +22,7 @@ class Reason(Enum):
     PLACE = "place"
     """As many run as may run."""
     TURN = "turn"
-    """The step is full."""
+    """The step is full, or has no slot left for its adapter."""
     TRANSFER = "transfer"
     """Another node reads or writes its blocks."""
     READER = "reader"

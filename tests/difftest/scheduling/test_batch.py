@@ -128,8 +128,11 @@ def test_tokens_are_told_as_they_are() -> None:
     where = "request 7, as the worker is told (all tokens)"
     assert second(MORE, every) is None
     assert where == subject(second(evolve(MORE, every=tuple(range(9))), every))
-    assert second(evolve(MORE, more=(8,)), every) is None
-    assert "request 7, as the worker is told (tokens to compute)" == subject(second(evolve(MORE, more=()), every))
+    staged = evolve(every, more=True)
+    assert second(evolve(MORE, more=(8,)), staged) is None
+    where_more = "request 7, as the worker is told (tokens to compute)"
+    assert where_more == subject(second(evolve(MORE, more=()), staged))
+    assert where_more == subject(second(MORE, staged)) == subject(second(evolve(MORE, more=(8,)), every))
     for tokens, expected in [(9, None), (8, where)]:
         batch = Batch(64, 4)
         assert [None, None] == [told(batch=batch), batch.step({}, {}, ())]

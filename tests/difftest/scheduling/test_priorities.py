@@ -134,11 +134,11 @@ def test_the_same_where_blocks_are_given_up_on_the_way() -> None:
 
 def keeps_the_place(original: Any, scheduler: Any, names: Any, status: Any) -> Any:
     """Whoever gives up stays in the books."""
-    request = scheduler.requests.get(names)
+    known = [name for name in names if name in scheduler.requests]
     answer = original(scheduler, names, status)
-    if request is not None:
-        scheduler.prev_step_scheduled_req_ids = {names}
-        scheduler.schedule_log = [*getattr(scheduler, "schedule_log", ()), names]
+    if known:
+        scheduler.prev_step_scheduled_req_ids = {*known}
+        scheduler.schedule_log = [*getattr(scheduler, "schedule_log", ()), *known]
     return answer
 
 

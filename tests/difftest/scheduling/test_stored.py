@@ -26,8 +26,10 @@ from kvgate.levels.scheduler.operations import (
     GrammarReady,
     Lost,
     Operation,
+    PauseEngine,
     ResetCache,
     ResetEncoder,
+    ResumeEngine,
     Serve,
     Stage,
 )
@@ -51,6 +53,8 @@ PERFORMED: tuple[Operation, ...] = (
     Close(1),
     ResetEncoder(),
     ResetCache(preempts=True, connector=True),
+    PauseEngine(running=True),
+    ResumeEngine(),
     Abort(1),
 )
 CASE = SCHEDULER.case(SETTINGS, PERFORMED, STAGE, model="hybrid", preset="tiny", seed="0/7")
@@ -103,7 +107,7 @@ def spoilt(path: Path, number: int, change: Callable[[dict[str, Any]], object]) 
     ("number", "change", "message"),
     [
         (1, lambda it: it.update(format="kvgate-trace"), 'line 1: not the trace of an engine: "format" is not'),
-        (1, lambda it: it.update(version=3), "line 1: version 3; this kvgate reads 1, 2"),
+        (1, lambda it: it.update(version=4), "line 1: version 4; this kvgate reads 1, 2, 3"),
         (1, lambda it: it.update(version=True), "line 1: version True; this kvgate reads 1, 2"),
         (1, lambda it: it.update(detectors=["check"]), 'line 1: "detectors" are one or more of lockstep'),
         (1, lambda it: it.update(detectors=[]), 'line 1: "detectors" are one or more of lockstep'),

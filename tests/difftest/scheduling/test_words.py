@@ -15,8 +15,10 @@ from kvgate.levels.scheduler.operations import (
     GrammarReady,
     Lost,
     Operation,
+    PauseEngine,
     ResetCache,
     ResetEncoder,
+    ResumeEngine,
     Serve,
     Stage,
     describe_engine,
@@ -56,6 +58,9 @@ TOLD: list[tuple[Operation, str]] = [
     (ResetCache(), "Reset the prefix cache"),
     (ResetCache(connector=True), "Reset the prefix cache and the connector's cache"),
     (ResetEncoder(), "Reset the encoder's cache"),
+    (PauseEngine(), "Pause the engine: no request is admitted"),
+    (PauseEngine(running=True, aborts=True), "Abort all requests, and pause the engine: no request computes"),
+    (ResumeEngine(), "Resume the engine"),
     (ResetCache(preempts=True), "Reset the prefix cache, preempting running requests"),
 ]
 

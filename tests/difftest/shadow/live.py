@@ -73,7 +73,7 @@ class Server:
             self.scheduler.add_request(new_request(self.settings, Submit(arrival, draw.randrange(1, 40))))
             self._arrived += 1
         if draw.random() < 0.03 and self.scheduler.requests:
-            abort(self.scheduler, number_in(draw.choice(list(self.scheduler.requests))))
+            abort(self.scheduler, [number_in(draw.choice(list(self.scheduler.requests)))])
         if draw.random() < 0.02:
             self.scheduler.reset_prefix_cache()
 

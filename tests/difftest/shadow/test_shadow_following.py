@@ -80,7 +80,7 @@ def test_a_load_is_followed() -> None:
     manager.allocate_slots(loads, 0, num_external_computed_tokens=32, delay_cache_blocks=True)
     loads.num_computed_tokens = 32
     manager.cache_blocks(loads, 32)
-    abort(scheduler, 1000)
+    abort(scheduler, [1000])
     blocks, hit_tokens = manager.get_computed_blocks(hits)
     assert (32, None) == (hit_tokens, manager.allocate_slots(hits, 1, 32, blocks))
     server.step()

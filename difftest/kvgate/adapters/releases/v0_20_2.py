@@ -80,6 +80,7 @@ IF_IN_FULL = frozenset(
         "045-drafts-after-a-part-count-as-computed",
         "046-adapters-of-one-name-share-blocks",
         "054-part-inside-a-state-block",
+        "055-eviction-events-never-taken",
     }
 )
 """The findings of what is driven only where a scheduler is driven in full: sessions, and adapters of one name."""

@@ -110,7 +110,7 @@ class PairLevel(DrivenLevel):
     )
     trace_format = "kvgate-pair-trace"
     # Version 2 added operations for grammars and resets, and fields of ``Ask`` with defaults.
-    trace_versions = (1, 2)
+    trace_versions = (1, 2, 3)
     trace_called = "the trace of two nodes"
     unsupported = "the schedulers do not support the settings they were given"
 

@@ -64,6 +64,8 @@ class Due:
     """All tokens of it that are known: told of whoever was not in the step before."""
     rest: Rest = field(factory=dict)
     """What else it was submitted with."""
+    more: bool = False
+    """Whether the tokens to compute are sent, if it is not new."""
 
 
 @frozen
@@ -93,8 +95,8 @@ class Batch:
         self.tokens_max = tokens_max
         self.requests_max = requests_max
         self._tables: dict[int, list[list[int]]] = {}
-        self.continued: set[int] = set()
-        """The sessions of which the worker is to be sent the next part: each as if it were new."""
+        self.anew: set[int] = set()
+        """The requests that the worker knows, and is to be sent next as if they were new."""
         self._before: frozenset[int] = frozenset()
         """Who was in the step before."""
         self._ended: set[int] = set()
@@ -141,8 +143,8 @@ class Batch:
 
     def _learn(self, number: int, told: Told) -> Difference | None:
         where = f"request {number}, as the worker is told"
-        known = number in self._tables and number not in self.continued
-        self.continued.discard(number)
+        known = number in self._tables and number not in self.anew
+        self.anew.discard(number)
         if told.new == known:
             expected = "an old one" if known else "a new one"
             return Difference(STATEMENT, where, expected, "a new one" if told.new else "an old one")
@@ -194,8 +196,8 @@ def _tokens(where: str, told: Told, due: Due, again: bool) -> Difference | None:
     every = due.every if told.whole or again else None
     if every != told.every:
         return Difference(STATEMENT, f"{where} (all tokens)", str(every), str(told.every))
-    more = due.every[told.start : told.start + told.tokens - len(told.drafts)]
-    if told.more is not None and more != told.more:
+    more = due.every[told.start : told.start + told.tokens - len(told.drafts)] if due.more else None
+    if more != told.more:
         return Difference(STATEMENT, f"{where} (tokens to compute)", str(more), str(told.more))
     return None
 

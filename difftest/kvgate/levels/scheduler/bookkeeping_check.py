@@ -7,6 +7,7 @@ from typing import Any
 
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.adapter.names import name_of
+from kvgate.levels.scheduler.operations import PauseEngine
 from kvreference.population import Request, Status
 
 
@@ -34,9 +35,14 @@ def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], in_flight: 
     return None
 
 
-def unfinished(alive: Mapping[int, Request], got: int) -> Difference | None:
-    """An engine takes steps while requests are unfinished: sessions that wait for their clients are no reason to."""
-    expected = sum(request.status not in (Status.ENDING, Status.PAUSED) for request in alive.values())
+def unfinished(alive: Mapping[int, Request], got: int, paused: PauseEngine | None) -> Difference | None:
+    """An engine takes steps while requests are unfinished: sessions that wait for their clients are no reason to, and
+    neither are requests that are paused.
+    """
+    counted = set(Status) - {Status.ENDING, Status.PAUSED}
+    if paused is not None:
+        counted = set() if paused.running else {Status.RUNNING}
+    expected = sum(request.status in counted for request in alive.values())
     if expected == got:
         return None
     return Difference("KV-LIVE-03", "how many requests are unfinished", str(expected), str(got))

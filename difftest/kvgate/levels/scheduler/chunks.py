@@ -14,12 +14,13 @@ while an answer of its own may be in flight, and whether all that run are asked 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import Stage
-from kvreference.answers import Answer, Granted, Refused
-from kvreference.operations import Abort, Admit, Finish, Operation, Pause, Preempt, Schedule
+from kvreference.answers import Answer, Granted, Hit, Refused
+from kvreference.content import Media
+from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Pause, Preempt, Schedule
 from kvreference.population import Population, Request, Status
 from kvreference.settings import Settings
 
@@ -41,6 +42,9 @@ class Chunks:
         self.judges = not (aligned or (stage.asynchronous and settings.drafts_max))
         self.cut: Mapping[int, int] = {}
         """Before which token the step of a request must end, since there is no room for what the encoder computes."""
+        self.whole: Mapping[int, Sequence[Media]] = {}
+        """Per request, the items that a step reads whole or not at all."""
+        self.whole_prompts, self.connects = stage.options.whole_prompts, stage.connector
         self.shift = 1 if settings.geometry.lookahead_tokens and settings.drafts_max else 0
         """How many tokens further a draft layer reads, where anything is drafted."""
         self._drafts: dict[int, int] = {}
@@ -54,12 +58,12 @@ class Chunks:
         self._stopped = False
         """Whether a request was preempted for itself: then the step asks for no other that runs."""
 
-    def begin(self, population: Population) -> None:
-        """A step begins."""
+    def begin(self, population: Population, paused: bool = False) -> None:
+        """A step begins, in which those that run may be paused."""
         others = sum(request.status is not Status.ENDING for request in population.alive.values()) > 1
         alone = self._spares_the_only_one and not others
         self.most_tokens = self.settings.chunk_tokens if alone else self._long_prefill_tokens
-        self._tokens, self._refused, self._asks, self._stopped = {}, {}, None, False
+        self._tokens, self._refused, self._asks, self._stopped = {}, {}, None, paused
 
     def offered(self, number: int, drafts: int) -> None:
         """A request is offered drafts, for when it is served next."""
@@ -73,6 +77,11 @@ class Chunks:
                 # Its tokens are the step's again; a request that ends with the step has taken its own.
                 self._tokens.pop(operation.request, None)
                 self._stopped |= operation.request == self._asks
+        elif isinstance(operation, LookUp) and isinstance(answer, Hit) and self.whole_prompts and not self.connects:
+            request = population[operation.request]
+            if self._fits(request, answer.tokens) and self._due(request, answer.tokens) > 0:
+                where = f"request {request.number}, for whose whole prompt there is room"
+                return Difference(STATEMENT, where, "is admitted", "waits")
         elif isinstance(operation, Schedule):
             return self._scheduled(operation, answer, population[operation.request])
         elif isinstance(operation, Admit) and isinstance(answer, Granted) and not answer.loads:
@@ -106,9 +115,17 @@ class Chunks:
         number, tokens = operation.request, operation.tokens
         # Behind an answer in flight, the scheduler does not know yet how long it is.
         known = not self.asynchronous or len(request.tokens) == request.prompt_tokens
-        due = self._due(request, request.tokens_computed + answer.hit_tokens + answer.external_tokens)
+        start = request.tokens_computed + answer.hit_tokens + answer.external_tokens
+        due, fits = self._due(request, start), self._fits(request, start)
         self._serve(number, tokens)
+        if not fits:
+            return Difference(STATEMENT, f"request {number}, whose prompt is computed whole", "waits", "is admitted")
         return self._compare(number, due, tokens) if known else None
+
+    def _fits(self, request: Request, computed: int) -> bool:
+        """Whether there is room for all that a step computes of a prompt, where no less will do."""
+        room = self.settings.chunk_tokens - sum(self._tokens.values())
+        return not self.whole_prompts or min(len(request.tokens) - computed, self.most_tokens) <= room
 
     def _serve(self, number: int, tokens: int) -> None:
         self._tokens[number] = tokens
@@ -122,6 +139,9 @@ class Chunks:
             tokens = min(tokens, self.settings.tokens_max - 1 - computed)
         if request.number in self.cut:
             tokens = min(tokens, max(0, self.cut[request.number] - computed - self.shift))
+        for item in self.whole.get(request.number, ()):
+            if computed < item.offset_tokens and computed + tokens < item.offset_tokens + item.length_tokens:
+                return min(tokens, max(0, item.offset_tokens - computed - self.shift))
         return tokens
 
     def _compare(self, number: int, due: int, tokens: int) -> Difference | None:

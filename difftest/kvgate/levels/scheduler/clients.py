@@ -14,6 +14,7 @@ from attrs import evolve, field, frozen
 
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler import finish_check
+from kvgate.levels.scheduler.operations import Options
 from kvreference.answers import Answer, Granted
 from kvreference.operations import Abort, Admit, Continue, Finish, OfRequest, Operation, Preempt
 from kvreference.population import Population
@@ -88,12 +89,18 @@ def transfer_parameters(number: int) -> dict[str, object]:
     return {"read": number}
 
 
+def connector_counted(times: int) -> dict[str, object]:
+    """What the scheduler's half of a connector has counted when it is asked so many times."""
+    return {"asked": times} if times % 3 else {}
+
+
 class Correspondence:
     """What clients are due beyond tokens: what happened to their requests since they were told of these last."""
 
-    def __init__(self, fields: Collection[str]) -> None:
+    def __init__(self, fields: Collection[str], options: Options) -> None:
         self.fields = fields
         """What the release's messages have."""
+        self.options = options
         self._events: dict[int, list[str]] = {}
         self._prefill: dict[int, tuple[int, ...] | None] = {}
         """Of a request that was not answered yet: how long its prompt is, how many tokens were computed, cached in all,
@@ -148,13 +155,14 @@ class Correspondence:
     def ended(self) -> Mapping[int, frozenset[int]]:
         """Per client, its requests that ended since somebody asked last."""
         ended, self._ended = self._ended, {}
-        return {client: frozenset(numbers) for client, numbers in ended.items()}
+        reported = {} if self.options.without_ends else ended
+        return {client: frozenset(numbers) for client, numbers in reported.items()}
 
     def _known(self, rest: Rest) -> Rest:
         return {name: value for name, value in without_nothing(rest).items() if name in self.fields}
 
     def _take(self, number: int) -> tuple[str, ...]:
-        events = tuple(self._events[number])
+        events = () if self.options.without_statistics else tuple(self._events[number])
         self._events[number] = []
         return events
 
@@ -172,10 +180,9 @@ def due(
     for number, books in before.items():
         tokens, ended = finish_check.due(books, sampled[number], stop)
         answered = tuple(sampled[number][: tokens - books.tokens])
-        if ended and answered[-1] == stop:
-            said[number] = Said(answered, STOPPED, stop)
-        else:
-            said[number] = Said(answered, LENGTH if ended else None)
+        stopped = ended and answered[-1] == stop
+        why = ERROR if finish_check.is_rejected(books, answered) else STOPPED if stopped else LENGTH
+        said[number] = Said(answered, why if ended else None, stop if stopped else None)
     return said
 
 

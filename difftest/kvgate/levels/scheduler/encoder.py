@@ -17,11 +17,18 @@ from kvgate.adapters.tap import Raises, Tap
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.batch import Told
+from kvgate.levels.scheduler.operations import Options
 from kvreference.content import Media
 from kvreference.population import Population, Status
 
 STATEMENT = "KV-SYS-03"
 NEEDED = "KV-MEM-01"
+PLAIN = Options()
+
+
+def elsewhere(identifier: str) -> bool:
+    """Whether other nodes have what an encoder computes for an item: of every second one."""
+    return sum(identifier.encode()) % 2 == 0
 
 
 class Kept:
@@ -87,7 +94,9 @@ class EncoderCheck(Raises):
         shift: int,
         population: Population,
         judge: Callable[[str, Difference | None], None],
+        options: Options = PLAIN,
     ) -> None:
+        self.options = options
         self.budget = budget
         self.shift = shift
         """How many tokens further a draft layer reads."""
@@ -98,12 +107,16 @@ class EncoderCheck(Raises):
         self._judge = judge
         self._computes: dict[int, list[Media]] = {}
         """Per request, the items that this step computes for it."""
+        self._allocated: list[tuple[int, int]] = []
+        """The items for which this step has room in the cache, by request and place."""
+        self.whole: dict[int, list[Media]] = {}
+        """Per request, the items that this step reads whole or not at all."""
         self.never_computed: set[str] = set()
         """The items of which the last computation was taken out of its step, with its request."""
         self._found: dict[int, set[str]] = {}
         """Per waiting request, the items that it found there since it was last admitted or refused."""
-        self._asking: tuple[int, int] = (-1, 0)
-        """For which request there was room last, and for how much of it."""
+        self._asking: tuple[int, int, int] = (-1, 0, 0)
+        """For which request there was room last, for how much of it, and how much of that is to be computed."""
         self._goes: list[str] = []
         """What the worker is to be told of next."""
         self._there: set[str] = set()
@@ -127,12 +140,14 @@ class EncoderCheck(Raises):
 
     def begin(self) -> None:
         """A step begins."""
-        self.cut, self._computes, self._asking, self.passed_over = {}, {}, (-1, 0), set()
+        self.cut, self._computes, self._asking, self.passed_over = {}, {}, (-1, 0, 0), set()
+        self.whole, self._allocated = {}, []
 
     def preempted(self, number: int) -> None:
         """A request is no part of the step any more."""
         self.never_computed.update(item.identifier for item in self._computes.pop(number, ()))
         self.cut.pop(number, None)
+        self.whole.pop(number, None)
 
     def asked_for(self, number: int) -> None:
         """A request that waits is admitted or refused: what it found is its own, or is released."""
@@ -155,17 +170,20 @@ class EncoderCheck(Raises):
         )
         if answer and self.population[number].status is Status.WAITING:
             self._found.setdefault(number, set()).add(item.identifier)
+        if not answer and self.options.whole_items:
+            self.whole.setdefault(number, []).append(item)
 
     def _can_allocate(self, answer: bool, request: Any, place: int, budget: int, before: int) -> None:
         number, item = self._item(request, place)
-        asked = self._asking[1] if self._asking[0] == number else 0
+        asked, to_compute = self._asking[1:] if self._asking[0] == number else (0, 0)
         spent = sum(item.length_tokens for items in self._computes.values() for item in items)
-        left = self.budget - spent - asked
+        left = self.budget - spent - to_compute
         self._compare(STATEMENT, f"budget left for request {number}", (left, asked), (budget, before))
         size = item.length_tokens
         expected = size <= left and self.kept.makes_room(size + asked)
         self._compare(STATEMENT, f"room for item {item.identifier} of request {number}", expected, answer)
-        self._asking = number, asked + size if expected else 0
+        more = 0 if self._loaded(item) else size
+        self._asking = (number, asked + size, to_compute + more) if expected else (number, 0, 0)
         if expected:
             self.passed_over.add((number, item.identifier))
         else:
@@ -173,10 +191,16 @@ class EncoderCheck(Raises):
 
     def _allocate(self, _answer: None, request: Any, place: int) -> None:
         number, item = self._item(request, place)
-        self._computes.setdefault(number, []).append(item)
+        self._allocated.append((number, place))
+        if not self._loaded(item):
+            self._computes.setdefault(number, []).append(item)
         self.never_computed.discard(item.identifier)
         self.passed_over.discard((number, item.identifier))
         self.kept.keep(number, item)
+
+    def _loaded(self, item: Media) -> bool:
+        """Whether an item is loaded from other nodes, and not computed."""
+        return self.options.encoder_connector and elsewhere(item.identifier)
 
     def _free_encoder_input(self, _answer: None, request: Any, place: int) -> None:
         number = number_in(request.request_id)
@@ -202,14 +226,27 @@ class EncoderCheck(Raises):
 
     # The step
 
-    def step(self, told: Mapping[int, Told], computed: Mapping[int, Sequence[int]], forgotten: Sequence[str]) -> None:
-        """A step is told: the items that it has computed, by request and place, and those that go."""
+    def step(
+        self,
+        told: Mapping[int, Told],
+        computed: Mapping[int, Sequence[int]],
+        forgotten: Sequence[str],
+        announced: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """A step is told: the items that it has computed, by request and place, and those that go.
+
+        ``announced`` are those of which a connector was given the places: it loads the ones that other nodes have.
+        """
+        if self.options.encoder_connector:
+            self._compare(STATEMENT, "items given to the encoder's connector", self._allocated, list(announced))
         self._compare(STATEMENT, "items that the worker forgets", tuple(self._goes), tuple(forgotten))
         self._compare(STATEMENT, "requests of a step whose items are computed", set(), {*computed} - {*told})
         self._goes = []
         self._there.difference_update(forgotten)
         # The encoder runs before the model, for all requests of the step.
         self.anew -= told.keys()
+        items = [self.population[number].keys.media[place] for number, place in announced]
+        self._there.update(item.identifier for item in items if self._loaded(item))
         for number, each in told.items():
             due = self._reached(number, each.start, each.start + each.tokens + self.shift)
             for place in computed.get(number, ()):

@@ -14,7 +14,7 @@ for that of work: whose is the caching that comes with an output, it could not t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from typing import Any, ClassVar, NoReturn
@@ -59,9 +59,10 @@ from kvgate.levels.scheduler.adapter.worker import (
     ends_by_number,
     grammar_ready,
     masked,
+    pause,
     reset_cache,
 )
-from kvgate.levels.scheduler.batch import Batch
+from kvgate.levels.scheduler.batch import Batch, Due
 from kvgate.levels.scheduler.chunks import Chunks
 from kvgate.levels.scheduler.connector_check import ConnectorCheck, contents
 from kvgate.levels.scheduler.encoder import EncoderCheck
@@ -72,14 +73,17 @@ from kvgate.levels.scheduler.operations import (
     Collect,
     GrammarReady,
     Lost,
+    PauseEngine,
     ResetCache,
     ResetEncoder,
+    ResumeEngine,
     Serve,
     Stage,
 )
 from kvgate.levels.scheduler.operations import Operation as SchedulerOperation
 from kvgate.levels.scheduler.progress import ProgressMonitor
 from kvgate.levels.scheduler.queue_order_monitor import Line
+from kvgate.levels.scheduler.residency_check import Residency
 from kvgate.levels.scheduler.sessions import PARTS_MAX, Part, Session, Sessions
 from kvgate.levels.scheduler.statistics_check import StatisticsCheck, published
 from kvgate.monitors.leak import LeakMonitor
@@ -105,6 +109,9 @@ from kvreference.operations import (
 from kvreference.population import Status
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
+
+REJECTED = -1
+"""What stands in a step for a draft that a grammar rejects."""
 
 
 class Stop(Exception):  # noqa: N818 (nothing went wrong, so it is no error)
@@ -156,20 +163,32 @@ class Engine:
         traits, may_split = self.followed.scheduling, settings.geometry.state_block_tokens is None
         self.line = Line(stage, settings.chunk_tokens, may_split, holders_first=not traits.joins_queues)
         self.chunks = Chunks(settings, stage, traits.spares_the_only_one)
-        self.correspondence = clients.Correspondence(client_fields())
-        self.statistics = StatisticsCheck(settings.drafts_max, stage.connector, traits.in_full)
+        self.correspondence = clients.Correspondence(client_fields(), stage.options)
+        self.statistics = StatisticsCheck(
+            settings.drafts_max, stage.connector, traits.in_full, not stage.options.without_statistics
+        )
         self.told = ConnectorCheck(self.interception, self._judge, self.line.undecided, self._ended)
         if stage.connector:
             connector.attach(self.nodes, settings.geometry.keeps_states, self.told)
         self.encoder = EncoderCheck(
-            stage.encoder_budget or 0, stage.encoder_cache, self.chunks.shift, self.followed.population, self._judge
+            stage.encoder_budget or 0,
+            stage.encoder_cache,
+            self.chunks.shift,
+            self.followed.population,
+            self._judge,
+            stage.options,
         )
+        pool = self.followed.manager.block_pool
+        self.residency = Residency(pool, settings.caches) if stage.options.measures_residency else None
+        self.paused: PauseEngine | None = None
         if stage.encoder_budget is not None:
             self.encoder.listen(self.scheduler.encoder_cache_manager)
         self.structured: set[int] = set()
         """The requests whose answers follow a grammar."""
         self.answers_min: dict[int, int] = {}
         """How many answers each request must have, of those that must have some."""
+        self.grammar_answers: dict[int, int | None] = {}
+        """How many answers each grammar accepts, of those that accept not all."""
         self.grammars: dict[int, Grammar] = {}
         """Those that are compiled."""
         self.proposed: dict[int, Sequence[int]] = {}
@@ -207,9 +226,12 @@ class Engine:
 
     def perform(self, operation: SchedulerOperation) -> Divergence | None:
         """Perform one operation, if it stands for a legal one, and judge it."""
+        return self._checked(lambda: self._perform(operation))
+
+    def _checked(self, action: Callable[[], None]) -> Divergence | None:
         try:
             with self._blamed():
-                self._perform(operation)
+                action()
                 self.interception.flush()
                 if self.stage.connector:
                     self.told.rest()
@@ -238,22 +260,25 @@ class Engine:
             self._reset(operation)
         elif isinstance(operation, ResetEncoder):
             self._reset_encoder()
+        elif isinstance(operation, (PauseEngine, ResumeEngine)):
+            self._pause_engine(operation if isinstance(operation, PauseEngine) else None)
         elif isinstance(operation, Collect) and self.in_flight:
             self._collect()
 
     def close(self) -> list[Divergence]:
         """Abort every request, end every transfer that ends, take steps until all of it is told; judge what remains."""
-        endings: list[SchedulerOperation] = [Abort(number) for number in self.followed.population.alive]
+        endings: list[SchedulerOperation] = [ResumeEngine()] * (self.paused is not None)
+        endings += [Abort(number) for number in self.followed.population.alive]
         endings += [Collect() for _ in self.in_flight]
         for ending in (*endings, Step(), *map(Transferred, self.nodes.under_way()), Step(), Step()):
             if self.perform(ending):
                 break
         while self.in_flight and not self.found:
             self.perform(Collect())
-        if self.found:
-            return [self.found]
+        if self.found or self._checked(self._shut_down):
+            return [found for found in (self.found,) if found]
         if not self.followed.population.alive:
-            return self.lockstep.close()
+            return self.lockstep.close(counts=not self.stage.options.without_statistics)
         # What does not end by itself must not be ended by the gate: it is judged as it is.
         return [
             Divergence(len(self.lockstep.performed), None, monitor.name, difference)
@@ -270,6 +295,8 @@ class Engine:
         elif isinstance(operation, Preempt):
             self._take_out_of_step(operation.request)
             self.encoder.preempted(operation.request)
+            if self.stage.options.second_runner:
+                self.batch.anew.add(operation.request)
         elif isinstance(operation, Rewind):
             self.encoder.rewound(operation.request)
         elif isinstance(operation, Admit):
@@ -372,14 +399,44 @@ class Engine:
         self.structured |= {number} if structured else set()
         self.pooling |= {number} if isinstance(submit, Serve) and submit.pools else set()
         self.answers_min[number] = submit.answers_min if isinstance(submit, Serve) else 0
+        if isinstance(submit, Serve):
+            self.grammar_answers[number] = submit.grammar_answers
         self.progress.entered(number, limit_tokens, structured)
 
     def _abort(self, operation: Abort) -> None:
         legal = self.followed.population.resolve(operation)
         if isinstance(legal, Abort):
-            abort(self.scheduler, legal.request)
+            # Clients abort, too, what has ended meanwhile.
+            self._end([legal.request], [legal.request, max(self.submitted) + 1, *self._over()[-1:]])
             self.progress.grammars.discard(legal.request)
-            self.progress.forget()
+
+    def _over(self) -> list[int]:
+        """The requests that have ended, and of which the scheduler knows nothing any more."""
+        return [number for number in self.submitted if name_of(number) not in self.scheduler.requests]
+
+    def _end(self, expected: Sequence[int], asked: Sequence[int] | None) -> None:
+        """Have requests aborted; None: all."""
+        clients_of = sorted((number, clients.client_of(number)) for number in expected)
+        ended = sorted(abort(self.scheduler, asked))
+        if self.followed.scheduling.in_full and ended != clients_of:
+            self._stop("scheduler", Difference("KV-SYS-02", "requests aborted", str(clients_of), str(ended)))
+        self.progress.forget()
+
+    def _pause_engine(self, paused: PauseEngine | None) -> None:
+        alive = self.followed.population.alive
+        if paused is not None and paused.aborts:
+            self._end([each for each in alive if alive[each].status is not Status.ENDING], None)
+            self.progress.grammars.clear()
+        self.paused = paused
+        pause(self.scheduler, None if paused is None else paused.running)
+        self.progress.rest()
+
+    def _shut_down(self) -> None:
+        """The engine ends: its publisher and its connector do, too, each once."""
+        self.scheduler.shutdown()
+        closed = [self.publisher.closed, *([self.scheduler.connector.closed] if self.stage.connector else [])]
+        if any(times != 1 for times in closed):
+            self._stop("scheduler", Difference("KV-SYS-02", "publisher and connector", "shut down once", str(closed)))
 
     def _may_be_session(self, serve: Serve) -> bool:
         """vLLM has sessions of tokens alone. What it answers them where steps are asynchronous nobody follows here."""
@@ -409,7 +466,7 @@ class Engine:
     def _continue(self, number: int, part: Part, at_once: bool) -> None:
         self._follow(Continue(number, part.prompt), Done())
         self.line.continued(number, part.came, at_once)
-        self.batch.continued.add(number)
+        self.batch.anew.add(number)
 
     def _close_session(self, operation: Close) -> None:
         number = self.sessions.named(operation.request, self.followed.population.alive)
@@ -451,7 +508,7 @@ class Engine:
         if number is not None:
             self.progress.grammars.discard(number)
             self.line.compiled(number)
-            self.grammars[number] = grammar_ready(self.followed.request(number))
+            self.grammars[number] = grammar_ready(self.followed.request(number), self.grammar_answers.get(number))
             self.progress.forget()
 
     def _reset(self, operation: ResetCache) -> None:
@@ -461,11 +518,12 @@ class Engine:
         if not operation.preempts or not (held or self.stage.asynchronous):
             self.line.resets = operation.preempts
             connector, done = operation.connector and self.stage.connector, self.interception.resets
-            got = reset_cache(self.scheduler, operation.preempts, connector)
+            got = reset_cache(self.scheduler, operation.preempts, operation.connector)
             self.line.resets = False
             resets, self.told.resets = self.told.resets, []
             asked = len(done) == 1 and len(resets) == connector
-            expected = all((*done, *resets)) and asked
+            # Where there is no connector, there is nothing of it to reset.
+            expected = all((*done, *resets)) and asked and operation.connector == connector
             if expected != got or not asked:
                 self._stop("scheduler", Difference("KV-OP-11", "whether a reset is done", str(expected), str(got)))
             done.clear()
@@ -493,11 +551,11 @@ class Engine:
         if len(self.in_flight) >= self._in_flight_max():
             self._collect()
         self.interception.begin()
-        self.line.begin()
-        self.chunks.begin(self.followed.population)
+        self.line.begin(self.paused is not None)
+        self.chunks.begin(self.followed.population, self.paused is not None and self.paused.running)
         self.encoder.begin()
         self.told.begin()
-        self.chunks.cut = self.encoder.cut
+        self.chunks.cut, self.chunks.whole = self.encoder.cut, self.encoder.whole
         output = self.scheduler.schedule()
         self.interception.flush()
         if self.stage.connector:
@@ -508,22 +566,31 @@ class Engine:
         self.memory.dispatched()
         self.scheduled = scheduled = {number_in(name): count for name, count in output.num_scheduled_tokens.items()}
         self._judge("scheduler", bookkeeping_check.early(self.progress.grammars, scheduled))
+        if scheduled and self.paused is not None and self.paused.running:
+            self._stop("scheduler", Difference("KV-SYS-02", "a paused engine", "computes nothing", str(scheduled)))
         spoilt = spoilt_by(self.nodes, self.scheduler, scheduled)
         computed = [number for number in scheduled if number not in spoilt]
-        sampled = self._answer([number for number in computed if number not in self.pooling], replies)
         alive = self.followed.population.alive
+        proposed = {number: tuple(alive[number].drafts) for number in scheduled if number in alive}
+        sampled = self._answer([number for number in computed if number not in self.pooling], replies)
         pooled = {number for number in self.pooling.intersection(computed, alive) if alive[number].answers_next}
-        self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, pooled, spoilt))
+        self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, pooled, spoilt, proposed))
         if not self.stage.asynchronous:
             self._collect()
         self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, bool(self.in_flight)))
         if not self.in_flight:
-            self._judge("scheduler", bookkeeping_check.unfinished(alive, self.scheduler.get_num_unfinished_requests()))
+            self._judge(
+                "scheduler",
+                bookkeeping_check.unfinished(alive, self.scheduler.get_num_unfinished_requests(), self.paused),
+            )
         self._judge("chunks", self.chunks.end(self.followed.population))
         if not self.in_flight:
             self.encoder.rest()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
-        self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
+        if self.paused is not None:
+            self.progress.rest()
+        else:
+            self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
 
     def _in_flight_max(self) -> int:
         return self.stage.in_flight_max if self.stage.asynchronous else 1
@@ -572,13 +639,38 @@ class Engine:
                 self.chunks.offered(number, len(tokens))
 
             self.proposed.clear()
+        if self.in_flight and self.in_flight[0].output.pending_structured_output_tokens and self.settings.drafts_max:
+            self._complete(sent.scheduled, self.in_flight[0])
+
+    def _complete(self, batch: Sequence[str], sent: Sent) -> None:
+        """A step was sent before the drafts that it verifies were known, and a grammar is to reject some of them.
+
+        Drafts come for the whole ``batch`` that was computed before it.
+        """
+        requests, places = self.scheduler.requests, sent.output.scheduled_spec_decode_tokens
+        expected, known = {name: list(tokens) for name, tokens in places.items()}, dict[int, Sequence[int]]()
+        for name in batch:
+            number = number_in(name)
+            known[number] = sent.drafts.get(number, (1,))
+            if name in places and name in requests and not requests[name].is_finished():
+                drafts_of = known[number][: len(places[name])]
+                allowed = grammar.allowed(drafts_of) if number in self.structured else len(drafts_of)
+                if allowed < len(places[name]):
+                    sent.rejected[number] = len(places[name]) - allowed
+                expected[name] = [*drafts_of[:allowed], *[REJECTED] * sent.rejected.get(number, 0)]
+        self.scheduler.update_draft_token_ids_in_output(drafts(known), sent.output)
+        got = sent.output.scheduled_spec_decode_tokens, sent.output.num_invalid_spec_tokens
+        due = expected, {name_of(number): count for number, count in sent.rejected.items()}
+        if got != due:
+            self._stop("batch", Difference("KV-SYS-03", "drafts that came after their step", str(due), str(got)))
 
     def _pauses(self, number: int, books: finish_check.Books, sampled: Sequence[int]) -> bool:
         """Whether an answer ends a part of a session, and not the session."""
         session = self.sessions.open.get(number)
         if session is None or session.waiting == deque([None]):
             return False
-        return finish_check.due(books, sampled, STOP)[1]
+        tokens, ends = finish_check.due(books, sampled, STOP)
+        return ends and not finish_check.is_rejected(books, sampled[: tokens - books.tokens])
 
     def _check_told(
         self, sent: Sent, before: Mapping[int, finish_check.Books], failed: Sequence[int], outputs: Any, answered: Any
@@ -613,11 +705,16 @@ class Engine:
         adapters = {lora[:2] for lora in submitted if isinstance(lora, tuple)}
         self._judge("statistics", published(events, self.publisher.take(), adapters))
         drafted = sent.output.scheduled_spec_decode_tokens
-        drafts = {number: (len(drafted.get(name_of(number), ())), len(sent.sampled[number]) - 1) for number in before}
+        drafts = {
+            number: (count, count - sent.rejected.get(number, 0), len(sent.sampled[number]) - 1)
+            for number, count in ((each, len(drafted.get(name_of(each), ()))) for each in before)
+        }
         pool, counted = self.followed.manager.block_pool, answered.kv_connector_output
         passed_on = {
             "cudagraph_stats": answered.cudagraph_stats,
-            "kv_connector_stats": counted and {**counted.kv_connector_stats.data, "asked": self.collected},
+            "kv_connector_stats": counted
+            and {**counted.kv_connector_stats.data, **clients.connector_counted(self.collected)},
+            "kv_cache_eviction_events": self.residency.take() if self.residency and self.statistics.publishes else (),
         }
         blocks = self.settings.blocks - 1, pool.get_num_free_blocks()
         found = self.statistics.judge(statistics_in(outputs), self.line.lengths, blocks, drafts, passed_on)
@@ -626,23 +723,24 @@ class Engine:
     def _books(self, request: Any) -> finish_check.Books:
         tokens_max = min(request.num_prompt_tokens + request.max_tokens, self.settings.tokens_max)
         missing = self.answers_min.get(number_in(request.request_id), 0) - request.num_output_tokens
-        return finish_check.Books(request.num_tokens, tokens_max, max(0, missing))
+        compiled = self.grammars.get(number_in(request.request_id))
+        return finish_check.Books(request.num_tokens, tokens_max, max(0, missing), compiled and compiled.left)
 
     def _check_batch(self, output: Any) -> None:
         """What the worker is told is what was granted, and nobody was left out for whom there was room."""
         population = self.followed.population
-        if any(
-            population[number].status is Status.WAITING for number in self.encoder.cut if number in population.alive
-        ):
-            self.line.held_up()
+        for number in {*self.encoder.cut, *self.encoder.whole}.intersection(population.alive):
+            if population[number].status is Status.WAITING:
+                self.line.held_up()
         self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
         due = due_in(output, self.scheduler, population, self.submitted, sure=not self.stage.asynchronous)
+        due = {number: self._sent_besides(each) for number, each in due.items()}
         ended = ended_in(output)
         lives = [number for number in ended if number not in self.submitted or not self.followed.is_over(number)]
         strays = [*strays_in(output), *(f"finished_req_ids of request {number}" for number in lives)]
         self._judge("batch", self.batch.step(told_by(output), due, ended, strays))
         media, forgotten = media_in(output)
-        self.encoder.step(told_by(output), media, forgotten)
+        self.encoder.step(told_by(output), media, forgotten, self._announced_items(output))
         told = all_told_by(output, len(self.settings.geometry.groups))
         together = self.interception.granted(due)
         follows = {number for number in self.structured.intersection(due) if population[number].answers_next}
@@ -651,12 +749,32 @@ class Engine:
             rest["pending_structured_output_tokens"] = True
         if self.stage.connector:
             rest["kv_connector_metadata"] = self.scheduler.connector.metadata
+        if self.stage.options.encoder_connector:
+            rest["ec_connector_metadata"] = self.scheduler.ec_connector.metadata
         told = evolve(told, masked=masked(self.scheduler, output))
         sent = told_by(output)
         in_order = tuple((number, sent[number].drafts) for number in due if number in follows)
         together = evolve(together, follows_grammar=bool(follows), masked=in_order, rest=rest)
         self._judge("batch", self.batch.together(told, together))
         self._judge("batch", self.batch.remembered(list(population.alive)))
+
+    def _sent_besides(self, due: Due) -> Due:
+        """What a step sends of a request, with what it sends to a worker of this kind besides."""
+        if self.stage.options.second_runner and due.every is not None:
+            due = evolve(due, rest={**due.rest, "prefill_token_ids": list(due.every)})
+        return evolve(due, more=self.stage.options.pipeline and not self.stage.asynchronous)
+
+    def _announced_items(self, output: Any) -> list[tuple[int, int]]:
+        """The items of which the encoder's connector was given the place in a step, by request and place."""
+        if not self.stage.options.encoder_connector:
+            return []
+        connector = self.scheduler.ec_connector
+        shown, loads = connector.shown, connector.loads
+        connector.shown, connector.loads = [], []
+        if [id(each) for each in shown] != [id(output)]:
+            where = "the step, as the connector of the encoder is shown it"
+            self._stop("encoder", Difference("KV-SYS-03", where, "itself, once", f"{len(shown)} showings"))
+        return [(number_in(name), place) for name, place in loads]
 
     def _rewind(self, sent: Sent) -> None:
         """Whoever computed behind what a load failed to bring computes again, unless it ends for that."""
@@ -684,6 +802,8 @@ class Engine:
         for number, reply in zip(ready, cycle(replies), strict=False):
             request = population[number]
             accepted = 0 if PADDING in request.drafts else min(reply.accepted, request.drafts_in_flight)
+            if number in self.structured and self.stage.asynchronous:
+                accepted = min(accepted, grammar.allowed(request.drafts))
             token = STOP if reply.ends else reply.token
             # Where steps are asynchronous, the scheduler counts on as many drafts as there can be.
             most = self.settings.drafts_max

@@ -1,7 +1,8 @@
 """What a scheduler makes of the worker's answers: which tokens a request gets, and whether it ends with them.
 
 A request ends with the token that stops it, with the last that it may be answered, or when it is as long as a request
-may become; what was sampled behind that token was never said.
+may become; what was sampled behind that token was never said. It ends, too, with answers of which its grammar rejects
+one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Books:
     """How long it may become."""
     answers_missing: int = 0
     """How many answers more it must have before a token may stop it."""
+    grammar_left: int | None = None
+    """How many answers more its grammar accepts, if not all: with the one after these it ends with an error."""
 
 
 def due(books: Books, sampled: Sequence[int], stop: int) -> tuple[int, bool]:
@@ -31,7 +34,13 @@ def due(books: Books, sampled: Sequence[int], stop: int) -> tuple[int, bool]:
     stops = (at for at, token in enumerate(sampled, 1) if token == stop and at >= books.answers_missing)
     said = next(stops, None)
     tokens = min(books.tokens + (said or len(sampled)), books.tokens_max)
-    return tokens, tokens == books.tokens_max or said is not None
+    ends = tokens == books.tokens_max or said is not None
+    return tokens, ends or is_rejected(books, sampled[: tokens - books.tokens])
+
+
+def is_rejected(books: Books, answered: Sequence[int]) -> bool:
+    """Whether the grammar of a request rejects one of the tokens that the request gets."""
+    return books.grammar_left is not None and len(answered) > books.grammar_left
 
 
 def as_taken(answer: Sample, sampled: Sequence[int], books: Books, stop: int) -> Sample:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.nodes import OtherNodes
@@ -35,6 +35,10 @@ class Sent:
     """Whose prompt the model answers."""
     spoilt: Mapping[int, Spoilt]
     """Of whom a load fails within the step."""
+    drafts: Mapping[int, tuple[int, ...]]
+    """Per request, the drafts that it verifies."""
+    rejected: dict[int, int] = field(factory=dict)
+    """Per request, how many of them its grammar rejected after the step was sent."""
 
 
 def spoilt_by(nodes: OtherNodes, scheduler: Any, scheduled: Mapping[int, int]) -> dict[int, Spoilt]:

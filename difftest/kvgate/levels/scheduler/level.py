@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, fields_dict, frozen
@@ -21,12 +21,16 @@ from kvgate.kernel.trace_lines import TOKENS_MAX
 from kvgate.levels.manager import MANAGER
 from kvgate.levels.scheduler.operations import (
     OPERATIONS,
+    OPTIONS,
     Close,
     Collect,
     GrammarReady,
     Operation,
+    Options,
+    PauseEngine,
     ResetCache,
     ResetEncoder,
+    ResumeEngine,
     Serve,
     Stage,
     describe_engine,
@@ -76,18 +80,21 @@ SIMPLER: Rules = {
     **OF_BLOCK_MANAGERS,
     Submit: _SUBMIT,
     Serve: dict.fromkeys(
-        ("structured", "undecided", "fails_from_block", "priority", "resumable", "answers_min"), DEFAULT
+        ("structured", "grammar_answers", "undecided", "fails_from_block", "priority", "resumable", "answers_min"),
+        DEFAULT,
     )
     | {**_SUBMIT},
     Step: {"replies": INSIDE},
     ResetCache: {"connector": DEFAULT},
+    PauseEngine: dict.fromkeys(("running", "aborts"), DEFAULT),
+    Options: dict.fromkeys(OPTIONS, DEFAULT),
     Reply: {"ends": DEFAULT, "accepted": 0, "drafts": 0, "token": 0},
-    Stage: {name: DEFAULT for name in fields_dict(Stage) if name != "running_max"} | {"running_max": 1},
+    Stage: dict.fromkeys(fields_dict(Stage), DEFAULT) | {"running_max": 1, "options": INSIDE},
 }
 _SUBMITTED = dict.fromkeys(("answers_max", "external_tokens"), TOKENS_MAX)
 LIMITS: Mapping[type, Mapping[str, int]] = {
     Submit: _SUBMITTED,
-    Serve: {**_SUBMITTED, "answers_min": TOKENS_MAX},
+    Serve: {**_SUBMITTED, "answers_min": TOKENS_MAX, "grammar_answers": TOKENS_MAX},
     Step: {"replies": REPLIES_MAX},
     Reply: dict.fromkeys(("token", "accepted", "drafts"), TOKEN_MAX),
     Stage: dict.fromkeys(("running_max", "in_flight_max", "long_prefill_tokens"), PLACES_MAX),
@@ -191,9 +198,11 @@ class SchedulerLevel(DrivenLevel):
         ),
         GrammarReady: lambda generator, _case, draw: GrammarReady(generator.request(draw)),
         ResetCache: lambda _generator, case, draw: ResetCache(
-            draw.chance(50), case.stage.connector and draw.chance(50)
+            draw.chance(50), draw.chance(50 if case.stage.connector else 10)
         ),
         ResetEncoder: lambda _generator, _case, _draw: ResetEncoder(),
+        PauseEngine: lambda _generator, _case, draw: PauseEngine(draw.chance(50), draw.chance(20)),
+        ResumeEngine: lambda _generator, _case, _draw: ResumeEngine(),
         Continue: lambda generator, _case, draw: Continue(
             generator.request(draw), cut(generator.arrival(draw).prompt, draw.integer(1, generator.prompt_max // 4))
         ),
@@ -203,11 +212,11 @@ class SchedulerLevel(DrivenLevel):
     simpler: Rules = SIMPLER
     limits: Mapping[type, Mapping[str, int]] = LIMITS
     not_tested: tuple[str, ...] = (
-        "Encoders whose output is attended to and not inserted, pipeline and context parallelism: no scheduler was "
-        "given any.",
+        "Encoders whose output is attended to and not inserted: no scheduler was given any. Of pipeline and context "
+        "parallelism, whatever a worker does.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
-        "Of newer vLLMs the second version of the model runner, and hashes that cover what draft layers read behind a "
-        "block: both are switched off.",
+        "Of newer vLLMs every option of a stage, the second model runner among them, and hashes that cover what draft "
+        "layers read after a block: all are switched off.",
         "The order in which requests end whose loads fail together: vLLM's is that of a set of strings, and here it is "
         "that of their numbers.",
         "Sessions with asynchronous steps, priorities or drafts, or with states that are kept at block ends.",
@@ -215,7 +224,7 @@ class SchedulerLevel(DrivenLevel):
         "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
     )
     trace_format = "kvgate-engine-trace"
-    trace_versions = (1, 2)
+    trace_versions = (1, 2, 3)
     trace_called = "the trace of an engine"
     unsupported = "the scheduler does not support the settings it was given"
 
@@ -244,7 +253,8 @@ class SchedulerLevel(DrivenLevel):
         stage = _stage(generator, settings, draw)
         if "sessions" in needs:
             stage = evolve(stage, asynchronous=False)
-        stage = evolve(stage, **{STAGE_OF[need]: True for need in needs if need in STAGE_OF})
+        needed: dict[str, Any] = {STAGE_OF[need]: True for need in needs if need in STAGE_OF}
+        stage = evolve(stage, **needed)
         if settings.geometry.state_block_tokens is not None:
             # vLLM keeps states at block ends for prefix caching alone; and a shorter chunk is none (finding 029).
             chunk_tokens = max(settings.chunk_tokens, settings.geometry.state_block_tokens)
@@ -257,13 +267,44 @@ class SchedulerLevel(DrivenLevel):
         has_sessions = draw.chance(generator.often("cases with sessions", 25)) and not needs
         if has_sessions and not settings.geometry.lookahead_tokens:
             settings, stage = evolve(settings, drafts_max=0), evolve(stage, asynchronous=False, by_priority=False)
-        return self.case(settings, (), stage)
+        if settings.geometry.keeps_states and not settings.drafts_max and draw.chance(50):
+            # vLLM keeps room for drafts where there are any.
+            groups = settings.geometry.groups
+            groups = tuple(evolve(each, draft_states=0) if each.keeps_states else each for each in groups)
+            settings = evolve(settings, geometry=evolve(settings.geometry, groups=groups))
+        return self.case(*self.with_options(settings, stage, draw, {need.replace("-", "_") for need in needs}))
+
+    def with_options(
+        self, settings: Settings, stage: Stage, draw: Draw, needs: Collection[str]
+    ) -> tuple[Settings, tuple[()], Stage]:
+        """With some of the options that the stage can have, and with those that are needed."""
+        groups, aligned = settings.geometry.groups, settings.geometry.state_block_tokens is not None
+        possible = {
+            "context_parallel": len(groups) == 1 and groups[0].keeps_all and groups[0].block_size_tokens % 8 == 0,
+            "one_group_connector": stage.connector and len(groups) == 1,
+            "encoder_connector": stage.encoder_budget is not None,
+            "whole_prompts": not aligned,
+            "whole_items": stage.encoder_budget is not None and not stage.long_prefill_tokens,
+        }
+        drawn = {name: (draw.chance(12) or name in needs) and possible.get(name, True) for name in OPTIONS}
+        if drawn["whole_prompts"]:
+            # A whole number of blocks: so some prompts take exactly what is left.
+            blocks = -(-settings.tokens_max // settings.geometry.grain_tokens)
+            least = blocks * settings.geometry.grain_tokens
+            settings = evolve(settings, chunk_tokens=max(settings.chunk_tokens, least))
+        if drawn["whole_items"]:
+            # Less than a whole item is never computed.
+            longest = min(stage.encoder_budget or 0, stage.encoder_cache)
+            least = longest + stage.running_max
+            most = max(settings.chunk_tokens, least)
+            settings = evolve(settings, chunk_tokens=least if draw.chance(70) and not drawn["whole_prompts"] else most)
+        return settings, (), evolve(stage, options=Options(**drawn))
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
         return {
             **{Serve: 25, Step: 70, Transferred: 14, Collect: 10, Abort: 3, GrammarReady: 2},
-            **{ResetCache: 2, ResetEncoder: 3, Continue: 15, Close: 2},
+            **{ResetCache: 2, ResetEncoder: 3, Continue: 15, Close: 2, PauseEngine: 1, ResumeEngine: 3},
         }
 
     def is_possible(self, kind: type, case: Case) -> bool:
@@ -305,7 +346,7 @@ class SchedulerLevel(DrivenLevel):
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
         operations = self.that_fits(evolve(case, settings=held)).operations
         if not SUBJECTS[bench.subject].scheduling.in_full:
-            case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None))
+            case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None, options=Options()))
             return evolve(case, operations=tuple(map(plain, operations)))
         return evolve(case, operations=operations)
 
@@ -417,14 +458,17 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
     arrival = with_keys(generator, stage, arrival, draw)
     # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
     pools = draw.chance(generator.often("pooling", 8)) and not stage.asynchronous
+    ahead = stage.asynchronous and settings.drafts_max
     serve = Serve(
         arrival,
         answers_max=1 if pools else draw.integer(1, generator.often("answers", ANSWERS_MAX, is_optional=False)),
         priority=draw.integer(0, 2) if stage.by_priority else 0,
-        structured=draw.chance(generator.often("grammars", 10)) and not pools,
+        structured=draw.chance(generator.often("grammars", 30 if ahead else 10)) and not pools,
         pools=pools,
         embedded=draw.chance(generator.often("embeddings", 10)) and not settings.tells_events,
     )
+    if serve.structured and draw.chance(30):
+        serve = evolve(serve, grammar_answers=draw.integer(0, serve.answers_max))
     if resumable and not (pools or serve.embedded):
         serve = evolve(serve, resumable=True, answers_max=min(serve.answers_max, PART_ANSWERS_MAX))
     serve = evolve(serve, answers_min=shortest_answers(generator, settings, serve, draw))

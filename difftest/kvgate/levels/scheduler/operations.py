@@ -6,7 +6,7 @@ alphabet is that of the reference's scheduler, and more; ``Serve`` is its ``Subm
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from attrs import field, frozen
@@ -19,6 +19,47 @@ from kvreference.scheduler.operations import Reply, Step, Submit
 
 _count = [instance_of(int), ge(1)]
 _number = [instance_of(int), ge(0)]
+
+
+@frozen
+class Options:
+    """How else an engine is configured. But for the last two, none of it changes what is scheduled."""
+
+    without_statistics: bool = False
+    """Whether it publishes no statistics, and records nothing for them."""
+    without_ends: bool = False
+    """Whether it does not report by client which requests ended."""
+    measures_residency: bool = False
+    """Whether it measures how long blocks are kept, and how often they are used."""
+    second_runner: bool = False
+    """Whether its worker is vLLM's second one: a request that comes back is sent as if it were new."""
+    pipeline: bool = False
+    """Whether the model is spread over several workers, the first of which is sent the tokens to compute."""
+    context_parallel: bool = False
+    """Whether each block is spread over eight workers, two by four."""
+    one_group_connector: bool = False
+    """Whether the connector is of the kind that knows models of one group alone."""
+    encoder_connector: bool = False
+    """Whether other nodes have some of what the encoder computes."""
+    whole_prompts: bool = False
+    """Whether a prompt is computed in one step, or not yet."""
+    whole_items: bool = False
+    """Whether what the encoder computes is read in one step, or not yet."""
+
+
+OPTIONS: Mapping[str, str] = {
+    "without_statistics": "no statistics are published",
+    "without_ends": "clients are not sent lists of requests that ended",
+    "measures_residency": "the residency of blocks is measured",
+    "second_runner": "vLLM's second model runner is used",
+    "pipeline": "the model is spread over pipeline stages",
+    "context_parallel": "each block is spread over eight ranks",
+    "one_group_connector": "the connector supports one group",
+    "encoder_connector": "other nodes have items that are encoded",
+    "whole_prompts": "a prompt is computed in one step",
+    "whole_items": "an item is computed in one step",
+}
+"""Each option, in words."""
 
 
 @frozen
@@ -45,6 +86,7 @@ class Stage:
     """How many tokens of items the encoder computes in a step at most; None: requests have no items."""
     encoder_cache: int = field(default=1, validator=_count)
     """For how many tokens of items what the encoder computed is kept."""
+    options: Options = Options()
 
 
 @frozen
@@ -55,6 +97,8 @@ class Serve(Submit):
     """Where an engine serves by priority: the smallest first."""
     structured: bool = False
     """Whether its answer follows a grammar: it waits for ``GrammarReady`` first."""
+    grammar_answers: int | None = field(default=None, validator=optional(_number))
+    """How many tokens its grammar accepts before it rejects one, which ends the request. None: it accepts all."""
     undecided: int = field(default=0, validator=_number)
     """How often the connector says that it cannot tell yet what it offers."""
     fails_from_block: int | None = field(default=None, validator=optional(_number))
@@ -102,6 +146,21 @@ class ResetCache:
 
 
 @frozen
+class PauseEngine:
+    """Admit no request until ``ResumeEngine``."""
+
+    running: bool = False
+    """Whether those that run compute nothing, either."""
+    aborts: bool = False
+    """Whether every request is aborted first."""
+
+
+@frozen
+class ResumeEngine:
+    """Go on where ``PauseEngine`` stopped."""
+
+
+@frozen
 class ResetEncoder:
     """Forget what the encoder computed, since its weights have changed: whatever is still needed is computed again."""
 
@@ -119,10 +178,13 @@ Operation: TypeAlias = (
     | GrammarReady
     | ResetCache
     | ResetEncoder
+    | PauseEngine
+    | ResumeEngine
 )
 
 OPERATIONS: tuple[type, ...] = (
     *(Submit, Serve, Continue, Close, Step, Collect, Abort, Transferred, Lost, GrammarReady, ResetCache, ResetEncoder),
+    *(PauseEngine, ResumeEngine),
 )
 """Every kind of operation."""
 
@@ -151,6 +213,7 @@ def describe_stage(stage: Stage) -> str:
         parts.append(f"the encoder computes {tokens} of items in a step, and keeps {stage.encoder_cache}")
     if stage.long_prefill_tokens is not None:
         parts.append(f"a step computes at most {counted(stage.long_prefill_tokens, 'token')} of one prompt")
+    parts += [words for name, words in OPTIONS.items() if getattr(stage.options, name)]
     return "; ".join(parts)
 
 
@@ -179,6 +242,11 @@ def describe_engine(operation: Operation) -> str:
             return f"Reset {caches}{', preempting running requests' if preempts else ''}"
         case ResetEncoder():
             return "Reset the encoder's cache"
+        case PauseEngine(running=running, aborts=aborts):
+            first = "Abort all requests, and pause" if aborts else "Pause"
+            return f"{first} the engine: {'no request computes' if running else 'no request is admitted'}"
+        case ResumeEngine():
+            return "Resume the engine"
 
 
 def asked_of_engine(submit: Submit) -> str:
@@ -206,7 +274,9 @@ def _more(serve: Serve) -> Iterator[str]:
     if serve.priority:
         yield f"priority {serve.priority}"
     if serve.structured:
-        yield "its answer follows a grammar"
+        rejects = serve.grammar_answers is not None
+        then = f", which rejects what follows {counted(serve.grammar_answers or 0, 'token')}" if rejects else ""
+        yield f"its answer follows a grammar{then}"
     if serve.undecided:
         yield f"its connector is undecided {counted(serve.undecided, 'time')}"
     if serve.pools:

@@ -74,8 +74,7 @@ class ProgressMonitor:
     def observe(self, scheduled: Mapping[int, int], answered: int, in_flight: int) -> Difference | None:
         """After a step with so many tokens for each that was ``scheduled``, in which ``answered`` requests got one."""
         if not self.scheduler.has_unfinished_requests():
-            self.forget()
-            self._patience.clear()
+            self.rest()
             return None
         passed = self._passed_over(scheduled)
         if passed is not None:
@@ -95,6 +94,11 @@ class ProgressMonitor:
         return Difference(
             "KV-LIVE-03", "progress", "somebody gets on, or something changes", waiting.describe(self.called)
         )
+
+    def rest(self) -> None:
+        """No request is to get anything in this step."""
+        self.forget()
+        self._patience.clear()
 
     def forget(self) -> None:
         """Something happened from outside: whatever stood still may move now."""
@@ -170,10 +174,22 @@ class ProgressMonitor:
             yield from edges or [Wait(number, Reason.NO_REQUEST)]
         elif first_refused is not None and first_refused != number:
             yield Wait(number, Reason.LINE, first_refused)
+        elif self._lacks_slot(number, scheduled):
+            yield from (Wait(number, Reason.TURN, other) for other in scheduled if self._adapter(other) is not None)
         elif sum(scheduled.values()) >= self.scheduler.max_num_scheduled_tokens:
             yield from (Wait(number, Reason.TURN, other) for other in scheduled)
         else:
             yield Wait(number, Reason.NO_REQUEST)
+
+    def _adapter(self, number: int) -> object:
+        request = self.scheduler.requests.get(self.followed.name_of(number))
+        return request and request.lora_request and request.lora_request.lora_name
+
+    def _lacks_slot(self, number: int, scheduled: Mapping[int, int]) -> bool:
+        """Whether a step has as many adapters as it can have, and not that of a request."""
+        slots, adapter = self.stage.adapters_max, self._adapter(number)
+        used = {*map(self._adapter, scheduled)} - {None}
+        return slots is not None and adapter is not None and adapter not in used and len(used) >= slots
 
     def _outside(self, number: int, status: str) -> Wait | None:
         """What a request waits for that somebody outside ends."""

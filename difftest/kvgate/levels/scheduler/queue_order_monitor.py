@@ -67,6 +67,8 @@ class Line:
         self._asked: set[int] = set()
         self._held_up = False
         """Whether somebody was refused or preempted in this step: then nobody else is let in."""
+        self._paused = False
+        """Whether the engine is paused in this step."""
         self._set_aside = 0
         """How many were set aside so far."""
 
@@ -119,11 +121,11 @@ class Line:
         """For the first that is ready there is no room in the encoder: nobody else is let in."""
         self._held_up = True
 
-    def begin(self) -> None:
-        """A step begins."""
+    def begin(self, paused: bool = False) -> None:
+        """A step begins, in which no request may be let in if the engine is ``paused``."""
         self._asked = set()
         self._adapters = {}
-        self._held_up = False
+        self._held_up = self._paused = paused
         for each in self._waiting:
             each.undecided = False
 
@@ -131,11 +133,16 @@ class Line:
         """The block manager was asked for something."""
         if isinstance(operation, Admit):
             found = self._asked_for(operation.request)
+            if self._paused:
+                return Difference("KV-LIVE-01", "the line, paused", "no request is let in", f"{operation.request} is")
             self._held_up |= isinstance(answer, Refused)
             if isinstance(answer, Granted) and self._named(operation.request):
                 self._let_in(operation.request, answer.loads)
             return found
         if isinstance(operation, LookUp):
+            # Of a prompt that is computed whole there is too much for the step: no other is looked at.
+            undecided = any(each.undecided for each in self._named(operation.request))
+            self._held_up |= self.stage.options.whole_prompts and not undecided
             return self._asked_for(operation.request)
         if isinstance(operation, Schedule):
             for each in self._running:
@@ -246,6 +253,10 @@ class Line:
                 # Less than a block of states is no chunk: nobody after it is looked at.
                 return None
             request = population.alive.get(each.number)
+            if self.stage.options.whole_prompts and request is not None and request.tokens_computed:
+                long = self.stage.long_prefill_tokens or self.budget_tokens
+                if min(len(request.tokens) - request.tokens_computed, long) > self.budget_tokens - tokens:
+                    return None
             ready = request is not None and request.status is Status.WAITING and each.number not in self._asked
             if ready and self._is_ready(each):
                 if not self.may_split:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -13,7 +13,8 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model
 from kvgate.kernel.random_source import Draw
 from kvgate.levels.scheduler.level import EngineBench, SchedulerLevel, plain
-from kvgate.levels.scheduler.operations import Operation, Serve
+from kvgate.levels.scheduler.operations import Operation, Serve, Stage
+from kvreference.settings import Settings
 
 
 class WorkerLevel(SchedulerLevel):
@@ -62,6 +63,12 @@ class WorkerLevel(SchedulerLevel):
         from kvgate.levels.worker.engine import WorkerEngine
 
         return WorkerEngine(case.settings, case.stage, subject, with_reference)
+
+    def with_options(
+        self, settings: Settings, stage: Stage, draw: Draw, needs: Collection[str]
+    ) -> tuple[Settings, tuple[()], Stage]:
+        del draw, needs
+        return settings, (), stage
 
     def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
         case = super().set_up(generator, draw, needs)

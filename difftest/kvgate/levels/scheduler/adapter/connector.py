@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorBase, ECConnectorMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, SupportsHMA
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
 from kvgate.levels.scheduler.adapter.interception import ended_well
 from kvgate.levels.scheduler.adapter.names import number_in
-from kvgate.levels.scheduler.clients import transfer_parameters
+from kvgate.levels.scheduler.clients import connector_counted, transfer_parameters
+from kvgate.levels.scheduler.encoder import elsewhere
 from kvgate.levels.scheduler.nodes import OtherNodes, Tables
 
 if TYPE_CHECKING:
@@ -73,8 +75,8 @@ class Counted(KVConnectorStats):
         return not self.data
 
 
-class FakeConnector(KVConnectorBase_V1, SupportsHMA):
-    """The scheduler's half of a connector, for every kind of model."""
+class OneGroupConnector(KVConnectorBase_V1):
+    """The scheduler's half of a connector, for models of one group."""
 
     nodes: OtherNodes
     listener: Listener
@@ -86,8 +88,10 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
         """The block pools that it was bound to."""
         self.metadata = FakeMetadata()
         """What it had last for its worker's half."""
-        self.counted = 0
-        """How often its statistics were asked for."""
+        self.counted = self.taken = 0
+        """How often its statistics were asked for, and its events taken."""
+        self.closed = 0
+        """How often it was shut down."""
 
     def attach(self, nodes: OtherNodes, keeps_states: bool, listener: Listener) -> None:
         """Which nodes it is connected to, and who is given its calls."""
@@ -128,12 +132,16 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
     def update_connector_output(self, connector_output: Any) -> None:
         self.listener.shown_output(connector_output)
 
-    def get_kv_connector_stats(self) -> KVConnectorStats:
+    def get_kv_connector_stats(self) -> KVConnectorStats | None:
+        """What it counted; now and then nothing."""
         self.counted += 1
-        return Counted({"asked": self.counted})
+        counted = connector_counted(self.counted)
+        return Counted(counted) if counted else None
 
     def take_events(self) -> list[Any]:
-        events = [f"an event of the connector, after {self.counted} steps"]
+        """Its events, of which there are some with every other output."""
+        self.taken += 1
+        events = [f"an event of the connector, with output {self.taken}"] * (self.taken % 2)
         self.listener.taken(events)
         return events
 
@@ -142,16 +150,16 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
         self.listener.reset(done)
         return done
 
-    def request_finished(self, _request: Request, _block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        self.listener.not_due("request_finished")
-        return False, None
+    def shutdown(self) -> None:
+        self.closed += 1
 
-    def request_finished_all_groups(
-        self, request: Request, block_ids: tuple[list[int], ...]
-    ) -> tuple[bool, dict[str, Any] | None]:
+    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        return self._ended(request, (block_ids,))
+
+    def _ended(self, request: Request, tables: Tables) -> tuple[bool, dict[str, Any] | None]:
         number = number_in(request.request_id)
-        reads = self.nodes.reads(number, ended_well(request), block_ids)
-        self.listener.ended(request, block_ids, reads)
+        reads = self.nodes.reads(number, ended_well(request), tables)
+        self.listener.ended(request, tables, reads)
         return reads, transfer_parameters(number) if reads else None
 
     # The worker's half, which is nobody's
@@ -166,4 +174,53 @@ class FakeConnector(KVConnectorBase_V1, SupportsHMA):
         raise NotImplementedError("a fake connector has no worker")
 
     def wait_for_save(self) -> None:
+        raise NotImplementedError("a fake connector has no worker")
+
+
+class FakeConnector(OneGroupConnector, SupportsHMA):
+    """The scheduler's half of a connector, for every kind of model."""
+
+    def request_finished(self, _request: Request, _block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        self.listener.not_due("request_finished")
+        return False, None
+
+    def request_finished_all_groups(
+        self, request: Request, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        return self._ended(request, block_ids)
+
+
+class FakeEncoderMetadata(ECConnectorMetadata):
+    """Nothing: there is no worker to load anything."""
+
+
+class FakeEncoderConnector(ECConnectorBase):
+    """The scheduler's half of a connector of the encoder's cache: other nodes have some of the items."""
+
+    def __init__(self, vllm_config: Any, role: Any) -> None:
+        super().__init__(vllm_config, role)
+        self.loads: list[tuple[str, int]] = []
+        """The items for which room was allocated since the last step, by request and place."""
+        self.metadata = FakeEncoderMetadata()
+        """What it had last for its worker's half."""
+        self.shown: list[Any] = []
+        """The steps that it was shown."""
+
+    def has_cache_item(self, identifier: str) -> bool:
+        return elsewhere(identifier)
+
+    def update_state_after_alloc(self, request: Request, index: int) -> None:
+        self.loads.append((request.request_id, index))
+
+    def build_connector_meta(self, scheduler_output: Any) -> ECConnectorMetadata:
+        self.shown.append(scheduler_output)
+        self.metadata = FakeEncoderMetadata()
+        return self.metadata
+
+    # The worker's half, which is nobody's
+
+    def start_load_caches(self, encoder_cache: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("a fake connector has no worker")
+
+    def save_caches(self, encoder_cache: Any, mm_hash: str, **kwargs: Any) -> None:
         raise NotImplementedError("a fake connector has no worker")

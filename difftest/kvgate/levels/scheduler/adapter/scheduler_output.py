@@ -37,7 +37,7 @@ def told_by(output: SchedulerOutput) -> Mapping[int, Told]:
     more = iter(known.new_token_ids)
     columns = (known.req_ids, known.new_block_ids, known.num_computed_tokens, known.num_output_tokens)
     for name, blocks, start, answered in zip(*columns, strict=True):
-        every = known.all_token_ids.get(name)
+        every, sent = known.all_token_ids.get(name), next(more, None)
         told[number_in(name)] = Told(
             tokens.get(name, 0),
             start,
@@ -47,7 +47,7 @@ def told_by(output: SchedulerOutput) -> Mapping[int, Told]:
             drafts=tuple(drafts.get(name, ())),
             answered=answered,
             every=None if every is None else tuple(every),
-            more=tuple(next(more)) if known.new_token_ids else None,
+            more=None if sent is None else tuple(sent),
         )
     return told
 
@@ -187,7 +187,9 @@ _PLAIN: Mapping[str, Callable[[Any], object]] = {
     "spec_decoding_stats": lambda told: (
         told and tuple(tuple(value) if isinstance(value, list) else value for value in vars(told).values())
     ),
-    "kv_cache_eviction_events": tuple,
+    "kv_cache_eviction_events": lambda told: tuple(
+        len(each.reuse_gaps_seconds) for each in told if min(each.idle_seconds, each.lifetime_seconds) >= 0
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import tempfile
@@ -32,6 +33,9 @@ CONFIGURATION = {
     "max_position_embeddings": 1 << 20,
 }
 """A model that is never loaded."""
+CONNECTORS = "kvgate.levels.scheduler.adapter.connector"
+DECODE_RANKS, PREFILL_RANKS = 2, 4
+"""Over how many ranks blocks are spread in each of two ways, where they are."""
 
 
 @cache
@@ -56,9 +60,18 @@ def new_scheduler(
     vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and
     ``drafting`` of its speculation.
     """
-    from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, LoRAConfig, SchedulerConfig, VllmConfig
+    from vllm.config import (
+        CacheConfig,
+        DeviceConfig,
+        ECTransferConfig,
+        KVEventsConfig,
+        LoRAConfig,
+        ObservabilityConfig,
+        SchedulerConfig,
+        VllmConfig,
+    )
     from vllm.utils.hashing import sha256
-    from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
+    from vllm.v1.core.encoder_cache_manager import EncoderCacheManager, compute_mm_encoder_budget
     from vllm.v1.core.kv_cache_utils import init_none_hash
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -68,7 +81,7 @@ def new_scheduler(
     # Whichever runner a machine would choose, this is the one whose batch is modelled.
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
     init_none_hash(sha256)
-    geometry = settings.geometry
+    geometry, options = settings.geometry, stage.options
     modes: list[Any] = [group.states.value for group in geometry.groups if group.states is not None]
     cache = CacheConfig(
         # Of vLLM's scheduler, only the rule that ends chunks where states are kept asks for this size.
@@ -87,7 +100,8 @@ def new_scheduler(
             max_model_len=settings.tokens_max,
             long_prefill_token_threshold=stage.long_prefill_tokens or 0,
             policy="priority" if stage.by_priority else "fcfs",
-            enable_chunked_prefill=True,
+            enable_chunked_prefill=not options.whole_prompts,
+            disable_chunked_mm_input=options.whole_items,
             async_scheduling=False,
             is_encoder_decoder=False,
             scheduler_reserve_full_isl=settings.full_sequence_must_fit,
@@ -95,29 +109,52 @@ def new_scheduler(
         speculative_config=_speculation(settings, drafting) if settings.drafts_max else None,
         kv_events_config=KVEventsConfig(enable_kv_cache_events=settings.tells_events, publisher="null"),
         kv_transfer_config=_transfers(stage) if stage.connector else None,
+        ec_transfer_config=ECTransferConfig(
+            ec_connector="FakeEncoderConnector", ec_role="ec_both", ec_connector_module_path=CONNECTORS
+        )
+        if options.encoder_connector
+        else None,
+        observability_config=ObservabilityConfig(
+            kv_cache_metrics=options.measures_residency, kv_cache_metrics_sample=1.0
+        ),
     )
     # What follows was chosen, and not what vLLM thinks best for drafts by n-grams, and beside a connector.
     config.scheduler_config.async_scheduling = stage.asynchronous
-    config.scheduler_config.disable_hybrid_kv_cache_manager = False
+    config.scheduler_config.disable_hybrid_kv_cache_manager = options.one_group_connector
+    specs = list(groups) if groups is not None else group_specs(geometry)
+    if options.context_parallel:
+        parallel = config.parallel_config
+        parallel.decode_context_parallel_size = DECODE_RANKS
+        parallel.prefill_context_parallel_size = PREFILL_RANKS
+        specs = [dataclasses.replace(each, kv_cache_spec=_of_one_rank(each.kv_cache_spec)) for each in specs]
     scheduler = (AsyncScheduler if stage.asynchronous else Scheduler)(
         vllm_config=config,
-        kv_cache_config=KVCacheConfig(
-            settings.blocks, [], list(groups) if groups is not None else group_specs(geometry), **caching
-        ),
+        kv_cache_config=KVCacheConfig(settings.blocks, [], specs, **caching),
         structured_output_manager=StructuredOutputManager(config),
         block_size=lcm(*(group.block_size_tokens for group in geometry.groups)),
         hash_block_size=geometry.grain_tokens,
-        log_stats=True,
-        include_finished_set=True,
+        log_stats=not options.without_statistics,
+        include_finished_set=not options.without_ends,
     )
+    # Both are read once, here: one from the environment, one from ranks that are not there.
+    scheduler.use_v2_model_runner, scheduler.use_pp = options.second_runner, options.pipeline
     if stage.adapters_max is not None:
         # What else a configuration of adapters says is for the worker.
         scheduler.lora_config = LoRAConfig(max_loras=stage.adapters_max)
     if stage.encoder_budget is not None:
         # A model with an encoder is not configured: of it, the scheduler needs these two.
-        scheduler.max_num_encoder_input_tokens = stage.encoder_budget
-        scheduler.encoder_cache_manager = EncoderCacheManager(stage.encoder_cache)
+        longest = min(stage.encoder_budget, stage.encoder_cache)
+        sizes = {"max_num_encoder_input_tokens": stage.encoder_budget, "encoder_cache_size": stage.encoder_cache}
+        for name, size in sizes.items():
+            setattr(config.scheduler_config, name, size)
+        budget, size = compute_mm_encoder_budget(config.scheduler_config, {"image": longest, "video": 1})
+        scheduler.max_num_encoder_input_tokens, scheduler.encoder_cache_manager = budget, EncoderCacheManager(size)
     return scheduler
+
+
+def _of_one_rank(spec: Any) -> Any:
+    """What one rank of several has of each block."""
+    return dataclasses.replace(spec, block_size=spec.block_size // (DECODE_RANKS * PREFILL_RANKS))
 
 
 def _speculation(settings: Settings, drafting: Mapping[str, Any]) -> Any:
@@ -135,8 +172,8 @@ def _transfers(stage: Stage) -> Any:
     from vllm.config import KVTransferConfig
 
     return KVTransferConfig(
-        kv_connector="FakeConnector",
-        kv_connector_module_path="kvgate.levels.scheduler.adapter.connector",
+        kv_connector="OneGroupConnector" if stage.options.one_group_connector else "FakeConnector",
+        kv_connector_module_path=CONNECTORS,
         kv_role="kv_both",
         kv_load_failure_policy="fail" if stage.failed_loads_end else "recompute",
     )

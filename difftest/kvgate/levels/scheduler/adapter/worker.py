@@ -74,6 +74,8 @@ class Publisher:
 
     def __init__(self) -> None:
         self.batches: list[list[Any]] = []
+        self.closed = 0
+        """How often it was shut down."""
 
     def publish(self, batch: Any) -> None:
         """Events are to be published."""
@@ -86,6 +88,7 @@ class Publisher:
 
     def shutdown(self) -> None:
         """Nothing was begun."""
+        self.closed += 1
 
 
 def _logprobs(sampled: Sequence[Sequence[int]]) -> Any:
@@ -106,11 +109,22 @@ def drafts(proposed: Mapping[int, Sequence[int]]) -> Any:
     return DraftTokenIds([name_of(number) for number in proposed], [list(tokens) for tokens in proposed.values()])
 
 
-def abort(scheduler: Any, number: int) -> None:
-    """A client gave up."""
+def abort(scheduler: Any, numbers: Sequence[int] | None) -> list[tuple[int, int]]:
+    """Clients abort requests, one or several, or None for all: each that was alive, with its client."""
     from vllm.v1.request import RequestStatus
 
-    scheduler.finish_requests(name_of(number), RequestStatus.FINISHED_ABORTED)
+    # Not the scheduler's own wrapper, which ends requests one by one.
+    finish, names = type(scheduler).finish_requests, None if numbers is None else [*map(name_of, numbers)]
+    ended = finish(scheduler, names, RequestStatus.FINISHED_ABORTED)
+    return [(number_in(name), client) for name, client in ended or ()]
+
+
+def pause(scheduler: Any, running: bool | None) -> None:
+    """Pause those that wait, or also those that run; None: resume."""
+    from vllm.v1.core.sched.interface import PauseState
+
+    states = {None: PauseState.UNPAUSED, False: PauseState.PAUSED_NEW, True: PauseState.PAUSED_ALL}
+    scheduler.set_pause_state(states[running])
 
 
 def reset_cache(scheduler: Any, preempts: bool, connector: bool) -> bool:
@@ -138,29 +152,34 @@ def masked(scheduler: Any, output: Any) -> Masked:
 
 
 class Grammar:
-    """A compiled grammar: it allows some tokens, and records those that it accepted."""
+    """A compiled grammar: it allows some tokens, and records those that it was given."""
 
-    def __init__(self) -> None:
+    def __init__(self, answers_max: int | None) -> None:
+        self.left = answers_max
+        """How many tokens more it accepts; None: all."""
         self._accepted: list[int] = []
 
     def accept_tokens(self, _request: str, tokens: Sequence[int]) -> bool:
-        """A request was answered so many tokens."""
+        """A request was answered these tokens; whether all of them are allowed."""
         self._accepted += tokens
-        return True
+        if self.left is None:
+            return True
+        self.left -= len(tokens)
+        return self.left >= 0
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
         """The drafts before the first that is not allowed."""
         return list(tokens[: grammar.allowed(tokens)])
 
     def take(self) -> tuple[int, ...]:
-        """The tokens that it accepted since they were taken last."""
+        """The tokens that it was given since they were taken last."""
         accepted, self._accepted = tuple(self._accepted), []
         return accepted
 
 
-def grammar_ready(request: Any) -> Grammar:
+def grammar_ready(request: Any, answers_max: int | None) -> Grammar:
     """The grammar of a request is compiled."""
-    request.structured_output_request.grammar = compiled = Grammar()
+    request.structured_output_request.grammar = compiled = Grammar(answers_max)
     return compiled
 
 
