@@ -234,5 +234,7 @@ def test_a_few_of_the_checkers_are_killed(fork_server: ForkServer) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("of", ["reference", "checkers"])
 def test_all_are_killed(fork_server: ForkServer, of: str) -> None:
-    """Goal: no fault of the reference or of a checker goes unnoticed. Method: inject each."""
-    assert not _survivors(fork_server, of, timeout=7200.0)
+    """Goal: no fault of the reference or of a checker goes unnoticed, except the argued ones. Method: inject each."""
+    mutants = REFERENCE_MUTANTS if of == "reference" else CHECKER_MUTANTS
+    argued = {each.name for each in mutants if each.survives}
+    assert argued == {each.split()[0] for each in _survivors(fork_server, of, timeout=7200.0)}

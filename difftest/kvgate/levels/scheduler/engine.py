@@ -724,7 +724,7 @@ class Engine:
         tokens_max = min(request.num_prompt_tokens + request.max_tokens, self.settings.tokens_max)
         missing = self.answers_min.get(number_in(request.request_id), 0) - request.num_output_tokens
         compiled = self.grammars.get(number_in(request.request_id))
-        return finish_check.Books(request.num_tokens, tokens_max, max(0, missing), compiled and compiled.left)
+        return finish_check.Books(request.num_tokens, tokens_max, max(0, missing), compiled.left if compiled else None)
 
     def _check_batch(self, output: Any) -> None:
         """What the worker is told is what was granted, and nobody was left out for whom there was room."""
