@@ -46,7 +46,7 @@ FLOORS = {
     "resets that preempt": 6,
     "resets of items": 20,
 }
-"""In how many operations each must happen at least; a run of seed 0 has at least a sixth more of each."""
+"""In how many operations of seed 0 each must happen at least."""
 
 pytestmark = pytest.mark.ci
 

@@ -29,7 +29,6 @@ from kvgate.levels.scheduler.operations import (
     PauseEngine,
     ResetCache,
     ResetEncoder,
-    ResumeEngine,
     Serve,
     Stage,
 )
@@ -54,7 +53,6 @@ PERFORMED: tuple[Operation, ...] = (
     ResetEncoder(),
     ResetCache(preempts=True, connector=True),
     PauseEngine(running=True),
-    ResumeEngine(),
     Abort(1),
 )
 CASE = SCHEDULER.case(SETTINGS, PERFORMED, STAGE, model="hybrid", preset="tiny", seed="0/7")

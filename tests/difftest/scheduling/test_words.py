@@ -18,7 +18,6 @@ from kvgate.levels.scheduler.operations import (
     PauseEngine,
     ResetCache,
     ResetEncoder,
-    ResumeEngine,
     Serve,
     Stage,
     describe_engine,
@@ -58,9 +57,11 @@ TOLD: list[tuple[Operation, str]] = [
     (ResetCache(), "Reset the prefix cache"),
     (ResetCache(connector=True), "Reset the prefix cache and the connector's cache"),
     (ResetEncoder(), "Reset the encoder's cache"),
-    (PauseEngine(), "Pause the engine: no request is admitted"),
-    (PauseEngine(running=True, aborts=True), "Abort all requests, and pause the engine: no request computes"),
-    (ResumeEngine(), "Resume the engine"),
+    (PauseEngine(), "Pause the engine for 1 step: no request is admitted"),
+    (
+        PauseEngine(running=True, aborts=True, steps=3),
+        "Abort all requests, and pause the engine for 3 steps: no request computes",
+    ),
     (ResetCache(preempts=True), "Reset the prefix cache, preempting running requests"),
 ]
 

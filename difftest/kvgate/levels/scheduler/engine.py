@@ -76,7 +76,6 @@ from kvgate.levels.scheduler.operations import (
     PauseEngine,
     ResetCache,
     ResetEncoder,
-    ResumeEngine,
     Serve,
     Stage,
 )
@@ -181,6 +180,8 @@ class Engine:
         pool = self.followed.manager.block_pool
         self.residency = Residency(pool, settings.caches) if stage.options.measures_residency else None
         self.paused: PauseEngine | None = None
+        self.resumes_at = 0
+        """After how many steps it is resumed."""
         if stage.encoder_budget is not None:
             self.encoder.listen(self.scheduler.encoder_cache_manager)
         self.structured: set[int] = set()
@@ -260,15 +261,15 @@ class Engine:
             self._reset(operation)
         elif isinstance(operation, ResetEncoder):
             self._reset_encoder()
-        elif isinstance(operation, (PauseEngine, ResumeEngine)):
-            self._pause_engine(operation if isinstance(operation, PauseEngine) else None)
+        elif isinstance(operation, PauseEngine):
+            self._pause_engine(operation)
         elif isinstance(operation, Collect) and self.in_flight:
             self._collect()
 
     def close(self) -> list[Divergence]:
         """Abort every request, end every transfer that ends, take steps until all of it is told; judge what remains."""
-        endings: list[SchedulerOperation] = [ResumeEngine()] * (self.paused is not None)
-        endings += [Abort(number) for number in self.followed.population.alive]
+        self._resume()
+        endings: list[SchedulerOperation] = [Abort(number) for number in self.followed.population.alive]
         endings += [Collect() for _ in self.in_flight]
         for ending in (*endings, Step(), *map(Transferred, self.nodes.under_way()), Step(), Step()):
             if self.perform(ending):
@@ -422,14 +423,17 @@ class Engine:
             self._stop("scheduler", Difference("KV-SYS-02", "requests aborted", str(clients_of), str(ended)))
         self.progress.forget()
 
-    def _pause_engine(self, paused: PauseEngine | None) -> None:
+    def _pause_engine(self, operation: PauseEngine) -> None:
         alive = self.followed.population.alive
-        if paused is not None and paused.aborts:
+        if operation.aborts:
             self._end([each for each in alive if alive[each].status is not Status.ENDING], None)
             self.progress.grammars.clear()
-        self.paused = paused
-        pause(self.scheduler, None if paused is None else paused.running)
-        self.progress.rest()
+        self.paused, self.resumes_at = operation, self.steps + operation.steps
+        pause(self.scheduler, operation.running)
+
+    def _resume(self) -> None:
+        self.paused = None
+        pause(self.scheduler, None)
 
     def _shut_down(self) -> None:
         """The engine ends: its publisher and its connector do, too, each once."""
@@ -589,6 +593,8 @@ class Engine:
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
         if self.paused is not None:
             self.progress.rest()
+            if self.steps >= self.resumes_at:
+                self._resume()
         else:
             self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
 

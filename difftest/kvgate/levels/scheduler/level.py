@@ -30,7 +30,6 @@ from kvgate.levels.scheduler.operations import (
     PauseEngine,
     ResetCache,
     ResetEncoder,
-    ResumeEngine,
     Serve,
     Stage,
     describe_engine,
@@ -86,7 +85,7 @@ SIMPLER: Rules = {
     | {**_SUBMIT},
     Step: {"replies": INSIDE},
     ResetCache: {"connector": DEFAULT},
-    PauseEngine: dict.fromkeys(("running", "aborts"), DEFAULT),
+    PauseEngine: {**dict.fromkeys(("running", "aborts"), DEFAULT), "steps": 1},
     Options: dict.fromkeys(OPTIONS, DEFAULT),
     Reply: {"ends": DEFAULT, "accepted": 0, "drafts": 0, "token": 0},
     Stage: dict.fromkeys(fields_dict(Stage), DEFAULT) | {"running_max": 1, "options": INSIDE},
@@ -96,6 +95,7 @@ LIMITS: Mapping[type, Mapping[str, int]] = {
     Submit: _SUBMITTED,
     Serve: {**_SUBMITTED, "answers_min": TOKENS_MAX, "grammar_answers": TOKENS_MAX},
     Step: {"replies": REPLIES_MAX},
+    PauseEngine: {"steps": PLACES_MAX},
     Reply: dict.fromkeys(("token", "accepted", "drafts"), TOKEN_MAX),
     Stage: dict.fromkeys(("running_max", "in_flight_max", "long_prefill_tokens"), PLACES_MAX),
 }
@@ -201,8 +201,7 @@ class SchedulerLevel(DrivenLevel):
             draw.chance(50), draw.chance(50 if case.stage.connector else 10)
         ),
         ResetEncoder: lambda _generator, _case, _draw: ResetEncoder(),
-        PauseEngine: lambda _generator, _case, draw: PauseEngine(draw.chance(50), draw.chance(20)),
-        ResumeEngine: lambda _generator, _case, _draw: ResumeEngine(),
+        PauseEngine: lambda _generator, _case, draw: PauseEngine(draw.chance(50), draw.chance(10), draw.integer(1, 3)),
         Continue: lambda generator, _case, draw: Continue(
             generator.request(draw), cut(generator.arrival(draw).prompt, draw.integer(1, generator.prompt_max // 4))
         ),
@@ -261,10 +260,10 @@ class SchedulerLevel(DrivenLevel):
             settings = evolve(settings, caches=True, chunk_tokens=chunk_tokens)
         if stage.asynchronous and not _drafts_ahead(settings):
             settings = evolve(settings, drafts_max=0)
-        if draw.chance(generator.often("pressure", 65)) or "preemption" in needs:
+        if draw.chance(generator.often("pressure", 88)) or "preemption" in needs:
             settings, stage = _under_pressure(settings, stage, draw)
         # A model with a draft layer drafts.
-        has_sessions = draw.chance(generator.often("cases with sessions", 25)) and not needs
+        has_sessions = draw.chance(generator.often("cases with sessions", 32)) and not needs
         if has_sessions and not settings.geometry.lookahead_tokens:
             settings, stage = evolve(settings, drafts_max=0), evolve(stage, asynchronous=False, by_priority=False)
         if settings.geometry.keeps_states and not settings.drafts_max and draw.chance(50):
@@ -286,7 +285,11 @@ class SchedulerLevel(DrivenLevel):
             "whole_prompts": not aligned,
             "whole_items": stage.encoder_budget is not None and not stage.long_prefill_tokens,
         }
-        drawn = {name: (draw.chance(12) or name in needs) and possible.get(name, True) for name in OPTIONS}
+        # Whole prompts leave few requests to preempt.
+        often = {"whole_prompts": 4}
+        drawn = {
+            name: (draw.chance(often.get(name, 8)) or name in needs) and possible.get(name, True) for name in OPTIONS
+        }
         if drawn["whole_prompts"]:
             # A whole number of blocks: so some prompts take exactly what is left.
             blocks = -(-settings.tokens_max // settings.geometry.grain_tokens)
@@ -304,7 +307,7 @@ class SchedulerLevel(DrivenLevel):
         del generator
         return {
             **{Serve: 25, Step: 70, Transferred: 14, Collect: 10, Abort: 3, GrammarReady: 2},
-            **{ResetCache: 2, ResetEncoder: 3, Continue: 15, Close: 2, PauseEngine: 1, ResumeEngine: 3},
+            **{ResetCache: 2, ResetEncoder: 3, Continue: 15, Close: 2, PauseEngine: 1},
         }
 
     def is_possible(self, kind: type, case: Case) -> bool:

@@ -23,7 +23,7 @@ _number = [instance_of(int), ge(0)]
 
 @frozen
 class Options:
-    """How else an engine is configured. But for the last two, none of it changes what is scheduled."""
+    """How else an engine is configured. Except for the last three, no option changes what is scheduled."""
 
     without_statistics: bool = False
     """Whether it publishes no statistics, and records nothing for them."""
@@ -147,17 +147,13 @@ class ResetCache:
 
 @frozen
 class PauseEngine:
-    """Admit no request until ``ResumeEngine``."""
+    """Admit no request for some steps; then the engine is resumed."""
 
     running: bool = False
     """Whether those that run compute nothing, either."""
     aborts: bool = False
     """Whether every request is aborted first."""
-
-
-@frozen
-class ResumeEngine:
-    """Go on where ``PauseEngine`` stopped."""
+    steps: int = field(default=1, validator=_count)
 
 
 @frozen
@@ -179,12 +175,11 @@ Operation: TypeAlias = (
     | ResetCache
     | ResetEncoder
     | PauseEngine
-    | ResumeEngine
 )
 
 OPERATIONS: tuple[type, ...] = (
     *(Submit, Serve, Continue, Close, Step, Collect, Abort, Transferred, Lost, GrammarReady, ResetCache, ResetEncoder),
-    *(PauseEngine, ResumeEngine),
+    PauseEngine,
 )
 """Every kind of operation."""
 
@@ -242,11 +237,10 @@ def describe_engine(operation: Operation) -> str:
             return f"Reset {caches}{', preempting running requests' if preempts else ''}"
         case ResetEncoder():
             return "Reset the encoder's cache"
-        case PauseEngine(running=running, aborts=aborts):
+        case PauseEngine(running=running, aborts=aborts, steps=steps):
             first = "Abort all requests, and pause" if aborts else "Pause"
-            return f"{first} the engine: {'no request computes' if running else 'no request is admitted'}"
-        case ResumeEngine():
-            return "Resume the engine"
+            then = "no request computes" if running else "no request is admitted"
+            return f"{first} the engine for {counted(steps, 'step')}: {then}"
 
 
 def asked_of_engine(submit: Submit) -> str:
