@@ -52,6 +52,8 @@ class SchedulerRules:
     ends_with_computed: bool = False
     """Whether the end of a request is reported to the connector with the attention blocks of its computed tokens alone,
     and not with those that it holds for look-ahead."""
+    resets_no_connector: bool = False
+    """Whether a reset of the connector's cache is done where there is no connector."""
     in_full: bool = True
     """Whether sessions, adapters, items, embeddings and pooling are driven on it, and every field is known that it
     sends to connectors and clients, and publishes in statistics."""

@@ -11,6 +11,7 @@ from kvgate.adapters.releases.v0_22_1 import SCHEDULER_RULES as OLDER_SCHEDULER
 SCHEDULER_RULES = evolve(
     OLDER_SCHEDULER,
     lookahead_when_admitted=True,
+    resets_no_connector=True,
 )
 
 RELEASE = evolve(

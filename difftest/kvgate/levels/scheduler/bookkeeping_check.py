@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from kvgate.kernel.difference import Difference
@@ -35,14 +35,17 @@ def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], in_flight: 
     return None
 
 
-def unfinished(alive: Mapping[int, Request], got: int, paused: PauseEngine | None) -> Difference | None:
+def unfinished(
+    alive: Mapping[int, Request], got: int, paused: PauseEngine | None = None, holders: Collection[int] = ()
+) -> Difference | None:
     """An engine takes steps while requests are unfinished: sessions that wait for their clients are no reason to, and
-    neither are requests that are paused.
+    neither are requests that are paused. ``holders`` are those that wait and that a pause does not stop.
     """
-    counted = set(Status) - {Status.ENDING, Status.PAUSED}
+    waits = [number for number, each in alive.items() if each.status not in (Status.ENDING, Status.PAUSED)]
     if paused is not None:
-        counted = set() if paused.running else {Status.RUNNING}
-    expected = sum(request.status in counted for request in alive.values())
+        runs = [number for number in waits if alive[number].status is Status.RUNNING or number in holders]
+        waits = [] if paused.running else runs
+    expected = len(waits)
     if expected == got:
         return None
     return Difference("KV-LIVE-03", "how many requests are unfinished", str(expected), str(got))

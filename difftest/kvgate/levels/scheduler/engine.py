@@ -419,7 +419,7 @@ class Engine:
         """Have requests aborted; None: all."""
         clients_of = sorted((number, clients.client_of(number)) for number in expected)
         ended = sorted(abort(self.scheduler, asked))
-        if self.followed.scheduling.in_full and ended != clients_of:
+        if ended != clients_of:
             self._stop("scheduler", Difference("KV-SYS-02", "requests aborted", str(clients_of), str(ended)))
         self.progress.forget()
 
@@ -526,8 +526,8 @@ class Engine:
             self.line.resets = False
             resets, self.told.resets = self.told.resets, []
             asked = len(done) == 1 and len(resets) == connector
-            # Where there is no connector, there is nothing of it to reset.
-            expected = all((*done, *resets)) and asked and operation.connector == connector
+            missed = operation.connector and not (connector or self.followed.scheduling.resets_no_connector)
+            expected = all((*done, *resets)) and asked and not missed
             if expected != got or not asked:
                 self._stop("scheduler", Difference("KV-OP-11", "whether a reset is done", str(expected), str(got)))
             done.clear()
@@ -583,10 +583,10 @@ class Engine:
             self._collect()
         self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, bool(self.in_flight)))
         if not self.in_flight:
-            self._judge(
-                "scheduler",
-                bookkeeping_check.unfinished(alive, self.scheduler.get_num_unfinished_requests(), self.paused),
-            )
+            drains = self.paused is not None and self.line.holders_first
+            holders = [number for number in alive if any(self.followed._tables(number))] if drains else []
+            unfinished = self.scheduler.get_num_unfinished_requests()
+            self._judge("scheduler", bookkeeping_check.unfinished(alive, unfinished, self.paused, holders))
         self._judge("chunks", self.chunks.end(self.followed.population))
         if not self.in_flight:
             self.encoder.rest()

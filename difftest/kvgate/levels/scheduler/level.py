@@ -254,6 +254,8 @@ class SchedulerLevel(DrivenLevel):
             stage = evolve(stage, asynchronous=False)
         needed: dict[str, Any] = {STAGE_OF[need]: True for need in needs if need in STAGE_OF}
         stage = evolve(stage, **needed)
+        if "encoder" in needs and settings.geometry.state_block_tokens is None:
+            stage = with_encoder(stage, settings, draw)
         if settings.geometry.state_block_tokens is not None:
             # vLLM keeps states at block ends for prefix caching alone; and a shorter chunk is none (finding 029).
             chunk_tokens = max(settings.chunk_tokens, settings.geometry.state_block_tokens)
@@ -264,7 +266,7 @@ class SchedulerLevel(DrivenLevel):
             settings, stage = _under_pressure(settings, stage, draw)
         # A model with a draft layer drafts.
         has_sessions = draw.chance(generator.often("cases with sessions", 32)) and not needs
-        if has_sessions and not settings.geometry.lookahead_tokens:
+        if (has_sessions or "sessions" in needs) and not settings.geometry.lookahead_tokens:
             settings, stage = evolve(settings, drafts_max=0), evolve(stage, asynchronous=False, by_priority=False)
         if settings.geometry.keeps_states and not settings.drafts_max and draw.chance(50):
             # vLLM keeps room for drafts where there are any.

@@ -57,7 +57,8 @@ class Line:
         self.may_split = may_split
         """Whether a chunk may end anywhere: where not, a request may be passed over because nothing of it fits."""
         self.holders_first = holders_first
-        """Whether whoever waits and holds blocks is let in before all others, however urgent these are."""
+        """Whether whoever waits and holds blocks is let in before all others, however urgent these are, and also while
+        the engine is paused."""
         self.resets = False
         """Whether all that run are preempted at once, whoever comes last."""
         self._waiting: list[_Waits] = []
@@ -133,7 +134,7 @@ class Line:
         """The block manager was asked for something."""
         if isinstance(operation, Admit):
             found = self._asked_for(operation.request)
-            if self._paused:
+            if self._paused and not (self.holders_first and any(each.holds for each in self._named(operation.request))):
                 return Difference("KV-LIVE-01", "the line, paused", "no request is let in", f"{operation.request} is")
             self._held_up |= isinstance(answer, Refused)
             if isinstance(answer, Granted) and self._named(operation.request):

@@ -116,7 +116,9 @@ def abort(scheduler: Any, numbers: Sequence[int] | None) -> list[tuple[int, int]
     # Not the scheduler's own wrapper, which ends requests one by one.
     finish, names = type(scheduler).finish_requests, None if numbers is None else [*map(name_of, numbers)]
     ended = finish(scheduler, names, RequestStatus.FINISHED_ABORTED)
-    return [(number_in(name), client) for name, client in ended or ()]
+    # Newer releases return the requests.
+    pairs = (each if isinstance(each, tuple) else (each.request_id, each.client_index) for each in ended or ())
+    return [(number_in(name), client) for name, client in pairs]
 
 
 def pause(scheduler: Any, running: bool | None) -> None:
