@@ -156,6 +156,7 @@ class ManagerLevel(Level):
     simpler = OF_BLOCK_MANAGERS
     not_tested = (
         "Scheduling: requests are driven as a scheduler would, without the scheduler itself (--level scheduler).",
+        "Context parallelism.",
     )
     trace_format = "kvgate-trace"
     trace_called = "a trace"

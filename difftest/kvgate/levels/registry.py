@@ -24,7 +24,7 @@ from kvgate.levels.worker.level import WORKER
 LEVELS: Mapping[str, Level] = {level.name: level for level in (MANAGER, SCHEDULER, PAIR, WORKER)}
 
 _ALWAYS = (
-    "Mechanisms that no model of this run has (--model and its suffixes), and context parallelism.",
+    "Mechanisms that no model of this run has (--model and its suffixes).",
     "The worker: what it would read and write is modelled, no tensor is touched.",
 )
 
