@@ -70,6 +70,10 @@ class Part:
     """By row: how many there are after it."""
     offsets: tuple[int, ...]
     """By row, and for the row after the last one: how many tokens the rows before it compute."""
+    positions: tuple[int, ...]
+    """Where in its request each token is that the step computes, row after row."""
+    decodes: int
+    """How many rows, from the first one on, are built as decodes, which may verify drafts; the others as prompts."""
 
 
 @frozen
@@ -389,10 +393,7 @@ class AscendWorker(Worker):
             num_scheduled_tokens_compressed_list=inputs[-1],
         )
         names = (group.layer_names[0] for group in self.config.kv_cache_groups)
-        return tuple(
-            tuple(part_of(part) for part in (built[name].decode, built[name].prefill) if part is not None)
-            for name in names
-        )
+        return tuple(parts_of(built[name]) for name in names)
 
     def _start(self) -> None:
         import torch
@@ -438,14 +439,20 @@ def _rows(table: Any, rows: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def part_of(built: Any) -> Part:
-    """What a back-end's metadata has of some rows."""
-    return Part(
-        tuple((block, offset) for block, offset in built.slot_mapping.tolist()),
-        tuple(map(tuple, built.block_table.tolist())),
-        tuple(built.start_pos.tolist()),
-        tuple(built.seq_lens.tolist()),
-        tuple(built.query_start_loc.tolist()),
+def parts_of(built: Any) -> tuple[Part, ...]:
+    """What a back-end's metadata has of the rows that decode, and of the others."""
+    return tuple(
+        Part(
+            tuple((block, offset) for block, offset in part.slot_mapping.tolist()),
+            tuple(map(tuple, part.block_table.tolist())),
+            tuple(part.start_pos.tolist()),
+            tuple(part.seq_lens.tolist()),
+            tuple(part.query_start_loc.tolist()),
+            tuple(part.input_positions.tolist()),
+            len(part.seq_lens) if part is built.decode else 0,
+        )
+        for part in (built.decode, built.prefill)
+        if part is not None
     )
 
 

@@ -107,7 +107,7 @@ STAND_INS = (
     StandIn(
         "NPUModelRunner.execute_model",
         "calls of its methods, and the positions that it computes in between",
-        "it runs a model; steps are not padded, and those that verify drafts are built as prompts",
+        "it runs a model; steps are not padded",
     ),
 )
 """All of them."""
