@@ -337,6 +337,9 @@ def _slots(case: str) -> Kill | None:
     elif case == "metadata-with-another-slot":
         part = evolve(part, slots=((1, 2), (1, 3), (2, 0), (2, 2)))
         prepared = evolve(prepared, metadata=((part,),))
+    elif case == "metadata-without-room-for-a-slot":
+        part = evolve(part, slots=None, finds=(4, 1, 3))
+        prepared = evolve(prepared, metadata=((part,),))
     elif case == "metadata-with-drafts-as-a-prompt":
         prepared = evolve(prepared, metadata=((evolve(part, decodes=0),),))
     elif case == "metadata-with-a-prompt-as-drafts":

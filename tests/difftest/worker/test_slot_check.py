@@ -94,6 +94,17 @@ def test_what_attention_is_given_wrong_is_reported(part: Part, statement: str, n
     assert (statement, f"attention metadata of group 0, rows 1 to 1, {name}") == (found.statement, found.subject)
 
 
+@pytest.mark.parametrize(
+    ("finds", "is_right"),
+    [((2, 1, 2), True), ((2, 1, 3), True), ((2, 1, 1), False), ((4, 1, 2), False), ((2, 0, 2), False), (None, False)],
+)
+def test_slots_that_an_operator_finds(finds: tuple[int, int, int] | None, is_right: bool) -> None:
+    """In blocks of their size, for all rows, and with room for them; without an operator they have to be there."""
+    given = evolve(GIVEN, metadata=((PARTS[0], evolve(PARTS[1], slots=None, finds=finds)),))
+    found = check_metadata(given, GRANTED, LAYOUTS, 1)
+    assert is_right is (found is None)
+
+
 @pytest.mark.parametrize(("drafts", "decodes", "is_right"), [(1, 1, True), (1, 0, False), (0, 1, True), (0, 0, True)])
 def test_what_verifies_drafts_decodes(drafts: int, decodes: int, is_right: bool) -> None:
     """A short prompt may be built in either way."""

@@ -130,7 +130,18 @@ def check_metadata(
             rows = zip(part.tables, tables, strict=False)
             written = (layout.written(each.tables[group], each.start, each.end) for each in those)
             slots = [place(slot, kernel_block_slots) for each in written for slot in each if slot is not None]
-            filled = [each for each in part.slots[len(slots) :] if each[0] >= 0]
+            filled = [each for each in (part.slots or ())[len(slots) :] if each[0] >= 0]
+            given: tuple[str, Sequence[Any], Sequence[Any]]
+            if part.finds is None:
+                given = "slots", slots, [*(part.slots or ())[: len(slots)], *filled]
+            else:
+                # Its room may be larger: of some tokens it is not known whether they complete a slot.
+                *finds, room = part.finds
+                given = (
+                    "slots that are found",
+                    [kernel_block_slots, len(those), len(slots)],
+                    [*finds, min(room, len(slots))],
+                )
             positions = [position for each in those for position in range(each.start, each.end)]
             decodes = [index < part.decodes for index in range(len(those))]
             may = (each.end - each.start <= 1 + drafts_max for each in those)
@@ -146,7 +157,7 @@ def check_metadata(
                 (TABLES, "rows that decode", due, decodes),
                 (TABLES, "rows of tables", [len(those)], [len(part.tables)]),
                 (TABLES, "tables", tables, [_as_far_as_read(row[: len(its)], its, kernel_blocks) for row, its in rows]),
-                (SLOTS, "slots", slots, [*part.slots[: len(slots)], *filled]),
+                (SLOTS, *given),
             )
             for statement, name, expected, got in compared:
                 if list(got) != expected:
