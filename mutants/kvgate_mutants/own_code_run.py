@@ -315,9 +315,9 @@ def _slots(case: str) -> Kill | None:
     from kvreference.slots import Layout
 
     tensor = Tensor(blocks=4, block_slots=4, block_bytes=4, slot_bytes=1, first_byte=0)
-    part = Part(((1, 2), (1, 3), (2, 0), (2, 1)), ((1, 2),), (2,), (6,), (0, 4))
+    part = Part(((1, 2), (1, 3), (2, 0), (2, 1)), ((1, 2),), (2,), (6,), (0, 4), (2, 3, 4, 5), 1)
     prepared = Prepared(("a",), (4,), (((1, 2),),), ((6, 7, 8, 9, -7),), metadata=((part,),))
-    copied = b"....abcdefgh....", b"....abcdabgh...."
+    copied, granted, drafts_max = (b"....abcdefgh....", b"....abcdabgh...."), {"a": Granted(2, 6, ((1, 2),), 3)}, 3
     if case == "memory-with-slots-of-two-bytes":
         tensor = evolve(tensor, slot_bytes=2)
     elif case == "memory-with-blocks-half-as-far":
@@ -337,6 +337,13 @@ def _slots(case: str) -> Kill | None:
     elif case == "metadata-with-another-slot":
         part = evolve(part, slots=((1, 2), (1, 3), (2, 0), (2, 2)))
         prepared = evolve(prepared, metadata=((part,),))
+    elif case == "metadata-without-room-for-a-slot":
+        part = evolve(part, slots=None, finds=(4, 1, 3))
+        prepared = evolve(prepared, metadata=((part,),))
+    elif case == "metadata-with-drafts-as-a-prompt":
+        prepared = evolve(prepared, metadata=((evolve(part, decodes=0),),))
+    elif case == "metadata-with-a-prompt-as-drafts":
+        drafts_max = 2
     elif case == "copies-of-nothing":
         copied = copied[0], copied[0]
     elif case == "copies-to-two-blocks":
@@ -345,11 +352,11 @@ def _slots(case: str) -> Kill | None:
         prepared = evolve(prepared, cleared=((3,),), touched=frozenset({3}))
     elif case == "cleared-one-too-many":
         prepared = evolve(prepared, cleared=((3, 5),), touched=frozenset({3, 5, 6}))
-    memory, layouts, granted = (Memory(4, 16, (tensor,)),), (Layout(4),), {"a": Granted(2, 6, ((1, 2),))}
+    memory, layouts = (Memory(4, 16, (tensor,)),), (Layout(4),)
     judges: Mapping[str, Callable[[], Difference | None]] = {
         "memory": lambda: check_memory(memory, prepared.kernel_block_sizes),
         "batch": lambda: check(prepared, granted, layouts),
-        "metadata": lambda: check_metadata(prepared, granted, layouts),
+        "metadata": lambda: check_metadata(prepared, granted, layouts, drafts_max),
         "copies": lambda: check_copies((copied,), memory, layouts, (Copy(0, 1, 2, 2),)),
         "cleared": lambda: check_cleared(prepared, (frozenset({3, 5}),)),
     }

@@ -212,6 +212,8 @@ def enter_version(folder: Path, name: str) -> None:
         return
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
+    # It inspects models in a process of its own, which is to have this vLLM too.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
     # Each release keeps its own cache about models: another release would discard it.
     os.environ.setdefault("VLLM_CACHE_ROOT", str(folder / ".vllm-cache"))
     # The gate provokes thousands of vLLM's warnings a second.

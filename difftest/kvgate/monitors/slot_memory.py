@@ -56,12 +56,18 @@ JUNK = -1
 """What a draft layer leaves in a look-ahead slot: nothing that anyone may read."""
 
 
+_HISTORIES = 4
+"""How many are kept: of a state that is read and of the one that is found, and of the states before them."""
+
+
 class States:
     """Numbers for states: equal numbers exactly for equal origins."""
 
     def __init__(self) -> None:
         self._numbers: dict[Origin, int] = {}
         self._origins: list[Origin] = []
+        self._histories: dict[int, list[Origin]] = {}
+        """Of the states that were asked for last: the next one is asked for soon."""
 
     def number(self, *origin: object) -> int:
         """The number of the state with this origin."""
@@ -84,10 +90,14 @@ class States:
         """Everything that went into a state: salt and adapter first, then token by token."""
         origins: list[Origin] = []
         state: object = number
-        while isinstance(state, int):
+        while isinstance(state, int) and state not in self._histories:
             origins.append(self._origins[state])
             state = self._origins[state][0]
-        return origins[::-1]
+        before = self._histories[state] if isinstance(state, int) else ()
+        history = self._histories[number] = [*before, *origins[::-1]]
+        if len(self._histories) > _HISTORIES:
+            del self._histories[next(iter(self._histories))]
+        return history
 
     def describe(self, number: int | None) -> str:
         """A state in words: which token of which prefix."""

@@ -29,6 +29,8 @@ class Code(str, Enum):
     STOCK = "stock"
     RETENTION = "retention"
     ASCEND_WORKER = "ascend-worker"
+    ASCEND_WORKER_0_23_0 = "ascend-worker@0.23.0"
+    ASCEND_WORKER_0_30_0 = "ascend-worker@0.30.0rc2"
 
 
 class Of(str, Enum):
@@ -79,6 +81,8 @@ class MutantSet:
             return registry.PLUGIN_MUTANTS
         if self.code is Code.ASCEND_WORKER:
             return registry.WORKER_MUTANTS
+        if self.level is LevelChoice.WORKER:
+            return registry.LATER_WORKER_MUTANTS[self.code.value.partition("@")[2]]
         if self.level is LevelChoice.SCHEDULER:
             return registry.SCHEDULER_MUTANTS
         return registry.PAIR_MUTANTS if self.level is LevelChoice.PAIR else registry.BLOCK_MANAGER_MUTANTS
@@ -86,7 +90,7 @@ class MutantSet:
     @property
     def models(self) -> list[Model]:
         """The models that every mutant is run on; a mutant may name others."""
-        from kvgate.adapters.registry import DEFAULT_MODELS
+        from kvgate.adapters.registry import DEFAULT_MODELS, LATER_MODELS
         from kvgate.gate.profiles import models_named
 
         if self.code is Code.RETENTION:
@@ -94,6 +98,8 @@ class MutantSet:
             return []
         if self.code is Code.ASCEND_WORKER:
             return models_named(DEFAULT_MODELS[self.code.value])
+        if self.level is LevelChoice.WORKER:
+            return models_named(LATER_MODELS[self.code.value.partition("@")[2]])
         if self.level is not LevelChoice.BLOCKS:
             return models_named(SCHEDULED)
         return models_named(()) + models_named(("two-windows+eagle",))
@@ -125,6 +131,8 @@ SETS = (
     MutantSet(Code.RETENTION, LevelChoice.BLOCKS, "vLLM with the plug-in as it is"),
     # Its modules change vLLM for good: it is run by itself.
     MutantSet(Code.ASCEND_WORKER, LevelChoice.WORKER, "vLLM-Ascend's worker as it is"),
+    MutantSet(Code.ASCEND_WORKER_0_23_0, LevelChoice.WORKER, "The worker of vLLM-Ascend 0.23.0 as it is"),
+    MutantSet(Code.ASCEND_WORKER_0_30_0, LevelChoice.WORKER, "The worker of vLLM-Ascend 0.30.0rc2 as it is"),
 )
 SCHEDULED = ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa")
 """The models that a mutant of a scheduler is run on: little of what a scheduler does depends on the groups."""
@@ -137,7 +145,7 @@ def mutants(
         typer.Option(
             "--sut",
             help="Whose code they break: vLLM's (stock), the plug-in's (retention), or that of vLLM-Ascend's worker "
-            "(ascend-worker, with --level worker).",
+            "(ascend-worker, or a later release of it, with --level worker).",
         ),
     ] = Code.STOCK,
     level: Annotated[
@@ -265,7 +273,7 @@ def _sets(code: Code, level: LevelChoice, of: Of | None, everywhere: bool) -> tu
     if everywhere:
         if (code, level, of) != (Code.STOCK, LevelChoice.BLOCKS, None):
             raise UsageError("--all takes no --sut and no --level: it runs every mutant set of vLLM and the plug-in")
-        return tuple(each for each in SETS if each.of not in OWN and each.code is not Code.ASCEND_WORKER)
+        return tuple(each for each in SETS if each.of not in OWN and each.level is not LevelChoice.WORKER)
     if of is not None:
         if (code, level) != (Code.STOCK, LevelChoice.BLOCKS):
             raise UsageError("--of takes no --sut and no --level: the set says where it runs")

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvgate.kernel.errors import UsageError
-from kvgate_mutants.mutants import allocation, answers, block_pool, hit_lookup, own_code, pair, release, work, worker
+from kvgate_mutants.mutants import (
+    allocation,
+    answers,
+    block_pool,
+    hit_lookup,
+    own_code,
+    pair,
+    release,
+    work,
+    worker,
+    worker_0_23_0,
+    worker_0_30_0,
+)
 from kvgate_mutants.mutants.mutant import Mutant, mutants_in
 from kvgate_mutants.mutants.plugin import installing, partial_hits, pinned_tier, retention
 from kvgate_mutants.mutants.scheduler import features, finishing, scheduler_output, scheduling, waiting
@@ -18,6 +30,8 @@ REFERENCE_MUTANTS = own_code.REFERENCE_MUTANTS
 CHECKER_MUTANTS = own_code.CHECKER_MUTANTS
 PAIR_MUTANTS = mutants_in((pair,))
 WORKER_MUTANTS = mutants_in((worker,))
+LATER_WORKER_MUTANTS = {"0.23.0": mutants_in((worker_0_23_0,)), "0.30.0rc2": mutants_in((worker_0_30_0,))}
+"""By release of vLLM-Ascend."""
 PLUGIN_MUTANTS = mutants_in((retention, pinned_tier, partial_hits, installing))
 
 

@@ -11,6 +11,7 @@ _TABLES = "vllm_ascend.worker.block_table:MultiGroupBlockTable"
 _RUNNER = "vllm_ascend.worker.model_runner_v1"
 _BATCH = "vllm.v1.worker.gpu_input_batch:InputBatch"
 _BUILDER = "vllm_ascend.attention.dsa_v1:AscendDSAMetadataBuilder"
+_SPLIT = "vllm_ascend.attention.dsa_v1:split_decodes_and_prefills"
 _STATES = "vllm.v1.worker.gpu_model_runner:GPUModelRunner._update_states"
 
 # Block tables
@@ -230,4 +231,24 @@ def decodes_start_a_token_late(original: Any, self: Any, *arguments: Any) -> Any
     """Compressors take the state of one token more than was computed."""
     built = original(self, *arguments)
     built.start_pos = built.start_pos + 1
+    return built
+
+
+@breaks(f"{_SPLIT}", violates="KV-SYS-03", models=("compressed-8-slots+mtp+whole-slots",), needs=("drafts",))
+def drafts_are_verified_by_prompts(original: Any, metadata: Any, decode_threshold: int) -> Any:
+    """Rows that verify drafts are built as prompts, as if there was no speculation."""
+    return original(metadata, decode_threshold=min(1, decode_threshold))
+
+
+@breaks(f"{_SPLIT}", violates="KV-SYS-03")
+def short_prompts_decode(original: Any, metadata: Any, decode_threshold: int) -> Any:
+    """Rows of up to sixteen tokens decode, as if there were fifteen drafts."""
+    return original(metadata, decode_threshold=max(16, decode_threshold))
+
+
+@breaks(f"{_BUILDER}.build_prefill_metadata", violates="KV-SYS-03")
+def prompts_begin_anew(original: Any, self: Any, *arguments: Any) -> Any:
+    """The positions of a prompt are counted from the first token that the step computes."""
+    built = original(self, *arguments)
+    built.input_positions = built.input_positions - built.input_positions.min()
     return built

@@ -93,7 +93,8 @@ class Batches:
             drafted.pop(name, None) if count < 1 + len(each.drafts) else None
             room -= count
             blocks = self._grow(each, start + count)
-            counts[name], granted[name] = count, Granted(start, start + count, [list(table) for table in each.tables])
+            tables, verified = [list(table) for table in each.tables], len(drafted.get(name, ()))
+            counts[name], granted[name] = count, Granted(start, start + count, tables, verified)
             if each.is_new:
                 prompt = list(range(start + count))
                 new.append(
@@ -231,7 +232,7 @@ def run(slots: int, batches: int, *, mtp: bool, partial: bool, seed: int = 0) ->
             continue
         found = (
             check(prepared, granted, layouts)
-            or check_metadata(prepared, granted, layouts)
+            or check_metadata(prepared, granted, layouts, settings.drafts_max)
             or check_copies(prepared.memories, worker.memory, layouts, copies)
         )
         assert found is None, (compared, found)

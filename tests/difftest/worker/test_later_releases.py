@@ -20,7 +20,8 @@ from attrs import evolve
 from kvgate.adapters.ascend_wheel import WHERE
 from kvgate.adapters.fetching import folder_of, is_fetched
 from kvgate.adapters.model_runner.runner import Prepared
-from kvgate.adapters.releases import release_named
+from kvgate.adapters.releases import RELEASES, release_named
+from kvgate.adapters.releases.description import Release
 from kvgate.findings.register import with_ids
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.levels.worker.slot_check import check_cleared
@@ -112,6 +113,19 @@ def test_what_is_published_agrees_and_faults_are_found(system: str, model: str, 
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
     assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
     assert faults == finished.stdout.splitlines()[-1]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "release", [each for each in RELEASES.values() if each.system == "ascend-worker"], ids=lambda each: each.version
+)
+def test_mutants_of_the_later_workers_are_killed(release: Release, tmp_path: Path) -> None:
+    """Goal: the level finds faults where later workers differ from the first. Method: inject each."""
+    if not is_fetched(release):
+        pytest.skip(f"{release.name} is not fetched, and nothing of it was tested")
+    command = [sys.executable, "-m", "kvgate.cli", "mutants", "--sut", release.name, "--level", "worker"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=3600, check=False)
+    assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
 
 
 def test_cleared_blocks_are_those_that_were_ordered() -> None:

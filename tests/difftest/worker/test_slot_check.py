@@ -61,16 +61,16 @@ def test_what_is_wrong_is_reported(wrong: Prepared, statement: str, subject: str
 
 
 PARTS = (
-    Part(((14, 0),), ((14, 15, 0, 0),), (0,), (2,), (0, 2)),
-    Part(((11, 1), (12, 0), (-1, 1)), ((10, 11, 12, 13),), (6,), (11,), (0, 5)),
+    Part(((14, 0),), ((14, 15, 0, 0),), (0,), (2,), (0, 2), (0, 1), 1),
+    Part(((11, 1), (12, 0), (-1, 1)), ((10, 11, 12, 13),), (6,), (11,), (0, 5), (6, 7, 8, 9, 10), 0),
 )
-"""Of the first group: a row of each part."""
+"""Of the first group: a row that decodes, and a prompt."""
 GIVEN = evolve(RIGHT, metadata=(PARTS,))
 
 
 def test_attention_is_given_what_was_granted() -> None:
     """Rows go on after the table, and slots after the last one that is written."""
-    assert None is check_metadata(GIVEN, GRANTED, LAYOUTS)
+    assert None is check_metadata(GIVEN, GRANTED, LAYOUTS, 1)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,8 @@ def test_attention_is_given_what_was_granted() -> None:
         (evolve(PARTS[1], starts=(7,)), "KV-SYS-03", "starts"),
         (evolve(PARTS[1], ends=(12,)), "KV-SYS-03", "ends"),
         (evolve(PARTS[1], offsets=(0, 6)), "KV-SYS-03", "offsets"),
+        (evolve(PARTS[1], positions=(6, 7, 8, 9, 11)), "KV-SYS-03", "positions"),
+        (evolve(PARTS[1], decodes=1), "KV-SYS-03", "rows that decode"),
         (evolve(PARTS[1], tables=((10, 11, 13, 12),)), "KV-SYS-03", "tables"),
         (evolve(PARTS[1], tables=(*PARTS[1].tables, *PARTS[1].tables)), "KV-SYS-03", "rows of tables"),
         (evolve(PARTS[1], slots=((11, 1), (12, 1), (-1, 1))), "KV-MEM-03", "slots"),
@@ -87,13 +89,32 @@ def test_attention_is_given_what_was_granted() -> None:
 )
 def test_what_attention_is_given_wrong_is_reported(part: Part, statement: str, name: str) -> None:
     """By the guarantee that it breaks, and where."""
-    found = check_metadata(evolve(GIVEN, metadata=((PARTS[0], part),)), GRANTED, LAYOUTS)
+    found = check_metadata(evolve(GIVEN, metadata=((PARTS[0], part),)), GRANTED, LAYOUTS, 1)
     assert found is not None
     assert (statement, f"attention metadata of group 0, rows 1 to 1, {name}") == (found.statement, found.subject)
 
 
+@pytest.mark.parametrize(
+    ("finds", "is_right"),
+    [((2, 1, 2), True), ((2, 1, 3), True), ((2, 1, 1), False), ((4, 1, 2), False), ((2, 0, 2), False), (None, False)],
+)
+def test_slots_that_an_operator_finds(finds: tuple[int, int, int] | None, is_right: bool) -> None:
+    """In blocks of their size, for all rows, and with room for them; without an operator they have to be there."""
+    given = evolve(GIVEN, metadata=((PARTS[0], evolve(PARTS[1], slots=None, finds=finds)),))
+    found = check_metadata(given, GRANTED, LAYOUTS, 1)
+    assert is_right is (found is None)
+
+
+@pytest.mark.parametrize(("drafts", "decodes", "is_right"), [(1, 1, True), (1, 0, False), (0, 1, True), (0, 0, True)])
+def test_what_verifies_drafts_decodes(drafts: int, decodes: int, is_right: bool) -> None:
+    """A short prompt may be built in either way."""
+    given = evolve(GIVEN, metadata=((evolve(PARTS[0], decodes=decodes), PARTS[1]),))
+    found = check_metadata(given, {**GRANTED, "b": evolve(GRANTED["b"], drafts=drafts)}, LAYOUTS, 1)
+    assert is_right is (found is None)
+
+
 def test_a_row_that_attention_is_not_given_is_reported() -> None:
     """Each row is in one part."""
-    found = check_metadata(evolve(GIVEN, metadata=(PARTS[:1],)), GRANTED, LAYOUTS)
+    found = check_metadata(evolve(GIVEN, metadata=(PARTS[:1],)), GRANTED, LAYOUTS, 1)
     assert found is not None
     assert ("2 rows", "1 rows") == (found.expected, found.got)

@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 from kvgate.adapters.ascend_wheel import PACKAGE
 from kvgate.adapters.groups import spec_compress_ratio
 from kvgate.adapters.model_runner.newest import planned
-from kvgate.adapters.model_runner.runner import AscendWorker, Part, memory_of
+from kvgate.adapters.model_runner.runner import AscendWorker, Part, memory_of, part_of
 
+_ROTARY, _BASE = "layers.0.rotary", 1_000_000
+"""What registers rotary tables, and their base: they turn so slowly that the last sine of a position is unique."""
 _MAPPING = f"{PACKAGE}.ops.triton.compute_slot_mapping"
 
 
 class LaterAscendWorker(AscendWorker):
     """The model runner of vLLM-Ascend 0.23.0: an operator maps compressed slots, from the block table."""
 
-    def _metadata(self, counts: Any, inputs: Any) -> tuple[tuple[Part, ...], ...]:
-        """None: it is built in another way, which is not followed here yet."""
-        del counts, inputs
-        return ()
+    def _compressed(self, inputs: Any) -> dict[str, Any]:
+        del inputs
+        return {}
+
+    def _parts(self, built: Any) -> Iterator[Part]:
+        for part, decodes in ((built.decode, True), (built.prefill, False)):
+            if part is not None:
+                positions = tuple(part.input_positions.tolist())
+                finds = part.block_size, part.num_reqs_actual, part.num_compressed_tokens
+                yield part_of(part, positions, len(part.seq_lens) if decodes else 0, finds)
+
+    def _build(self) -> None:
+        """Rotary tables are those of a model's layers, which register them: here one layer does for each group."""
+        super()._build()
+        home = importlib.import_module(f"{PACKAGE}.ops.rope_dsv4")
+        home._ROPE_STATE.__init__()
+        ratios = {f"c{spec_compress_ratio(group.kv_cache_spec)}" for group in self.config.kv_cache_groups}
+        model = self.runner.model_config
+        size, longest = model.hf_text_config.qk_rope_head_dim, model.max_model_len
+        home.ComplexExpRotaryEmbedding(
+            self.runner.vllm_config, _ROTARY, size, size, longest, _BASE, 1, rope_groups=["default", *sorted(ratios)]
+        )
 
     def _maps(self, spec: Any) -> bool:
         return spec_compress_ratio(spec) == 1
@@ -35,6 +56,20 @@ class NewestAscendWorker(LaterAscendWorker):
         f"{_MAPPING}:_compute_slot_mapping_fused_groups_adaptive_kernel",
     )
 
+    def _parts(self, built: Any) -> Iterator[Part]:
+        """What metadata has of all rows, of which the first ones decode."""
+        part = built.req_metadata
+        finds = part.storage_block_size, part.num_actual_reqs, part.num_compressed_tokens
+        yield part_of(part, self._positions(part.sin), built.num_decodes, finds)
+
+    def _positions(self, sine: Any) -> tuple[int, ...]:
+        """Which rows of the rotary tables attention is given: positions themselves are not in its metadata."""
+        import torch
+
+        ((_, every),) = importlib.import_module(f"{PACKAGE}.ops.rope_dsv4")._ROPE_STATE.full_rope_cache.values()
+        rows = torch.searchsorted(every[:, 0, 0, -1].contiguous(), sine[_ROTARY][:, 0, 0, -1].contiguous())
+        return tuple(rows.tolist())
+
     def _bare(self, *arguments: Any) -> Any:
         runner = super()._bare(*arguments)
         runner.ascend_config = importlib.import_module(f"{PACKAGE}.ascend_config").get_ascend_config()
@@ -42,6 +77,12 @@ class NewestAscendWorker(LaterAscendWorker):
         runner.use_score_encoder_cache = runner.sparse_kv_offload_enabled = runner.use_hybrid_blocks = False
         runner.hybrid_with_attn_and_mamba = False
         runner._offload_request_states = runner.dcp_manager = runner.valid_sampled_token_count_event = None
+        runner.device_metadata_executor = runner.device_metadata_providers = None
+        runner._offload_req_ids_tensor = runner._offload_token_to_req = None
+        runner._offload_pool_slots = runner._offload_pool_active = None
+        runner._copy_sfa_need_eager_tail_restore = False
+        for name in ("group_len", "group_key_idx", "group_key_cache_idx"):
+            setattr(runner, name, runner._make_buffer(runner.max_num_tokens, dtype=runner.seq_lens.dtype))
         runner.valid_sampled_token_count_cpu = runner._pp_recv_work = None
         runner._pending_encoder_cache_copies, runner.cached = [], {}
         runner.tp_rank, runner.uniform_decode_query_len = 0, 1 + runner.num_spec_tokens

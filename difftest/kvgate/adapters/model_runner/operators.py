@@ -101,7 +101,8 @@ def operators(folder: Path) -> list[Operator]:
         source = (folder / PACKAGE / module).read_text(encoding="utf-8")
         for name in names_in(source):
             named.setdefault(name, Counter())[module] += 1
-    stand_ins = {each.name.replace(":", "."): each for each in STAND_INS}
+    # What only one release names has its version after it.
+    stand_ins = {each.name.partition(" (0.")[0].replace(":", "."): each for each in STAND_INS}
     found = []
     for name, places in sorted(named.items()):
         # A Triton kernel is listed with the module that it comes from.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -58,10 +58,13 @@ class Memory:
 
 @frozen
 class Part:
-    """What an attention back-end is given of some rows of the batch: of those that decode, or of the others."""
+    """What an attention back-end is given of some rows of the batch: of those that decode, of the others, or of all."""
 
-    slots: tuple[tuple[int, int], ...]
-    """Where the step writes, row after row: a kernel block, and a slot of it. Then what fills the buffer: block -1."""
+    slots: tuple[tuple[int, int], ...] | None
+    """Where the step writes, row after row: a kernel block, and a slot of it. Then what fills the buffer: block -1.
+
+    None where an operator finds them in the tables.
+    """
     tables: tuple[tuple[int, ...], ...]
     """By row: the kernel blocks, and what follows them up to the end of the row."""
     starts: tuple[int, ...]
@@ -70,6 +73,13 @@ class Part:
     """By row: how many there are after it."""
     offsets: tuple[int, ...]
     """By row, and for the row after the last one: how many tokens the rows before it compute."""
+    positions: tuple[int, ...]
+    """Where in its request each token is that the step computes, row after row."""
+    decodes: int
+    """How many rows, from the first one on, are built as decodes, which may verify drafts; the others as prompts."""
+    finds: tuple[int, int, int] | None = None
+    """What an operator is given to find slots in the tables: the slots of a block, in how many rows, and for how many
+    slots there is room; None where there is no such operator."""
 
 
 @frozen
@@ -382,17 +392,21 @@ class AscendWorker(Worker):
             runner.input_batch.num_computed_tokens_cpu[row_of] + runner.query_pos.np[:tokens]
         )
         built, _ = runner._build_attention_metadata(
-            tokens,
-            rows,
-            int(counts.max()),
-            num_scheduled_tokens_np=counts,
-            num_scheduled_tokens_compressed_list=inputs[-1],
+            tokens, rows, int(counts.max()), num_scheduled_tokens_np=counts, **self._compressed(inputs)
         )
         names = (group.layer_names[0] for group in self.config.kv_cache_groups)
-        return tuple(
-            tuple(part_of(part) for part in (built[name].decode, built[name].prefill) if part is not None)
-            for name in names
-        )
+        return tuple(tuple(self._parts(built[name])) for name in names)
+
+    def _compressed(self, inputs: Any) -> dict[str, Any]:
+        """What metadata is built from besides: of each group, how many compressed tokens each row has."""
+        return {"num_scheduled_tokens_compressed_list": inputs[-1]}
+
+    def _parts(self, built: Any) -> Iterator[Part]:
+        """What metadata has of the rows that decode, and of the others."""
+        for part, decodes in ((built.decode, True), (built.prefill, False)):
+            if part is not None:
+                positions = tuple(part.input_positions.tolist())
+                yield part_of(part, positions, len(part.seq_lens) if decodes else 0)
 
     def _start(self) -> None:
         import torch
@@ -438,14 +452,18 @@ def _rows(table: Any, rows: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def part_of(built: Any) -> Part:
+def part_of(built: Any, positions: tuple[int, ...], decodes: int, finds: tuple[int, int, int] | None = None) -> Part:
     """What a back-end's metadata has of some rows."""
+    mapped = built.slot_mapping
     return Part(
-        tuple((block, offset) for block, offset in built.slot_mapping.tolist()),
+        None if mapped is None else tuple((block, offset) for block, offset in mapped.tolist()),
         tuple(map(tuple, built.block_table.tolist())),
         tuple(built.start_pos.tolist()),
         tuple(built.seq_lens.tolist()),
         tuple(built.query_start_loc.tolist()),
+        positions,
+        decodes,
+        finds if mapped is None else None,
     )
 
 

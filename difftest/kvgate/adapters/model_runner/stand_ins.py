@@ -35,8 +35,14 @@ class StandIn:
 
 KERNEL = "npu_sparse_attn_sharedkv"
 """The compiled operator that modules name when they are imported."""
-PLANS = ("npu_sparse_attn_sharedkv_metadata", "npu_quant_lightning_indexer_metadata")
-"""The compiled operators that plan the work of kernels. 0.20.2rc1 calls them for the attention metadata of a step."""
+PLANS = {
+    "npu_sparse_attn_sharedkv_metadata": "",
+    "npu_quant_lightning_indexer_metadata": "",
+    "npu_vllm_quant_lightning_indexer_metadata": " (0.23.0)",
+    "npu_quant_lightning_indexer_v2_metadata": " (0.30.0rc2)",
+}
+"""The compiled operators that plan the work of kernels, which the metadata of a step is built with; and of which
+release alone."""
 _TYPE = "a class without methods, which annotations name and nothing calls"
 _DTYPE = "a torch dtype of the same width"
 STAND_INS = (
@@ -54,11 +60,11 @@ STAND_INS = (
     ),
     *(
         StandIn(
-            f"torch.ops._C_ascend:{name}",
-            "a plan of zeros; from 0.23.0 on a function that raises",
+            f"torch.ops._C_ascend:{name}{release}",
+            "a plan of zeros",
             "a compiled operator; only kernels read its plan",
         )
-        for name in PLANS
+        for name, release in PLANS.items()
     ),
     StandIn(
         "vllm_ascend.eplb.core.policy.policy_flashlb:FlashLB, warm_up",
@@ -107,7 +113,7 @@ STAND_INS = (
     StandIn(
         "NPUModelRunner.execute_model",
         "calls of its methods, and the positions that it computes in between",
-        "it runs a model; steps are not padded, and those that verify drafts are built as prompts",
+        "it runs a model; steps are not padded",
     ),
 )
 """All of them."""
@@ -206,7 +212,7 @@ def install(later: bool = False) -> None:
     if later:
         setattr(torch.ops._C_ascend, KERNEL, _uncalled)
     for name in PLANS:
-        setattr(torch.ops._C_ascend, name, _uncalled if later else _no_plan)
+        setattr(torch.ops._C_ascend, name, _no_plan)
     torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
     # mypy: a method is replaced on purpose.
     torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]

@@ -175,9 +175,10 @@ def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
     index = misread.token // group.block_size_tokens
     # Salt and adapter come before the first token.
     shared = 1 + (index + 1) * slots_of(group)
-    wanted, found = ([origin[1:] for origin in history] for history in (misread.wanted, misread.found))
-    is_alike = len(wanted) == len(found) and wanted[:shared] == found[:shared]
-    return group.compress_ratio > 1 and misread.block > NULL and (not found or is_alike)
+    if group.compress_ratio == 1 or misread.block <= NULL:
+        return False
+    wanted, found = ([origin[1:] for origin in history[:shared]] for history in (misread.wanted, misread.found))
+    return not found or (len(misread.wanted) == len(misread.found) and wanted == found)
 
 
 FINDING = Finding(

@@ -57,7 +57,8 @@ class WorkerEngine(Engine):
         super()._check_batch(output)
         due = due_in(output, self.scheduler, self.followed.population, self.submitted, sure=True)
         granted = {
-            name_of(number): Granted(each.start, each.start + each.tokens, each.table) for number, each in due.items()
+            name_of(number): Granted(each.start, each.start + each.tokens, each.table, len(each.drafts or ()))
+            for number, each in due.items()
         }
         self._judge("worker", self._prepare(output, granted))
 
@@ -85,7 +86,7 @@ class WorkerEngine(Engine):
         self.memory.prepare(prepared, self.layouts)
         return (
             check(prepared, granted, self.layouts)
-            or check_metadata(prepared, granted, self.layouts)
+            or check_metadata(prepared, granted, self.layouts, self.settings.drafts_max)
             or check_cleared(prepared, fresh)
             or check_copies(prepared.memories, self.worker.memory, self.layouts, copies)
         )

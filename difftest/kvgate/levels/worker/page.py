@@ -18,11 +18,12 @@ from kvgate.adapters.model_runner.block_sizes import BLOCK_SIZES, SIZES, kernel_
 from kvgate.adapters.model_runner.operators import LIMITS, MODULES, Limit, Operator, operators
 from kvgate.adapters.model_runner.stand_ins import STAND_INS
 from kvgate.adapters.registry import ASCEND_WORKERS, load_system
-from kvgate.adapters.releases import ASCEND
+from kvgate.adapters.releases import ASCEND, RELEASES
 from kvgate.kernel.models import load
 from kvgate.levels.worker.level import WORKER
 
 COMMAND = "python -m kvgate.levels.worker.page > difftest/ASCEND.md"
+LATER = [each for each in RELEASES.values() if each.system == "ascend-worker"]
 STARTS = "starts"
 NO, YES = "", "yes"
 _PAGE = """\
@@ -42,6 +43,11 @@ call it is an error, and no result depends on it.
 {operators}
 
 {named} are named, {never_run} of them are never run.
+
+The same modules of later releases name further ones. `compressor_metadata` is the one that finds the slots of
+compressed caches: what it is given is compared, what it finds is not.
+
+{later}
 
 ## What stands in for what
 
@@ -76,14 +82,20 @@ def starts(system: str) -> dict[int, str]:
     return found
 
 
-def page(folder: Path, started: Mapping[str, Mapping[int, str]]) -> str:
-    """The page."""
+def page(folder: Path, started: Mapping[str, Mapping[int, str]], later: Mapping[str, Path]) -> str:
+    """The page; ``later`` are the folders of later releases."""
     named, sizes = operators(folder), kernel_sizes(folder)
+    known = {each.name for each in named}
+    further = ((release, each) for release, home in later.items() for each in operators(home) if each.name not in known)
     return _PAGE.format(
         version=ASCEND.version,
         command=COMMAND,
         modules=", ".join(f"`{each}`" for each in MODULES),
         operators=_table(("kernel or operator", "interpreted", "replaced", "never run"), map(_operator, named)),
+        later=_table(
+            ("release", "kernel or operator", "interpreted", "replaced", "never run"),
+            ((release, *_operator(each)) for release, each in further),
+        ),
         named=len(named),
         never_run=sum(each.never_run for each in named),
         stand_ins=_table(
@@ -129,7 +141,7 @@ def main() -> None:
         command = [sys.executable, "-m", "kvgate.levels.worker.page", system]
         finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         started[system] = {int(slots): why for slots, why in json.loads(finished.stdout.splitlines()[-1]).items()}
-    print(page(ascend_folder(), started), end="")
+    print(page(ascend_folder(), started, {each.version: ascend_folder(each) for each in LATER}), end="")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ class Granted:
     end: int
     tables: Sequence[Sequence[int]]
     """By group."""
+    drafts: int = 0
+    """How many drafts it verifies."""
 
 
 def check_memory(memory: Sequence[Memory], kernel_block_sizes: Sequence[int]) -> Difference | None:
@@ -109,8 +111,13 @@ def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[
     return None
 
 
-def check_metadata(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout]) -> Difference | None:
-    """Whether attention is given each row once, in one part or the other, with what was granted of its request."""
+def check_metadata(
+    prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout], drafts_max: int
+) -> Difference | None:
+    """Whether attention is given each row once, in one part or the other, with what was granted of its request.
+
+    What verifies drafts decodes, and what decodes computes one token and ``drafts_max`` drafts at most.
+    """
     for group, parts in enumerate(prepared.metadata):
         layout, kernel_block_slots = layouts[group], prepared.kernel_block_sizes[group]
         names, row = list(prepared.requests), 0
@@ -123,14 +130,34 @@ def check_metadata(prepared: Prepared, granted: Mapping[str, Granted], layouts: 
             rows = zip(part.tables, tables, strict=False)
             written = (layout.written(each.tables[group], each.start, each.end) for each in those)
             slots = [place(slot, kernel_block_slots) for each in written for slot in each if slot is not None]
-            filled = [each for each in part.slots[len(slots) :] if each[0] >= 0]
+            filled = [each for each in (part.slots or ())[len(slots) :] if each[0] >= 0]
+            given: tuple[str, Sequence[Any], Sequence[Any]]
+            if part.finds is None:
+                given = "slots", slots, [*(part.slots or ())[: len(slots)], *filled]
+            else:
+                # Its room may be larger: of some tokens it is not known whether they complete a slot.
+                *finds, room = part.finds
+                given = (
+                    "slots that are found",
+                    [kernel_block_slots, len(those), len(slots)],
+                    [*finds, min(room, len(slots))],
+                )
+            positions = [position for each in those for position in range(each.start, each.end)]
+            decodes = [index < part.decodes for index in range(len(those))]
+            may = (each.end - each.start <= 1 + drafts_max for each in those)
+            due = [
+                allowed and (is_decode or each.drafts > 0)
+                for allowed, is_decode, each in zip(may, decodes, those, strict=True)
+            ]
             compared: tuple[tuple[str, str, Sequence[Any], Sequence[Any]], ...] = (
                 (TABLES, "starts", [each.start for each in those], part.starts),
                 (TABLES, "ends", [each.end for each in those], part.ends),
                 (TABLES, "offsets", [0, *accumulate(each.end - each.start for each in those)], part.offsets),
+                (TABLES, "positions", positions, part.positions),
+                (TABLES, "rows that decode", due, decodes),
                 (TABLES, "rows of tables", [len(those)], [len(part.tables)]),
                 (TABLES, "tables", tables, [_as_far_as_read(row[: len(its)], its, kernel_blocks) for row, its in rows]),
-                (SLOTS, "slots", slots, [*part.slots[: len(slots)], *filled]),
+                (SLOTS, *given),
             )
             for statement, name, expected, got in compared:
                 if list(got) != expected:

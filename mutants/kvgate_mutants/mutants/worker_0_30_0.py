@@ -1,0 +1,64 @@
+"""Mutants of the worker of vLLM-Ascend 0.30.0rc2, where it differs from that of 0.23.0.
+
+One kernel maps the slots of all groups, and the metadata of all rows is built in one piece.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvgate_mutants.mutants.mutant import breaks
+
+_TABLES = "vllm_ascend.worker.block_table"
+_DSA = "vllm_ascend.attention.dsa_v1"
+_BUILDER = f"{_DSA}:AscendDSAMetadataBuilder"
+
+
+@breaks(f"{_TABLES}:compute_slot_mapping_fused_groups", violates="KV-MEM-03")
+def positions_of_all_groups_one_late(original: Any, *arguments: Any, **named: Any) -> Any:
+    """In every group each token is written where the next one belongs."""
+    *before, positions = arguments[:6]
+    return original(*before, positions + 1, *arguments[6:], **named)
+
+
+@breaks(f"{_TABLES}:compute_slot_mapping_fused_groups", violates="KV-MEM-03")
+def groups_are_not_mapped(_original: Any, *_arguments: Any, **_named: Any) -> Any:
+    """The kernel that maps the slots of all groups is not called."""
+
+
+@breaks(f"{_BUILDER}._num_compressor_metadata_rows", violates="KV-MEM-03")
+def no_room_for_slots_that_rows_complete(original: Any, self: Any, rows: int) -> Any:
+    """There is room for slots that lie within the step alone, and none for those that it completes."""
+    return original(self, rows) - rows
+
+
+@breaks(f"{_DSA}:get_storage_block_size", violates="KV-MEM-03")
+def slots_are_found_in_blocks_of_tokens(_original: Any, spec: Any) -> Any:
+    """Where blocks are counted in slots, tokens are counted."""
+    return spec.block_size
+
+
+@breaks(f"{_BUILDER}.build", violates="KV-SYS-03")
+def slots_are_found_for_all_but_the_last_row(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """The last row counts as one that fills the batch."""
+    return original(self, *arguments, **{**named, "num_actual_reqs": named["num_actual_reqs"] - 1})
+
+
+@breaks(f"{_BUILDER}.build_req_metadata", violates="KV-SYS-03")
+def rows_start_where_they_end(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """Compressors take the tokens of the step for computed."""
+    built = original(self, *arguments, **named)
+    built.start_pos = built.seq_lens
+    return built
+
+
+@breaks(f"{_DSA}:get_cos_and_sin_dsa", violates="KV-SYS-03")
+def tokens_are_turned_as_the_next_ones(original: Any, positions: Any, *arguments: Any, **named: Any) -> Any:
+    """Each token gets the rotary embedding of the one before it."""
+    return original((positions - 1).clamp(min=0), *arguments, **named)
+
+
+@breaks(f"{_DSA}:split_decodes_and_prefills", violates="KV-SYS-03")
+def long_rows_decode(original: Any, metadata: Any, decode_threshold: int) -> Any:
+    """Rows of up to sixteen tokens decode, as if there were fifteen drafts."""
+    return original(metadata, decode_threshold=max(16, decode_threshold))
