@@ -83,7 +83,7 @@ IF_IN_FULL = frozenset(
         "055-eviction-events-never-taken",
     }
 )
-"""The findings of what is driven only where a scheduler is driven in full: sessions, and adapters of one name."""
+"""The findings of what is driven only where a scheduler is driven in full: sessions, adapters of one name, options."""
 
 RELEASE = evolve(
     OLDER,

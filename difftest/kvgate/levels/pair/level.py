@@ -109,7 +109,8 @@ class PairLevel(DrivenLevel):
         "Where steps are asynchronous, the work that a step costs.",
     )
     trace_format = "kvgate-pair-trace"
-    # Version 2 added operations for grammars and resets, and fields of ``Ask`` with defaults.
+    # Version 2 added operations for grammars and resets, and fields of ``Ask``; version 3 added options of a stage. All
+    # have defaults.
     trace_versions = (1, 2, 3)
     trace_called = "the trace of two nodes"
     unsupported = "the schedulers do not support the settings they were given"

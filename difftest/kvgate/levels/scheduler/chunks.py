@@ -44,7 +44,9 @@ class Chunks:
         """Before which token the step of a request must end, since there is no room for what the encoder computes."""
         self.whole: Mapping[int, Sequence[Media]] = {}
         """Per request, the items that a step reads whole or not at all."""
-        self.whole_prompts, self.connects = stage.options.whole_prompts, stage.connector
+        self.whole_prompts = stage.options.whole_prompts
+        self.undecided: set[int] = set()
+        """The requests of which the connector said in this step that it cannot tell yet what it offers."""
         self.shift = 1 if settings.geometry.lookahead_tokens and settings.drafts_max else 0
         """How many tokens further a draft layer reads, where anything is drafted."""
         self._drafts: dict[int, int] = {}
@@ -64,6 +66,7 @@ class Chunks:
         alone = self._spares_the_only_one and not others
         self.most_tokens = self.settings.chunk_tokens if alone else self._long_prefill_tokens
         self._tokens, self._refused, self._asks, self._stopped = {}, {}, None, paused
+        self.undecided.clear()
 
     def offered(self, number: int, drafts: int) -> None:
         """A request is offered drafts, for when it is served next."""
@@ -77,9 +80,11 @@ class Chunks:
                 # Its tokens are the step's again; a request that ends with the step has taken its own.
                 self._tokens.pop(operation.request, None)
                 self._stopped |= operation.request == self._asks
-        elif isinstance(operation, LookUp) and isinstance(answer, Hit) and self.whole_prompts and not self.connects:
+        elif isinstance(operation, LookUp) and isinstance(answer, Hit) and self.whole_prompts:
             request = population[operation.request]
-            if self._fits(request, answer.tokens) and self._due(request, answer.tokens) > 0:
+            # What other nodes offer only makes it shorter.
+            fits = self._fits(request, answer.tokens) and self._due(request, answer.tokens) > 0
+            if fits and request.number not in self.undecided:
                 where = f"request {request.number}, for whose whole prompt there is room"
                 return Difference(STATEMENT, where, "is admitted", "waits")
         elif isinstance(operation, Schedule):

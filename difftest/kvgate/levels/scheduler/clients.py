@@ -180,7 +180,7 @@ def due(
     for number, books in before.items():
         tokens, ended = finish_check.due(books, sampled[number], stop)
         answered = tuple(sampled[number][: tokens - books.tokens])
-        stopped = ended and answered[-1] == stop
+        stopped = ended and answered[-1] == stop and len(answered) >= books.answers_missing
         why = ERROR if finish_check.is_rejected(books, answered) else STOPPED if stopped else LENGTH
         said[number] = Said(answered, why if ended else None, stop if stopped else None)
     return said

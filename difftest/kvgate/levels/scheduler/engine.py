@@ -78,6 +78,7 @@ from kvgate.levels.scheduler.operations import (
     ResetEncoder,
     Serve,
     Stage,
+    impossible,
 )
 from kvgate.levels.scheduler.operations import Operation as SchedulerOperation
 from kvgate.levels.scheduler.progress import ProgressMonitor
@@ -135,6 +136,9 @@ class Engine:
     def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
         if stage.connector and settings.geometry.state_block_tokens is not None:
             raise UsageError("the scheduler of vLLM 0.20.2 has no transfers where states are kept in mode align")
+        wrong = [name for name in impossible(settings, stage) if getattr(stage.options, name)]
+        if wrong:
+            raise UsageError(f"the scheduler cannot have these options with such settings: {', '.join(sorted(wrong))}")
         self.settings = settings
         self.stage = stage
         self.subject = SUBJECTS[subject]
@@ -166,7 +170,7 @@ class Engine:
         self.statistics = StatisticsCheck(
             settings.drafts_max, stage.connector, traits.in_full, not stage.options.without_statistics
         )
-        self.told = ConnectorCheck(self.interception, self._judge, self.line.undecided, self._ended)
+        self.told = ConnectorCheck(self.interception, self._judge, self._undecided, self._ended)
         if stage.connector:
             connector.attach(self.nodes, settings.geometry.keeps_states, self.told)
         self.encoder = EncoderCheck(
@@ -188,8 +192,8 @@ class Engine:
         """The requests whose answers follow a grammar."""
         self.answers_min: dict[int, int] = {}
         """How many answers each request must have, of those that must have some."""
-        self.grammar_answers: dict[int, int | None] = {}
-        """How many answers each grammar accepts, of those that accept not all."""
+        self.grammar_answers: dict[int, int] = {}
+        """How many answers each grammar accepts, of those that reject one."""
         self.grammars: dict[int, Grammar] = {}
         """Those that are compiled."""
         self.proposed: dict[int, Sequence[int]] = {}
@@ -332,6 +336,11 @@ class Engine:
             if number in population.alive:
                 population[number].undispatched = False
 
+    def _undecided(self, number: int) -> None:
+        """The connector cannot tell yet what it offers to a request."""
+        self.line.undecided(number)
+        self.chunks.undecided.add(number)
+
     def _ended(self, number: int, is_read: bool) -> None:
         """A request ended, and the connector was told: its blocks may stay held."""
         self.interception.settle_look_up()
@@ -400,20 +409,18 @@ class Engine:
         self.structured |= {number} if structured else set()
         self.pooling |= {number} if isinstance(submit, Serve) and submit.pools else set()
         self.answers_min[number] = submit.answers_min if isinstance(submit, Serve) else 0
-        if isinstance(submit, Serve):
+        if isinstance(submit, Serve) and submit.grammar_answers is not None:
             self.grammar_answers[number] = submit.grammar_answers
         self.progress.entered(number, limit_tokens, structured)
 
     def _abort(self, operation: Abort) -> None:
         legal = self.followed.population.resolve(operation)
         if isinstance(legal, Abort):
-            # Clients abort, too, what has ended meanwhile.
-            self._end([legal.request], [legal.request, max(self.submitted) + 1, *self._over()[-1:]])
+            # Clients also abort requests that have ended: the scheduler knows some of them, and others not any more.
+            ended = [number for number in self.submitted if self.followed.is_over(number)]
+            known = [number for number in ended if name_of(number) in self.scheduler.requests]
+            self._end([legal.request], [legal.request, *ended[-1:], *known[:1]])
             self.progress.grammars.discard(legal.request)
-
-    def _over(self) -> list[int]:
-        """The requests that have ended, and of which the scheduler knows nothing any more."""
-        return [number for number in self.submitted if name_of(number) not in self.scheduler.requests]
 
     def _end(self, expected: Sequence[int], asked: Sequence[int] | None) -> None:
         """Have requests aborted; None: all."""
@@ -591,12 +598,12 @@ class Engine:
         if not self.in_flight:
             self.encoder.rest()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
-        if self.paused is not None:
-            self.progress.rest()
-            if self.steps >= self.resumes_at:
-                self._resume()
+        if self.paused is not None and self.paused.running:
+            self.progress.forget()
         else:
             self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
+        if self.paused is not None and self.steps >= self.resumes_at:
+            self._resume()
 
     def _in_flight_max(self) -> int:
         return self.stage.in_flight_max if self.stage.asynchronous else 1

@@ -34,6 +34,7 @@ from kvgate.levels.scheduler.operations import (
     Stage,
     describe_engine,
     describe_stage,
+    impossible,
 )
 from kvreference.content import Keys, Media
 from kvreference.operations import Abort, Arrive, Continue, Transferred
@@ -279,19 +280,11 @@ class SchedulerLevel(DrivenLevel):
         self, settings: Settings, stage: Stage, draw: Draw, needs: Collection[str]
     ) -> tuple[Settings, tuple[()], Stage]:
         """With some of the options that the stage can have, and with those that are needed."""
-        groups, aligned = settings.geometry.groups, settings.geometry.state_block_tokens is not None
-        possible = {
-            "context_parallel": len(groups) == 1 and groups[0].keeps_all and groups[0].block_size_tokens % 8 == 0,
-            "one_group_connector": stage.connector and len(groups) == 1,
-            "encoder_connector": stage.encoder_budget is not None,
-            "whole_prompts": not aligned,
-            "whole_items": stage.encoder_budget is not None and not stage.long_prefill_tokens,
-        }
+        left_out = impossible(settings, stage) | (set() if stage.connector else {"one_group_connector"})
         # Whole prompts leave few requests to preempt.
         often = {"whole_prompts": 4}
-        drawn = {
-            name: (draw.chance(often.get(name, 8)) or name in needs) and possible.get(name, True) for name in OPTIONS
-        }
+        chosen = {name: draw.chance(often.get(name, 8)) or name in needs for name in OPTIONS}
+        drawn = {name: chosen[name] and name not in left_out for name in OPTIONS}
         if drawn["whole_prompts"]:
             # A whole number of blocks: so some prompts take exactly what is left.
             blocks = -(-settings.tokens_max // settings.geometry.grain_tokens)

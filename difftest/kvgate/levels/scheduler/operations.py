@@ -16,6 +16,7 @@ from kvgate.gate.story import describe
 from kvgate.kernel.text import counted
 from kvreference.operations import Abort, Continue, OfRequest, Transferred
 from kvreference.scheduler.operations import Reply, Step, Submit
+from kvreference.settings import Settings
 
 _count = [instance_of(int), ge(1)]
 _number = [instance_of(int), ge(0)]
@@ -87,6 +88,20 @@ class Stage:
     encoder_cache: int = field(default=1, validator=_count)
     """For how many tokens of items what the encoder computed is kept."""
     options: Options = Options()
+
+
+def impossible(settings: Settings, stage: Stage) -> frozenset[str]:
+    """The options that a scheduler with these settings cannot have."""
+    groups, encodes = settings.geometry.groups, stage.encoder_budget is not None
+    possible = {
+        "context_parallel": len(groups) == 1 and groups[0].keeps_all and groups[0].block_size_tokens % 8 == 0,
+        "one_group_connector": len(groups) == 1,
+        "encoder_connector": encodes,
+        # What is computed of a prompt ends at a block of states.
+        "whole_prompts": settings.geometry.state_block_tokens is None,
+        "whole_items": encodes and not stage.long_prefill_tokens,
+    }
+    return frozenset(name for name, is_possible in possible.items() if not is_possible)
 
 
 @frozen

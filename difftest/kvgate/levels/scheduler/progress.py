@@ -74,7 +74,8 @@ class ProgressMonitor:
     def observe(self, scheduled: Mapping[int, int], answered: int, in_flight: int) -> Difference | None:
         """After a step with so many tokens for each that was ``scheduled``, in which ``answered`` requests got one."""
         if not self.scheduler.has_unfinished_requests():
-            self.rest()
+            self.forget()
+            self._patience.clear()
             return None
         passed = self._passed_over(scheduled)
         if passed is not None:
@@ -94,11 +95,6 @@ class ProgressMonitor:
         return Difference(
             "KV-LIVE-03", "progress", "somebody gets on, or something changes", waiting.describe(self.called)
         )
-
-    def rest(self) -> None:
-        """No request is to get anything in this step."""
-        self.forget()
-        self._patience.clear()
 
     def forget(self) -> None:
         """Something happened from outside: whatever stood still may move now."""
@@ -183,7 +179,7 @@ class ProgressMonitor:
 
     def _adapter(self, number: int) -> object:
         request = self.scheduler.requests.get(self.followed.name_of(number))
-        return request and request.lora_request and request.lora_request.lora_name
+        return request and request.lora_request and request.lora_request.lora_int_id
 
     def _lacks_slot(self, number: int, scheduled: Mapping[int, int]) -> bool:
         """Whether a step has as many adapters as it can have, and not that of a request."""

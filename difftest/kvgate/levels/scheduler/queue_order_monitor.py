@@ -132,10 +132,11 @@ class Line:
 
     def observe(self, operation: Operation, answer: Answer) -> Difference | None:
         """The block manager was asked for something."""
+        if isinstance(operation, (Admit, LookUp)) and self._paused and not self._drains(operation.request):
+            got = f"request {operation.request} is asked for"
+            return Difference("KV-LIVE-01", "the queue of a paused engine", "no request is admitted", got)
         if isinstance(operation, Admit):
             found = self._asked_for(operation.request)
-            if self._paused and not (self.holders_first and any(each.holds for each in self._named(operation.request))):
-                return Difference("KV-LIVE-01", "the line, paused", "no request is let in", f"{operation.request} is")
             self._held_up |= isinstance(answer, Refused)
             if isinstance(answer, Granted) and self._named(operation.request):
                 self._let_in(operation.request, answer.loads)
@@ -165,6 +166,10 @@ class Line:
 
     def _named(self, number: int) -> list[_Waits]:
         return [each for each in self._waiting if each.number == number]
+
+    def _drains(self, number: int) -> bool:
+        """Whether a request that waits is admitted although the engine is paused."""
+        return self.holders_first and any(each.holds for each in self._named(number))
 
     def _put_aside(self, waits: _Waits) -> None:
         if waits.aside is None:
@@ -254,13 +259,12 @@ class Line:
                 # Less than a block of states is no chunk: nobody after it is looked at.
                 return None
             request = population.alive.get(each.number)
-            if self.stage.options.whole_prompts and request is not None and request.tokens_computed:
+            if request is None or request.status is not Status.WAITING or each.number in self._asked:
+                continue
+            if self._is_ready(each):
                 long = self.stage.long_prefill_tokens or self.budget_tokens
-                if min(len(request.tokens) - request.tokens_computed, long) > self.budget_tokens - tokens:
-                    return None
-            ready = request is not None and request.status is Status.WAITING and each.number not in self._asked
-            if ready and self._is_ready(each):
-                if not self.may_split:
+                too_long = min(len(request.tokens) - request.tokens_computed, long) > self.budget_tokens - tokens
+                if not self.may_split or (self.stage.options.whole_prompts and request.tokens_computed and too_long):
                     return None
                 got = f"nobody asks for it, {tokens} of {self.budget_tokens} tokens are scheduled"
                 return Difference("KV-LIVE-01", f"request {each.number}, in line", "it is asked for", got)

@@ -136,18 +136,16 @@ def new_scheduler(
         log_stats=not options.without_statistics,
         include_finished_set=not options.without_ends,
     )
-    # Both are read once, here: one from the environment, one from ranks that are not there.
+    # vLLM reads the first from the environment, and the second from ranks that are not there.
     scheduler.use_v2_model_runner, scheduler.use_pp = options.second_runner, options.pipeline
     if stage.adapters_max is not None:
         # What else a configuration of adapters says is for the worker.
         scheduler.lora_config = LoRAConfig(max_loras=stage.adapters_max)
     if stage.encoder_budget is not None:
-        # A model with an encoder is not configured: of it, the scheduler needs these two.
-        longest = min(stage.encoder_budget, stage.encoder_cache)
-        sizes = {"max_num_encoder_input_tokens": stage.encoder_budget, "encoder_cache_size": stage.encoder_cache}
-        for name, size in sizes.items():
-            setattr(config.scheduler_config, name, size)
-        budget, size = compute_mm_encoder_budget(config.scheduler_config, {"image": longest, "video": 1})
+        # A model with an encoder is not configured: what the scheduler needs of one is computed as it would.
+        longest, limits = min(stage.encoder_budget, stage.encoder_cache), config.scheduler_config
+        limits.max_num_encoder_input_tokens, limits.encoder_cache_size = stage.encoder_budget, stage.encoder_cache
+        budget, size = compute_mm_encoder_budget(limits, {"image": longest})
         scheduler.max_num_encoder_input_tokens, scheduler.encoder_cache_manager = budget, EncoderCacheManager(size)
     return scheduler
 
