@@ -11,8 +11,8 @@ from kvgate.adapters.groups import spec_compress_ratio
 from kvgate.adapters.model_runner.newest import planned
 from kvgate.adapters.model_runner.runner import AscendWorker, Part, memory_of, part_of
 
-_ROTARY, _BASE = "layers.0.rotary", 1_000_000
-"""What registers rotary tables, and their base: they turn so slowly that the last sine of a position is unique."""
+_ROTARY, _BASE, _WIDTH = "layers.0.rotary", 10**13, 4
+"""What registers rotary tables, their base and their width: small, and the last sine of a position is unique."""
 _MAPPING = f"{PACKAGE}.ops.triton.compute_slot_mapping"
 
 
@@ -36,10 +36,9 @@ class LaterAscendWorker(AscendWorker):
         home = importlib.import_module(f"{PACKAGE}.ops.rope_dsv4")
         home._ROPE_STATE.__init__()
         ratios = {f"c{spec_compress_ratio(group.kv_cache_spec)}" for group in self.config.kv_cache_groups}
-        model = self.runner.model_config
-        size, longest = model.hf_text_config.qk_rope_head_dim, model.max_model_len
+        groups, longest = ["default", *sorted(ratios)], self.runner.model_config.max_model_len
         home.ComplexExpRotaryEmbedding(
-            self.runner.vllm_config, _ROTARY, size, size, longest, _BASE, 1, rope_groups=["default", *sorted(ratios)]
+            self.runner.vllm_config, _ROTARY, _WIDTH, _WIDTH, longest, _BASE, 1, rope_groups=groups
         )
 
     def _maps(self, spec: Any) -> bool:

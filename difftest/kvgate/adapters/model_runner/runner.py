@@ -502,6 +502,8 @@ def install_ascend_worker(release: Release = ASCEND) -> None:
         AscendUnavailableError: it cannot be had.
     """
     os.environ.setdefault("VLLM_ASCEND_APPLY_DSV4_PATCH", "1")
+    # Contexts of large blocks are longer than those of the model that is configured, which is never loaded.
+    os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
     if used_device() == CPU:
         is_later = release.below is not None
         if is_later:
