@@ -23,12 +23,8 @@ class LaterAscendWorker(AscendWorker):
         del inputs
         return {}
 
-    def _parts(self, built: Any) -> Iterator[Part]:
-        for part, decodes in ((built.decode, True), (built.prefill, False)):
-            if part is not None:
-                positions = tuple(part.input_positions.tolist())
-                finds = part.block_size, part.num_reqs_actual, part.num_compressed_tokens
-                yield part_of(part, positions, len(part.seq_lens) if decodes else 0, finds)
+    def _finds(self, part: Any) -> tuple[int, int, int]:
+        return part.block_size, part.num_reqs_actual, part.num_compressed_tokens
 
     def _build(self) -> None:
         """Rotary tables are those of a model's layers, which register them: here one layer does for each group."""
@@ -58,8 +54,10 @@ class NewestAscendWorker(LaterAscendWorker):
     def _parts(self, built: Any) -> Iterator[Part]:
         """What metadata has of all rows, of which the first ones decode."""
         part = built.req_metadata
-        finds = part.storage_block_size, part.num_actual_reqs, part.num_compressed_tokens
-        yield part_of(part, self._positions(part.sin), built.num_decodes, finds)
+        yield part_of(part, self._positions(part.sin), built.num_decodes, self._finds(part))
+
+    def _finds(self, part: Any) -> tuple[int, int, int]:
+        return part.storage_block_size, part.num_actual_reqs, part.num_compressed_tokens
 
     def _positions(self, sine: Any) -> tuple[int, ...]:
         """Which rows of the rotary tables attention is given: positions themselves are not in its metadata."""

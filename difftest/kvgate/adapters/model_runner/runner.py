@@ -406,7 +406,12 @@ class AscendWorker(Worker):
         for part, decodes in ((built.decode, True), (built.prefill, False)):
             if part is not None:
                 positions = tuple(part.input_positions.tolist())
-                yield part_of(part, positions, len(part.seq_lens) if decodes else 0)
+                yield part_of(part, positions, len(part.seq_lens) if decodes else 0, self._finds(part))
+
+    def _finds(self, part: Any) -> tuple[int, int, int] | None:
+        """What the operator is given that finds slots in the tables: there is none."""
+        del part
+        return None
 
     def _start(self) -> None:
         import torch

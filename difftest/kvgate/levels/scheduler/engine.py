@@ -280,8 +280,9 @@ class Engine:
                 break
         while self.in_flight and not self.found:
             self.perform(Collect())
-        if self.found or self._checked(self._shut_down):
-            return [found for found in (self.found,) if found]
+        found = self.found or self._checked(self._shut_down)
+        if found:
+            return [found]
         if not self.followed.population.alive:
             return self.lockstep.close(counts=not self.stage.options.without_statistics)
         # What does not end by itself must not be ended by the gate: it is judged as it is.

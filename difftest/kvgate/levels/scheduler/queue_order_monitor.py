@@ -57,8 +57,8 @@ class Line:
         self.may_split = may_split
         """Whether a chunk may end anywhere: where not, a request may be passed over because nothing of it fits."""
         self.holders_first = holders_first
-        """Whether whoever waits and holds blocks is let in before all others, however urgent these are, and also while
-        the engine is paused."""
+        """Whether a request that waits and holds blocks is admitted before all others, however urgent these are, and
+        also while the engine is paused."""
         self.resets = False
         """Whether all that run are preempted at once, whoever comes last."""
         self._waiting: list[_Waits] = []
@@ -123,7 +123,7 @@ class Line:
         self._held_up = True
 
     def begin(self, paused: bool = False) -> None:
-        """A step begins, in which no request may be let in if the engine is ``paused``."""
+        """A step begins, in which no request may be admitted if the engine is ``paused``."""
         self._asked = set()
         self._adapters = {}
         self._held_up = self._paused = paused
