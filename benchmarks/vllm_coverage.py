@@ -122,14 +122,16 @@ def unreached(file: File, reasons: Sequence[Reason]) -> Iterator[Unreached]:
             yield Unreached(function.name, line, to, lines[line - 1].strip(), reason)
 
 
-def measure(profile: str, levels: Sequence[LevelChoice], seconds: float | None = None) -> tuple[File, ...]:
+def measure(
+    profile: str, levels: Sequence[LevelChoice], seconds: float | None = None, seed: int = 0
+) -> tuple[File, ...]:
     """The branches that the levels reach together; ``seconds`` end each of them."""
     branches = Branches()
     with branches.measured():
         system = load_system("stock")
         models = default_models(system, profile)
         for level in levels:
-            for each in prepare(level, system, models, profile, seconds=seconds):
+            for each in prepare(level, system, models, profile, seed=seed, seconds=seconds):
                 outcome = Campaign(each.trials, each.plan).run()
                 ran = f"level {level.value}: {sum(tally.operations for tally in outcome.tallies):,} operations"
                 print(f"{ran}, {outcome.ended}, {len(outcome.found)} divergences", file=sys.stderr)
@@ -179,10 +181,11 @@ def main() -> int:
     parser.add_argument("--profile", choices=list(PROFILES), default="quick")
     parser.add_argument("--level", action="append", choices=[level.value for level in LEVELS])
     parser.add_argument("--seconds", type=float, help="of each level")
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     levels = [level for level in LEVELS if not options.level or level.value in options.level]
     reasons = read_reasons(REASONS.read_text(encoding="utf-8"))
-    text, needless = render(measure(options.profile, levels, options.seconds), reasons)
+    text, needless = render(measure(options.profile, levels, options.seconds, options.seed), reasons)
     print(text)
     for reason in needless:
         print(f"\nreached, or not there any more: {reason.file}:{reason.function}: {reason.passage}")

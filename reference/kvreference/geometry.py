@@ -177,18 +177,16 @@ class Group:
 
 @frozen
 class Geometry:
-    """The groups of one model, in the order in which the manager serves them.
+    """The groups of one model, in the order in which the manager serves them: none where layers attend within a step.
 
     Raises:
-        ValueError: no group at all.
+        ValueError: blocks of states that differ in size.
     """
 
     groups: tuple[Group, ...] = field()
 
     @groups.validator
-    def _has_a_group(self, _attribute: Attribute[tuple[Group, ...]], groups: tuple[Group, ...]) -> None:
-        if not groups:
-            raise ValueError("a geometry needs at least one group")
+    def _ends_together(self, _attribute: Attribute[tuple[Group, ...]], groups: tuple[Group, ...]) -> None:
         if len({group.block_size_tokens for group in groups if group.attention.stops_at_block_ends}) > 1:
             raise ValueError("all groups that keep states at block ends must have blocks of the same size")
 
@@ -205,7 +203,7 @@ class Geometry:
     @cached_property
     def lookahead_tokens(self) -> int:
         """How many tokens more than it serves a hit must match in the group that asks for most."""
-        return max(group.lookahead_tokens for group in self.groups)
+        return max((group.lookahead_tokens for group in self.groups), default=0)
 
     def anchor(self, group: Group, end: int) -> tuple[int, int]:
         """Of the blocks before index ``end``, the half-open range that a hit at the last boundary there reads.

@@ -271,7 +271,9 @@ class Manager:
     def snapshot(self) -> Snapshot:
         """The state, as far as it can be observed from outside."""
         return Snapshot(
-            tables={number: [list(table.blocks) for table in tables] for number, tables in self.tables.items()},
+            tables={
+                number: [list(table.blocks) for table in tables] for number, tables in self.tables.items() if tables
+            },
             references=list(self.pool.references),
             free=list(self.pool.free),
             blocks_free=self.choices.rules.ask(blocks_said_free, self.pool),

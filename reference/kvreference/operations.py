@@ -16,7 +16,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 from attrs.validators import ge, instance_of, min_len
 
-from kvreference.content import Keys
+from kvreference.content import Keys, Media
 
 _number = [instance_of(int), ge(0)]
 _count = [instance_of(int), ge(1)]
@@ -137,6 +137,8 @@ class Continue(OfRequest):
     """The next part of a session's prompt comes, in place of the last answer, which was never computed."""
 
     prompt: tuple[Run, ...] = field(validator=min_len(1))
+    media: tuple[Media, ...] = ()
+    """Its multimodal items, by their places in this part."""
 
 
 @frozen

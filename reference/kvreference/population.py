@@ -225,8 +225,10 @@ class Population:
             request.status, request.drafts = Status.PAUSED, []
         elif isinstance(operation, Continue):
             request = self.alive[operation.request]
-            request.status = Status.WAITING
-            request.tokens[request.tokens_computed :] = spell(operation.prompt)
+            request.status, start = Status.WAITING, request.tokens_computed
+            request.tokens[start:] = spell(operation.prompt)
+            items = (evolve(item, offset_tokens=start + item.offset_tokens) for item in operation.media)
+            request.keys = evolve(request.keys, media=(*request.keys.media, *items))
             request.prompt_tokens = len(request.tokens)
             request.parts += 1
         elif isinstance(operation, (Finish, Abort)):

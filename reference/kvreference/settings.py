@@ -20,8 +20,8 @@ class Settings:
     """
 
     geometry: Geometry
-    blocks: int = field(validator=[instance_of(int), ge(2)])
-    """How many blocks the pool has, the null block among them."""
+    blocks: int = field(validator=[instance_of(int), ge(1)])
+    """How many blocks the pool has, the null block among them: this one alone, where the model has no group."""
     tokens_max: int = field(default=1024, validator=[instance_of(int), ge(2)])
     """The longest a request may become, in tokens."""
     chunk_tokens: int = field(default=64, validator=[instance_of(int), ge(1)])
@@ -44,6 +44,11 @@ class Settings:
     """The shortest window drop, in blocks, of which a tail is pinned; None: nothing is ever pinned."""
     partial_hit_tokens_min: int = field(default=0, validator=[instance_of(int), ge(0)])
     """The shortest hit that may end inside a block: a shorter one is not worth a copy."""
+
+    @blocks.validator
+    def _has_a_block(self, _attribute: Attribute[int], blocks: int) -> None:
+        if blocks < 2 and self.geometry.groups:
+            raise ValueError(f"a pool of {blocks} blocks has none besides the null block: at least 2 are needed")
 
     @retention_interval_tokens.validator
     def _interval_fits_geometry(self, _attribute: Attribute[int | None], interval_tokens: int | None) -> None:

@@ -33,6 +33,8 @@ class Engine(Protocol):
     memory: WorkerMemory
     encoder: Any
     """The check of the encoder, with what it keeps."""
+    experts: Any
+    """The experts that the worker keeps; None if they are not returned."""
     residency: Any
     """What is known of how often blocks were used; None if that is not measured."""
     progress: Any

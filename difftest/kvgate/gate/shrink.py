@@ -147,7 +147,7 @@ the least number that it may be."""
 OF_BLOCK_MANAGERS: Rules = {
     Arrive: {"keys": DEFAULT, "reads_cache": DEFAULT, "prompt": INSIDE},
     Keys: {"media": INSIDE},
-    Continue: {"prompt": INSIDE},
+    Continue: {"prompt": INSIDE, "media": INSIDE},
     Run: {"length": 1},
     Admit: {"tokens": 1},
     Schedule: {"tokens": 1},

@@ -236,8 +236,10 @@ def describe(operation: Operation) -> str:
             return f"A load failed: of request {request}, {counted(tokens, 'token')} are valid"
         case Pause(request=request):
             return f"A part of session {request} has ended"
-        case Continue(request=request, prompt=prompt):
-            part = counted(sum(run.length for run in prompt), "token")
+        case Continue(request=request, prompt=prompt, media=media):
+            part = counted(sum(run.length for run in prompt), "token") + (
+                f" and {counted(len(media), 'item')}" if media else ""
+            )
             runs = spans(range(run.first, run.first + run.length) for run in prompt)
             return f"Session {request} continues with {part}: {runs}"
         case ReleaseSkipped(request=request):

@@ -209,8 +209,8 @@ def _read(path: Path) -> Geometry:
         document = json.loads(read_bytes(path, FILE_BYTES_MAX))
         if not isinstance(document, dict) or not isinstance(document.get("groups"), list):
             raise UsageError(f'{path}: a model file is an object with a list "groups"')
-        if len(document["groups"]) > GROUPS_MAX:
-            raise UsageError(f"{path}: {len(document['groups'])} groups, at most {GROUPS_MAX} are allowed")
+        if not 1 <= len(document["groups"]) <= GROUPS_MAX:
+            raise UsageError(f"{path}: {len(document['groups'])} groups, and 1 to {GROUPS_MAX} are allowed")
         geometry: Geometry = _CONVERTER.structure(document, Geometry)
     except DOCUMENT_ERRORS as error:
         raise UsageError(f"{path}: {explain(error)}") from error

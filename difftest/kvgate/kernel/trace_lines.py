@@ -67,9 +67,9 @@ def check_size(where: str, settings: Settings) -> None:
     groups = settings.geometry.groups
     if len(groups) > GROUPS_MAX:
         raise UsageError(f"{where}: {len(groups)} groups, at most {GROUPS_MAX} are followed")
-    if max(settings.drafts_max, *(group.draft_states for group in groups)) > DRAFTS_MAX:
+    if max(settings.drafts_max, *(group.draft_states for group in groups), 0) > DRAFTS_MAX:
         raise UsageError(f"{where}: at most {DRAFTS_MAX} drafts, and states for them, are followed")
-    largest = max(group.block_size_tokens for group in groups)
+    largest = max((group.block_size_tokens for group in groups), default=0)
     if settings.blocks > BLOCKS_MAX or max(settings.tokens_max, largest) > TOKENS_MAX:
         raise UsageError(
             f"{where}: at most {BLOCKS_MAX} blocks, and requests and blocks of {TOKENS_MAX} tokens, are followed"

@@ -161,7 +161,7 @@ class ManagerLevel(Level):
     trace_format = "kvgate-trace"
     trace_called = "a trace"
     # Versions 2 and 3 added settings and operations, each with a default: older traces keep their meaning.
-    trace_versions = (1, 2, 3)
+    trace_versions = (1, 2, 3, 4)
     trace_annotated = True
     seed_type = int
 

@@ -29,7 +29,7 @@ class LeakMonitor:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._per_block = max(group.block_size_tokens // group.unit for group in settings.geometry.groups)
+        self._per_block = max((group.block_size_tokens // group.unit for group in settings.geometry.groups), default=1)
         """How many boundaries a block can hold, its end among them."""
         self._arrived: list[int] = []
 

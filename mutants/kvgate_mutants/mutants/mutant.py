@@ -24,6 +24,7 @@ from typing import Any, Literal
 from attrs import field, frozen
 from attrs.validators import deep_iterable, in_, matches_re, min_len, optional
 
+from kvgate.levels.scheduler.operations import OPTIONS
 from kvreference.statements import STATEMENTS
 
 NEEDS = MappingProxyType(
@@ -35,44 +36,36 @@ NEEDS = MappingProxyType(
         "chunks": "prompts that are computed in several steps",
         "clients": "requests of several clients, each of which gets its own outputs",
         "common-prefix": "the common prefix is asked for",
-        "context-parallel": "blocks that are spread over several ranks",
         "drafts": "draft tokens are proposed",
         "duplicates": "requests that compute the same content side by side",
         "eagle": "a group with a draft layer",
         "embeddings": "requests whose prompts are embeddings, some of them equal in part",
         "encoder": "multimodal items that an encoder computes, within a budget, into an encoder cache",
-        "encoder-connector": "other nodes that have some of what the encoder computes",
         "encoder-decoder": "a model that decodes with cross-attention on what an encoder computed",
         "evict": "blocks are evicted by their ids",
         "events": "the events are taken",
         "failed-loads": "transfers of which some blocks fail to load",
         "grammar": "requests whose answers follow a grammar",
-        "measures-residency": "the residency of blocks is measured",
         "media": "requests with the same tokens and different multimodal items",
         "near-twins": "requests whose tokens differ in the last token of a block",
         "messages": "what clients are sent besides tokens and ends is compared",
         "no-gate": "a system without the admission gate, so that a first chunk can be refused",
-        "one-group-connector": "a connector for models of one group",
         "no-read": "requests that may not be served from the cache",
         "pause": "the scheduler is paused",
-        "pipeline": "a worker of several pipeline stages",
         "pooling": "requests that pool and generate nothing",
         "preemption": "requests are preempted, and end or are preempted again later",
         "published": "the published events are compared",
         "reset": "the cache is reset",
         "reset-running": "the cache is reset while requests run, which preempts them",
         "salt": "requests with the same tokens and different cache salts",
-        "second-runner": "a worker that is vLLM's second model runner",
         "sessions": "requests that go on with further prompts after they stopped",
         "slots": "more LoRA adapters than a step may use",
         "statistics": "the statistics are taken",
         "stops": "requests with stop tokens and a minimum length",
         "token-limit": "running requests that come close to the longest that a request may become",
-        "whole-items": "items that are computed in one step",
-        "whole-prompts": "prompts that are computed in one step",
-        "without-ends": "ended requests are not reported to clients in lists",
-        "without-statistics": "no statistics are published",
         "zeroing": "a worker that zeroes new blocks",
+        # A scheduler with an option.
+        **{name.replace("_", "-"): words for name, words in OPTIONS.items()},
     }
 )
 """What a run must contain to have a chance to show a mutant, besides ordinary requests that share prefixes."""

@@ -199,7 +199,7 @@ EMPTY: Mapping[tuple[str, str], tuple[str, Callable[[], Any]]] = {
     ("NewRequestData", "prefill_token_ids"): ("It is for the second version of the model runner.", lambda: [1, 2]),
     ("CachedRequestData", "new_token_ids"): ("It is for workers in several stages.", lambda: [[1] * 65] * 8),
     ("PlaceholderRange", "is_embed"): ("All tokens of an item are embeddings.", lambda: _tensor()),
-    ("EngineCoreOutput", "routed_experts"): ("No model with experts is run.", lambda: _tensor().numpy()),
+    ("EngineCoreOutput", "routed_experts"): ("No experts are returned.", lambda: _tensor().numpy()),
     ("LogprobsLists", "cu_num_generated_tokens"): ("A slice of one request has none.", lambda: [0]),
     ("EngineCoreOutputs", "engine_index"): ("There is one engine.", lambda: 1),
     ("EngineCoreOutputs", "utility_output"): ("No utility is called.", lambda: _engine().UtilityOutput(1)),

@@ -168,11 +168,19 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (100, 100, Status.WAITING, Reason.BLOCKS, True),
         (96, 100, Status.WAITING, Reason.BLOCKS, False),
+        (100, 96, Status.WAITING, Reason.BLOCKS, True),
         (100, 161, Status.WAITING, Reason.BLOCKS, False),
         (100, 100, Status.PAUSED, Reason.BLOCKS, False),
         (100, 100, Status.WAITING, Reason.NO_REQUEST, False),
     ],
-    ids=["neither can end", "one can", "one never could", "the session waits for its client", "one is passed over"],
+    ids=[
+        "neither can end",
+        "the older can",
+        "the younger can",
+        "one never could",
+        "the session waits for its client",
+        "one is passed over",
+    ],
 )
 def test_043_is_of_requests_that_sessions_leave_no_room(
     first: int, second: int, session: Status, reason: Reason, known: bool

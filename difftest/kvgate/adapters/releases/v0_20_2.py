@@ -81,6 +81,8 @@ IF_IN_FULL = frozenset(
         "046-adapters-of-one-name-share-blocks",
         "054-part-inside-a-state-block",
         "055-eviction-events-never-taken",
+        "056-experts-of-hybrid-models",
+        "057-experts-of-released-blocks",
     }
 )
 """The findings of what is driven only where a scheduler is driven in full: sessions, adapters of one name, options."""

@@ -13,7 +13,7 @@ def _sessions_wait(divergence: Divergence, engine: Engine) -> bool:
     """The blocks that a request lacks are held by sessions that wait in the queue for it.
 
     It waits as well; or it runs, and is preempted, and runs again, and what those that wait hold is never taken.
-    Without them it would fit.
+    Without them it would fit. Of several that run, it is the oldest, for which the others are preempted.
     """
     alive, graph = engine.followed.population.alive, engine.progress.waiting
     if divergence.difference.statement != "KV-LIVE-03" or graph is None or engine.nodes.under_way():
@@ -26,7 +26,8 @@ def _sessions_wait(divergence: Divergence, engine: Engine) -> bool:
         return False
     waiting = [number for number in engine.sessions.open if number in alive and alive[number].status is Status.WAITING]
     held = sum(blocks_held(engine, number) for number in waiting)
-    return all(fits_but_for(engine, number, held) for number in running)
+    everything = engine.settings.blocks
+    return fits_but_for(engine, running[0], held) and all(fits_but_for(engine, each, everything) for each in running)
 
 
 FINDING = Finding(

@@ -111,7 +111,7 @@ class PairLevel(DrivenLevel):
     trace_format = "kvgate-pair-trace"
     # Version 2 added operations for grammars and resets, and fields of ``Ask``; version 3 added options of a stage. All
     # have defaults.
-    trace_versions = (1, 2, 3)
+    trace_versions = (1, 2, 3, 4)
     trace_called = "the trace of two nodes"
     unsupported = "the schedulers do not support the settings they were given"
 
@@ -249,4 +249,7 @@ def _drafts_ahead(settings: Settings) -> bool:
 def fits(settings: Settings, stage: PairStage, ask: Ask) -> bool:
     """Whether a request could run to its end alone on either node: vLLM admits others, which block the queue."""
     on_both = (stage.of_prefill(settings), stage.prefill, ask.of_prefill), (settings, stage.decode, ask.of_decode)
-    return all(fits_alone(own, serve) and encodes(settings, node, ask.arrival) for own, node, serve in on_both)
+    items = ask.arrival.keys.media
+    return all(
+        fits_alone(own, serve) and encodes(settings, node, ask.arrival.prompt, items) for own, node, serve in on_both
+    )

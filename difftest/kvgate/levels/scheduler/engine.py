@@ -14,7 +14,7 @@ for that of work: whose is the caching that comes with an output, it could not t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from typing import Any, ClassVar, NoReturn
@@ -32,6 +32,7 @@ from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.monitor import Monitor
 from kvgate.levels.scheduler import bookkeeping_check, clients, finish_check, grammar
 from kvgate.levels.scheduler.adapter.arrivals import STOP, arguments_of, request_of
+from kvgate.levels.scheduler.adapter.experts import group_of, memory_of
 from kvgate.levels.scheduler.adapter.interception import Interception
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.adapter.scheduler_output import (
@@ -60,12 +61,14 @@ from kvgate.levels.scheduler.adapter.worker import (
     grammar_ready,
     masked,
     pause,
+    performance_of,
     reset_cache,
 )
 from kvgate.levels.scheduler.batch import Batch, Due
 from kvgate.levels.scheduler.chunks import Chunks
 from kvgate.levels.scheduler.connector_check import ConnectorCheck, contents
 from kvgate.levels.scheduler.encoder import EncoderCheck
+from kvgate.levels.scheduler.experts_check import Experts
 from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
 from kvgate.levels.scheduler.nodes import OtherNodes, one_named
 from kvgate.levels.scheduler.operations import (
@@ -91,6 +94,7 @@ from kvgate.monitors.slot_memory import WorkerMemory
 from kvgate.monitors.wait_graph import WaitFor
 from kvgate.monitors.work import WorkMonitor
 from kvreference.answers import Answer, Done, Granted
+from kvreference.content import Media
 from kvreference.operations import (
     Abort,
     Admit,
@@ -146,7 +150,8 @@ class Engine:
         with self.subject.while_built(settings):
             self.scheduler: Any = self.subject.build(settings, stage)
         ends_by_number(self.scheduler)
-        self.nodes = OtherNodes(settings.geometry.groups[0].block_size_tokens)
+        groups = settings.geometry.groups
+        self.nodes = OtherNodes(groups[0].block_size_tokens if groups else 0)
         connector: Any = self.scheduler.connector
         self.publisher = Publisher()
         self.scheduler.kv_event_publisher = self.publisher
@@ -181,8 +186,15 @@ class Engine:
             self._judge,
             stage.options,
         )
+        self.experts: Experts | None = None
+        if stage.options.returns_experts:
+            self._experts_group = group_of(self.scheduler)
+            self.experts = Experts(
+                memory_of(self.scheduler), groups[self._experts_group].block_size_tokens, reference.choices.rules
+            )
         pool = self.followed.manager.block_pool
         self.residency = Residency(pool, settings.caches) if stage.options.measures_residency else None
+        self._measures_arithmetic = stage.options.measures_arithmetic and not stage.options.without_statistics
         self.paused: PauseEngine | None = None
         self.resumes_at = 0
         """After how many steps it is resumed."""
@@ -301,6 +313,7 @@ class Engine:
         elif isinstance(operation, Preempt):
             self._take_out_of_step(operation.request)
             self.encoder.preempted(operation.request)
+            self.nodes.preempted(operation.request)
             if self.stage.options.second_runner:
                 self.batch.anew.add(operation.request)
         elif isinstance(operation, Rewind):
@@ -463,20 +476,27 @@ class Engine:
         session, request = self.sessions.open[number], alive[number]
         if not self.sessions.take(session, request, operation.prompt):
             return
-        keys, reads = session.first.arrival.keys, session.first.arrival.reads_cache
-        part = evolve(session.first, arrival=Arrive(number, operation.prompt, evolve(keys, media=()), reads))
+        part = self._part(session, operation.prompt, operation.media)
         # Its tokens are hashed as a part of the session, and not for themselves.
         came = self.followed.population.arrived - 1 + self.sessions.parts / PARTS_MAX
         arguments = {**arguments_of(self.settings, part), "block_hasher": None, "arrival_time": came}
         self.scheduler.add_request(request_of(arguments))
         if request.status is Status.PAUSED:
-            self._continue(number, Part(operation.prompt, came), at_once=False)
+            self._continue(number, Part(operation.prompt, operation.media, came), at_once=False)
         else:
-            session.waiting.append(Part(operation.prompt, came))
+            session.waiting.append(Part(operation.prompt, operation.media, came))
         self.progress.entered(number, session.limit_tokens, structured=False)
 
+    def _part(self, session: Session, prompt: tuple[Run, ...], media: tuple[Media, ...]) -> Serve:
+        """A part of a session, as it is submitted; or the session as a whole, if these are its items."""
+        first = session.first.arrival
+        return evolve(session.first, arrival=evolve(first, prompt=prompt, keys=evolve(first.keys, media=media)))
+
     def _continue(self, number: int, part: Part, at_once: bool) -> None:
-        self._follow(Continue(number, part.prompt), Done())
+        self._follow(Continue(number, part.prompt, part.media), Done())
+        media = self.followed.population[number].keys.media
+        whole = self._part(self.sessions.open[number], part.prompt, media)
+        self.submitted[number] = given(arguments_of(self.settings, whole))
         self.line.continued(number, part.came, at_once)
         self.batch.anew.add(number)
 
@@ -584,7 +604,12 @@ class Engine:
         computed = [number for number in scheduled if number not in spoilt]
         alive = self.followed.population.alive
         proposed = {number: tuple(alive[number].drafts) for number in scheduled if number in alive}
+        starts = {number: alive[number].tokens_computed - scheduled[number] for number in scheduled if number in alive}
         sampled = self._answer([number for number in computed if number not in self.pooling], replies)
+        if self.experts:
+            for number, start in starts.items():
+                tokens = alive[number].tokens[: -1 if number in sampled else None]
+                self.experts.computed(self._table(number), start, tokens[start : start + scheduled[number]])
         pooled = {number for number in self.pooling.intersection(computed, alive) if alive[number].answers_next}
         self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, pooled, spoilt, proposed))
         if not self.stage.asynchronous:
@@ -605,6 +630,16 @@ class Engine:
             self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
         if self.paused is not None and self.steps >= self.resumes_at:
             self._resume()
+
+    def _table(self, number: int) -> Sequence[int]:
+        """The blocks of a request in the group by whose slots experts are kept."""
+        table: Sequence[int] = self.followed.manager.get_block_ids(name_of(number))[self._experts_group]
+        return table
+
+    def _held(self, numbers: Iterable[int]) -> dict[int, tuple[Sequence[int], Sequence[int]]]:
+        """The blocks and the tokens of requests, of those that did not end yet."""
+        alive = self.followed.population.alive
+        return {number: (self._table(number), list(alive[number].tokens)) for number in numbers if number in alive}
 
     def _in_flight_max(self) -> int:
         return self.stage.in_flight_max if self.stage.asynchronous else 1
@@ -627,6 +662,7 @@ class Engine:
         counted = connector_statistics(self.collected) if self.stage.connector else None
         answered_by_worker = answer(sent.scheduled, sent.sampled, signals, counted, sent.pooled)
         before_taken = contents(answered_by_worker.kv_connector_output)
+        held = self._held([*before, *sent.pooled]) if self.experts else {}
         outputs = self.scheduler.update_from_output(sent.output, answered_by_worker)
         self.interception.flush()
         if self.stage.connector:
@@ -639,7 +675,8 @@ class Engine:
         self._judge("scheduler", finish_check.judge(before, sent.sampled, STOP, after))
         unanswered = (each for each in alive if each not in before and each not in sent.pooled)
         given_up = [each for each in unanswered if alive[each].is_finished()]
-        self._check_told(sent, before, given_up if self.stage.failed_loads_end else (), outputs, answered_by_worker)
+        failed = given_up if self.stage.failed_loads_end else ()
+        self._check_told(sent, before, failed, outputs, answered_by_worker, held)
         if self.settings.drafts_max and not self.stage.asynchronous:
             population = self.followed.population
             proposed = {number: population[number].drafts for number in sent.sampled if number in population.alive}
@@ -687,7 +724,13 @@ class Engine:
         return ends and not finish_check.is_rejected(books, sampled[: tokens - books.tokens])
 
     def _check_told(
-        self, sent: Sent, before: Mapping[int, finish_check.Books], failed: Sequence[int], outputs: Any, answered: Any
+        self,
+        sent: Sent,
+        before: Mapping[int, finish_check.Books],
+        failed: Sequence[int],
+        outputs: Any,
+        answered: Any,
+        held: Mapping[int, tuple[Sequence[int], Sequence[int]]],
     ) -> None:
         """What clients, the connector, and whoever listens to events and statistics, are told with a step's output."""
         due, reads = clients.due(before, sent.sampled, STOP, failed), self.nodes.sending
@@ -702,6 +745,14 @@ class Engine:
             if number in self.sessions.open:
                 said, earlier = due[number], self.sessions.open[number].stop
                 due[number] = evolve(said, stop=self.rules.ask(clients.reported_stop, said.stop, earlier))
+        for number, (table, tokens) in held.items():
+            if self.experts and due[number].ended:
+                # Of the last answers, those behind the end count for nothing.
+                end = before[number].tokens + len(due[number].tokens) if number in before else len(tokens)
+                returned = self.experts.due(table, tokens[:end])
+                due[number] = evolve(
+                    due[number], rest=clients.without_nothing({**due[number].rest, "routed_experts": returned})
+                )
         accepted = {number: compiled.take() for number, compiled in self.grammars.items()}
         self._judge("clients", grammar.judge({number: said.tokens for number, said in due.items()}, accepted))
         told = said_in(outputs)
@@ -726,6 +777,7 @@ class Engine:
         pool, counted = self.followed.manager.block_pool, answered.kv_connector_output
         passed_on = {
             "cudagraph_stats": answered.cudagraph_stats,
+            "perf_stats": performance_of(self.scheduler, sent.output) if self._measures_arithmetic else None,
             "kv_connector_stats": counted
             and {**counted.kv_connector_stats.data, **clients.connector_counted(self.collected)},
             "kv_cache_eviction_events": self.residency.take() if self.residency and self.statistics.publishes else (),

@@ -37,7 +37,8 @@ from kvgate.levels.scheduler.operations import (
     impossible,
 )
 from kvreference.content import Keys, Media
-from kvreference.operations import Abort, Arrive, Continue, Transferred
+from kvreference.geometry import Geometry
+from kvreference.operations import Abort, Arrive, Continue, Run, Transferred
 from kvreference.population import cut
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.scheduler.room import blocks_to_run
@@ -80,7 +81,10 @@ SIMPLER: Rules = {
     **OF_BLOCK_MANAGERS,
     Submit: _SUBMIT,
     Serve: dict.fromkeys(
-        ("structured", "grammar_answers", "undecided", "fails_from_block", "priority", "resumable", "answers_min"),
+        (
+            *("structured", "grammar_answers", "undecided", "fails_from_block", "priority", "resumable", "answers_min"),
+            "offered_again",
+        ),
         DEFAULT,
     )
     | {**_SUBMIT},
@@ -203,9 +207,7 @@ class SchedulerLevel(DrivenLevel):
         ),
         ResetEncoder: lambda _generator, _case, _draw: ResetEncoder(),
         PauseEngine: lambda _generator, _case, draw: PauseEngine(draw.chance(50), draw.chance(10), draw.integer(1, 3)),
-        Continue: lambda generator, _case, draw: Continue(
-            generator.request(draw), cut(generator.arrival(draw).prompt, draw.integer(1, generator.prompt_max // 4))
-        ),
+        Continue: lambda generator, case, draw: _part(generator, case.stage, draw),
         Close: lambda generator, _case, draw: Close(generator.request(draw)),
     }
     stage_type = Stage
@@ -224,7 +226,7 @@ class SchedulerLevel(DrivenLevel):
         "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
     )
     trace_format = "kvgate-engine-trace"
-    trace_versions = (1, 2, 3)
+    trace_versions = (1, 2, 3, 4)
     trace_called = "the trace of an engine"
     unsupported = "the scheduler does not support the settings it was given"
 
@@ -250,6 +252,8 @@ class SchedulerLevel(DrivenLevel):
         steps are asynchronous and blocks are freed on the way, also drafts and blocks that another node reads.
         """
         settings = generator.settings(draw)
+        if draw.chance(generator.often("encoder-only models", 2)) and not needs:
+            return self.case(*_encoder_only(settings, draw))
         stage = _stage(generator, settings, draw)
         if "sessions" in needs:
             stage = evolve(stage, asynchronous=False)
@@ -280,11 +284,16 @@ class SchedulerLevel(DrivenLevel):
         self, settings: Settings, stage: Stage, draw: Draw, needs: Collection[str]
     ) -> tuple[Settings, tuple[()], Stage]:
         """With some of the options that the stage can have, and with those that are needed."""
-        left_out = impossible(settings, stage) | (set() if stage.connector else {"one_group_connector"})
         # Whole prompts leave few requests to preempt.
         often = {"whole_prompts": 4}
         chosen = {name: draw.chance(often.get(name, 8)) or name in needs for name in OPTIONS}
+        if chosen["whole_items"] and stage.encoder_budget is not None:
+            stage = evolve(stage, long_prefill_tokens=None)
+        left_out = impossible(settings, stage) | (set() if stage.connector else {"one_group_connector"})
         drawn = {name: chosen[name] and name not in left_out for name in OPTIONS}
+        # In hybrid models they end the engine (056), and nobody chose any for what is loaded.
+        if drawn["context_parallel"] or stage.connector or len(settings.geometry.groups) > 1:
+            drawn["returns_experts"] = False
         if drawn["whole_prompts"]:
             # A whole number of blocks: so some prompts take exactly what is left.
             blocks = -(-settings.tokens_max // settings.geometry.grain_tokens)
@@ -323,14 +332,18 @@ class SchedulerLevel(DrivenLevel):
 
     def that_fits(self, case: Case) -> Case:
         """The case with steps in the place of requests that could never run."""
-        operations = (
-            Step()
-            if isinstance(each, Serve)
-            and not (fits_alone(case.settings, each) and encodes(case.settings, case.stage, each.arrival))
-            else each
-            for each in case.operations
-        )
-        return evolve(case, operations=tuple(operations))
+        settings, stage = case.settings, case.stage
+
+        def fits(operation: Operation) -> bool:
+            match operation:
+                case Serve(arrival=arrival):
+                    encodable = encodes(settings, stage, arrival.prompt, arrival.keys.media)
+                    return encodable and fits_alone(settings, operation)
+                case Continue(prompt=prompt, media=media):
+                    return encodes(settings, stage, prompt, media)
+            return True
+
+        return evolve(case, operations=tuple(each if fits(each) else Step() for each in case.operations))
 
     def allowed(self, bench: EngineBench, case: Case) -> Case:
         """The case without requests that could never run: they block the queue, which is a finding of its own.
@@ -344,6 +357,9 @@ class SchedulerLevel(DrivenLevel):
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
         operations = self.that_fits(evolve(case, settings=held)).operations
         if not SUBJECTS[bench.subject].scheduling.in_full:
+            if not case.settings.geometry.groups:
+                # Requests to its model only pool.
+                return evolve(case, operations=())
             case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None, options=Options()))
             return evolve(case, operations=tuple(map(plain, operations)))
         return evolve(case, operations=operations)
@@ -366,15 +382,13 @@ def _has_sessions(case: Case) -> bool:
     return not (stage.asynchronous or stage.by_priority or settings.drafts_max or aligned)
 
 
-def encodes(settings: Settings, stage: Stage, arrival: Arrive) -> bool:
-    """Whether the items of a request lie in its prompt, and the encoder can compute and keep each of them."""
+def encodes(settings: Settings, stage: Stage, prompt: Sequence[Run], media: Sequence[Media]) -> bool:
+    """Whether the items lie in the prompt, and the encoder can compute and keep each of them."""
     if stage.encoder_budget is None:
-        return not arrival.keys.media
+        return not media
     longest = min(stage.encoder_budget, stage.encoder_cache)
-    end = min(sum(run.length for run in arrival.prompt), settings.tokens_max - 1)
-    return all(
-        item.length_tokens <= longest and item.offset_tokens + item.length_tokens <= end for item in arrival.keys.media
-    )
+    end = min(sum(run.length for run in prompt), settings.tokens_max - 1)
+    return all(item.length_tokens <= longest and item.offset_tokens + item.length_tokens <= end for item in media)
 
 
 def plain(operation: Operation) -> Operation:
@@ -410,6 +424,19 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
         adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
     )
     return with_encoder(stage, settings, draw) if encodes else stage
+
+
+def _encoder_only(settings: Settings, draw: Draw) -> tuple[Settings, tuple[()], Stage]:
+    """A model whose layers attend within a step, so that nothing is kept, and a prompt is computed in one step."""
+    least = settings.tokens_max * draw.integer(100, 300) // 100
+    settings = Settings(Geometry(()), 1, settings.tokens_max, least, settings.requests_max, caches=False)
+    stage = Stage(
+        running_max=draw.integer(1, settings.requests_max),
+        by_priority=draw.chance(40),
+        adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
+        options=Options(whole_prompts=True, without_ends=draw.chance(20), without_statistics=draw.chance(20)),
+    )
+    return settings, (), stage
 
 
 def _under_pressure(settings: Settings, stage: Stage, draw: Draw) -> tuple[Settings, Stage]:
@@ -455,7 +482,7 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         arrival = evolve(arrival, prompt=cut(arrival.prompt, draw.integer(1, generator.prompt_max // 3)))
     arrival = with_keys(generator, stage, arrival, draw)
     # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
-    pools = draw.chance(generator.often("pooling", 8)) and not stage.asynchronous
+    pools = (draw.chance(generator.often("pooling", 8)) and not stage.asynchronous) or not settings.geometry.groups
     ahead = stage.asynchronous and settings.drafts_max
     serve = Serve(
         arrival,
@@ -479,9 +506,16 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         external_tokens=generator.budget(draw) if draw.chance(generator.often("external tokens", 60)) else 0,
         loads=draw.chance(generator.often("loads", 50)),
         sends=draw.chance(generator.often("sends", 30)) and not (stage.asynchronous and frees),
+        offered_again=draw.chance(50),
         undecided=draw.integer(1, 3) if draw.chance(generator.often("undecided", 10)) else 0,
         fails_from_block=draw.integer(0, 3) if fails else None,
     )
+
+
+def _part(generator: Generator, stage: Stage, draw: Draw) -> Continue:
+    request = generator.request(draw)
+    prompt = cut(generator.arrival(draw).prompt, draw.integer(1, generator.prompt_max // 4))
+    return Continue(request, prompt, _items(generator, stage, prompt, draw))
 
 
 def shortest_answers(generator: Generator, settings: Settings, serve: Serve, draw: Draw) -> int:
@@ -497,9 +531,14 @@ def with_keys(generator: Generator, stage: Stage, arrival: Arrive, draw: Draw) -
     number = draw.integer(0, 3) if adapters else None
     # Of the last name there are two.
     lora, version = (None, 0) if number is None else (f"adapter-{min(number, 2)}", number // 3)
-    encodes = stage.encoder_budget is not None and draw.chance(generator.often("items", 60))
-    media = _media(generator, sum(run.length for run in arrival.prompt), draw) if encodes else ()
+    media = _items(generator, stage, arrival.prompt, draw)
     return evolve(arrival, keys=Keys(arrival.keys.salt, lora, media, version))
+
+
+def _items(generator: Generator, stage: Stage, prompt: Sequence[Run], draw: Draw) -> tuple[Media, ...]:
+    """Items of a prompt, where the stage has an encoder."""
+    encodes = stage.encoder_budget is not None and draw.chance(generator.often("items", 60))
+    return _media(generator, sum(run.length for run in prompt), draw) if encodes else ()
 
 
 def _media(generator: Generator, tokens: int, draw: Draw) -> tuple[Media, ...]:

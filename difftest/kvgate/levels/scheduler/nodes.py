@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from kvgate.levels.scheduler.operations import Serve
 from kvreference.scheduler.operations import Submit
@@ -79,6 +79,8 @@ class OtherNodes:
         """Loads that failed, until it is told: how many tokens of each request are there."""
         self.tables: dict[int, tuple[Table, ...]] = {}
         """Per request of which a transfer is under way, the blocks that the connector was told of."""
+        self._again: dict[int, Offer] = {}
+        """What is offered to whoever was preempted."""
         self._sends: set[int] = set()
         self._asked: dict[int, tuple[int, int, bool]] = {}
         """Per request that was just asked about: its hit, what is provided behind it, and whether it waits for it."""
@@ -89,8 +91,15 @@ class OtherNodes:
         fails = fails if may_fail or submit.loads else None
         if submit.external_tokens or undecided:
             self.offers[number] = Offer(submit.external_tokens, submit.loads, fails, undecided)
+            if isinstance(submit, Serve) and submit.offered_again:
+                self._again[number] = Offer(submit.external_tokens, submit.loads, None, 0)
         if submit.sends:
             self._sends.add(number)
+
+    def preempted(self, number: int) -> None:
+        """A request has lost what it had: those that do so offer the same again."""
+        if number in self._again:
+            self.offers[number] = evolve(self._again[number])
 
     # What a connector is asked
 

@@ -7,9 +7,9 @@ alphabet is that of the reference's scheduler, and more; ``Serve`` is its ``Subm
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from attrs import field, frozen
+from attrs import field, fields_dict, frozen
 from attrs.validators import ge, instance_of, optional
 
 from kvgate.gate.story import describe
@@ -22,44 +22,33 @@ _count = [instance_of(int), ge(1)]
 _number = [instance_of(int), ge(0)]
 
 
+def _option(words: str) -> Any:
+    return field(default=False, metadata={"words": words})
+
+
 @frozen
 class Options:
     """How else an engine is configured. Except for the last three, no option changes what is scheduled."""
 
-    without_statistics: bool = False
-    """Whether it publishes no statistics, and records nothing for them."""
-    without_ends: bool = False
-    """Whether it does not report by client which requests ended."""
-    measures_residency: bool = False
-    """Whether it measures how long blocks are kept, and how often they are used."""
-    second_runner: bool = False
-    """Whether its worker is vLLM's second one: a request that comes back is sent as if it were new."""
-    pipeline: bool = False
-    """Whether the model is spread over several workers, the first of which is sent the tokens to compute."""
-    context_parallel: bool = False
-    """Whether each block is spread over eight workers, two by four."""
-    one_group_connector: bool = False
-    """Whether the connector is of the kind that knows models of one group alone."""
-    encoder_connector: bool = False
-    """Whether other nodes have some of what the encoder computes."""
-    whole_prompts: bool = False
-    """Whether a prompt is computed in one step, or not yet."""
-    whole_items: bool = False
-    """Whether what the encoder computes is read in one step, or not yet."""
+    without_statistics: bool = _option("no statistics are published")
+    without_ends: bool = _option("clients are not sent lists of requests that ended")
+    measures_residency: bool = _option("how long blocks are kept and how often they are used is measured")
+    second_runner: bool = _option(
+        "vLLM's second model runner is used: a request that comes back is sent as if it were new"
+    )
+    pipeline: bool = _option(
+        "the model is spread over pipeline stages, the first of which is sent the tokens to compute"
+    )
+    context_parallel: bool = _option("each block is spread over eight ranks, two by four")
+    one_group_connector: bool = _option("the connector supports one group")
+    returns_experts: bool = _option("clients are sent which experts were chosen for each token")
+    measures_arithmetic: bool = _option("how much each step computes is measured")
+    encoder_connector: bool = _option("other nodes have some of what the encoder computes")
+    whole_prompts: bool = _option("a prompt is computed in one step, or not yet")
+    whole_items: bool = _option("what the encoder computes is read in one step, or not yet")
 
 
-OPTIONS: Mapping[str, str] = {
-    "without_statistics": "no statistics are published",
-    "without_ends": "clients are not sent lists of requests that ended",
-    "measures_residency": "the residency of blocks is measured",
-    "second_runner": "vLLM's second model runner is used",
-    "pipeline": "the model is spread over pipeline stages",
-    "context_parallel": "each block is spread over eight ranks",
-    "one_group_connector": "the connector supports one group",
-    "encoder_connector": "other nodes have items that are encoded",
-    "whole_prompts": "a prompt is computed in one step",
-    "whole_items": "an item is computed in one step",
-}
+OPTIONS: Mapping[str, str] = {name: option.metadata["words"] for name, option in fields_dict(Options).items()}
 """Each option, in words."""
 
 
@@ -96,6 +85,7 @@ def impossible(settings: Settings, stage: Stage) -> frozenset[str]:
     possible = {
         "context_parallel": len(groups) == 1 and groups[0].keeps_all and groups[0].block_size_tokens % 8 == 0,
         "one_group_connector": len(groups) == 1,
+        "returns_experts": bool(groups) and not stage.options.context_parallel,
         "encoder_connector": encodes,
         # What is computed of a prompt ends at a block of states.
         "whole_prompts": settings.geometry.state_block_tokens is None,
@@ -116,6 +106,8 @@ class Serve(Submit):
     """How many tokens its grammar accepts before it rejects one, which ends the request. None: it accepts all."""
     undecided: int = field(default=0, validator=_number)
     """How often the connector says that it cannot tell yet what it offers."""
+    offered_again: bool = False
+    """Whether other nodes offer the same again when it comes back after it was preempted."""
     fails_from_block: int | None = field(default=None, validator=optional(_number))
     """The first load fails after so many blocks after the hit were written. None: it does not fail."""
     pools: bool = False
@@ -288,6 +280,8 @@ def _more(serve: Serve) -> Iterator[str]:
         yield f"its answer follows a grammar{then}"
     if serve.undecided:
         yield f"its connector is undecided {counted(serve.undecided, 'time')}"
+    if serve.offered_again:
+        yield "it is offered the same again after a preemption"
     if serve.pools:
         yield "it is pooled"
     if serve.resumable:

@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 
 from kvgate.levels.scheduler.nodes import one_named
 from kvgate.levels.scheduler.operations import Serve
+from kvreference.content import Media
 from kvreference.operations import Run
 from kvreference.population import Request, Status
 from kvreference.scheduler.room import blocks_to_run
@@ -28,6 +29,7 @@ class Part:
     """A part that has come, and not begun."""
 
     prompt: Prompt
+    media: tuple[Media, ...]
     came: float
     """When, among the numbers of requests."""
 

@@ -69,7 +69,7 @@ class StatisticsCheck:
             "num_running_reqs": running,
             "num_waiting_reqs": waiting,
             "num_skipped_waiting_reqs": aside,
-            "kv_cache_usage": 1 - blocks[1] / blocks[0],
+            "kv_cache_usage": 1 - blocks[1] / blocks[0] if blocks[0] else 0,
             "prefix_cache_stats": self.taken,
             "connector_prefix_cache_stats": self.connector if self.connects else None,
             "spec_decoding_stats": self._verified(drafts),

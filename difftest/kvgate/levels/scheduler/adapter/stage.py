@@ -7,6 +7,8 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from copy import copy
 from functools import cache
 from math import lcm
 from pathlib import Path
@@ -14,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.groups import group_specs
+from kvgate.levels.scheduler.adapter.experts import own_memory
 from kvgate.levels.scheduler.operations import Stage
 from kvreference.settings import Settings
 
@@ -115,7 +118,9 @@ def new_scheduler(
         if options.encoder_connector
         else None,
         observability_config=ObservabilityConfig(
-            kv_cache_metrics=options.measures_residency, kv_cache_metrics_sample=1.0
+            kv_cache_metrics=options.measures_residency,
+            kv_cache_metrics_sample=1.0,
+            enable_mfu_metrics=options.measures_arithmetic,
         ),
     )
     # What follows was chosen, and not what vLLM thinks best for drafts by n-grams, and beside a connector.
@@ -127,15 +132,19 @@ def new_scheduler(
         parallel.decode_context_parallel_size = DECODE_RANKS
         parallel.prefill_context_parallel_size = PREFILL_RANKS
         specs = [dataclasses.replace(each, kv_cache_spec=_of_one_rank(each.kv_cache_spec)) for each in specs]
-    scheduler = (AsyncScheduler if stage.asynchronous else Scheduler)(
-        vllm_config=config,
-        kv_cache_config=KVCacheConfig(settings.blocks, [], specs, **caching),
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=lcm(*(group.block_size_tokens for group in geometry.groups)),
-        hash_block_size=geometry.grain_tokens,
-        log_stats=not options.without_statistics,
-        include_finished_set=not options.without_ends,
-    )
+    if options.returns_experts:
+        config.model_config = copy(config.model_config)
+        config.model_config.enable_return_routed_experts = True
+    with own_memory() if options.returns_experts else nullcontext():
+        scheduler = (AsyncScheduler if stage.asynchronous else Scheduler)(
+            vllm_config=config,
+            kv_cache_config=KVCacheConfig(settings.blocks, [], specs, **caching),
+            structured_output_manager=StructuredOutputManager(config),
+            block_size=lcm(*(group.block_size_tokens for group in geometry.groups)),
+            hash_block_size=geometry.grain_tokens,
+            log_stats=not options.without_statistics,
+            include_finished_set=not options.without_ends,
+        )
     # vLLM reads the first from the environment, and the second from ranks that are not there.
     scheduler.use_v2_model_runner, scheduler.use_pp = options.second_runner, options.pipeline
     if stage.adapters_max is not None:

@@ -57,6 +57,13 @@ def answer(
     )
 
 
+def performance_of(scheduler: Any, output: Any) -> Any:
+    """How much a step computes, by vLLM's own count, made anew."""
+    from vllm.v1.metrics.perf import ModelMetrics
+
+    return ModelMetrics(scheduler.vllm_config).get_step_perf_stats_per_gpu(output)
+
+
 def graph_of(requests: int) -> Any:
     """What the worker tells of how it ran a step: any value that differs will do."""
     return f"a graph of {requests} requests"
