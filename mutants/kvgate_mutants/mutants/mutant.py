@@ -50,6 +50,7 @@ NEEDS = MappingProxyType(
         "near-twins": "requests whose tokens differ in the last token of a block",
         "messages": "what clients are sent besides tokens and ends is compared",
         "no-gate": "a system without the admission gate, so that a first chunk can be refused",
+        "no-kv-cache": "a model whose layers attend within a step, so that nothing is kept",
         "no-read": "requests that may not be served from the cache",
         "pause": "the scheduler is paused",
         "pooling": "requests that pool and generate nothing",

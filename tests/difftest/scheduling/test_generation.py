@@ -20,7 +20,7 @@ from kvgate.gate.case_runner import Trials
 from kvgate.gate.level import Case
 from kvgate.gate.profiles import models_named, plan
 from kvgate.levels.scheduler.level import SCHEDULER
-from kvgate.levels.scheduler.operations import ResetCache, ResetEncoder
+from kvgate.levels.scheduler.operations import OPTIONS, ResetCache, ResetEncoder
 from kvreference.operations import Admit, Continue, Preempt, Rewind, Schedule, Transferred
 from kvreference.operations import Operation as OfBlocks
 from kvreference.scheduler.operations import Step
@@ -33,15 +33,18 @@ FLOORS = {
     "preempts with drafts": 25,
     "preempts with adapters": 40,
     "preempts with priorities": 60,
-    "preempts with transfers": 20,
+    "preempts with transfers": 10,
     "preempts with grammars": 60,
     "preempts with asynchronous steps": 60,
     "preempts with sessions": 2,
     "drafts": 300,
     "items": 40,
     "loads": 100,
+    "loads after a preemption": 2,
     "failed loads": 3,
     "parts of sessions": 5,
+    "parts with items": 1,
+    "pauses": 30,
     "resets of something": 30,
     "resets that preempt": 6,
     "resets of items": 20,
@@ -54,6 +57,7 @@ pytestmark = pytest.mark.ci
 def happened_in(case: Case, engine: Any) -> Iterator[str]:
     """Perform the operations of a case: what happened in each, once for each operation."""
     outputs: list[Any] = []
+    preempted: set[int] = set()
     schedule = engine.scheduler.schedule
 
     def remembered() -> Any:
@@ -70,6 +74,13 @@ def happened_in(case: Case, engine: Any) -> Iterator[str]:
             return
         done = performed[begun:]
         yield from of_blocks(done)
+        preempted |= {each.request for each in done if isinstance(each, Preempt)}
+        if any(isinstance(each, Admit) and each.loads and each.request in preempted for each in done):
+            yield "loads after a preemption"
+        if any(sent.rejected for sent in engine.in_flight):
+            yield "late drafts that a grammar rejects"
+        if engine.paused:
+            yield "pauses"
         if isinstance(operation, Step):
             yield "steps"
             yield from of_step(case, engine, outputs[0], done)
@@ -88,6 +99,7 @@ def of_blocks(done: Sequence[OfBlocks]) -> set[str]:
         "failed loads": any(isinstance(each, Rewind) for each in done)
         or any(isinstance(each, Transferred) and not each.succeeded for each in done),
         "parts of sessions": any(isinstance(each, Continue) for each in done),
+        "parts with items": any(isinstance(each, Continue) and each.media for each in done),
     }
     return {name for name, happened in names.items() if happened}
 
@@ -142,3 +154,14 @@ def test_features_meet() -> None:
     """Each in so many operations at least."""
     counts = counted(0)
     assert {} == {name: counts[name] for name, least in FLOORS.items() if counts[name] < least}
+
+
+def test_each_option_is_drawn() -> None:
+    """Of 600 cases, each option in three at least, and models without a KV cache."""
+    trials = Trials(SCHEDULER.bench_named(load_system("stock").name, ()))
+    turns, counts = plan("quick", models_named(()), seed=0), Counter[str]()
+    for number in range(600):
+        case = trials.generate(*turns.turn(number), 0)
+        counts.update(name for name in OPTIONS if getattr(case.stage.options, name))
+        counts["no group"] += not case.settings.geometry.groups
+    assert {} == {name: counts[name] for name in (*OPTIONS, "no group") if counts[name] < 3}

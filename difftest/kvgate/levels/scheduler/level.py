@@ -252,7 +252,7 @@ class SchedulerLevel(DrivenLevel):
         steps are asynchronous and blocks are freed on the way, also drafts and blocks that another node reads.
         """
         settings = generator.settings(draw)
-        if draw.chance(generator.often("encoder-only models", 2)) and not needs:
+        if (draw.chance(generator.often("encoder-only models", 2)) and not needs) or "no-kv-cache" in needs:
             return self.case(*_encoder_only(settings, draw))
         stage = _stage(generator, settings, draw)
         if "sessions" in needs:
@@ -410,13 +410,13 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
     copies = any(group.copies for group in settings.geometry.groups)
     asynchronous = draw.chance(40)
     # Where chunks end at blocks of states, less than what there is room for may be no chunk at all.
-    encodes = draw.chance(40) and not aligned
+    encodes = draw.chance(55) and not aligned
     stage = Stage(
         running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
         asynchronous=asynchronous,
         by_priority=draw.chance(40),
         # vLLM asserts that there is none where states are kept at block ends, and the plug-in where blocks are copied.
-        connector=draw.chance(80 if recovers(settings) else 50)
+        connector=draw.chance(80 if recovers(settings) else 60)
         and not (aligned or copies)
         and (recovers(settings) or not asynchronous),
         failed_loads_end=draw.chance(30),
@@ -488,7 +488,7 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         arrival,
         answers_max=1 if pools else draw.integer(1, generator.often("answers", ANSWERS_MAX, is_optional=False)),
         priority=draw.integer(0, 2) if stage.by_priority else 0,
-        structured=draw.chance(generator.often("grammars", 30 if ahead else 10)) and not pools,
+        structured=draw.chance(generator.often("grammars", 50 if ahead else 10)) and not pools,
         pools=pools,
         embedded=draw.chance(generator.often("embeddings", 10)) and not settings.tells_events,
     )
@@ -503,8 +503,8 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
     fails = draw.chance(generator.often("failed loads", 50)) and recovers(settings)
     return evolve(
         serve,
-        external_tokens=generator.budget(draw) if draw.chance(generator.often("external tokens", 60)) else 0,
-        loads=draw.chance(generator.often("loads", 50)),
+        external_tokens=generator.budget(draw) if draw.chance(generator.often("external tokens", 75)) else 0,
+        loads=draw.chance(generator.often("loads", 60)),
         sends=draw.chance(generator.often("sends", 30)) and not (stage.asynchronous and frees),
         offered_again=draw.chance(50),
         undecided=draw.integer(1, 3) if draw.chance(generator.often("undecided", 10)) else 0,
@@ -537,7 +537,7 @@ def with_keys(generator: Generator, stage: Stage, arrival: Arrive, draw: Draw) -
 
 def _items(generator: Generator, stage: Stage, prompt: Sequence[Run], draw: Draw) -> tuple[Media, ...]:
     """Items of a prompt, where the stage has an encoder."""
-    encodes = stage.encoder_budget is not None and draw.chance(generator.often("items", 60))
+    encodes = stage.encoder_budget is not None and draw.chance(generator.often("items", 75))
     return _media(generator, sum(run.length for run in prompt), draw) if encodes else ()
 
 
