@@ -44,6 +44,8 @@ class Settings:
     """The shortest window drop, in blocks, of which a tail is pinned; None: nothing is ever pinned."""
     partial_hit_tokens_min: int = field(default=0, validator=[instance_of(int), ge(0)])
     """The shortest hit that may end inside a block: a shorter one is not worth a copy."""
+    draft_model: bool = False
+    """Whether a model of its own drafts, which keeps what it computes in the same blocks."""
 
     @blocks.validator
     def _has_a_block(self, _attribute: Attribute[int], blocks: int) -> None:
@@ -75,5 +77,5 @@ class Settings:
 
     @cached_property
     def lookahead_tokens(self) -> int:
-        """How many slots behind the tokens to be computed a running request gets for its draft layers."""
-        return self.drafts_max if self.geometry.lookahead_tokens else 0
+        """How many slots behind the tokens to be computed a running request gets for what drafts."""
+        return self.drafts_max if self.geometry.lookahead_tokens or self.draft_model else 0

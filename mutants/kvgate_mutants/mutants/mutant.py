@@ -36,6 +36,7 @@ NEEDS = MappingProxyType(
         "chunks": "prompts that are computed in several steps",
         "clients": "requests of several clients, each of which gets its own outputs",
         "common-prefix": "the common prefix is asked for",
+        "draft-model": "a model of its own that drafts",
         "drafts": "draft tokens are proposed",
         "duplicates": "requests that compute the same content side by side",
         "eagle": "a group with a draft layer",

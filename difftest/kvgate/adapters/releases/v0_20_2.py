@@ -83,6 +83,7 @@ IF_IN_FULL = frozenset(
         "055-eviction-events-never-taken",
         "056-experts-of-hybrid-models",
         "057-experts-of-released-blocks",
+        "058-next-item-cuts-a-whole-one",
     }
 )
 """The findings of what is driven only where a scheduler is driven in full: sessions, adapters of one name, options."""

@@ -22,16 +22,31 @@ from kvreference.answers import Answer, Granted, Hit, Refused
 from kvreference.content import Media
 from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Pause, Preempt, Schedule
 from kvreference.population import Population, Request, Status
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 
 STATEMENT = "KV-SYS-06"
 
 
+def tokens_read_whole(tokens: int, uncut: int, computed: int, items: Sequence[Media], shift: int) -> int:
+    """How many of ``tokens`` more a step computes, where items are read whole; ``shift`` further a draft layer reads.
+
+    They were ``uncut`` before it was known that a later item has no room, which does not matter.
+    """
+    del uncut
+    for item in items:
+        if computed < item.offset_tokens and computed + tokens < item.offset_tokens + item.length_tokens:
+            return min(tokens, max(0, item.offset_tokens - computed - shift))
+    return tokens
+
+
 class Chunks:
     """The chunks of one scheduler."""
 
-    def __init__(self, settings: Settings, stage: Stage, spares_the_only_one: bool = False) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: Settings, stage: Stage, spares_the_only_one: bool = False, rules: Rules = OWN_RULES
+    ) -> None:
+        self.settings, self.rules = settings, rules
         self.asynchronous = stage.asynchronous
         self._long_prefill_tokens = min(settings.chunk_tokens, stage.long_prefill_tokens or settings.chunk_tokens)
         self._spares_the_only_one = spares_the_only_one
@@ -142,12 +157,11 @@ class Chunks:
         tokens = min(pending, self.most_tokens, room)
         if request.status is Status.RUNNING:
             tokens = min(tokens, self.settings.tokens_max - 1 - computed)
+        uncut = tokens
         if request.number in self.cut:
             tokens = min(tokens, max(0, self.cut[request.number] - computed - self.shift))
-        for item in self.whole.get(request.number, ()):
-            if computed < item.offset_tokens and computed + tokens < item.offset_tokens + item.length_tokens:
-                return min(tokens, max(0, item.offset_tokens - computed - self.shift))
-        return tokens
+        items = self.whole.get(request.number, ())
+        return self.rules.ask(tokens_read_whole, tokens, uncut, computed, items, self.shift)
 
     def _compare(self, number: int, due: int, tokens: int) -> Difference | None:
         if due == tokens or not self.judges:

@@ -278,6 +278,11 @@ class SchedulerLevel(DrivenLevel):
             groups = settings.geometry.groups
             groups = tuple(evolve(each, draft_states=0) if each.keeps_states else each for each in groups)
             settings = evolve(settings, geometry=evolve(settings.geometry, groups=groups))
+        if not (settings.lookahead_tokens or settings.geometry.keeps_states):
+            if "draft-model" in needs:
+                settings = evolve(settings, drafts_max=max(1, settings.drafts_max), draft_model=True)
+            elif settings.drafts_max:
+                settings = evolve(settings, draft_model=draw.chance(50))
         return self.case(*self.with_options(settings, stage, draw, {need.replace("-", "_") for need in needs}))
 
     def with_options(
@@ -360,7 +365,8 @@ class SchedulerLevel(DrivenLevel):
             if not case.settings.geometry.groups:
                 # Requests to its model only pool.
                 return evolve(case, operations=())
-            case = evolve(case, stage=evolve(case.stage, adapters_max=None, encoder_budget=None, options=Options()))
+            stage = evolve(case.stage, adapters_max=None, encoder_budget=None, options=Options())
+            case = evolve(case, stage=stage, settings=evolve(settings, draft_model=False))
             return evolve(case, operations=tuple(map(plain, operations)))
         return evolve(case, operations=operations)
 

@@ -125,6 +125,8 @@ def new_scheduler(
     )
     # What follows was chosen, and not what vLLM thinks best for drafts by n-grams, and beside a connector.
     config.scheduler_config.async_scheduling = stage.asynchronous
+    # vLLM leaves out a token for each request if a model of its own drafts.
+    config.scheduler_config.max_num_scheduled_tokens = settings.chunk_tokens
     config.scheduler_config.disable_hybrid_kv_cache_manager = options.one_group_connector
     specs = list(groups) if groups is not None else group_specs(geometry)
     if options.context_parallel:
@@ -171,6 +173,8 @@ def _speculation(settings: Settings, drafting: Mapping[str, Any]) -> Any:
     config = SpeculativeConfig(model="ngram", num_speculative_tokens=settings.drafts_max, **drafting)
     if settings.geometry.lookahead_tokens:
         config.method = "mtp"
+    elif settings.draft_model:
+        config.method = "draft_model"
     return config
 
 
