@@ -92,6 +92,8 @@ OF_ENGINES = {
     "041-session-keeps-a-stale-hash",
     "042-session-says-an-old-stop",
     "046-adapters-of-one-name-share-blocks",
+    "057-experts-of-released-blocks",
+    "058-next-item-cuts-a-whole-one",
 }
 """Those that ghost memory knows by a mark on a block, and those that act on a rule under a scheduler alone."""
 

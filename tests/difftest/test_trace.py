@@ -54,10 +54,11 @@ names = st.text(min_size=1)
 media = st.lists(st.tuples(names, st.integers(0, 99), st.integers(1, 99)), max_size=3).map(
     lambda items: tuple(Media(name, 200 * index + offset, length) for index, (name, offset, length) in enumerate(items))
 )
-runs = st.lists(st.builds(Run, numbers, counts), min_size=1, max_size=3).map(tuple)
+runs = st.lists(st.builds(Run, numbers, st.integers(1, 10**5)), min_size=1, max_size=3).map(tuple)
 FIELDS = {
     "request": numbers,
     "prompt": runs,
+    "media": media,
     "keys": st.builds(Keys, st.none() | names, st.none() | names, media),
     "reads_cache": st.booleans(),
     "tokens": counts,
@@ -130,6 +131,7 @@ def settings_of_systems(draw: st.DrawFn) -> Settings:
         scratch_first=draw(st.booleans()),
         pin_drop_blocks_min=draw(st.none() | st.integers(1, 10**9)),
         partial_hit_tokens_min=draw(st.integers(0, 10**9)),
+        draft_model=draw(st.booleans()),
     )
 
 

@@ -17,7 +17,7 @@ SLIDING = Geometry((FULL, WINDOW))
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("blocks", 2), ("tokens_max", 2), ("chunk_tokens", 1), ("requests_max", 1), ("drafts_max", 0)],
+    [("tokens_max", 2), ("chunk_tokens", 1), ("requests_max", 1), ("drafts_max", 0)],
 )
 def test_limits(name: str, least: int) -> None:
     """Goal: a system that can do nothing is never built. Method: the least that is something, and one below it."""
@@ -27,6 +27,16 @@ def test_limits(name: str, least: int) -> None:
         Settings(GEOMETRY, **{**given, name: least - 1})
     with pytest.raises(TypeError, match=name):
         Settings(GEOMETRY, **{**given, name: str(least)})
+
+
+def test_a_pool_has_a_block() -> None:
+    """Goal: besides the null block, unless nothing is kept. Method: the least, and one below it."""
+    assert 2 == Settings(GEOMETRY, 2).blocks
+    with pytest.raises(ValueError, match="a pool of 1 blocks has none besides the null block"):
+        Settings(GEOMETRY, 1)
+    assert 1 == Settings(Geometry(()), 1).blocks
+    with pytest.raises(ValueError, match="'blocks' must be >= 1"):
+        Settings(Geometry(()), 0)
 
 
 @pytest.mark.parametrize(

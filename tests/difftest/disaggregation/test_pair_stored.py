@@ -57,7 +57,7 @@ def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
     if where == "format":
         header["format"] = "kvgate-engine-trace"
     elif where == "version":
-        header["version"] = 4
+        header["version"] = 5
     elif where == "detectors":
         header["detectors"] = ["somebody"]
     elif where == "blocks":
@@ -77,7 +77,7 @@ def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
     ("where", "line", "says"),
     [
         ("format", 1, "not the trace of two nodes"),
-        ("version", 1, "this kvgate reads 1, 2, 3"),
+        ("version", 1, "this kvgate reads 1, 2, 3, 4"),
         ("detectors", 1, '"detectors" are one or more of'),
         ("blocks", 1, "PairStage.prefill_blocks: 1000000000, at most"),
         ("places", 1, "Stage.running_max: 1000000000, at most"),

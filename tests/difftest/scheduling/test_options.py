@@ -70,8 +70,10 @@ def scheduled(settings: Settings, stage: Stage) -> list[dict[int, int]]:
 def test_an_option_does_not_change_what_is_scheduled(option: str) -> None:
     """Each is followed to the end."""
     settings = full(14, chunk_tokens=96)
+    # Nobody chose experts for what other nodes have.
+    stage = evolve(STAGE, connector=option != "returns_experts")
     plain, changed = (
-        scheduled(settings, evolve(STAGE, options=Options(**options))) for options in ({}, {option: True})
+        scheduled(settings, evolve(stage, options=Options(**options))) for options in ({}, {option: True})
     )
     assert plain == changed
 
@@ -217,7 +219,8 @@ def test_residency_is_counted() -> None:
 
 
 def test_options_go_together() -> None:
-    """All but the one that has prompts wait; what remains at the end is declared (001, 055)."""
-    options = Options(**{name: name != "whole_prompts" for name in OPTIONS})
+    """All but those that have prompts wait and connectors left out; what remains is declared (001, 055)."""
+    apart = {"whole_prompts", "returns_experts"}
+    options = Options(**{name: name not in apart for name in OPTIONS})
     found = run(Engine(full(60, chunk_tokens=96), evolve(STAGE, options=options)), RUN)
     assert {"KV-LEAK-02"} >= {each.difference.statement for each in found}

@@ -194,7 +194,7 @@ def test_a_case_is_cut_short_where_the_time_is_up() -> None:
 
 def test_what_the_reference_did_not_follow_is_told() -> None:
     """All operations where steps are asynchronous, none where no load can fail, and none where it was not asked."""
-    drawn = [(SCHEDULER.draw(LANES[0].model, "tiny", each).stage, each) for each in map(str, range(40))]
+    drawn = [(SCHEDULER.draw(LANES[0].model, "tiny", each).stage, each) for each in map(str, range(120))]
     seeds = {stage.asynchronous: seed for stage, seed in drawn if not stage.connector}
     assert {True, False} == set(seeds)
     for asynchronous, seed in seeds.items():

@@ -252,8 +252,9 @@ class SchedulerLevel(DrivenLevel):
         steps are asynchronous and blocks are freed on the way, also drafts and blocks that another node reads.
         """
         settings = generator.settings(draw)
-        if (draw.chance(generator.often("encoder-only models", 2)) and not needs) or "no-kv-cache" in needs:
-            return self.case(*_encoder_only(settings, draw))
+        is_encoder = draw.chance(generator.often("encoder-only models", 20)) and not needs
+        if "no-kv-cache" in needs or (is_encoder and self.keeps_nothing(settings.geometry)):
+            return self.encoder_only(settings, draw)
         stage = _stage(generator, settings, draw)
         if "sessions" in needs:
             stage = evolve(stage, asynchronous=False)
@@ -285,6 +286,22 @@ class SchedulerLevel(DrivenLevel):
                 settings = evolve(settings, draft_model=draw.chance(50))
         return self.case(*self.with_options(settings, stage, draw, {need.replace("-", "_") for need in needs}))
 
+    def keeps_nothing(self, geometry: Geometry) -> bool:
+        """Whether a model with the layers of this one may attend within a step: all layers are alike."""
+        return len(geometry.groups) == 1 and geometry.groups[0].keeps_all and not geometry.lookahead_tokens
+
+    def encoder_only(self, settings: Settings, draw: Draw) -> Case:
+        """A model whose layers attend within a step: nothing is kept, and a prompt is computed in one step."""
+        least = settings.tokens_max * draw.integer(100, 300) // 100
+        settings = Settings(Geometry(()), 1, settings.tokens_max, least, settings.requests_max, caches=False)
+        stage = Stage(
+            running_max=draw.integer(1, settings.requests_max),
+            by_priority=draw.chance(40),
+            adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
+            options=Options(whole_prompts=True, without_ends=draw.chance(20), without_statistics=draw.chance(20)),
+        )
+        return self.case(settings, (), stage)
+
     def with_options(
         self, settings: Settings, stage: Stage, draw: Draw, needs: Collection[str]
     ) -> tuple[Settings, tuple[()], Stage]:
@@ -296,8 +313,8 @@ class SchedulerLevel(DrivenLevel):
             stage = evolve(stage, long_prefill_tokens=None)
         left_out = impossible(settings, stage) | (set() if stage.connector else {"one_group_connector"})
         drawn = {name: chosen[name] and name not in left_out for name in OPTIONS}
-        # In hybrid models they end the engine (056), and nobody chose any for what is loaded.
-        if drawn["context_parallel"] or stage.connector or len(settings.geometry.groups) > 1:
+        # In hybrid models they end the engine (056).
+        if drawn["context_parallel"] or len(settings.geometry.groups) > 1:
             drawn["returns_experts"] = False
         if drawn["whole_prompts"]:
             # A whole number of blocks: so some prompts take exactly what is left.
@@ -430,19 +447,6 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
         adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
     )
     return with_encoder(stage, settings, draw) if encodes else stage
-
-
-def _encoder_only(settings: Settings, draw: Draw) -> tuple[Settings, tuple[()], Stage]:
-    """A model whose layers attend within a step, so that nothing is kept, and a prompt is computed in one step."""
-    least = settings.tokens_max * draw.integer(100, 300) // 100
-    settings = Settings(Geometry(()), 1, settings.tokens_max, least, settings.requests_max, caches=False)
-    stage = Stage(
-        running_max=draw.integer(1, settings.requests_max),
-        by_priority=draw.chance(40),
-        adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
-        options=Options(whole_prompts=True, without_ends=draw.chance(20), without_statistics=draw.chance(20)),
-    )
-    return settings, (), stage
 
 
 def _under_pressure(settings: Settings, stage: Stage, draw: Draw) -> tuple[Settings, Stage]:

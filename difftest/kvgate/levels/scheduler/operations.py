@@ -85,7 +85,8 @@ def impossible(settings: Settings, stage: Stage) -> frozenset[str]:
     possible = {
         "context_parallel": len(groups) == 1 and groups[0].keeps_all and groups[0].block_size_tokens % 8 == 0,
         "one_group_connector": len(groups) == 1,
-        "returns_experts": bool(groups) and not stage.options.context_parallel,
+        # Nobody chose an expert for a token whose state was loaded.
+        "returns_experts": bool(groups) and not (stage.options.context_parallel or stage.connector),
         "encoder_connector": encodes,
         # What is computed of a prompt ends at a block of states.
         "whole_prompts": settings.geometry.state_block_tokens is None,

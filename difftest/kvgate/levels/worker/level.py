@@ -14,6 +14,7 @@ from kvgate.kernel.models import Model
 from kvgate.kernel.random_source import Draw
 from kvgate.levels.scheduler.level import EngineBench, SchedulerLevel, plain
 from kvgate.levels.scheduler.operations import Operation, Serve, Stage
+from kvreference.geometry import Geometry
 from kvreference.settings import Settings
 
 
@@ -63,6 +64,10 @@ class WorkerLevel(SchedulerLevel):
         from kvgate.levels.worker.engine import WorkerEngine
 
         return WorkerEngine(case.settings, case.stage, subject, with_reference)
+
+    def keeps_nothing(self, geometry: Geometry) -> bool:
+        del geometry
+        return False
 
     def with_options(
         self, settings: Settings, stage: Stage, draw: Draw, needs: Collection[str]
