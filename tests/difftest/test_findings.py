@@ -26,7 +26,7 @@ from kvgate.findings import register
 from kvgate.findings.__main__ import PAGE, page
 from kvgate.findings.register import FOLDER, all_findings, id_of
 from kvgate.gate.case_runner import CaseRun, run_case
-from kvgate.gate.trace_codec import Trace, Violated, format_of
+from kvgate.gate.trace_codec import Trace, Violated, level_of
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.levels.manager import Bench
 from kvgate.levels.registry import read
@@ -36,7 +36,7 @@ from kvreference.statements import STATEMENTS
 from .having import having, played
 
 ROOT = Path(__file__).parents[2]
-TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if format_of(path) != SCHEDULER.trace_format]
+TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if not level_of(path, [SCHEDULER])]
 """Those of the scheduler have tests of their own."""
 SLOTS = "013-compressed-block-known-by-its-slots"
 SMOKE = ("native@0.33.0", "ascend")

@@ -183,7 +183,7 @@ def test_every_setting_and_every_field_of_an_operation_goes_through_a_file() -> 
     assert every == drawn
     assert {each.name for kind in get_args(Operation) for each in fields(kind)} == set(FIELDS)
     written = json.loads(render(trace_of(CASE, None, "s", "v", ("lockstep",))).partition("\n")[0])
-    assert ("kvgate-trace", max(MANAGER.trace_versions)) == (written["format"], written["version"])
+    assert ("kvgate-trace", 5, "blocks") == (written["format"], written["version"], written["level"])
 
 
 VERSION_1 = """\

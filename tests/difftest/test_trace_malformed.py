@@ -157,15 +157,19 @@ def deep(document: Document, *keys: str | int) -> Any:
     return found
 
 
+NO_TRACE = 'not the trace of a block manager: "format" has to be "kvgate-trace", and "level" "blocks"'
 HEADER: dict[str, tuple[Callable[[Document], object], str]] = {
-    "not a trace": (lambda d: d.update(format="kvgate-verdict"), 'line 1: not a trace: "format" is not "kvgate-trace"'),
-    "no format": (lambda d: d.pop("format"), 'line 1: not a trace: "format" is not "kvgate-trace"'),
-    "a later version": (lambda d: d.update(version=5), "line 1: version 5; this kvgate reads 1, 2, 3, 4"),
-    "an earlier version": (lambda d: d.update(version=0), "line 1: version 0; this kvgate reads 1, 2, 3, 4"),
-    "version in words": (lambda d: d.update(version="1"), "line 1: version '1'; this kvgate reads 1, 2, 3, 4"),
-    "version with a point": (lambda d: d.update(version=2.0), "line 1: version 2.0; this kvgate reads 1, 2, 3, 4"),
-    "version that is true": (lambda d: d.update(version=True), "line 1: version True; this kvgate reads 1, 2, 3, 4"),
-    "versions": (lambda d: d.update(version=[1, 2]), "line 1: version [1, 2]; this kvgate reads 1, 2, 3, 4"),
+    "not a trace": (lambda d: d.update(format="kvgate-verdict"), f"line 1: {NO_TRACE}"),
+    "no format": (lambda d: d.pop("format"), f"line 1: {NO_TRACE}"),
+    "no level": (lambda d: d.pop("level"), "line 1: version 5; this kvgate reads 1 to 5"),
+    "an unknown level": (lambda d: d.update(level="kernel"), f"line 1: {NO_TRACE}"),
+    "a level before it had one": (lambda d: d.update(version=4), "line 1: version 4; this kvgate reads 1 to 5"),
+    "a later version": (lambda d: d.update(version=6), "line 1: version 6; this kvgate reads 1 to 5"),
+    "an earlier version": (lambda d: d.update(version=0), "line 1: version 0; this kvgate reads 1 to 5"),
+    "version in words": (lambda d: d.update(version="1"), "line 1: version '1'; this kvgate reads 1 to 5"),
+    "version with a point": (lambda d: d.update(version=2.0), "line 1: version 2.0; this kvgate reads 1 to 5"),
+    "version that is true": (lambda d: d.update(version=True), "line 1: version True; this kvgate reads 1 to 5"),
+    "versions": (lambda d: d.update(version=[1, 2]), "line 1: version [1, 2]; this kvgate reads 1 to 5"),
     "no version": (lambda d: d.pop("version"), "line 1: version None"),
     "no settings": (lambda d: d.pop("settings"), "line 1: required field missing"),
     "settings of null": (lambda d: d.update(settings=None), "line 1: "),

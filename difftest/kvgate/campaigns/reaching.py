@@ -24,7 +24,7 @@ from kvgate.gate.campaign import Plan
 from kvgate.gate.case_runner import Lane, Trial, Trials
 from kvgate.gate.level import Case
 from kvgate.gate.shrink import shrink_case
-from kvgate.gate.trace_codec import format_of, trace_of
+from kvgate.gate.trace_codec import level_of, trace_of
 from kvgate.gate.verdict import Found
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.random_source import Draw, Seeded
@@ -169,7 +169,7 @@ def reaching(trials: Trials, plan: Plan, folder: Path, system: Loaded) -> Iterat
         UsageError: the folder has a trace that cannot be read, or cannot be written to.
     """
     level = trials.bench.level
-    paths = [path for path in sorted(folder.glob("*.jsonl")) if format_of(path) == level.trace_format]
+    paths = [path for path in sorted(folder.glob("*.jsonl")) if level_of(path, [level])]
     found = Reaching(trials, [(path, trace_codec.read(path, level).case) for path in paths])
     yield found
     seconds = SHRINK_SECONDS if plan.shrink_seconds is None else plan.shrink_seconds

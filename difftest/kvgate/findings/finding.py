@@ -83,8 +83,8 @@ class Finding:
     """
     contains: Collection[str] = ()
     """The findings that its deltas contain, and that are left out where it applies."""
-    on: Callable[[Any], bool] = lambda _stage: True
-    """The condition as far as the configuration of a scheduler decides it; None for a block manager alone."""
+    on: Callable[[Any], bool] | None = None
+    """The condition as far as the configuration of a scheduler decides it. None: it acts without a scheduler, too."""
     holds: Callable[..., bool] = lambda *_arguments: True
     """The condition where a delta acts: of the reference's answer, the delta's, and the arguments of the rule."""
     settings: Callable[[Settings], Settings] | None = None

@@ -164,7 +164,8 @@ def _with_ids(ids: Iterable[str]) -> tuple[Finding, ...]:
 
 def _modelled(findings: Iterable[Finding], settings: Settings, stage: Any) -> tuple[Modelled, Settings]:
     """Those of the findings that can act under ``settings``, and what the system makes of the settings."""
-    those = [each for each in findings if each.where(settings) and each.on(stage)]
+    on_stage = (each for each in findings if each.on is None or (stage is not None and each.on(stage)))
+    those = [each for each in on_stage if each.where(settings)]
     contained = {name for each in those for name in each.contains}
     those = [each for each in those if each.id not in contained]
     for finding in those:

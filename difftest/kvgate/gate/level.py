@@ -157,11 +157,10 @@ class Level(ABC):
     not_tested: tuple[str, ...]
     """What a run at this level leaves out."""
 
-    trace_format: str
-    """The ``format`` of its trace files; they are written in the last of ``trace_versions``."""
     trace_called: str
     """The file in words: "a trace"."""
-    trace_versions: tuple[int, ...] = (1,)
+    trace_formerly: str
+    """The ``format`` of its trace files before version 5, which names the level."""
     trace_annotated: bool = False
     """Whether a line says what the reference answered, and the digest of its state."""
     seed_type: type = str

@@ -28,6 +28,11 @@ from kvgate.kernel.trace_lines import check_prompts, check_size, read_document, 
 from kvreference.manager import Manager
 from kvreference.settings import Settings
 
+FORMAT = "kvgate-trace"
+VERSION = 5
+"""Each version added settings and operations, each with a default, and this one the level: older traces keep their
+meaning."""
+
 _CONVERTER = strict_converter()
 
 
@@ -151,7 +156,7 @@ def render(trace: Trace) -> str:
     header = _CONVERTER.unstructure(trace.header)
     stage = {} if level.stage_type is None else {"stage": header["stage"]}
     del header["stage"]
-    head = {"format": level.trace_format, "version": level.trace_versions[-1], "settings": header["settings"], **stage}
+    head = {"format": FORMAT, "version": VERSION, "level": level.name, "settings": header["settings"], **stage}
     documents = [head | header]
     for line in trace.lines:
         document = {"operation": type(line.operation).__name__, **_CONVERTER.unstructure(line.operation)}
@@ -160,13 +165,20 @@ def render(trace: Trace) -> str:
     return "".join(f"{json.dumps(document)}\n" for document in documents)
 
 
-def format_of(path: Path) -> object:
-    """What a file says that it is; whether it is that, is seen when it is read.
+def level_of(path: Path, levels: Iterable[Level]) -> Level | None:
+    """Of these levels the one of which a file says that it is a trace; whether it is that, is seen when it is read.
 
     Raises:
         UsageError: no such file, or nothing that any trace begins with.
     """
-    return read_document(path, 1, read_lines(path)[0]).get("format")
+    header = read_document(path, 1, read_lines(path)[0])
+    return next((level for level in levels if _names(header, level)), None)
+
+
+def _names(header: Mapping[str, Any], level: Level) -> bool:
+    if "level" in header:
+        return bool(header.get("format") == FORMAT and header["level"] == level.name)
+    return bool(header.get("format") == level.trace_formerly)
 
 
 def read(path: Path, level: Level) -> Trace:
@@ -194,12 +206,14 @@ def read(path: Path, level: Level) -> Trace:
 
 def _header(path: Path, document: dict[str, Any], level: Level, lines: int) -> Header:
     where = f"{path}: line 1"
-    if document.pop("format", None) != level.trace_format:
-        raise UsageError(f'{where}: not {level.trace_called}: "format" is not "{level.trace_format}"')
-    version = document.pop("version", None)
-    if type(version) is not int or version not in level.trace_versions:
-        readable = ", ".join(map(str, level.trace_versions))
-        raise UsageError(f"{where}: version {version!r:.40}; this kvgate reads {readable}")
+    if not _names(document, level):
+        raise UsageError(
+            f'{where}: not {level.trace_called}: "format" has to be "{FORMAT}", and "level" "{level.name}"'
+        )
+    del document["format"]
+    version, names_level = document.pop("version", None), document.pop("level", None) is not None
+    if type(version) is not int or not 1 <= version <= VERSION or names_level != (version == VERSION):
+        raise UsageError(f"{where}: version {version!r:.40}; this kvgate reads 1 to {VERSION}")
     header: Header = _structured(where, document, Header)
     stage = _structured(where, header.stage, level.stage_type, " @ $.stage") if level.stage_type else None
     if stage is None and header.stage is not None:

@@ -17,6 +17,7 @@ from kvgate.gate.generator import DRAWN, Generator
 from kvgate.gate.level import Case, Level
 from kvgate.gate.shrink import OF_BLOCK_MANAGERS
 from kvgate.gate.story import describe
+from kvgate.gate.trace_codec import FORMAT
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.glance import WHOLE_EVERY
@@ -158,10 +159,8 @@ class ManagerLevel(Level):
         "Scheduling: requests are driven as a scheduler would, without the scheduler itself (--level scheduler).",
         "Context parallelism.",
     )
-    trace_format = "kvgate-trace"
-    trace_called = "a trace"
-    # Versions 2 and 3 added settings and operations, each with a default: older traces keep their meaning.
-    trace_versions = (1, 2, 3, 4)
+    trace_called = "the trace of a block manager"
+    trace_formerly = FORMAT
     trace_annotated = True
     seed_type = int
 

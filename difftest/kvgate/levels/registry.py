@@ -57,9 +57,7 @@ def read(path: Path) -> Trace:
     Raises:
         UsageError: no such file, too large, or not a trace of a version that is understood; says which line and why.
     """
-    format_name = trace_codec.format_of(path)
-    level = next((level for level in LEVELS.values() if level.trace_format == format_name), MANAGER)
-    return trace_codec.read(path, level)
+    return trace_codec.read(path, trace_codec.level_of(path, LEVELS.values()) or MANAGER)
 
 
 @frozen

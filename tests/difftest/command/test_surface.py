@@ -30,7 +30,8 @@ from kvgate.report.document import from_json
 from .stage import Ended
 
 ROOT = Path(__file__).parents[3]
-PAGES = ("README.md", "INSTALL.md", "difftest/COMMANDS.md", "difftest/LIVE.md")
+FOLDERS = (".", "spec", "impl", "benchmarks", "difftest", "difftest/corpus")
+"""Where pages are that show calls of kvgate."""
 SENTENCE_CHARACTERS_MAX = 60
 """A line of the help is never cut off on a terminal of 80 characters."""
 # One name, and yet two things: a FILE that an option reads or writes says of which kind it is.
@@ -74,19 +75,33 @@ def test_every_command_has_examples_that_parse(name: str) -> None:
     assert [] == [told for words in calls if (told := unparsed(words))]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_call_on_a_page_parses(page: str) -> None:
+def calls_on(page: Path) -> list[list[str]]:
+    """The words of every call of kvgate that a page shows."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    blocks = re.findall(r"^ *```(sh|console)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for kind, block in blocks for line in block.splitlines() if kind == "sh" or line.startswith("$ ")]
+    calls = [re.sub(r"^(?:\$ )? *(?:[A-Z_]+=\S+ +)*(?:uv run (?:--no-sync )?)?", "", line) for line in lines]
+    found = [
+        list(takewhile(lambda word: word not in (">", "|", "&", "&&"), shlex.split(call, comments=True)))
+        for call in calls
+        if call.startswith("kvgate ")
+    ]
+    return [words for words in found if not words[1].startswith("--")]
+
+
+PAGES = [page for folder in FOLDERS for page in sorted((ROOT / folder).glob("*.md")) if calls_on(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_call_on_a_page_parses(page: Path) -> None:
     """With its values: what is out of range, or none of a few words, is told."""
-    blocks = re.findall(r"^ *```sh\n(.*?)^ *```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    calls = [re.sub(r"^ *(?:[A-Z_]+=\S+ +)*(?:uv run (?:--no-sync )?)?", "", line) for line in lines]
-    told = []
-    for call in calls:
-        words = list(takewhile(lambda word: word not in (">", "|", "&"), shlex.split(call, comments=True)))
-        if words[:1] == ["kvgate"] and not words[1].startswith("--"):
-            told.append(unparsed(words))
-    assert len(told) > 0
-    assert [] == [each for each in told if each]
+    assert [] == [told for words in calls_on(page) if (told := unparsed(words))]
+
+
+def test_pages_show_calls() -> None:
+    """Those that are there to be typed from."""
+    pages = {page.relative_to(ROOT).as_posix() for page in PAGES}
+    assert {"README.md", "INSTALL.md", "CONTRIBUTING.md", "difftest/COMMANDS.md", "difftest/LIVE.md"} <= pages
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from kvgate.gate import trace_codec
 from kvgate.gate.generator import PRESETS
 from kvgate.gate.regression_test import regression_test
 from kvgate.gate.shrink import simpler
-from kvgate.gate.trace_codec import Line, format_of, trace_of, write
+from kvgate.gate.trace_codec import Line, level_of, trace_of, write
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
 from kvgate.levels.pair.level import PAIR, fits
@@ -33,7 +33,7 @@ def test_what_is_written_is_read(case: Any, tmp_path: Path) -> None:
     path = tmp_path / "pair.jsonl"
     trace = trace_of(case, None, "stock", "0.20.2", PAIR.gate)
     write(trace, path)
-    assert format_of(path) == PAIR.trace_format
+    assert level_of(path, [PAIR])
     assert (trace, case) == (trace_codec.read(path, PAIR), trace_codec.read(path, PAIR).case)
 
 
@@ -55,9 +55,9 @@ def test_whoever_is_drawn_fits_on_both_nodes() -> None:
 def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
     header, first, *rest = lines
     if where == "format":
-        header["format"] = "kvgate-engine-trace"
+        header["level"] = "scheduler"
     elif where == "version":
-        header["version"] = 5
+        header["version"] = 6
     elif where == "detectors":
         header["detectors"] = ["somebody"]
     elif where == "blocks":
@@ -77,7 +77,7 @@ def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
     ("where", "line", "says"),
     [
         ("format", 1, "not the trace of two nodes"),
-        ("version", 1, "this kvgate reads 1, 2, 3, 4"),
+        ("version", 1, "this kvgate reads 1 to 5"),
         ("detectors", 1, '"detectors" are one or more of'),
         ("blocks", 1, "PairStage.prefill_blocks: 1000000000, at most"),
         ("places", 1, "Stage.running_max: 1000000000, at most"),

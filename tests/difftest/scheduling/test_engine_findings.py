@@ -22,7 +22,7 @@ from kvgate.findings import explain_engine
 from kvgate.findings.register import FOLDER, all_findings, id_of, with_ids
 from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.gate.level import Case
-from kvgate.gate.trace_codec import Violated, format_of
+from kvgate.gate.trace_codec import Violated, level_of
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.engine import Engine
@@ -38,11 +38,7 @@ from .stage import full, run, serve, steps
 
 FOLLOWS = sorted(FOLDER.glob("f014*/trace-no-block.jsonl")) + sorted(FOLDER.glob("f014*/trace-reset.jsonl"))
 """What follows in a scheduler from a finding of its block manager, which is seen before."""
-TRACES = [
-    path
-    for path in sorted(FOLDER.glob("*/*.jsonl"))
-    if format_of(path) == SCHEDULER.trace_format and path not in FOLLOWS
-]
+TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if level_of(path, [SCHEDULER]) and path not in FOLLOWS]
 MARKED = {
     "020-preempted-in-its-step-stays-cached",
     "021-behind-a-failed-load-stays-cached",

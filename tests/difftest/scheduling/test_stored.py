@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kvgate.gate import trace_codec
-from kvgate.gate.trace_codec import format_of, trace_of, write
+from kvgate.gate.trace_codec import level_of, trace_of, write
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.trace_lines import TOKENS_MAX
@@ -82,7 +82,7 @@ def test_what_is_stored_is_read(path: Path) -> None:
     assert ("stock", "0.20.2", SCHEDULER.gate) == (header.system, header.system_version, header.detectors)
     assert header.violates is not None
     assert ("line", "KV-LIVE-01") == (header.violates.detector, header.violates.statement)
-    assert format_of(path) == SCHEDULER.trace_format
+    assert level_of(path, [SCHEDULER])
 
 
 def test_what_is_at_its_default_need_not_be_said(path: Path) -> None:
@@ -104,9 +104,9 @@ def spoilt(path: Path, number: int, change: Callable[[dict[str, Any]], object]) 
 @pytest.mark.parametrize(
     ("number", "change", "message"),
     [
-        (1, lambda it: it.update(format="kvgate-trace"), 'line 1: not the trace of an engine: "format" is not'),
-        (1, lambda it: it.update(version=4), "line 1: version 4; this kvgate reads 1, 2, 3"),
-        (1, lambda it: it.update(version=True), "line 1: version True; this kvgate reads 1, 2"),
+        (1, lambda it: it.update(level="blocks"), 'line 1: not the trace of an engine: "format" has to be'),
+        (1, lambda it: it.update(version=6), "line 1: version 6; this kvgate reads 1 to 5"),
+        (1, lambda it: it.update(version=True), "line 1: version True; this kvgate reads 1 to 5"),
         (1, lambda it: it.update(detectors=["check"]), 'line 1: "detectors" are one or more of lockstep'),
         (1, lambda it: it.update(detectors=[]), 'line 1: "detectors" are one or more of lockstep'),
         (1, lambda it: it["stage"].update(running_max=0), "line 1: .*running_max"),
@@ -143,8 +143,8 @@ def test_a_file_that_is_cut_off_is_refused(path: Path) -> None:
         trace_codec.read(path, SCHEDULER)
     path.write_text("junk\n")
     with pytest.raises(UsageError, match="line 1: not JSON"):
-        format_of(path)
+        level_of(path, [SCHEDULER])
     path.write_text('{"format": "kvgate-trace"}\n')
-    assert format_of(path) != SCHEDULER.trace_format
+    assert level_of(path, [SCHEDULER]) is None
     with pytest.raises(UsageError, match="cannot be read"):
         trace_codec.read(path.parent / "absent", SCHEDULER)

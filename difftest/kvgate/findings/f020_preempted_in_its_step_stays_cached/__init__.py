@@ -8,6 +8,6 @@ FINDING = Finding(
     rank=20,
     statement="KV-MEM-01",
     condition="priorities, and a request preempted in the step that was to write the block",
-    on=lambda stage: stage is not None and stage.by_priority,
+    on=lambda stage: stage.by_priority,
     acts=lambda *_run: Acts(misreads=lambda misread: misread.mark == PREEMPTED),
 )

@@ -10,7 +10,7 @@ FINDING = Finding(
     rank=21,
     statement="KV-MEM-01",
     condition="a connector, and a load that failed while what follows it was cached",
-    on=lambda stage: stage is not None and stage.connector and not stage.failed_loads_end,
+    on=lambda stage: stage.connector and not stage.failed_loads_end,
     # All of it stays cached.
     acts=lambda *_run: Acts(
         [Delta(blocks_still_valid.__name__, lambda _rule, _valid, blocks: blocks)],

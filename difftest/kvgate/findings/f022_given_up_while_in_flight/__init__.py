@@ -8,6 +8,6 @@ FINDING = Finding(
     rank=22,
     statement="KV-MEM-01",
     condition="asynchronous steps and a connector",
-    on=lambda stage: stage is not None and stage.asynchronous and stage.connector,
+    on=lambda stage: stage.asynchronous and stage.connector,
     acts=lambda *_run: Acts(misreads=lambda misread: misread.mark == LATE),
 )

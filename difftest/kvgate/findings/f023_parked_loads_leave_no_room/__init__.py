@@ -20,7 +20,7 @@ FINDING = Finding(
     rank=23,
     statement="KV-LIVE-03",
     condition="requests that have loaded and wait, and hold the blocks that all of them lack",
-    on=lambda stage: stage is not None and stage.connector,
+    on=lambda stage: stage.connector,
     goes_on=True,
     explains_engine=_none_can_run,
 )

@@ -17,7 +17,7 @@ FINDING = Finding(
     rank=24,
     statement="KV-LIVE-03",
     condition="a request that is rejected before others that hold the blocks it lacks and could run",
-    on=lambda stage: stage is not None and stage.connector,
+    on=lambda stage: stage.connector,
     goes_on=True,
     explains_engine=_one_can_run,
 )

@@ -31,6 +31,6 @@ FINDING = Finding(
     rank=30,
     statement="KV-SYS-02",
     condition="asynchronous steps, a connector, and a request preempted with its last answer in flight",
-    on=lambda stage: stage is not None and stage.asynchronous and stage.connector,
+    on=lambda stage: stage.asynchronous and stage.connector,
     explains_engine=_finished_while_preempted,
 )

@@ -16,6 +16,6 @@ FINDING = Finding(
     statement="KV-MEM-01",
     condition="a window, a connector, and a load that fails",
     where=lambda settings: any(group.window_tokens is not None for group in settings.geometry.groups),
-    on=lambda stage: stage is not None and stage.connector and not stage.failed_loads_end,
+    on=lambda stage: stage.connector and not stage.failed_loads_end,
     acts=lambda *_run: Acts(misreads=_released_for_the_load),
 )

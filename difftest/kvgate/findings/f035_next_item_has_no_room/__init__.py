@@ -35,7 +35,7 @@ FINDING = Finding(
     statement="KV-LIVE-03",
     condition="a draft layer, and two items of a prompt next to each other for which the encoder's cache has no room",
     where=lambda settings: settings.lookahead_tokens > 0,
-    on=lambda stage: stage is not None and stage.encoder_budget is not None,
+    on=lambda stage: stage.encoder_budget is not None,
     goes_on=True,
     explains_engine=_waits_for_the_next,
 )

@@ -22,6 +22,6 @@ FINDING = Finding(
     rank=38,
     statement="KV-SYS-01",
     condition="adapters, and a request that runs and is passed over in a step",
-    on=lambda stage: stage is not None and stage.adapters_max is not None,
+    on=lambda stage: stage.adapters_max is not None,
     explains_engine=_too_many_run,
 )

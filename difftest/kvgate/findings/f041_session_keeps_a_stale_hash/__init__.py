@@ -41,7 +41,7 @@ FINDING = Finding(
     statement="KV-MEM-01",
     condition="a session of which a part's last answer ends a piece that is hashed",
     where=lambda settings: settings.caches,
-    on=lambda stage: stage is not None,
+    on=lambda _stage: True,
     acts=_acts,
     holds=lambda ideal, answered, _prefixes, _computed: answered == ideal + 1,
 )

@@ -16,7 +16,7 @@ FINDING = Finding(
     rank=42,
     statement="KV-SYS-05",
     condition="a session of which an earlier part was stopped by a token",
-    on=lambda stage: stage is not None,
+    on=lambda _stage: True,
     acts=lambda *_run: Acts([Delta(RULE, lambda said, stop, earlier: _or(said(stop, earlier), earlier))]),
     holds=lambda ideal, answered, _stop, earlier: ideal is None and answered == earlier,
 )

@@ -35,7 +35,7 @@ FINDING = Finding(
     rank=43,
     statement="KV-LIVE-03",
     condition="sessions that continue, and hold the blocks that a request before them lacks",
-    on=lambda stage: stage is not None,
+    on=lambda _stage: True,
     goes_on=True,
     explains_engine=_sessions_wait,
 )

@@ -24,7 +24,7 @@ FINDING = Finding(
     rank=44,
     statement="KV-LIVE-01",
     condition="a session that continues, and requests that are served by priority",
-    on=lambda stage: stage is not None and stage.by_priority,
+    on=lambda stage: stage.by_priority,
     goes_on=True,
     explains_engine=_keeps_its_place,
 )

@@ -33,7 +33,7 @@ FINDING = Finding(
     rank=46,
     statement="KV-OP-01",
     condition="two LoRA adapters of one name",
-    on=lambda stage: stage is not None,
+    on=lambda _stage: True,
     acts=lambda *_run: Acts([Delta(names_of_piece.__name__, _by_name)], misreads=_of_another_adapter),
     holds=lambda _ideal, _answered, keys, *_place: keys.lora_version > 0,
 )

@@ -18,6 +18,6 @@ FINDING = Finding(
     rank=48,
     statement="KV-MEM-01",
     condition="priorities, and a request with an item preempted in the step that was to compute the item",
-    on=lambda stage: stage is not None and stage.by_priority and stage.encoder_budget is not None,
+    on=lambda stage: stage.by_priority and stage.encoder_budget is not None,
     explains_engine=_was_taken_out,
 )

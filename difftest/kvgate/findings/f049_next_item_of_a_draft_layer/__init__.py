@@ -18,7 +18,7 @@ FINDING = Finding(
     statement="KV-MEM-01",
     condition="a draft layer, and a step that ends at the token before an item",
     where=lambda settings: settings.lookahead_tokens > 0,
-    on=lambda stage: stage is not None and stage.encoder_budget is not None,
+    on=lambda stage: stage.encoder_budget is not None,
     goes_on=True,
     explains_engine=_was_passed_over,
 )

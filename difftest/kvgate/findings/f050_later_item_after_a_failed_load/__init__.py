@@ -39,7 +39,7 @@ FINDING = Finding(
     rank=50,
     statement="KV-LIVE-03",
     condition="a load that fails inside an item, and a later item that leaves no room for it in the encoder's cache",
-    on=lambda stage: stage is not None and stage.connector and stage.encoder_budget is not None,
+    on=lambda stage: stage.connector and stage.encoder_budget is not None,
     goes_on=True,
     explains_engine=_keeps_a_later_one,
 )

@@ -24,6 +24,6 @@ FINDING = Finding(
     rank=53,
     statement="KV-SYS-02",
     condition="a request that becomes as long as a request may, before it has all the answers that it must have",
-    on=lambda stage: stage is not None,
+    on=lambda _stage: True,
     explains_engine=_must_have_more,
 )

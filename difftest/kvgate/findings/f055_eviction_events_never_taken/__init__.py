@@ -17,6 +17,6 @@ FINDING = Finding(
     rank=55,
     statement="KV-LEAK-02",
     condition="an engine that measures the residency of blocks, and publishes no statistics",
-    on=lambda stage: stage is not None and stage.options.measures_residency and stage.options.without_statistics,
+    on=lambda stage: stage.options.measures_residency and stage.options.without_statistics,
     explains_engine=_events_grow,
 )

@@ -18,6 +18,6 @@ FINDING = Finding(
     statement="KV-SYS-01",
     condition="experts are returned of a model with several groups",
     where=lambda settings: len(settings.geometry.groups) > 1,
-    on=lambda stage: stage is not None and stage.options.returns_experts,
+    on=lambda stage: stage.options.returns_experts,
     explains_engine=_out_of_bounds,
 )

@@ -21,7 +21,7 @@ FINDING = Finding(
     rank=57,
     statement="KV-SYS-05",
     condition="experts are returned of a request that does not hold all its blocks any more",
-    on=lambda stage: stage is not None and stage.options.returns_experts,
+    on=lambda stage: stage.options.returns_experts,
     acts=lambda *_run: Acts([Delta(RULE, _read)]),
     holds=lambda _ideal, _answered, experts, kept: len(kept) < len(experts) or any(each is not None for each in kept),
 )

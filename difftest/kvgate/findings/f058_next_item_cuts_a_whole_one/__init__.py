@@ -25,7 +25,7 @@ FINDING = Finding(
     statement="KV-SYS-06",
     condition="a draft layer, items that are read in one step, and one right behind another that has no room",
     where=lambda settings: settings.geometry.lookahead_tokens > 0,
-    on=lambda stage: stage is not None and stage.options.whole_items,
+    on=lambda stage: stage.options.whole_items,
     acts=lambda *_run: Acts([Delta(RULE, _as_if_uncut)]),
     holds=lambda _ideal, answered, tokens, uncut, *_rest: answered == tokens < uncut,
 )

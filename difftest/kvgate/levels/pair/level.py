@@ -108,10 +108,7 @@ class PairLevel(DrivenLevel):
         "to do, and no product's is run.",
         "Where steps are asynchronous, the work that a step costs.",
     )
-    trace_format = "kvgate-pair-trace"
-    # Version 2 added operations for grammars and resets, and fields of ``Ask``; version 3 added options of a stage. All
-    # have defaults.
-    trace_versions = (1, 2, 3, 4)
+    trace_formerly = "kvgate-pair-trace"
     trace_called = "the trace of two nodes"
     unsupported = "the schedulers do not support the settings they were given"
 

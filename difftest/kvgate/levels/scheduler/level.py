@@ -225,8 +225,7 @@ class SchedulerLevel(DrivenLevel):
         "Where steps are asynchronous, the work that a step costs; and of how much it computes, drafts, and who comes "
         "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
     )
-    trace_format = "kvgate-engine-trace"
-    trace_versions = (1, 2, 3, 4)
+    trace_formerly = "kvgate-engine-trace"
     trace_called = "the trace of an engine"
     unsupported = "the scheduler does not support the settings it was given"
 

@@ -43,7 +43,7 @@ class WorkerLevel(SchedulerLevel):
         "manager with the reference. With @0.30.0rc2, what its scheduler and its block manager decide.",
         "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts and sessions: requests have none.",
     )
-    trace_format = "kvgate-worker-trace"
+    trace_formerly = "kvgate-worker-trace"
     trace_called = "the trace of a worker"
 
     def operations_of(self, profile: str) -> int:
