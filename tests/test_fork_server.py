@@ -20,7 +20,9 @@ raise SystemExit({code})
 """
 
 
-@pytest.mark.parametrize(("code", "expected"), [("3", 3), ("None", 0), ("'out of memory'", 1)])
+@pytest.mark.parametrize(
+    ("code", "expected"), [pytest.param("3", 3, marks=pytest.mark.ci), ("None", 0), ("'out of memory'", 1)]
+)
 def test_a_child_is_what_an_interpreter_is(code: str, expected: int, fork_server: ForkServer, tmp_path: Path) -> None:
     """Goal: a test need not know which of the two it starts. Method: both, with the same program."""
     program, environment = PROGRAM.format(code=code), {**os.environ, "COLOUR": "blue"}

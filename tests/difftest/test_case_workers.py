@@ -77,6 +77,7 @@ def test_the_digest_is_of_every_answer() -> None:
     assert len({each.digest for each in first}) == len(LANES)
 
 
+@pytest.mark.ci
 def test_what_another_process_saw_is_not_lost() -> None:
     """Where a case shows something there and nothing here, it is reported as it was seen."""
     found = outcome(HeadFirstElsewhere, 2).found

@@ -69,6 +69,7 @@ def test_a_command_that_ends_is_reported() -> None:
     assert len(long.output) < 10**6
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("then", ["time.sleep(600)", "sys.exit(0)", "import os; os.abort()"])
 def test_no_process_that_a_command_started_is_left(tmp_path: Path, then: str) -> None:
     """Goal: whether it takes too long, ends or crashes."""

@@ -185,6 +185,7 @@ def test_a_rule_applies_if_its_operation_means_something() -> None:
     assert {*get_args(Operation)} - performed == {Rewind, Dispatch, Pause, Continue}
 
 
+@pytest.mark.ci
 def test_what_is_found_is_small_and_is_stored(tmp_path: Path) -> None:
     """Goal: the trace is that of the seeded driver. Method: one arrival is enough; it is read and run again."""
     with pytest.raises(DivergenceError) as failure:

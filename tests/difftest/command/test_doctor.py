@@ -94,6 +94,7 @@ def test_a_container_has_as_much_memory_as_it_is_given(tmp_path: Path, monkeypat
     assert (2**20, 2**20) == (gather({}).memory_bytes, gather({}).memory_free_bytes)
 
 
+@pytest.mark.ci
 def test_processes_that_do_not_end_well_are_told() -> None:
     """Each as what it is, side by side; what hangs has a time limit of its own, and is not waited for longer."""
     programs = {
@@ -131,6 +132,7 @@ def test_whoever_is_interrupted_leaves_no_process_behind(tmp_path: Path) -> None
     assert ended_soon(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.ci
 def test_each_group_is_ended_once_and_before_its_number_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: no foreign process is killed by a number that was reused. Method: what is at a number when it is killed."""
     killpg, killed = os.killpg, []

@@ -85,6 +85,7 @@ def test_a_system_in_order_passes() -> None:
     assert "0" == ElementTree.fromstring(report.junit().encode()).get("failures")
 
 
+@pytest.mark.ci
 def test_what_a_system_lacks_is_not_asked() -> None:
     """Goal: so much is asked as it has, and the report says what not. Method: a system that asserts it."""
     report = _run(_Frugal, NONE)
@@ -96,6 +97,7 @@ def test_what_a_system_lacks_is_not_asked() -> None:
         assert not _run(_Frugal, Capabilities(**{**asdict(NONE), name: True})).passed, name
 
 
+@pytest.mark.ci
 def test_order_is_compared_where_it_is_promised() -> None:
     """Goal: order is a promise. Method: a system of another order, with the promise and without."""
     assert ["KV-OP-07"] == [each.divergence.difference.statement for each in _run(_HeadFirst).verdict.found]

@@ -58,6 +58,7 @@ def test_what_reaches_something_new_is_kept(found: Reaching) -> None:
         before |= each.arcs
 
 
+@pytest.mark.ci
 def test_few_cases_reach_as_much(found: Reaching) -> None:
     """Goal: a small corpus that lost nothing. Method: run the few cases again, and measure."""
     few = found.few(time.monotonic() + 2)
@@ -93,6 +94,7 @@ class _Always:
         return options[0]
 
 
+@pytest.mark.ci
 def test_the_same_seed_finds_the_same(system: Loaded) -> None:
     """Goal: the campaign follows from its seed. Method: twice."""
 
@@ -104,6 +106,7 @@ def test_the_same_seed_finds_the_same(system: Loaded) -> None:
     assert kept() == kept()
 
 
+@pytest.mark.ci
 def test_the_corpus_is_stored_and_replayed(system: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: a campaign begins with what the last one reached. Method: store, replay, and add a needless trace."""
     monkeypatch.setattr("kvgate.campaigns.reaching.FILES", FILES)

@@ -35,6 +35,7 @@ def source_of(target: str) -> str:
     return source
 
 
+@pytest.mark.ci
 def test_every_passage_is_there() -> None:
     """Once in its function, and what stands there instead is Python; vLLM is not imported for that."""
     for mutant in FEATURE_MUTANTS:
