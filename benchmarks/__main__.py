@@ -84,9 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.table:
         with progress_line() as line:
             entries = measure([Job(each.name, options.quick) for each in picked], history, line.say)
-    told = markdown(latest([*before, *entries]).values())
-    (options.out / TABLE).write_text(told, encoding="utf-8")
-    print("\n".join(map(line_of, entries)) if options.json else told)
+    reported = markdown(latest([*before, *entries]).values())
+    (options.out / TABLE).write_text(reported, encoding="utf-8")
+    print("\n".join(map(line_of, entries)) if options.json else reported)
     for entry in entries:
         if entry.state is State.FAILED:
             print(f"{entry.name} failed: {entry.why}", file=sys.stderr)

@@ -118,9 +118,12 @@ def rows(quick: bool) -> Iterator[Row]:
 def lines(cells: Iterator[Cell]) -> Iterator[tuple[Cell, str]]:
     """Each cell with its line of the table."""
     for cell in cells:
-        told = " ".join(f"{name}: {times}" for name, times in sorted(cell.declared.items())) or "-"
+        acted = " ".join(f"{name}: {times}" for name, times in sorted(cell.declared.items())) or "-"
         wrong = " ".join(f"{name}: {times}" for name, times in sorted(cell.undeclared.items())) or "-"
-        yield cell, f"{cell.model:<58} {cell.cases:>6,} {cell.operations:>10,} {cell.seconds:>6.0f}  {told:<28} {wrong}"
+        yield (
+            cell,
+            f"{cell.model:<58} {cell.cases:>6,} {cell.operations:>10,} {cell.seconds:>6.0f}  {acted:<28} {wrong}",
+        )
 
 
 def unset_rows(operations: int) -> Iterator[tuple[bool, str]]:

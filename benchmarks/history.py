@@ -35,7 +35,7 @@ class Machine:
     load: float
     """How many processes were at work per core, on average over the minute before: more than a little is noise."""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """One line."""
         vllm = f"vLLM {self.vllm}" if self.vllm else "no vLLM"
         return f"{self.architecture}, {self.cores} cores, Python {self.python}, {vllm}, load {self.load:.1f} a core"

@@ -34,7 +34,7 @@ def _part(entry: Entry) -> Iterator[str]:
     code = f", commit {entry.commit}" if entry.commit else ""
     yield f"## {entry.name}: {BENCHMARKS[entry.name].what}"
     yield ""
-    yield f"{entry.when}{code}, {entry.machine.told()}, {entry.seconds:,.0f} s{quick}{ended}."
+    yield f"{entry.when}{code}, {entry.machine.describe()}, {entry.seconds:,.0f} s{quick}{ended}."
     yield ""
     yield COLUMNS
     yield from (line_of(row) for row in entry.rows)

@@ -57,8 +57,8 @@ def _agreements(lines: Sequence[Line]) -> list[str]:
         return []
     agreed = [line for line in several if line.compared is not None]
     requests = sum(line.compared or 0 for line in agreed)
-    told = f"{len(several)} cases were served by more than one arm: in {len(agreed)} of them the arms agree, "
-    return [told + f"on each of {requests:,} requests.", ""]
+    reported = f"{len(several)} cases were served by more than one arm: in {len(agreed)} of them the arms agree, "
+    return [reported + f"on each of {requests:,} requests.", ""]
 
 
 def _times(lines: Sequence[Line]) -> list[str]:
@@ -80,18 +80,18 @@ def _origins(lines: Sequence[Line]) -> list[str]:
     """By which code all this was computed."""
     earlier = sum(used for line in lines for used in line.marks)
     code = ", ".join(f"{digest} ({', '.join(arms)})" for digest, arms in codes_of(lines).items())
-    told = [f"Computed by code {code}, vLLM {vllm_version() or 'not installed'}."]
+    reported = [f"Computed by code {code}, vLLM {vllm_version() or 'not installed'}."]
     if earlier:
-        told += [
+        reported += [
             "",
             f"{EARLIER}: {earlier} results were computed by earlier code, or with another vLLM, and kept; without "
             "`--keep` they are simulated again.",
         ]
-    return told
+    return reported
 
 
 def _row(line: Line) -> str:
-    told = [
+    reported = [
         _rate(each, arm) + f" {EARLIER}" * mark
         for each, arm, mark in zip(line.results, line.case.arms, line.marks, strict=True)
     ]
@@ -102,8 +102,8 @@ def _row(line: Line) -> str:
         line.figure.published,
         line.case.name,
         _sent(line),
-        told[0],
-        ", ".join(told[1:]) or "—",
+        reported[0],
+        ", ".join(reported[1:]) or "—",
         "" if off is None else f"{off:+.2f}",
         "" if line.compared is None else f"{line.compared:,} requests",
         " / ".join(f"{each.soundness.reads:,}" for each in line.done),

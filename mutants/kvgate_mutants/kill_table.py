@@ -30,28 +30,28 @@ COLUMNS = (
 
 @frozen
 class Killed:
-    """What became of one zoo."""
+    """What became of one set of mutants."""
 
     title: str
     """What the mutants were planted in."""
     alarm: Kill | None
     """What was found without a mutant."""
-    prey: tuple[MutantResult, ...]
+    results: tuple[MutantResult, ...]
 
     @property
     def expected(self) -> tuple[MutantResult, ...]:
         """The mutants that can be found."""
-        return tuple(each for each in self.prey if each.mutant.equivalent is None)
+        return tuple(each for each in self.results if each.mutant.equivalent is None)
 
     @property
     def survivors(self) -> tuple[MutantResult, ...]:
         """Those that were not."""
-        return tuple(each for each in self.prey if each.survived)
+        return tuple(each for each in self.results if each.survived)
 
     @property
     def exposed(self) -> tuple[MutantResult, ...]:
         """Those that nobody can tell from the original, and somebody did."""
-        return tuple(each for each in self.prey if each.mutant.equivalent and each.kills["gate"])
+        return tuple(each for each in self.results if each.mutant.equivalent and each.kills["gate"])
 
     @property
     def sound(self) -> bool:
@@ -61,13 +61,13 @@ class Killed:
 
 def section_of(killed: Killed) -> Section:
     """The table of what one set of mutants was injected into."""
-    alone = [name for name in (killed.prey[0].kills if killed.prey else ()) if name != "gate"]
+    alone = [name for name in (killed.results[0].kills if killed.results else ()) if name != "gate"]
     notes = [summary(killed)]
     if alone:
         seen = ", ".join(f"{name} {sum(each.kills[name] is not None for each in killed.expected)}" for name in alone)
         notes.append(f"alone, of {len(killed.expected)}: {seen}")
     notes += _argued(killed)
-    rows = tuple((*_row(each), *(_operations(each.kills[name]) for name in alone)) for each in killed.prey)
+    rows = tuple((*_row(each), *(_operations(each.kills[name]) for name in alone)) for each in killed.results)
     shown = (*COLUMNS, *(Column(f"{name} alone") for name in alone))
     return Section(alarm_line(killed), shown, rows, notes=tuple(notes))
 
@@ -77,7 +77,7 @@ def _argued(killed: Killed) -> list[str]:
     return [
         *(
             f"{each.mutant.name} is equivalent: {each.mutant.equivalent}"
-            for each in killed.prey
+            for each in killed.results
             if each.mutant.equivalent
         ),
         *(f"{each.mutant.name} survives: {each.mutant.survives}" for each in killed.survivors if each.mutant.survives),
@@ -88,11 +88,11 @@ def _operations(kill: Kill | None) -> int | None:
     return None if kill is None else kill.operations
 
 
-def _row(prey: MutantResult) -> tuple[Any, ...]:
-    mutant, kill = prey.mutant, prey.kills["gate"]
+def _row(result: MutantResult) -> tuple[Any, ...]:
+    mutant, kill = result.mutant, result.kills["gate"]
     tail = (
         *(mutant.sentence, mutant.before, mutant.equivalent, mutant.statement),
-        {name: None if kill is None else _record(kill) for name, kill in prey.kills.items()},
+        {name: None if kill is None else _record(kill) for name, kill in result.kills.items()},
     )
     if kill is None:
         return mutant.name, "equivalent" if mutant.equivalent else "SURVIVED", *(None,) * 4, *tail
@@ -103,12 +103,14 @@ def report_of(finished: Sequence[Killed], interrupted: bool) -> Report:
     """The report: a table for each set, and below Found what makes it worth nothing."""
     found = [Story(alarm_line(each)) for each in finished if each.alarm is not None]
     found += [
-        Story(f"{prey.mutant.name} SURVIVED: {prey.mutant.sentence}") for each in finished for prey in each.survivors
+        Story(f"{result.mutant.name} SURVIVED: {result.mutant.sentence}")
+        for each in finished
+        for result in each.survivors
     ]
     found += [
-        Story(f"{prey.mutant.name} was found, and is listed as equivalent: {prey.mutant.equivalent}")
+        Story(f"{result.mutant.name} was found, and is listed as equivalent: {result.mutant.equivalent}")
         for each in finished
-        for prey in each.exposed
+        for result in each.exposed
     ]
     expected, left = sum(len(each.expected) for each in finished), sum(len(each.survivors) for each in finished)
     unsound = DIVERGENCE if found else INTERRUPTED if interrupted else AGREEMENT
@@ -125,9 +127,9 @@ def report_of(finished: Sequence[Killed], interrupted: bool) -> Report:
 
 def summary(killed: Killed) -> str:
     """The table in one line."""
-    kills = [kill for each in killed.prey if (kill := each.kills["gate"]) is not None]
+    kills = [kill for each in killed.results if (kill := each.kills["gate"]) is not None]
     found = f"{len(killed.expected) - len(killed.survivors)} of {len(killed.expected)} killed"
-    parts = [f"{found}, {len(killed.prey) - len(killed.expected)} equivalent"]
+    parts = [f"{found}, {len(killed.results) - len(killed.expected)} equivalent"]
     if kills:
         seconds = [kill.seconds for kill in kills]
         parts.append(f"the slowest took {max(seconds):.1f} s, the median {median(seconds):.1f} s")
@@ -179,13 +181,13 @@ def _page(tables: Sequence[Killed], command: str) -> Iterator[str]:
     yield "# The kill table"
     yield ""
     yield "Known faults, planted one at a time, and what found each. Operations are those of the block manager, over"
-    yield "all cases until the fault was seen; seconds are those of the hunt, on a machine with other work beside it."
+    yield "all cases until the fault was seen; seconds are those of the run, on a machine with other work beside it."
     yield "The smallest case is counted in what is done to the block manager, or to the engine of a broken scheduler."
     yield ""
     yield f"Written by `{command}`, as seen; not edited."
     for killed in tables:
         yield from ("", f"## {killed.title}", "", f"{alarm_line(killed)}. {summary(killed)}.", "")
-        section = Section("", COLUMNS, tuple(map(_row, killed.prey)))
+        section = Section("", COLUMNS, tuple(map(_row, killed.results)))
         yield from markdown_table(section, map(section.texts, section.rows))
         argued = _argued(killed)
         if argued:

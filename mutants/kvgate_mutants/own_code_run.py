@@ -376,14 +376,14 @@ def _unordered(case: str) -> Kill | None:
     for content in "ab":
         comparison.correspondence.relate(content, content)
     before, after = [Removed("a"), Removed("b")], [Removed("a")]
-    told: list[Event] = [*reversed(before), Cleared(), *after]
+    reported: list[Event] = [*reversed(before), Cleared(), *after]
     if case == "not-cleared":
-        told.remove(Cleared())
+        reported.remove(Cleared())
     elif case == "one-too-few":
-        told = [*before, Cleared()]
+        reported = [*before, Cleared()]
     elif case == "of-another-content":
-        told = [*before, Cleared(), Removed("b")]
-    found = comparison.of_answers(TakeEvents(), Happened((*before, Cleared(), *after)), Happened(tuple(told)))
+        reported = [*before, Cleared(), Removed("b")]
+    found = comparison.of_answers(TakeEvents(), Happened((*before, Cleared(), *after)), Happened(tuple(reported)))
     return None if found is None else Kill(Shown("unordered", found.subject), 1, 0.0)
 
 

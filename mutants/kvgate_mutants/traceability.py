@@ -69,7 +69,7 @@ ABOUT_WORDS = (
     "tests/difftest/command/",
     "tests/difftest/test_campaign.py",
     "tests/difftest/test_difference.py",
-    "tests/difftest/test_hunt.py",
+    "tests/difftest/test_mutation_run.py",
     "tests/difftest/test_regression_test.py",
     "tests/difftest/test_reports_",
     "tests/difftest/test_story.py",

@@ -1,4 +1,4 @@
-"""The plug-in's zoo: what is said of its mutants, and that the gate kills every one of them.
+"""The plug-in's mutants: what is said of its mutants, and that the gate kills every one of them.
 
 Goal: if a patch does what it should not, or is left out, somebody sees it. Method: plant the mutants one by one, on the
 models that they name, until the lockstep with the reference, or a mutant's own check, sees it.
@@ -53,9 +53,9 @@ def names_of(patch: Patch) -> set[str]:
     return {patch.target, f"{by.__module__}:{by.__qualname__}"}
 
 
-def never_broken(zoo: Iterable[Mutant]) -> set[str]:
-    """The patches of all features that no mutant of ``zoo`` breaks."""
-    targets = {target for mutant in zoo for target in mutant.targets}
+def never_broken(mutants: Iterable[Mutant]) -> set[str]:
+    """The patches of all features that no mutant of ``mutants`` breaks."""
+    targets = {target for mutant in mutants for target in mutant.targets}
     patches = {patch.target: patch for feature in FEATURES for patch in feature.patches}
     return {target for target, patch in patches.items() if not names_of(patch) & targets}
 
@@ -95,6 +95,6 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
     trials = Trials(Bench(load_system("retention").factory))
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
     models = [load(name) for name in mutant.models or ()]
-    prey = run_mutant(trials, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS)
-    assert prey.kills["gate"] is not None, mutant.sentence
+    result = run_mutant(trials, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS)
+    assert result.kills["gate"] is not None, mutant.sentence
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kvgate.campaigns.plan import FuzzPlan, manifest, read_manifest
-from kvgate.campaigns.results import ShardResult, read, told
+from kvgate.campaigns.results import ShardResult, read, render
 from kvgate.kernel.errors import UsageError
 
 MANIFEST = "manifest.json"
@@ -81,7 +81,7 @@ class RunFolder:
     def keep(self, result: ShardResult) -> None:
         """Write the result of a shard, unless there is one."""
         if not self._place(result.shard).exists():
-            _write(self._place(result.shard), told(result))
+            _write(self._place(result.shard), render(result))
 
     def is_done(self, shard: int) -> bool:
         """Whether a shard has a result."""

@@ -70,7 +70,7 @@ class RayWorkers:
 
     def begin(self, task: Task) -> None:
         actor = next(actor for actor in self._actors if actor.shard is None)
-        actor.shard, actor.reply = task.shard, actor.handle.run.remote(task.told())
+        actor.shard, actor.reply = task.shard, actor.handle.run.remote(task.render())
 
     def wait(self, seconds: float) -> Sequence[Answered | Lost]:
         running = [actor.reply for actor in self._actors if actor.reply is not None]

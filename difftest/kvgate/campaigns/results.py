@@ -71,7 +71,7 @@ class ShardResult:
 _CONVERTER = strict_converter()
 
 
-def told(result: ShardResult) -> str:
+def render(result: ShardResult) -> str:
     """The result as a document."""
     header = {"format": FORMAT, "version": VERSION, **asdict(result)}
     records = header.pop("records")

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import asdict, field, frozen
 
 from kvgate.campaigns.plan import plan_in
-from kvgate.campaigns.results import told
+from kvgate.campaigns.results import render
 from kvgate.campaigns.shard import Known, Shards
 from kvgate.gate.fault import Fault, fault_of
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
@@ -28,7 +28,7 @@ class Task:
     shard: int
     known: Known = field(factory=Known)
 
-    def told(self) -> str:
+    def render(self) -> str:
         """The task as a document."""
         kinds = sorted(map(list, self.known.kinds))
         return json.dumps({"shard": self.shard, "kinds": kinds, "findings": sorted(self.known.findings)})
@@ -58,7 +58,7 @@ class Server:
             if self._shards is None:
                 self._shards = Shards(self._plan)
             asked = task_in(task)
-            return told(self._shards.run(asked.shard, asked.known))
+            return render(self._shards.run(asked.shard, asked.known))
         except UsageError as error:
             return _failure("usage", str(error))
         except SystemUnavailableError as error:

@@ -140,8 +140,8 @@ def differing(
         return None
     # One of them went on where the other had raised, or was found out.
     step = min(len(first), len(second), len(operations) - 1)
-    told = (f"{len(steps)} operations" for steps in (first, second))
-    return Divergence(step, operations[step], TWICE, Difference(STATEMENT, "length of a second run", *told))
+    reported = (f"{len(steps)} operations" for steps in (first, second))
+    return Divergence(step, operations[step], TWICE, Difference(STATEMENT, "length of a second run", *reported))
 
 
 def _digest(text: str) -> str:

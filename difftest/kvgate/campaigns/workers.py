@@ -91,7 +91,7 @@ class LocalWorkers:
         worker = next(worker for worker in self._workers if worker.shard is None)
         worker.shard = task.shard
         try:
-            worker.reply = worker.processes.submit(_answer, task.told())
+            worker.reply = worker.processes.submit(_answer, task.render())
         except BrokenProcessPool as error:
             worker.reply = Future()
             worker.reply.set_exception(error)

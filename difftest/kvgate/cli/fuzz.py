@@ -186,7 +186,15 @@ def _session(
         workers = _workers(plan, jobs, ray)
         try:
             say = line.say
-            run = Run(plan, folder, merged, workers, seconds, lambda told: say(_told(told, plan)), shard_seconds_max)
+            run = Run(
+                plan,
+                folder,
+                merged,
+                workers,
+                seconds,
+                lambda seen: say(_format_progress(seen, plan)),
+                shard_seconds_max,
+            )
             ended = run.run()
         finally:
             workers.stop()
@@ -205,7 +213,7 @@ def _workers(plan: FuzzPlan, jobs: int | None, ray: str | None) -> Workers:
     return LocalWorkers(manifest(plan), jobs or os.cpu_count() or 1)
 
 
-def _told(progress: Progress, plan: FuzzPlan) -> str:
+def _format_progress(progress: Progress, plan: FuzzPlan) -> str:
     """One line: how far it is."""
     from kvgate.kernel.text import counted
 

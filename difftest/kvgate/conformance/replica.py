@@ -125,15 +125,19 @@ class FollowingHoldings(Holdings):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.pool: FollowingPool = FollowingPool(settings)
-        self.told: Sequence[Sequence[int]] = ()
+        self.reported: Sequence[Sequence[int]] = ()
 
     def _fill(self, tables: Tables, layouts: Plan) -> list[Content]:
         all_lost = []
         for group, (table, layout) in enumerate(zip(tables, layouts, strict=True)):
             if layout is None:
                 continue
-            told = self.told[group] if group < len(self.told) else ()
-            wanted = [told[place] if place < len(told) else None for place, block in enumerate(layout) if block is None]
+            reported = self.reported[group] if group < len(self.reported) else ()
+            wanted = [
+                reported[place] if place < len(reported) else None
+                for place, block in enumerate(layout)
+                if block is None
+            ]
             blocks, lost = self.pool.take_these(wanted)
             new = iter(blocks)
             table.blocks = [next(new) if block is None else block for block in layout]
@@ -151,13 +155,13 @@ class FollowingManager(Manager):
 
     def apply(self, operation: Operation) -> Answer:
         seen = self._system.ahead(operation)
-        told = _told(operation, *seen) if seen is not None else ()
-        self.holdings.told = told
-        self.holdings.pool.cached.chosen = told if isinstance(operation, (Admit, LookUp)) else ()
+        reported = _reported(operation, *seen) if seen is not None else ()
+        self.holdings.reported = reported
+        self.holdings.pool.cached.chosen = reported if isinstance(operation, (Admit, LookUp)) else ()
         return super().apply(operation)
 
 
-def _told(operation: Operation, answer: Answer, snapshot: Snapshot) -> BlockTable:
+def _reported(operation: Operation, answer: Answer, snapshot: Snapshot) -> BlockTable:
     """The blocks that the system has chosen for the request of ``operation``, by place; 0 where it chose none."""
     if isinstance(operation, LookUp):
         return answer.blocks if isinstance(answer, Hit) else ()

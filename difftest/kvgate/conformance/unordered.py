@@ -20,7 +20,7 @@ from kvreference.operations import Operation
 from kvreference.snapshot import Snapshot
 
 _UNKNOWN = "content that was never cached"
-Told: TypeAlias = "dict[Hashable, list[tuple[Hashable, ...]]]"
+Reported: TypeAlias = "dict[Hashable, list[tuple[Hashable, ...]]]"
 """Per content, what is told of it, in order."""
 
 
@@ -39,9 +39,9 @@ class UnorderedComparison(Comparison):
             expected = _by_content((atom for event in mine for atom in _atoms(event)), self._known)
             got = _by_content((atom for event in others for atom in _atoms(event)), self._ours)
             for content in {**expected, **got}:
-                told = expected.get(content, []), got.get(content, [])
-                if told[0] != told[1]:
-                    return Difference("KV-OP-12", f"events of {content}", str(told[0]), str(told[1]))
+                reported = expected.get(content, []), got.get(content, [])
+                if reported[0] != reported[1]:
+                    return Difference("KV-OP-12", f"events of {content}", str(reported[0]), str(reported[1]))
         return None
 
     def _ours(self, identity: Hashable) -> Hashable:
@@ -89,9 +89,9 @@ def _atoms(event: Event) -> Iterator[tuple[Hashable, ...]]:
             parent = content
 
 
-def _by_content(atoms: Iterable[tuple[Hashable, ...]], named: Callable[[Hashable], Hashable]) -> Told:
+def _by_content(atoms: Iterable[tuple[Hashable, ...]], named: Callable[[Hashable], Hashable]) -> Reported:
     """What is told of each content, with identities as ``named`` has them."""
-    told: Told = {}
+    reported: Reported = {}
     for content, parent, *rest in atoms:
-        told.setdefault(named(content), []).append((named(parent), *rest))
-    return told
+        reported.setdefault(named(content), []).append((named(parent), *rest))
+    return reported

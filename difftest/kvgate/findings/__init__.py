@@ -48,7 +48,7 @@ def explain_pair(divergence: Divergence, pair: Any) -> str | None:
 
     A load on the decode node that waits can hold up the prefill node, and is still the same finding.
     """
-    seen = next((each for each in pair.seen if each.told == divergence), None)
+    seen = next((each for each in pair.seen if each.reported == divergence), None)
     if seen is None or seen.on_node is None:
         return None
     return explain_engine(seen.on_node, seen.engine)

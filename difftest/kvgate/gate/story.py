@@ -145,9 +145,9 @@ def _led_there(found: Found, operations_max: int, reference: NewReference) -> It
     for index, (operation, answer) in enumerate(_answered(found.case, reference)):
         if index >= left_out:
             mark = ">" if index == len(operations) - 1 and not at_rest else " "
-            told = _NOT_FOLLOWED[found.driver is not None] if answer is None else describe_answer(answer)
-            told = found.answers[index] if found.answers else told
-            yield f"{mark} {index:4}  {_line(operation)} -> {printable(told, LINE_CHARACTERS_MAX)}"
+            reported = _NOT_FOLLOWED[found.driver is not None] if answer is None else describe_answer(answer)
+            reported = found.answers[index] if found.answers else reported
+            yield f"{mark} {index:4}  {_line(operation)} -> {printable(reported, LINE_CHARACTERS_MAX)}"
     if at_rest:
         yield f"> {len(operations):4}  {judged(found.divergence)}"
 
@@ -298,8 +298,10 @@ def describe_answer(answer: Answer) -> str:
             why = "the whole request does not fit" if gate else "this step does not fit"
             return f"refused, {why}, a hit of {counted(tokens, 'token')}"
         case Copies(copies=copies):
-            told = (f"{counted(c.tokens, 'token')} of {c.source} to {c.destination} in group {c.group}" for c in copies)
-            return f"copies: {'; '.join(told) or 'none'}"
+            reported = (
+                f"{counted(c.tokens, 'token')} of {c.source} to {c.destination} in group {c.group}" for c in copies
+            )
+            return f"copies: {'; '.join(reported) or 'none'}"
         case Success(succeeded=succeeded):
             return "it took effect" if succeeded else "it had no effect"
         case Shared(blocks=counts):
@@ -334,9 +336,9 @@ def _describe_event(event: Event) -> str:
 
 
 def _describe_statistics(answer: Statistics) -> str:
-    def told(requests: int, hits_tokens: int, queries_tokens: int) -> str:
+    def reported(requests: int, hits_tokens: int, queries_tokens: int) -> str:
         return f"{counted(requests, 'look-up')} with {hits_tokens} of {counted(queries_tokens, 'token')} hit"
 
-    first = told(answer.requests, answer.hits_tokens, answer.queries_tokens)
-    again = told(answer.preempted_requests, answer.preempted_hits_tokens, answer.preempted_queries_tokens)
+    first = reported(answer.requests, answer.hits_tokens, answer.queries_tokens)
+    again = reported(answer.preempted_requests, answer.preempted_hits_tokens, answer.preempted_queries_tokens)
     return f"{first}; preempted: {again}{'; reset' if answer.reset else ''}"

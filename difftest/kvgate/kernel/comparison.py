@@ -97,8 +97,8 @@ class Comparison:
             return Difference("KV-INV-03", "blocks free", str(ours.blocks_free), str(theirs.blocks_free))
         if set(ours.begun) != set(theirs.begun):
             block = min(set(ours.begun) ^ set(theirs.begun))
-            told = ("begun", "not begun") if block in ours.begun else ("not begun", "begun")
-            return Difference("KV-OP-18", f"boundaries inside block {block}", *told)
+            reported = ("begun", "not begun") if block in ours.begun else ("not begun", "begun")
+            return Difference("KV-OP-18", f"boundaries inside block {block}", *reported)
         return self._contents(operation, ours, theirs)
 
     def _pinned_differ(self, operation: Operation, ours: Snapshot, theirs: Pinned) -> Difference:
@@ -113,8 +113,8 @@ class Comparison:
         if block in self._pinned_before:
             demoted = isinstance(operation, (Admit, Schedule)) and ours.references[block] == 0
             statement = "KV-OP-23" if demoted else "KV-OP-22"
-        told = ("pinned", "not pinned") if block in ours.pinned.blocks else ("not pinned", "pinned")
-        return Difference(statement, f"pin of block {block}", *told)
+        reported = ("pinned", "not pinned") if block in ours.pinned.blocks else ("not pinned", "pinned")
+        return Difference(statement, f"pin of block {block}", *reported)
 
     def _contents(self, operation: Operation, ours: Snapshot, theirs: Snapshot) -> Difference | None:
         # Most operations leave all contents alone. The map is then read only now and then, for reading it is costly.

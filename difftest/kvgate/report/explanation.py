@@ -34,8 +34,8 @@ def report_of(explanation: Explanation) -> Report:
     figures, case = explanation.figures, explanation.case
     engine = "vLLM-Ascend" if case.serving.platform.value == "ascend" else "vLLM"
     zero = any(cause.effect is Effect.ALWAYS_ZERO for cause in explanation.causes) or figures.hit == 0
-    told = dict.fromkeys(cause.statement for cause in explanation.causes)
-    stories = tuple(_story(cause, told.pop(cause.statement, "told") is None) for cause in explanation.causes)
+    reported = dict.fromkeys(cause.statement for cause in explanation.causes)
+    stories = tuple(_story(cause, reported.pop(cause.statement, "told") is None) for cause in explanation.causes)
     return Report(
         command="explain",
         outcome=printable(f"{case.layout.name} on {engine} {case.serving.version}: {verdict(explanation)}", 1000),

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kvgate.explore.proving.designs import Refutation, describe_operation, describe_values
+from kvgate.explore.proving.designs import Refutation, describe_values
+from kvgate.explore.scheduler_world import describe_move
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.kernel.text import counted
 from kvgate.report.document import Column, Report, Section, Story, columns
@@ -170,7 +171,7 @@ def _design_row(refutation: Refutation) -> tuple[Any, ...]:
     return (
         *(design.name, design.statement, proof.verdict.value, refutation.is_refuted),
         *(describe_values(proof.counterexample or {}), design.story),
-        [] if replay is None else [describe_operation(operation) for operation in replay.operations],
+        [] if replay is None else [describe_move(operation) for operation in replay.operations],
         *((None, None) if replay is None else (replay.design, replay.sound)),
     )
 
@@ -186,7 +187,7 @@ def _design_story(refutation: Refutation) -> Story:
     ]
     if replay is not None:
         lines.append(f"  for {describe_values(refutation.proof.counterexample or {})}")
-        lines += [f"  {number}. {describe_operation(each)}" for number, each in enumerate(replay.operations, 1)]
+        lines += [f"  {number}. {describe_move(each)}" for number, each in enumerate(replay.operations, 1)]
         lines += [f"  the design: {replay.design}", f"  the reference: {replay.sound}"]
     if not refutation.is_refuted:
         lines.append("  NOT REFUTED: " + (refutation.proof.detail or "its trace does not tell it from the reference"))

@@ -40,8 +40,8 @@ A defect is added in `mutants/kvgate_mutants/corpus/bugs/`, with a case, the gua
 
 def page(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
     """The whole page."""
-    told = f"{summary(bugs, results)}."
-    return "\n\n".join((INTRODUCTION, told, markdown(bugs, results), *_stories(bugs, results))) + "\n"
+    reported = f"{summary(bugs, results)}."
+    return "\n\n".join((INTRODUCTION, reported, markdown(bugs, results), *_stories(bugs, results))) + "\n"
 
 
 def _stories(bugs: Sequence[Bug], results: Sequence[Result]) -> Iterator[str]:
@@ -58,14 +58,14 @@ def _stories(bugs: Sequence[Bug], results: Sequence[Result]) -> Iterator[str]:
 def _trial(bug: Bug, result: Result) -> str:
     trial = bug.trials[result.trial]
     version = f", version {result.version}" if result.version else ""
-    told = [f"- `{result.code}`{version}: {result.state.value}"]
+    reported = [f"- `{result.code}`{version}: {result.state.value}"]
     if result.state is State.CAUGHT:
         finding = f", declared as {result.finding}" if result.finding else ""
-        told[0] += f" by {result.detector} as {result.statement}{finding}; control, {result.control}."
-    told.append(f"  {trial.sort.value[0].upper()}{trial.sort.value[1:]}; control: {trial.control.contrast.value}.")
+        reported[0] += f" by {result.detector} as {result.statement}{finding}; control, {result.control}."
+    reported.append(f"  {trial.sort.value[0].upper()}{trial.sort.value[1:]}; control: {trial.control.contrast.value}.")
     if trial.remark:
-        told.append(f"  {trial.remark}")
+        reported.append(f"  {trial.remark}")
     if trial.why_mutant:
-        told.append(f"  A mutant, for {trial.why_mutant}.")
-    told.append(f"  The gate: `{result.says.replace('`', chr(39))}`")
-    return "\n".join(told)
+        reported.append(f"  A mutant, for {trial.why_mutant}.")
+    reported.append(f"  The gate: `{result.says.replace('`', chr(39))}`")
+    return "\n".join(reported)

@@ -23,7 +23,7 @@ SUBJECTS = ("stock", "retention")
 
 
 @frozen
-class Told:
+class Reported:
     """One thing that was found, and the declared finding that explains it, if there is one."""
 
     divergence: Divergence
@@ -34,18 +34,18 @@ class Told:
 class Played:
     """What came of a scenario."""
 
-    told: tuple[Told, ...]
+    reported: tuple[Reported, ...]
     operations: int
     """How many operations were performed before something was found, or in all."""
     seconds: float
     """How long it took, once the system was built."""
-    acted: tuple[Told, ...] = ()
+    acted: tuple[Reported, ...] = ()
     """What known findings did, after which it went on."""
 
     @property
-    def news(self) -> list[Told]:
+    def news(self) -> list[Reported]:
         """What no declared finding explains."""
-        return [each for each in self.told if each.finding is None]
+        return [each for each in self.reported if each.finding is None]
 
 
 def play(scenario: Scenario, loaded: Loaded) -> Played:
@@ -63,15 +63,15 @@ def play(scenario: Scenario, loaded: Loaded) -> Played:
     else:
         divergences = close()
     seconds = time.monotonic() - started
-    told = [Told(each, explains(each)) for each in divergences]
+    reported = [Reported(each, explains(each)) for each in divergences]
     acted = tuple(each for lockstep in locksteps for each in _acted(lockstep))
-    return Played(tuple(told), performed, seconds, acted)
+    return Played(tuple(reported), performed, seconds, acted)
 
 
-def _acted(lockstep: Lockstep) -> Iterator[Told]:
+def _acted(lockstep: Lockstep) -> Iterator[Reported]:
     """What known findings did; the run went on."""
     for acted in lockstep.known.first.values():
-        yield Told(acted.divergence(acted.step), acted.finding)
+        yield Reported(acted.divergence(acted.step), acted.finding)
 
 
 Perform = Callable[[], Divergence | None]
@@ -103,8 +103,10 @@ def _direct(lockstep: Lockstep, call: Direct) -> Divergence | None:
     try:
         call.act(lockstep.system)
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        return Divergence(len(lockstep.performed), None, "check", Difference("KV-SYS-01", call.told, "done", told))
+        reported = f"{type(error).__name__}: {error}"
+        return Divergence(
+            len(lockstep.performed), None, "check", Difference("KV-SYS-01", call.sentence, "done", reported)
+        )
     return None
 
 

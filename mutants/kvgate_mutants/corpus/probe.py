@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from kvgate.adapters.registry import Loaded
 from kvgate_mutants.corpus.bug import Bug, Trial
 from kvgate_mutants.corpus.generator import draw_until_found, model_of
-from kvgate_mutants.corpus.play import Played, Told, first_news, line_of, play
+from kvgate_mutants.corpus.play import Played, Reported, first_news, line_of, play
 from kvgate_mutants.corpus.scenario import Scenario
 from kvgate_mutants.mutants.mutant import Mutant
 
@@ -113,17 +113,17 @@ def _planted(mutants: Sequence[Mutant]) -> Iterator[None]:
         yield
 
 
-def _caught(trial: Trial, played: Played) -> Told | str:
+def _caught(trial: Trial, played: Played) -> Reported | str:
     """What caught the defect; or why nothing did.
 
     A planted fault is caught by what nothing else explains. Published code may show a declared finding: that is it.
     """
-    told = played.news if trial.mutants else [*played.news, *played.told]
+    reported = played.news if trial.mutants else [*played.news, *played.reported]
     acted = () if trial.mutants else played.acted
-    wanted = [each for each in (*told, *acted) if trial.expects(each.divergence.difference)]
+    wanted = [each for each in (*reported, *acted) if trial.expects(each.divergence.difference)]
     if wanted:
         return wanted[0]
     expected = " or ".join(trial.statements) + (f" ({trial.words})" if trial.words else "")
-    if told:
-        return f"{expected} was expected to be violated, and something else was: {line_of(told[0].divergence)}"
+    if reported:
+        return f"{expected} was expected to be violated, and something else was: {line_of(reported[0].divergence)}"
     return f"{expected} was expected to be violated, and nothing was found"

@@ -23,10 +23,10 @@ class _TellsHits(Manager):
         answer = super().apply(operation)
         if isinstance(operation, LookUp) and isinstance(answer, Hit):
             for index, blocks in enumerate(answer.blocks):
-                self._events += [self._told(operation.request, index, *run) for run in _runs(blocks)]
+                self._events += [self._stored(operation.request, index, *run) for run in _runs(blocks)]
         return answer
 
-    def _told(self, number: int, index: int, first: int, end: int) -> Stored:
+    def _stored(self, number: int, index: int, first: int, end: int) -> Stored:
         """The event of neighbouring blocks of a group."""
         request, size = self.population[number], self.geometry.groups[index].block_size_tokens
         places = range(first, end)

@@ -29,7 +29,7 @@ from kvreference.settings import Settings
 class Direct:
     """Somebody calls a part of the system past its block manager; what comes of it, the next operation shows."""
 
-    told: str
+    sentence: str
     act: Callable[[Any], None] = field(repr=False)
     """Gets the system."""
 

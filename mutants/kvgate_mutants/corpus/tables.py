@@ -77,7 +77,7 @@ def summary(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
     best = [sort_of(bug) for bug in caught]
     themselves = best.count(Sort.PUBLISHED) + best.count(Sort.REINTRODUCED)
     elsewhere = sum(bug_is_elsewhere(bug) for bug in caught)
-    told = [
+    reported = [
         f"{themselves} of {len(bugs)} defects caught: {best.count(Sort.PUBLISHED)} in published code, "
         f"{best.count(Sort.REINTRODUCED)} by a mutant re-introducing it ({elsewhere} of these in another program than "
         "the reported)",
@@ -86,7 +86,7 @@ def summary(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
     ]
     slowest = max((result.seconds for result in results if result.state is State.CAUGHT), default=0.0)
     if slowest:
-        told.append(f"the slowest in {slowest:.1f} s once its system was loaded")
+        reported.append(f"the slowest in {slowest:.1f} s once its system was loaded")
     became = list(states.values())
     for state, words in (
         (State.NOT_CAUGHT, "not caught that should be"),
@@ -94,13 +94,13 @@ def summary(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
         (State.NOT_RUN, "not run"),
     ):
         if state in became:
-            told.append(f"{became.count(state)} {words}")
+            reported.append(f"{became.count(state)} {words}")
     if len(states) < len(bugs):
-        told.append(f"{len(bugs) - len(states)} not caught by anything, each with the reason")
+        reported.append(f"{len(bugs) - len(states)} not caught by anything, each with the reason")
     alike = sum(all(each.control.contrast is Contrast.OTHER_SETTINGS for each in bug.trials) for bug in caught)
     if alike:
-        told.append(f"{alike} of all caught with no control but other settings")
-    return "; ".join(told)
+        reported.append(f"{alike} of all caught with no control but other settings")
+    return "; ".join(reported)
 
 
 def sort_of(bug: Bug) -> Sort:

@@ -57,27 +57,27 @@ def last_event_not_told(original: Any, self: Any) -> Any:
 @breaks(f"{_POOL}.cache_full_blocks", violates="KV-OP-12", needs=("events",))
 def continuation_not_told(original: Any, self: Any, **asked: Any) -> None:
     """Only the first blocks of a request are told to be cached."""
-    told = len(self.kv_event_queue)
+    reported = len(self.kv_event_queue)
     original(self, **asked)
     if asked["num_cached_blocks"] > 0:
-        del self.kv_event_queue[told:]
+        del self.kv_event_queue[reported:]
 
 
 @breaks(f"{_POOL}.cache_full_blocks", violates="KV-OP-12", needs=("events",))
 def parent_not_told(original: Any, self: Any, **asked: Any) -> None:
     """Blocks that continue a prefix are told to begin one."""
-    told = len(self.kv_event_queue)
+    reported = len(self.kv_event_queue)
     original(self, **asked)
-    for event in self.kv_event_queue[told:]:
+    for event in self.kv_event_queue[reported:]:
         event.parent_block_hash = None
 
 
 @breaks(f"{_POOL}.cache_full_blocks", violates="KV-OP-12", needs=("events",))
 def tokens_told_a_block_late(original: Any, self: Any, **asked: Any) -> None:
     """An event tells the tokens from the block behind the first one it names."""
-    told = len(self.kv_event_queue)
+    reported = len(self.kv_event_queue)
     original(self, **asked)
-    for event in self.kv_event_queue[told:]:
+    for event in self.kv_event_queue[reported:]:
         start = (asked["num_cached_blocks"] + 1) * event.block_size
         event.token_ids = asked["request"].all_token_ids[start : start + len(event.token_ids)]
 
@@ -85,9 +85,9 @@ def tokens_told_a_block_late(original: Any, self: Any, **asked: Any) -> None:
 @breaks(f"{_POOL}.cache_full_blocks", violates="KV-OP-12", needs=("events", "salt"))
 def extra_keys_not_told(original: Any, self: Any, **asked: Any) -> None:
     """An event does not tell what besides tokens its blocks depend on."""
-    told = len(self.kv_event_queue)
+    reported = len(self.kv_event_queue)
     original(self, **asked)
-    for event in self.kv_event_queue[told:]:
+    for event in self.kv_event_queue[reported:]:
         event.extra_keys = None
 
 

@@ -172,7 +172,7 @@ class Mutant:
     before: str | None = None
     """What became of it when it was written, before the generators knew of it."""
     shown_by: Check | None = None
-    """What shows it where the block manager's operations do not: the hunt is then this check, and no campaign."""
+    """What shows it where the block manager's operations do not: the run is then this check, and no campaign."""
 
     def __attrs_post_init__(self) -> None:
         if (self.statement is None) != (self.shown_by is not None):

@@ -19,8 +19,8 @@ _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 @breaks(f"{_SCHEDULER}._connector_finished", violates="KV-OP-25")
 def told_to_read_in_another_order(original: Any, self: Any, request: Any) -> Any:
     """The connector of the prefill node is told of a request's blocks last block first."""
-    told = self.connector.request_finished_all_groups
-    self.connector.request_finished_all_groups = lambda ended, blocks: told(ended, tuple(b[::-1] for b in blocks))
+    reported = self.connector.request_finished_all_groups
+    self.connector.request_finished_all_groups = lambda ended, blocks: reported(ended, tuple(b[::-1] for b in blocks))
     try:
         return original(self, request)
     finally:
@@ -48,8 +48,8 @@ def told_to_write_a_block_too_few(original: Any, self: Any) -> Any:
 
 def _telling(original: Any, scheduler: Any, change: Callable[[Any], Any]) -> Any:
     """A step of which the connector is told other blocks."""
-    told = scheduler.connector.update_state_after_alloc
-    scheduler.connector.update_state_after_alloc = lambda request, given, tokens: told(
+    reported = scheduler.connector.update_state_after_alloc
+    scheduler.connector.update_state_after_alloc = lambda request, given, tokens: reported(
         request, type(given)(tuple(change(list(blocks)) for blocks in given.blocks)), tokens
     )
     try:

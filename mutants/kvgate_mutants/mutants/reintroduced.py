@@ -168,17 +168,17 @@ def null_blocks_not_told(_original: Any, self: Any, request: Any, computed_block
         real = [place for place, block in enumerate(blocks) if not block.is_null]
         for first in (place for place in real if place - 1 not in real):
             end = next(place for place in range(first, len(blocks) + 1) if place not in real)
-            told = [hashes[(place + 1) * size // unit - 1] for place in range(first, end)]
+            reported = [hashes[(place + 1) * size // unit - 1] for place in range(first, end)]
             self.block_pool.kv_event_queue.append(
                 self.block_pool._build_block_stored_event(
                     request,
-                    block_hashes=told,
+                    block_hashes=reported,
                     parent_block_hash=hashes[first * size // unit - 1] if first else None,
                     start_token_idx=first * size,
                     end_token_idx=end * size,
                     block_size=size,
                     kv_cache_group_id=group,
-                    extra_keys_list=[None] * len(told),
+                    extra_keys_list=[None] * len(reported),
                     lookahead_token_ids=None,
                 )
             )

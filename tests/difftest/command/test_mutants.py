@@ -71,8 +71,8 @@ EQUIVALENT, EXPOSED = planted(unchanged, "Nothing [is] broken."), planted(head_f
 
 
 @pytest.fixture
-def zoo(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Puts other mutants into the zoo, and another system in the place of vLLM, on one small model."""
+def registered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts other mutants into the registered, and another system in the place of vLLM, on one small model."""
 
     def put(*inside: Mutant, system: type[Sound] = Sound) -> None:
         monkeypatch.setattr("kvgate_mutants.mutants.registry.BLOCK_MANAGER_MUTANTS", inside)
@@ -84,9 +84,9 @@ def zoo(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return put
 
 
-def test_a_mutant_that_is_found_is_exit_code_0(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+def test_a_mutant_that_is_found_is_exit_code_0(registered: Callable[..., None], kvgate: Kvgate) -> None:
     """The table says by what, and after how many operations; an equivalent one is said to be, and why."""
-    zoo(KILLED, EQUIVALENT)
+    registered(KILLED, EQUIVALENT)
     ended = kvgate("mutants")
     assert (0, "") == (ended.code, ended.err)
     assert "vLLM as it is: nothing found" in ended.out
@@ -97,26 +97,26 @@ def test_a_mutant_that_is_found_is_exit_code_0(zoo: Callable[..., None], kvgate:
     assert "unchanged is equivalent: Nothing [is] broken." in ended.out
 
 
-def test_a_mutant_that_survives_is_exit_code_1(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+def test_a_mutant_that_survives_is_exit_code_1(registered: Callable[..., None], kvgate: Kvgate) -> None:
     """By name."""
-    zoo(KILLED, SURVIVING)
+    registered(KILLED, SURVIVING)
     ended = kvgate("mutants")
     assert 1 == ended.code
     assert "SURVIVED" in next(line for line in ended.out.splitlines() if line.lstrip().startswith("unchanged"))
     assert "1 of 2 killed, 0 equivalent" in ended.out
 
 
-def test_one_that_is_not_equivalent_after_all_is_exit_code_1(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+def test_one_that_is_not_equivalent_after_all_is_exit_code_1(registered: Callable[..., None], kvgate: Kvgate) -> None:
     """What was said of it is wrong."""
-    zoo(EXPOSED)
+    registered(EXPOSED)
     assert 1 == kvgate("mutants").code
 
 
 def test_a_fault_of_the_gate_is_exit_code_5(
-    zoo: Callable[..., None], kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
+    registered: Callable[..., None], kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a mutant did, it is not killed by a gate that raises."""
-    zoo(KILLED)
+    registered(KILLED)
 
     def raises(*_arguments: object) -> None:
         raise KeyError("no such thing")
@@ -127,18 +127,18 @@ def test_a_fault_of_the_gate_is_exit_code_5(
     assert "kvgate itself failed, generating a case of full/tiny, seed 0/0: KeyError: 'no such thing'" in ended.err
 
 
-def test_a_false_alarm_is_exit_code_1(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+def test_a_false_alarm_is_exit_code_1(registered: Callable[..., None], kvgate: Kvgate) -> None:
     """A gate that finds something in vLLM as it is proves nothing with mutants."""
-    zoo(KILLED, system=Faulty)
+    registered(KILLED, system=Faulty)
     ended = kvgate("mutants", "--format", "json")
     assert 1 == ended.code
     assert any("FOUND Divergence(" in story.headline for story in from_json(ended.out, "out").found)
     assert "vLLM as it is: FOUND Divergence(" in kvgate("mutants").out
 
 
-def test_detectors_can_be_tried_alone(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+def test_detectors_can_be_tried_alone(registered: Callable[..., None], kvgate: Kvgate) -> None:
     """A column for each, and for programs the same."""
-    zoo(KILLED)
+    registered(KILLED)
     table = kvgate("mutants", "--each-detector")
     header = next(line for line in table.out.splitlines() if "lockstep alone" in line).split()
     assert "lockstep alone check alone ghost alone leak alone" in " ".join(header)
@@ -155,10 +155,10 @@ def test_detectors_can_be_tried_alone(zoo: Callable[..., None], kvgate: Kvgate) 
 
 
 def test_a_mutant_is_hunted_on_the_models_that_it_names(
-    zoo: Callable[..., None], kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
+    registered: Callable[..., None], kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And vLLM as it is is tried on those, too."""
-    zoo(evolve(SURVIVING, models=("swa",)), KILLED)
+    registered(evolve(SURVIVING, models=("swa",)), KILLED)
     usual, chased = [MODELS["full"]], []
     monkeypatch.setattr(
         "kvgate.gate.profiles.models_named", lambda names: [MODELS[n] for n in names if "+" not in n] or usual
@@ -171,9 +171,9 @@ def test_a_mutant_is_hunted_on_the_models_that_it_names(
     assert [{"full", "swa"}, {"swa"}, {"full"}] == chased
 
 
-def test_only_those_that_are_named_are_hunted(zoo: Callable[..., None], kvgate: Kvgate) -> None:
+def test_only_those_that_are_named_are_hunted(registered: Callable[..., None], kvgate: Kvgate) -> None:
     """In the order in which they are named."""
-    zoo(SURVIVING, KILLED)
+    registered(SURVIVING, KILLED)
     assert 0 == kvgate("mutants", "head-first").code
 
 

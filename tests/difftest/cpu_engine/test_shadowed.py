@@ -52,7 +52,7 @@ def test_what_is_as_it_should_be(outcome: Outcome, expected: bool) -> None:
 
 
 def test_the_faults_are_known() -> None:
-    """By their names in the zoo."""
+    """By their names in the registry."""
     assert set(FAULTS) <= {mutant.name for mutant in BLOCK_MANAGER_MUTANTS}
 
 

@@ -1,4 +1,4 @@
-"""The zoo of two nodes: what is said of its mutants, and that the gate kills every one of them.
+"""The mutants of two nodes: what is said of its mutants, and that the gate kills every one of them.
 
 Goal: a scheduler that tells a connector of the wrong blocks, or a connector that forgets somebody, is seen. Method:
 plant the mutants one by one, and drive two nodes with drawn runs; what one engine would say of them is asked, too.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvgate.campaigns.plan import FuzzPlan
-from kvgate.campaigns.results import Record, ShardResult, told
+from kvgate.campaigns.results import Record, ShardResult, render
 from kvgate.campaigns.serving import Task
 from kvgate.campaigns.workers import Answered, Lost
 from kvgate.gate.verdict import Tally
@@ -73,4 +73,4 @@ class Scripted:
 
 def answered(shard: int, _attempt: int) -> str:
     """Every shard is run at the first attempt."""
-    return told(result(shard))
+    return render(result(shard))

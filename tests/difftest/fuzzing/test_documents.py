@@ -9,7 +9,7 @@ import pytest
 
 from kvgate.campaigns.folder import RunFolder
 from kvgate.campaigns.plan import FuzzPlan, manifest, read_manifest
-from kvgate.campaigns.results import told, understood
+from kvgate.campaigns.results import render, understood
 from kvgate.campaigns.serving import Task, task_in
 from kvgate.campaigns.shard import Known
 from kvgate.kernel.errors import UsageError
@@ -48,12 +48,12 @@ def test_what_is_no_manifest_is_refused(change: dict[str, object], message: str,
 def test_a_result_is_read_again() -> None:
     """Goal: what a shard found can be told from its file alone. Method: there and back."""
     expected = result(3, record(), record(finding="001", trace="a\nb\n", at_rest=True))
-    assert expected == understood(told(expected))
+    assert expected == understood(render(expected))
 
 
 def test_a_result_under_the_earlier_name_is_read() -> None:
     """Goal: a run that an earlier kvgate began can be resumed. Method: the name that its results have."""
-    written = told(result(3, record()))
+    written = render(result(3, record()))
     assert understood(written) == understood(written.replace("kvgate-fuzz", "kvgate-fuzz-shard"))
 
 
@@ -73,7 +73,7 @@ def test_a_result_under_the_earlier_name_is_read() -> None:
 def test_what_is_no_result_is_refused(flaw: object, message: str, tmp_path: Path) -> None:
     """Goal: half a result counts as none, and says so. Method: one flaw each."""
     assert callable(flaw)
-    broken = flaw(told(result(3, record())))
+    broken = flaw(render(result(3, record())))
     with pytest.raises(ValueError, match=message):
         understood(broken)
     folder = RunFolder(tmp_path / "run")
@@ -86,7 +86,7 @@ def test_what_is_no_result_is_refused(flaw: object, message: str, tmp_path: Path
 def test_a_task_is_read_again() -> None:
     """Goal: a worker is told what the others have shown. Method: there and back."""
     expected = Task(7, Known(frozenset({("lockstep", "KV-OP-01", "answer")}), frozenset({"001"})))
-    assert expected == task_in(expected.told())
+    assert expected == task_in(expected.render())
 
 
 def test_seeds_of_two_runs_never_meet() -> None:
@@ -115,7 +115,7 @@ def test_a_result_is_kept_once(tmp_path: Path) -> None:
     folder.keep(result(3, operations=7))
     assert [result(3)] == list(folder.results())
     assert [False, True] == [folder.is_done(2), folder.is_done(3)]
-    (tmp_path / "run" / "shards" / "00000004.jsonl").write_text(told(result(3)))
+    (tmp_path / "run" / "shards" / "00000004.jsonl").write_text(render(result(3)))
     with pytest.raises(UsageError, match="is the result of shard 3"):
         list(folder.results())
 

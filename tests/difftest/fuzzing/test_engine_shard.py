@@ -10,7 +10,7 @@ from attrs import evolve
 
 from kvgate.campaigns.merging import merge, trace_name
 from kvgate.campaigns.plan import FuzzPlan
-from kvgate.campaigns.results import told, understood
+from kvgate.campaigns.results import render, understood
 from kvgate.campaigns.shard import Known, Shards
 from kvgate.campaigns.twice import again
 from kvgate.gate.case_runner import kind_of, run_case
@@ -34,7 +34,7 @@ def test_what_a_scheduler_does_wrong_is_told(shards: Shards, tmp_path: Path) -> 
     """Goal: both traces, of the engine and of what it asked. Method: a planted fault; merge; run the trace again."""
     mutant = next(each for each in SCHEDULER_MUTANTS if each.name == "ended-keeps-its-blocks")
     with mutant.applied():
-        result = understood(told(shards.run(0, Known())))
+        result = understood(render(shards.run(0, Known())))
         verdict = merge([result]).verdict(PLAN, tmp_path, "completed")
         assert len(verdict.found) > 0
         for found in verdict.found:

@@ -12,7 +12,7 @@ from attrs import asdict, evolve
 from kvgate.campaigns.folder import RunFolder
 from kvgate.campaigns.merging import Merged, merge
 from kvgate.campaigns.plan import FuzzPlan
-from kvgate.campaigns.results import told
+from kvgate.campaigns.results import render
 from kvgate.campaigns.run import FAULTS_MAX, Run
 from kvgate.gate.fault import Fault
 from kvgate.gate.verdict import FAILED, Tally
@@ -86,7 +86,7 @@ def test_a_time_budget_begins_nothing_more(tmp_path: Path) -> None:
 def test_what_others_have_shown_is_told(tmp_path: Path) -> None:
     """Goal: a defect is made small by a few. Method: the first three shards show one; the next ones are told of it."""
     kind = record().kind
-    workers = Scripted(1, lambda shard, _: told(result(shard, record(trace="t" if shard < 3 else None))))
+    workers = Scripted(1, lambda shard, _: render(result(shard, record(trace="t" if shard < 3 else None))))
     run, _ = _run(tmp_path, workers)
     assert [*[frozenset()] * 3, *[frozenset({kind})] * 3] == [task.known.kinds for task in workers.begun]
     assert 1 == run.merged.kinds

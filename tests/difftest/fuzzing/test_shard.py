@@ -9,7 +9,7 @@ from attrs import evolve
 
 from kvgate.campaigns.merging import merge, trace_name
 from kvgate.campaigns.plan import manifest
-from kvgate.campaigns.results import ShardResult, told, understood
+from kvgate.campaigns.results import ShardResult, render, understood
 from kvgate.campaigns.serving import Server, Task, failure_in
 from kvgate.campaigns.shard import Known, Shards
 from kvgate.gate.case_runner import kind_of
@@ -74,7 +74,7 @@ def test_what_is_known_is_counted_only(here: Path) -> None:
 
 def test_what_was_found_can_be_told(here: Path) -> None:
     """Goal: a verdict from results alone. Method: merge two shards; the trace is there, and shows what it says."""
-    results = [understood(told(_run("faulty_in_shards:HeadFirst", shard))) for shard in range(2)]
+    results = [understood(render(_run("faulty_in_shards:HeadFirst", shard))) for shard in range(2)]
     verdict = merge(results).verdict(PLAN, here / "corpus", "completed")
     assert {"KV-OP-07"} == {found.divergence.difference.statement for found in verdict.found}
     for found in verdict.found:
@@ -99,7 +99,7 @@ def test_an_answer_by_chance_is_found(here: Path) -> None:
 def test_a_server_says_why_it_cannot() -> None:
     """Goal: a worker never dies of what it is asked for. Method: a system that is not there."""
     server = Server(manifest(evolve(PLAN, sut="nobody")))
-    failure = failure_in(server.run(Task(0).told()))
+    failure = failure_in(server.run(Task(0).render()))
     assert failure is not None
     assert "usage" == failure[0]
     assert "unknown system 'nobody'" in failure[1]

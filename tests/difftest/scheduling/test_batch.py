@@ -9,20 +9,20 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvgate.kernel.difference import Difference
-from kvgate.levels.scheduler.batch import All, Batch, Due, Told
+from kvgate.levels.scheduler.batch import All, Batch, Due, SentRequest
 
-NEW = Told(8, 0, ((1, 2), (3, 4)), whole=True, new=True)
+NEW = SentRequest(8, 0, ((1, 2), (3, 4)), whole=True, new=True)
 DUE = Due(8, 0, ((1, 2), (3, 4)))
-MORE = Told(1, 8, ((5,), (6,)), whole=False, new=False)
+MORE = SentRequest(1, 8, ((5,), (6,)), whole=False, new=False)
 MORE_DUE = Due(1, 8, ((1, 2, 5), (3, 4, 6)))
 
 
-def told(first: Told = NEW, due: Due = DUE, batch: Batch | None = None) -> Difference | None:
+def told(first: SentRequest = NEW, due: Due = DUE, batch: Batch | None = None) -> Difference | None:
     """What is found in one step of one request."""
     return (batch or Batch(64, 4)).step({7: first}, {7: due}, ())
 
 
-def second(then: Told = MORE, due: Due = MORE_DUE) -> Difference | None:
+def second(then: SentRequest = MORE, due: Due = MORE_DUE) -> Difference | None:
     """What is found in a second step."""
     batch = Batch(64, 4)
     assert told(batch=batch) is None
@@ -49,7 +49,7 @@ def test_blocks_are_put_together() -> None:
     assert told(batch=batch) is None
     assert told(MORE, MORE_DUE, batch) is None
     assert ((1, 2, 5), (3, 4, 6)) == batch.tables(7)
-    back = Told(9, 0, ((9,), (8,)), whole=True, new=False)
+    back = SentRequest(9, 0, ((9,), (8,)), whole=True, new=False)
     assert told(back, Due(9, 0, ((9,), (8,))), batch) is None
     assert ((9,), (8,)) == batch.tables(7)
 
@@ -70,7 +70,7 @@ def test_wrong_blocks_are_seen() -> None:
     assert where == subject(second(evolve(MORE, blocks=((6,), (5,)))))
     batch = Batch(64, 4)
     assert told(batch=batch) is None
-    unflagged = Told(9, 0, ((9,), (8,)), whole=False, new=False)
+    unflagged = SentRequest(9, 0, ((9,), (8,)), whole=False, new=False)
     assert where == subject(told(unflagged, Due(9, 0, ((9,), (8,))), batch))
 
 

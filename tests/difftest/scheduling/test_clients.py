@@ -7,37 +7,37 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.levels.scheduler.clients import CLIENTS, Said, client_of, due, judge
+from kvgate.levels.scheduler.clients import CLIENTS, ClientOutput, client_of, due, judge
 from kvgate.levels.scheduler.finish_check import Books
 
 STOP = 99
-TOLD = [(1, 3, Said((1, 2)))]
+TOLD = [(1, 3, ClientOutput((1, 2)))]
 
 
 @pytest.mark.parametrize(
     ("tokens", "sampled", "expected"),
     [
-        (5, [1, 2], Said((1, 2))),
-        (5, [1, STOP, 3], Said((1, STOP), "stop", STOP)),
-        (8, [1, 2, 3], Said((1, 2), "length")),
-        (8, [1, STOP], Said((1, STOP), "stop", STOP)),
-        (9, [1, STOP], Said((1,), "length")),
+        (5, [1, 2], ClientOutput((1, 2))),
+        (5, [1, STOP, 3], ClientOutput((1, STOP), "stop", STOP)),
+        (8, [1, 2, 3], ClientOutput((1, 2), "length")),
+        (8, [1, STOP], ClientOutput((1, STOP), "stop", STOP)),
+        (9, [1, STOP], ClientOutput((1,), "length")),
     ],
 )
-def test_what_is_due(tokens: int, sampled: list[int], expected: Said) -> None:
+def test_what_is_due(tokens: int, sampled: list[int], expected: ClientOutput) -> None:
     """Up to the token that ends it: one that stops it, or the last that it may have, here the tenth."""
     assert {3: expected} == due({3: Books(tokens, 10)}, {3: sampled}, STOP, ())
 
 
 def test_a_failed_load_is_an_end() -> None:
     """Without a token."""
-    assert {4: Said((), "error")} == due({}, {}, STOP, [4])
+    assert {4: ClientOutput((), "error")} == due({}, {}, STOP, [4])
 
 
 def test_what_is_due_is_told() -> None:
     """Then nothing is found; nor when there is nothing to tell."""
     assert client_of(3) == 3 % CLIENTS
-    assert judge({3: Said((1, 2))}, TOLD) is None
+    assert judge({3: ClientOutput((1, 2))}, TOLD) is None
     assert judge({}, []) is None
 
 
@@ -46,14 +46,14 @@ def test_what_is_due_is_told() -> None:
     [
         ([], "[1, 2], goes on", "nothing"),
         (TOLD * 2, "nothing more", "[1, 2], goes on"),
-        ([(0, 3, Said((1, 2)))], "told to client 1", "told to client 0"),
-        ([(1, 3, Said((2, 1)))], "[1, 2], goes on", "[2, 1], goes on"),
-        ([(1, 3, Said((1, 2), "stop", 2))], "[1, 2], goes on", "[1, 2], ends (stop) with 2"),
-        ([*TOLD, (0, 4, Said(()))], "nothing more", "[], goes on"),
+        ([(0, 3, ClientOutput((1, 2)))], "told to client 1", "told to client 0"),
+        ([(1, 3, ClientOutput((2, 1)))], "[1, 2], goes on", "[2, 1], goes on"),
+        ([(1, 3, ClientOutput((1, 2), "stop", 2))], "[1, 2], goes on", "[1, 2], ends (stop) with 2"),
+        ([*TOLD, (0, 4, ClientOutput(()))], "nothing more", "[], goes on"),
     ],
 )
-def test_anything_else_is_found(told: list[tuple[int, int, Said]], expected: str, got: str) -> None:
+def test_anything_else_is_found(told: list[tuple[int, int, ClientOutput]], expected: str, got: str) -> None:
     """Nothing, twice, another client, another order, an end that is none, somebody who was not answered."""
-    found = judge({3: Said((1, 2))}, told)
+    found = judge({3: ClientOutput((1, 2))}, told)
     assert found is not None
     assert ("KV-SYS-05", expected, got) == (found.statement, found.expected, found.got)

@@ -598,8 +598,8 @@ def intercept(engine: Engine, change: Change) -> None:
         output = schedule()
         change.change(output)
         # What the connector is shown is changed as well.
-        engine.told.begin()
-        engine.told.shown_step(output)
+        engine.connector_check.begin()
+        engine.connector_check.shown_step(output)
         return output
 
     def changed_update(*arguments: Any) -> Any:

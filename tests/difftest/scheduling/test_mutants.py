@@ -1,4 +1,4 @@
-"""The scheduler's zoo: what is said of its mutants, and that the gate kills every one of them.
+"""The scheduler's mutants: what is said of its mutants, and that the gate kills every one of them.
 
 Goal: a scheduler that counts wrong, passes somebody over, or tells its worker something else than it did, is seen.
 Method: plant the mutants one by one in vLLM's scheduler, and drive it with drawn runs.
@@ -31,7 +31,7 @@ BASELINE_OPERATIONS = 3_000
 
 
 def test_there_are_enough() -> None:
-    """At least twenty, of different names, each broken in one sentence; and none has the name of another zoo's."""
+    """At least twenty, of different names, each broken in one sentence; and none has the name of another set."""
     assert len(SCHEDULER_MUTANTS) >= 20
     names = [mutant.name for mutant in (*SCHEDULER_MUTANTS, *BLOCK_MANAGER_MUTANTS)]
     assert not [name for name, times in Counter(names).items() if times > 1]
@@ -73,9 +73,9 @@ def test_without_a_mutant_nothing_is_found() -> None:
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
     """And undone."""
     models = [load(name) for name in SCHEDULED]
-    prey = trials()
+    bench = trials()
     before = [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
-    kill = run_mutant(prey, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS).kills["gate"]
+    kill = run_mutant(bench, mutant, models, seed=0, operations=OPERATIONS, seconds=SECONDS).kills["gate"]
     assert kill is not None, mutant.sentence
     assert before == [vars(owner)[name] for owner, name in map(locate, mutant.targets)]
 

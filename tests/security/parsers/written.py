@@ -10,7 +10,7 @@ from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.campaigns.plan import FuzzPlan, manifest, read_manifest
-from kvgate.campaigns.results import Record, ShardResult, told
+from kvgate.campaigns.results import Record, ShardResult, render
 from kvgate.campaigns.results import read as read_shard
 from kvgate.cli.replay import where_the_reference_changed
 from kvgate.gate import trace_codec as traces
@@ -145,7 +145,7 @@ def _of_shards(_folder: Path) -> list[bytes]:
     one = Record("lockstep", "KV-OP-01", "answer to LookUp", kind, "16", "0", 3, False, 4, 2, None, "a\nb\n")
     declared = Record("leak", "KV-LEAK-02", "new_block_ids", kind, "{}", "{1}", 3, True, 4, 2, "001", None, "a\n")
     tallies = (Tally("full", "legal", 2, 100), Tally("swa", "tiny", 1, 10))
-    return [told(ShardResult(3, "1", ("lockstep", "twice"), 0.5, 1, tallies, (one, declared))).encode()]
+    return [render(ShardResult(3, "1", ("lockstep", "twice"), 0.5, 1, tallies, (one, declared))).encode()]
 
 
 def _of_plans(_folder: Path) -> list[bytes]:

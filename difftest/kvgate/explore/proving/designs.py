@@ -7,9 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from kvgate.explore.scheduler_world import describe_move
 from kvgate.kernel.errors import UsageError
-from kvreference.scheduler.operations import Step, Submit
 from kvspec.maps import FiniteMap
 from kvspec.proof_result import in_processes
 from kvspec.prover import Proof, Verdict, prove
@@ -66,9 +64,3 @@ def _describe_value(value: Any) -> str:
     if not isinstance(value, FiniteMap):
         return str(value)
     return "{" + ", ".join(f"{key}: {each}" for key, each in value.entries.items()) + "}"
-
-
-def describe_operation(operation: Any) -> str:
-    """One operation of the trace that refutes a design."""
-    is_move = isinstance(operation, (Submit, Step)) or not hasattr(operation, "told")
-    return describe_move(operation) if is_move else str(operation.told)

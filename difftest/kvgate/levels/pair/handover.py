@@ -40,7 +40,7 @@ class Handover:
     stand: Stand = Stand.PREFILLED
     there: int | None = None
     """The request on the decode node, once it is there."""
-    told: bool = False
+    is_released: bool = False
     """Whether the prefill node was told that nobody needs its blocks any more."""
     lost: bool = False
     """Whether the next message about it never comes."""
@@ -97,11 +97,11 @@ class Handovers:
 
     def acknowledged(self, handover: Handover) -> None:
         """The prefill node was told."""
-        handover.told = True
+        handover.is_released = True
         self._close(handover)
 
     def _close(self, handover: Handover) -> None:
-        if handover.told and not handover.needed:
+        if handover.is_released and not handover.needed:
             del self.open[handover.number]
 
     # Whose message a number stands for
@@ -128,7 +128,7 @@ class Handovers:
 
     def unacknowledged(self) -> list[int]:
         """The requests of which an acknowledgement may arrive."""
-        return [each.number for each in self if each.stand is Stand.READ and not each.told and not each.lost]
+        return [each.number for each in self if each.stand is Stand.READ and not each.is_released and not each.lost]
 
     def awaiting_message(self) -> list[int]:
         """The requests of which a message of either kind may come."""

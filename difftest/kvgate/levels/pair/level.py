@@ -127,7 +127,7 @@ class PairLevel(DrivenLevel):
 
     def part_of(self, world: Any, divergence: Divergence | None) -> int:
         """Without a divergence, the decode node."""
-        engine = next((seen.engine for seen in world.seen if seen.told == divergence), world.decode)
+        engine = next((seen.engine for seen in world.seen if seen.reported == divergence), world.decode)
         return int(engine is world.decode)
 
     def explain(self, divergence: Divergence, world: Any) -> str | None:

@@ -165,8 +165,8 @@ def describe_pair(operation: Operation) -> str:
             asked = evolve(operation.of_decode, external_tokens=0, loads=False)
             return f"A client asks, request {operation.arrival.request}: {asked_of_engine(asked)}"
         case StepOn(node=node, replies=replies):
-            _, _, answers_told = describe_engine(Step(replies)).partition("; ")
-            return f"The {node.value} node takes a step; {answers_told}"
+            _, _, answers_described = describe_engine(Step(replies)).partition("; ")
+            return f"The {node.value} node takes a step; {answers_described}"
         case CollectOn(node=node):
             return f"The {node.value} node's worker returns the oldest step in flight"
         case Abort(request=request):

@@ -49,7 +49,7 @@ class Stop(Exception):  # noqa: N818 (nothing went wrong, so it is no error)
 class Seen:
     """Something that was found."""
 
-    told: Divergence
+    reported: Divergence
     """With the node's name, and who waits on the other."""
     on_node: Divergence | None
     """As the judges of one node said it; None for what was judged across both."""
@@ -265,23 +265,25 @@ class Pair:
     def _judge(self, engine: NodeEngine, found: Divergence | None) -> None:
         if found is None:
             return
-        raise Stop(self._told(engine, found))
+        raise Stop(self._report(engine, found))
 
-    def _told(self, engine: NodeEngine, found: Divergence) -> Divergence:
+    def _report(self, engine: NodeEngine, found: Divergence) -> Divergence:
         """What was found on one node, told as what was found on two."""
         difference = found.difference
         if found.detector == "progress":
             # What it waits for may be on the other node.
-            difference = evolve(difference, got=self.progress.graph.told(self.progress.graph.wait_for()))
-        told = evolve(found, difference=evolve(difference, subject=f"{engine.node.value} node, {difference.subject}"))
-        self.seen.append(Seen(told, found, engine))
-        return told
+            difference = evolve(difference, got=self.progress.graph.describe(self.progress.graph.wait_for()))
+        reported = evolve(
+            found, difference=evolve(difference, subject=f"{engine.node.value} node, {difference.subject}")
+        )
+        self.seen.append(Seen(reported, found, engine))
+        return reported
 
     def _across(self, detector: str, difference: Difference | None) -> None:
         if difference is not None:
-            raise Stop(self._told_across(detector, difference))
+            raise Stop(self._report_across(detector, difference))
 
-    def _told_across(self, detector: str, difference: Difference) -> Divergence:
+    def _report_across(self, detector: str, difference: Difference) -> Divergence:
         found = Divergence(len(self.decode.lockstep.performed), None, detector, difference)
         self.seen.append(Seen(found, None, self.decode))
         return found
@@ -293,8 +295,8 @@ class Pair:
             return [self.found]
         left = list(remains((self.prefill, self.decode), self.handovers))
         if left:
-            return [self._told_across("leak", each) for each in left]
-        return [self._told(engine, found) for engine in (self.prefill, self.decode) for found in engine.close()]
+            return [self._report_across("leak", each) for each in left]
+        return [self._report(engine, found) for engine in (self.prefill, self.decode) for found in engine.close()]
 
     def _endings(self) -> Iterable[Operation]:
         steps = [StepOn(Node.PREFILL), StepOn(Node.DECODE)]

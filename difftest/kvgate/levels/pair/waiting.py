@@ -56,7 +56,7 @@ class Across:
         standing = tuple(line for node in self.nodes for line in self._standing(node))
         return WaitFor(edges, self._free(Node.DECODE), standing)
 
-    def told(self, waiting: WaitFor) -> str:
+    def describe(self, waiting: WaitFor) -> str:
         """The graph in words."""
         return "; ".join((*waiting.standing, *waiting.describe_waits(self.called)))
 
@@ -83,8 +83,8 @@ class Across:
         place, handover = place_of(Node.PREFILL, edge.request), self.handovers.open.get(edge.request)
         engine = self.nodes[Node.PREFILL]
         if handover is None:
-            told = engine.nodes.is_told_of(edge.request)
-            yield Wait(place, Reason.TRANSFER if told else Reason.NO_REQUEST)
+            reported = engine.nodes.signals_end_of(edge.request)
+            yield Wait(place, Reason.TRANSFER if reported else Reason.NO_REQUEST)
         elif handover.stand is not Stand.PREFILLED:
             yield Wait(place, Reason.TRANSFER, lost=handover.lost)
         elif handover.there is not None:

@@ -22,7 +22,7 @@ STATEMENT = "KV-SYS-03"
 
 
 @frozen
-class Told:
+class SentRequest:
     """What a step tells of one request."""
 
     tokens: int
@@ -107,7 +107,7 @@ class Batch:
         return tuple(map(tuple, self._tables.get(number, ())))
 
     def step(
-        self, told: Mapping[int, Told], due: Mapping[int, Due], ended: Sequence[int], strays: Sequence[str] = ()
+        self, sent: Mapping[int, SentRequest], due: Mapping[int, Due], ended: Sequence[int], strays: Sequence[str] = ()
     ) -> Difference | None:
         """A step's output: what it computes for which requests, and which ended; ``due`` is what was granted.
 
@@ -121,18 +121,18 @@ class Batch:
         self._ended.update(ended)
         for number in ended:
             self._tables.pop(number, None)
-        for number, each in told.items():
+        for number, each in sent.items():
             found = self._learn(number, each)
             if found is not None:
                 return found
-        before, self._before = self._before, frozenset(told)
-        return self._limits(told) or self._compare(told, due, before)
+        before, self._before = self._before, frozenset(sent)
+        return self._limits(sent) or self._compare(sent, due, before)
 
-    def together(self, told: All, due: All) -> Difference | None:
+    def together(self, sent: All, due: All) -> Difference | None:
         """Compare what a step tells of all together with what was granted."""
-        if told == due:
+        if sent == due:
             return None
-        return Difference(STATEMENT, "a step, as the worker is told (of all together)", str(due), str(told))
+        return Difference(STATEMENT, "a step, as the worker is told (of all together)", str(due), str(sent))
 
     def remembered(self, alive: Sequence[int]) -> Difference | None:
         """Of whom the worker knows is alive; the others were not told to have ended."""
@@ -141,33 +141,35 @@ class Batch:
             return None
         return Difference(STATEMENT, "what the worker is told of ends", "every request that ended", f"not {gone}")
 
-    def _learn(self, number: int, told: Told) -> Difference | None:
+    def _learn(self, number: int, sent: SentRequest) -> Difference | None:
         where = f"request {number}, as the worker is told"
         known = number in self._tables and number not in self.anew
         self.anew.discard(number)
-        if told.new == known:
+        if sent.new == known:
             expected = "an old one" if known else "a new one"
-            return Difference(STATEMENT, where, expected, "a new one" if told.new else "an old one")
-        if told.whole:
-            self._tables[number] = [list(blocks) for blocks in told.blocks or ()]
-        elif told.blocks is not None:
-            for blocks, more in zip(self._tables[number], told.blocks, strict=True):
+            return Difference(STATEMENT, where, expected, "a new one" if sent.new else "an old one")
+        if sent.whole:
+            self._tables[number] = [list(blocks) for blocks in sent.blocks or ()]
+        elif sent.blocks is not None:
+            for blocks, more in zip(self._tables[number], sent.blocks, strict=True):
                 blocks += more
         return None
 
-    def _limits(self, told: Mapping[int, Told]) -> Difference | None:
-        tokens = sum(each.tokens for each in told.values())
+    def _limits(self, sent: Mapping[int, SentRequest]) -> Difference | None:
+        tokens = sum(each.tokens for each in sent.values())
         if tokens > self.tokens_max:
             return Difference(STATEMENT, "tokens of a step", f"at most {self.tokens_max}", str(tokens))
-        if len(told) > self.requests_max:
-            return Difference(STATEMENT, "requests of a step", f"at most {self.requests_max}", str(len(told)))
+        if len(sent) > self.requests_max:
+            return Difference(STATEMENT, "requests of a step", f"at most {self.requests_max}", str(len(sent)))
         return None
 
-    def _compare(self, told: Mapping[int, Told], due: Mapping[int, Due], before: frozenset[int]) -> Difference | None:
-        if set(told) != set(due):
-            return Difference(STATEMENT, "requests of a step", str(sorted(due)), str(sorted(told)))
+    def _compare(
+        self, sent: Mapping[int, SentRequest], due: Mapping[int, Due], before: frozenset[int]
+    ) -> Difference | None:
+        if set(sent) != set(due):
+            return Difference(STATEMENT, "requests of a step", str(sorted(due)), str(sorted(sent)))
         for number, ours in due.items():
-            theirs = told[number]
+            theirs = sent[number]
             where = f"request {number}, as the worker is told"
             expected, got = (ours.start, ours.tokens), (theirs.start, theirs.tokens)
             if expected != got:
@@ -183,28 +185,28 @@ class Batch:
         return None
 
 
-def _tokens(where: str, told: Told, due: Due, again: bool) -> Difference | None:
+def _tokens(where: str, sent: SentRequest, due: Due, again: bool) -> Difference | None:
     """Compare what is told of a request's tokens; ``again``: it was not in the step before."""
-    if told.new:
-        if due.prompt is not None and due.prompt != told.prompt:
-            return Difference(STATEMENT, f"{where} (prompt)", str(due.prompt), str(told.prompt))
-        return differs(STATEMENT, where, due.rest, told.rest)
-    if due.answered is not None and due.answered != told.answered:
-        return Difference(STATEMENT, f"{where} (tokens answered)", str(due.answered), str(told.answered))
+    if sent.new:
+        if due.prompt is not None and due.prompt != sent.prompt:
+            return Difference(STATEMENT, f"{where} (prompt)", str(due.prompt), str(sent.prompt))
+        return differs(STATEMENT, where, due.rest, sent.rest)
+    if due.answered is not None and due.answered != sent.answered:
+        return Difference(STATEMENT, f"{where} (tokens answered)", str(due.answered), str(sent.answered))
     if due.every is None:
         return None
-    every = due.every if told.whole or again else None
-    if every != told.every:
-        return Difference(STATEMENT, f"{where} (all tokens)", str(every), str(told.every))
-    more = due.every[told.start : told.start + told.tokens - len(told.drafts)] if due.more else None
-    if more != told.more:
-        return Difference(STATEMENT, f"{where} (tokens to compute)", str(more), str(told.more))
+    every = due.every if sent.whole or again else None
+    if every != sent.every:
+        return Difference(STATEMENT, f"{where} (all tokens)", str(every), str(sent.every))
+    more = due.every[sent.start : sent.start + sent.tokens - len(sent.drafts)] if due.more else None
+    if more != sent.more:
+        return Difference(STATEMENT, f"{where} (tokens to compute)", str(more), str(sent.more))
     return None
 
 
-def _covers(told: Table, granted: Table) -> bool:
+def _covers(sent: Table, granted: Table) -> bool:
     """Whether a table names every block that was granted, and nothing behind them."""
-    return len(told) == len(granted) and all(
+    return len(sent) == len(granted) and all(
         len(ours) == len(theirs) and all(mine in (NULL, their) for mine, their in zip(ours, theirs, strict=True))
-        for ours, theirs in zip(granted, told, strict=True)
+        for ours, theirs in zip(granted, sent, strict=True)
     )

@@ -29,7 +29,7 @@ Rest: TypeAlias = Mapping[str, object]
 
 
 @frozen
-class Said:
+class ClientOutput:
     """What a client is told of one request behind one step."""
 
     tokens: tuple[int, ...]
@@ -132,7 +132,7 @@ class Correspondence:
         elif isinstance(operation, (Finish, Abort)):
             self._ended.setdefault(client_of(number), set()).add(number)
 
-    def of_answer(self, number: int, said: Said, is_read: bool, is_pooled: bool = False) -> Said:
+    def of_answer(self, number: int, said: ClientOutput, is_read: bool, is_pooled: bool = False) -> ClientOutput:
         """What is said of a request that is answered, by tokens or by what its prompt is."""
         rest = {
             "pooling_output": pooled_of(number) if is_pooled else None,
@@ -147,7 +147,7 @@ class Correspondence:
         self._prefill[number] = None
         return evolve(said, rest=self._known(rest))
 
-    def of_failure(self, number: int, said: Said) -> Said:
+    def of_failure(self, number: int, said: ClientOutput) -> ClientOutput:
         """What is said of a request that ends without an answer."""
         rest = {"events": self._take(number), "trace_headers": trace_headers_of(number)}
         return evolve(said, rest=self._known(rest))
@@ -174,22 +174,22 @@ def without_nothing(rest: Rest) -> Rest:
 
 def due(
     before: Mapping[int, finish_check.Books], sampled: Mapping[int, Sequence[int]], stop: int, failed: Iterable[int]
-) -> dict[int, Said]:
+) -> dict[int, ClientOutput]:
     """Per request, what is to be told; ``failed`` are those that end since their load failed."""
-    said = {number: Said((), ERROR) for number in failed}
+    said = {number: ClientOutput((), ERROR) for number in failed}
     for number, books in before.items():
         tokens, ended = finish_check.due(books, sampled[number], stop)
         answered = tuple(sampled[number][: tokens - books.tokens])
         stopped = ended and answered[-1] == stop and len(answered) >= books.answers_missing
         why = ERROR if finish_check.is_rejected(books, answered) else STOPPED if stopped else LENGTH
-        said[number] = Said(answered, why if ended else None, stop if stopped else None)
+        said[number] = ClientOutput(answered, why if ended else None, stop if stopped else None)
     return said
 
 
-def judge(expected: Mapping[int, Said], told: Iterable[tuple[int, int, Said]]) -> Difference | None:
+def judge(expected: Mapping[int, ClientOutput], reported: Iterable[tuple[int, int, ClientOutput]]) -> Difference | None:
     """Compare with what is told: to which client, of which request, what."""
     left = dict(expected)
-    for client, number, got in told:
+    for client, number, got in reported:
         where = f"request {number}, as its client is told"
         if client != client_of(number):
             return Difference(STATEMENT, where, f"told to client {client_of(number)}", f"told to client {client}")
@@ -206,10 +206,12 @@ def judge(expected: Mapping[int, Said], told: Iterable[tuple[int, int, Said]]) -
     return None
 
 
-def judge_all(ended: Mapping[int, frozenset[int]], told: Mapping[int, frozenset[int]], rest: Rest) -> Difference | None:
+def judge_all(
+    ended: Mapping[int, frozenset[int]], reported: Mapping[int, frozenset[int]], rest: Rest
+) -> Difference | None:
     """Compare what all clients are told of ends with the requests of each that ended; nothing else is said to all."""
-    if ended != told:
-        return Difference(STATEMENT, "the requests that ended, by client", str(dict(ended)), str(dict(told)))
+    if ended != reported:
+        return Difference(STATEMENT, "the requests that ended, by client", str(dict(ended)), str(dict(reported)))
     return differs(STATEMENT, "what clients are told", {}, rest)
 
 
@@ -221,6 +223,6 @@ def differs(statement: str, where: str, ours: Rest, theirs: Rest) -> Difference 
     return None
 
 
-def _words(said: Said) -> str:
+def _words(said: ClientOutput) -> str:
     end = "goes on" if said.ended is None else f"ends ({said.ended})"
     return f"{list(said.tokens)}, {end}" + ("" if said.stop is None else f" with {said.stop}")

@@ -16,7 +16,7 @@ from typing import Any
 from kvgate.adapters.tap import Raises, Tap
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.adapter.names import number_in
-from kvgate.levels.scheduler.batch import Told
+from kvgate.levels.scheduler.batch import SentRequest
 from kvgate.levels.scheduler.operations import Options
 from kvreference.content import Media
 from kvreference.population import Population, Status
@@ -228,7 +228,7 @@ class EncoderCheck(Raises):
 
     def step(
         self,
-        told: Mapping[int, Told],
+        reported: Mapping[int, SentRequest],
         computed: Mapping[int, Sequence[int]],
         forgotten: Sequence[str],
         announced: Sequence[tuple[int, int]] = (),
@@ -240,20 +240,20 @@ class EncoderCheck(Raises):
         if self.options.encoder_connector:
             self._compare(STATEMENT, "items given to the encoder's connector", self._allocated, list(announced))
         self._compare(STATEMENT, "items that the worker forgets", tuple(self._goes), tuple(forgotten))
-        self._compare(STATEMENT, "requests of a step whose items are computed", set(), {*computed} - {*told})
+        self._compare(STATEMENT, "requests of a step whose items are computed", set(), {*computed} - {*reported})
         self._goes = []
         self._there.difference_update(forgotten)
         # The encoder runs before the model, for all requests of the step.
-        self.anew -= told.keys()
+        self.anew -= reported.keys()
         items = [self.population[number].keys.media[place] for number, place in announced]
         self._there.update(item.identifier for item in items if self._loaded(item))
-        for number, each in told.items():
+        for number, each in reported.items():
             due = self._reached(number, each.start, each.start + each.tokens + self.shift)
             for place in computed.get(number, ()):
                 new = place in due and due[place] not in self._there
                 self._compare(STATEMENT, f"item {place} of request {number}, which is computed, is due", True, new)
                 self._there.add(due[place])
-        for number, each in told.items():
+        for number, each in reported.items():
             end = each.start + each.tokens
             reads = self._read(number, each.start, end)
             self.passed_over -= reads
@@ -263,7 +263,7 @@ class EncoderCheck(Raises):
                 self._compare_read(f"the draft layer of request {number}", drafted)
         sizes = [
             self.population[number].keys.media[place].length_tokens
-            for number in {*told}.intersection(self.population.alive)
+            for number in {*reported}.intersection(self.population.alive)
             for place in computed.get(number, ())
         ]
         self._compare(STATEMENT, "the encoder's budget holds", True, sum(sizes) <= self.budget)

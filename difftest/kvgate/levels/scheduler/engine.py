@@ -37,17 +37,17 @@ from kvgate.levels.scheduler.adapter.interception import Interception
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.adapter.scheduler_output import (
     EMBEDDED,
-    all_told_by,
     client_fields,
     due_in,
     ended_in,
     given,
     media_in,
-    said_in,
-    said_to_all,
+    parse_client_outputs,
+    parse_outputs_to_all,
+    parse_scheduler_output,
+    parse_whole_step,
     statistics_in,
     strays_in,
-    told_by,
 )
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import (
@@ -175,9 +175,9 @@ class Engine:
         self.statistics = StatisticsCheck(
             settings.drafts_max, stage.connector, traits.in_full, not stage.options.without_statistics
         )
-        self.told = ConnectorCheck(self.interception, self._judge, self._undecided, self._ended)
+        self.connector_check = ConnectorCheck(self.interception, self._judge, self._undecided, self._ended)
         if stage.connector:
-            connector.attach(self.nodes, settings.geometry.keeps_states, self.told)
+            connector.attach(self.nodes, settings.geometry.keeps_states, self.connector_check)
         self.encoder = EncoderCheck(
             stage.encoder_budget or 0,
             stage.encoder_cache,
@@ -251,7 +251,7 @@ class Engine:
                 action()
                 self.interception.flush()
                 if self.stage.connector:
-                    self.told.rest()
+                    self.connector_check.rest()
         except Stop as stop:
             self.found = stop.found
         return self.found
@@ -330,8 +330,8 @@ class Engine:
         self.correspondence.observe(operation, answered, population)
         self.statistics.observe(operation, answered, population)
         if self.stage.connector:
-            self.told.observe(operation, answered, population)
-        self.followed.told(answered)
+            self.connector_check.observe(operation, answered, population)
+        self.followed.note_answer(answered)
         divergence = self.lockstep.perform(operation)
         if divergence is not None:
             raise Stop(divergence)
@@ -417,7 +417,7 @@ class Engine:
         self.correspondence.submitted(number)
         self.scheduler.add_request(request)
         if self.stage.connector:
-            self.told.submitted(number, self.followed.scheduling.announces_requests)
+            self.connector_check.submitted(number, self.followed.scheduling.announces_requests)
         limit_tokens = min(submit.prompt_tokens + submit.answers_max, self.settings.tokens_max)
         structured = isinstance(submit, Serve) and submit.structured
         self.structured |= {number} if structured else set()
@@ -552,7 +552,7 @@ class Engine:
             connector, done = operation.connector and self.stage.connector, self.interception.resets
             got = reset_cache(self.scheduler, operation.preempts, operation.connector)
             self.line.resets = False
-            resets, self.told.resets = self.told.resets, []
+            resets, self.connector_check.resets = self.connector_check.resets, []
             asked = len(done) == 1 and len(resets) == connector
             missed = operation.connector and not (connector or self.followed.scheduling.resets_no_connector)
             expected = all((*done, *resets)) and asked and not missed
@@ -586,12 +586,12 @@ class Engine:
         self.line.begin(self.paused is not None)
         self.chunks.begin(self.followed.population, self.paused is not None and self.paused.running)
         self.encoder.begin()
-        self.told.begin()
+        self.connector_check.begin()
         self.chunks.cut, self.chunks.whole = self.encoder.cut, self.encoder.whole
         output = self.scheduler.schedule()
         self.interception.flush()
         if self.stage.connector:
-            self.told.scheduled(output)
+            self.connector_check.scheduled(output)
         self._check_batch(output)
         if self.settings.geometry.fences:
             self._follow(Dispatch(), self.subject.copies(output))
@@ -650,7 +650,7 @@ class Engine:
         ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
         self._judge("ghost", self.memory.compute({each: sent.spoilt[each].valid_tokens for each in sent.spoilt}, ended))
         self._rewind(sent)
-        signals = self.nodes.told() if self.stage.connector else None
+        signals = self.nodes.take_signals() if self.stage.connector else None
         answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
         answered = {number: each for number, each in answered.items() if each and not each.is_finished()}
         before = {number: self._books(request) for number, request in answered.items()}
@@ -666,7 +666,7 @@ class Engine:
         outputs = self.scheduler.update_from_output(sent.output, answered_by_worker)
         self.interception.flush()
         if self.stage.connector:
-            self.told.returned(answered_by_worker.kv_connector_output, before_taken)
+            self.connector_check.returned(answered_by_worker.kv_connector_output, before_taken)
         for number in paused:
             self._pause(number, sent.sampled[number])
         # The next part may have begun: of a session, its tokens are compared with all others' when the step is over.
@@ -676,7 +676,7 @@ class Engine:
         unanswered = (each for each in alive if each not in before and each not in sent.pooled)
         given_up = [each for each in unanswered if alive[each].is_finished()]
         failed = given_up if self.stage.failed_loads_end else ()
-        self._check_told(sent, before, failed, outputs, answered_by_worker, held)
+        self._check_outputs(sent, before, failed, outputs, answered_by_worker, held)
         if self.settings.drafts_max and not self.stage.asynchronous:
             population = self.followed.population
             proposed = {number: population[number].drafts for number in sent.sampled if number in population.alive}
@@ -723,7 +723,7 @@ class Engine:
         tokens, ends = finish_check.due(books, sampled, STOP)
         return ends and not finish_check.is_rejected(books, sampled[: tokens - books.tokens])
 
-    def _check_told(
+    def _check_outputs(
         self,
         sent: Sent,
         before: Mapping[int, finish_check.Books],
@@ -734,7 +734,7 @@ class Engine:
     ) -> None:
         """What clients, the connector, and whoever listens to events and statistics, are told with a step's output."""
         due, reads = clients.due(before, sent.sampled, STOP, failed), self.nodes.sending
-        due |= {number: clients.Said((), clients.STOPPED) for number in sent.pooled}
+        due |= {number: clients.ClientOutput((), clients.STOPPED) for number in sent.pooled}
         due = {
             number: self.correspondence.of_answer(number, said, number in reads, number in sent.pooled)
             if number in before or number in sent.pooled
@@ -755,17 +755,17 @@ class Engine:
                 )
         accepted = {number: compiled.take() for number, compiled in self.grammars.items()}
         self._judge("clients", grammar.judge({number: said.tokens for number, said in due.items()}, accepted))
-        told = said_in(outputs)
+        reported = parse_client_outputs(outputs)
         if not self.followed.scheduling.in_full:
             # What other releases tell clients besides is not known yet.
             due = {number: evolve(said, rest={}) for number, said in due.items()}
-            told = [(client, number, evolve(said, rest={})) for client, number, said in told]
-        self._judge("clients", clients.judge(due, told))
+            reported = [(client, number, evolve(said, rest={})) for client, number, said in reported]
+        self._judge("clients", clients.judge(due, reported))
         if self.followed.scheduling.in_full:
-            self._judge("clients", clients.judge_all(self.correspondence.ended(), *said_to_all(outputs)))
+            self._judge("clients", clients.judge_all(self.correspondence.ended(), *parse_outputs_to_all(outputs)))
         events, self.interception.events = self.interception.events, []
         if self.stage.connector:
-            events += map(msgspec.msgpack.encode, self.told.events)
+            events += map(msgspec.msgpack.encode, self.connector_check.events)
         submitted = (each.get("lora_request") for each in self.submitted.values())
         adapters = {lora[:2] for lora in submitted if isinstance(lora, tuple)}
         self._judge("statistics", published(events, self.publisher.take(), adapters))
@@ -804,10 +804,10 @@ class Engine:
         ended = ended_in(output)
         lives = [number for number in ended if number not in self.submitted or not self.followed.is_over(number)]
         strays = [*strays_in(output), *(f"finished_req_ids of request {number}" for number in lives)]
-        self._judge("batch", self.batch.step(told_by(output), due, ended, strays))
+        self._judge("batch", self.batch.step(parse_scheduler_output(output), due, ended, strays))
         media, forgotten = media_in(output)
-        self.encoder.step(told_by(output), media, forgotten, self._announced_items(output))
-        told = all_told_by(output, len(self.settings.geometry.groups))
+        self.encoder.step(parse_scheduler_output(output), media, forgotten, self._announced_items(output))
+        reported = parse_whole_step(output, len(self.settings.geometry.groups))
         together = self.interception.granted(due)
         follows = {number for number in self.structured.intersection(due) if population[number].answers_next}
         rest: dict[str, object] = {}
@@ -817,11 +817,11 @@ class Engine:
             rest["kv_connector_metadata"] = self.scheduler.connector.metadata
         if self.stage.options.encoder_connector:
             rest["ec_connector_metadata"] = self.scheduler.ec_connector.metadata
-        told = evolve(told, masked=masked(self.scheduler, output))
-        sent = told_by(output)
+        reported = evolve(reported, masked=masked(self.scheduler, output))
+        sent = parse_scheduler_output(output)
         in_order = tuple((number, sent[number].drafts) for number in due if number in follows)
         together = evolve(together, follows_grammar=bool(follows), masked=in_order, rest=rest)
-        self._judge("batch", self.batch.together(told, together))
+        self._judge("batch", self.batch.together(reported, together))
         self._judge("batch", self.batch.remembered(list(population.alive)))
 
     def _sent_besides(self, due: Due) -> Due:
@@ -844,7 +844,7 @@ class Engine:
 
     def _rewind(self, sent: Sent) -> None:
         """Whoever computed behind what a load failed to bring computes again, unless it ends for that."""
-        failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.is_told_of(number)}
+        failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.signals_end_of(number)}
         for number in failed:
             self.nodes.failed.pop(number)
         failed |= {number: each.restart_tokens for number, each in sent.spoilt.items()}

@@ -185,11 +185,11 @@ class OtherNodes:
             self.failed[number] = load.valid
         return load.valid
 
-    def is_told_of(self, number: int) -> bool:
+    def signals_end_of(self, number: int) -> bool:
         """Whether the end of a transfer is still to be told."""
         return number in self.signals.received or number in self.signals.sent
 
-    def told(self) -> Signals:
+    def take_signals(self) -> Signals:
         """What there is to tell; it is told once."""
         signals, self.signals = self.signals, Signals()
         return signals

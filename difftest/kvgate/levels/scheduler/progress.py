@@ -137,7 +137,7 @@ class ProgressMonitor:
     def wait_for(self, scheduled: Mapping[int, int]) -> WaitFor:
         """Who waits for whom after a step with those that were ``scheduled``."""
         edges = tuple(self._edges(scheduled))
-        return WaitFor(edges, self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), tuple(self._told()))
+        return WaitFor(edges, self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), tuple(self._lines()))
 
     def _edges(self, scheduled: Mapping[int, int]) -> Iterator[Wait]:
         first_refused: int | None = None
@@ -189,7 +189,9 @@ class ProgressMonitor:
 
     def _outside(self, number: int, status: str) -> Wait | None:
         """What a request waits for that somebody outside ends."""
-        if status == "WAITING_FOR_REMOTE_KVS" and (number in self.nodes.under_way() or self.nodes.is_told_of(number)):
+        if status == "WAITING_FOR_REMOTE_KVS" and (
+            number in self.nodes.under_way() or self.nodes.signals_end_of(number)
+        ):
             return Wait(number, Reason.TRANSFER, lost=number in self.nodes.lost)
         if status == "WAITING_FOR_STREAMING_REQ":
             return Wait(number, Reason.CLIENT)
@@ -211,15 +213,15 @@ class ProgressMonitor:
             self.nodes.standing(),
         )
 
-    def _told(self) -> Iterator[str]:
+    def _lines(self) -> Iterator[str]:
         """Where everybody stands, and who holds what."""
         for request in self.scheduler.running:
             number = number_in(request.request_id)
             yield f"{self.called(number)} runs, {_tokens(request)}, holds {self._held(number)} blocks"
         for request in self._in_line():
             number = number_in(request.request_id)
-            told = f"{self.called(number)} waits ({request.status.name.lower()}), {_tokens(request)}"
-            yield f"{told}, holds {self._held(number)} blocks"
+            reported = f"{self.called(number)} waits ({request.status.name.lower()}), {_tokens(request)}"
+            yield f"{reported}, holds {self._held(number)} blocks"
         for number, ours in self.followed.population.alive.items():
             if ours.status is Status.ENDING:
                 yield f"{self.called(number)} has ended, holds {self._held(number)} blocks for another node"

@@ -47,7 +47,7 @@ class StatisticsCheck:
 
     def judge(
         self,
-        told: Sequence[Rest],
+        reported: Sequence[Rest],
         lengths: tuple[int, int, int],
         blocks: tuple[int, int],
         drafts: Mapping[int, tuple[int, int, int]],
@@ -59,9 +59,9 @@ class StatisticsCheck:
         per request how many were sent to the worker, how many of them could hold and how many do; ``passed_on`` comes
         from the worker and from those that listen.
         """
-        if len(told) != self.publishes:
+        if len(reported) != self.publishes:
             expected = "once" if self.publishes else "never"
-            return Difference("KV-OP-13", "statistics of a step", expected, f"{len(told)} times")
+            return Difference("KV-OP-13", "statistics of a step", expected, f"{len(reported)} times")
         if not self.publishes:
             return None
         running, waiting, aside = lengths
@@ -77,10 +77,10 @@ class StatisticsCheck:
         }
         self.connector = Statistics()
         statement = "KV-OP-13"
-        known = {name: value for name, value in due.items() if name in told[0]}
+        known = {name: value for name, value in due.items() if name in reported[0]}
         if not self.in_full:
             known.pop("spec_decoding_stats", None)
-        got = {name: value for name, value in told[0].items() if name in known or self.in_full}
+        got = {name: value for name, value in reported[0].items() if name in known or self.in_full}
         return differs(statement, "statistics of a step", without_nothing(known), without_nothing(got))
 
     def _verified(self, drafts: Mapping[int, tuple[int, int, int]]) -> object:

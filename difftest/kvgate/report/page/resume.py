@@ -154,7 +154,7 @@ class _Table:
         candidates = list(self._candidates())
         kept = [each for number, each in enumerate(candidates) if number < BOUNDARIES_MAX or each in (ours, theirs)]
         boundaries = (Boundary(tokens, self._needs(tokens), tokens == ours, tokens == theirs) for tokens in kept)
-        return self._told(tuple(boundaries), len(candidates) - len(kept), False)
+        return self._resume(tuple(boundaries), len(candidates) - len(kept), False)
 
     def later(self) -> Resume:
         """For a later request that begins with the same tokens, and goes on."""
@@ -164,13 +164,13 @@ class _Table:
         ours = next((tokens for tokens, groups in needs.items() if all(need.in_reference for need in groups)), None)
         theirs = next((tokens for tokens, groups in needs.items() if all(need.in_system for need in groups)), None)
         boundaries = (Boundary(tokens, needs[tokens], tokens == ours, tokens == theirs) for tokens in candidates)
-        return self._told(tuple(boundaries), len(list(self._candidates())) - len(candidates), True)
+        return self._resume(tuple(boundaries), len(list(self._candidates())) - len(candidates), True)
 
     def _candidates(self) -> Sequence[int]:
         alignment = self._reference.geometry.alignment_tokens
         return range(self._hit_tokens_max // alignment * alignment, -1, -alignment)
 
-    def _told(self, boundaries: tuple[Boundary, ...], left_out: int, is_later: bool) -> Resume:
+    def _resume(self, boundaries: tuple[Boundary, ...], left_out: int, is_later: bool) -> Resume:
         groups = tuple(map(_group_in_words, self._reference.geometry.groups))
         conclusion = _of_later(boundaries) if is_later else self._of_look_up(boundaries)
         number, tokens = self._request.number, len(self._request.tokens)

@@ -56,12 +56,12 @@ def _differing(frame: Frame) -> set[int]:
     if frame.reference is None or frame.reference.snapshot is None or frame.system.snapshot is None:
         return set()
     ours, theirs = frame.reference.snapshot, frame.system.snapshot
-    told = (
+    reported = (
         zip_longest(side.snapshot.references, side.contents)
         for side in (frame.reference, frame.system)
         if side.snapshot
     )
-    differing = {block for block, (mine, other) in enumerate(zip_longest(*told)) if mine != other}
+    differing = {block for block, (mine, other) in enumerate(zip_longest(*reported)) if mine != other}
     queues = zip_longest(ours.free[:ENTRIES_MAX], theirs.free[:ENTRIES_MAX])
     first = next((pair for pair in queues if pair[0] != pair[1]), ())
     return (differing | {block for block in first if block is not None}) - {NULL}
@@ -81,8 +81,8 @@ def answered(side: Side) -> str:
 
 def _differ(frame: Frame) -> bool:
     # Answers as they are told: events name contents by each side's own identities.
-    told = [(answered(side), side.contents, *_observed(side.snapshot)) for side in sides(frame)]
-    return told[0] != told[-1]
+    reported = [(answered(side), side.contents, *_observed(side.snapshot)) for side in sides(frame)]
+    return reported[0] != reported[-1]
 
 
 def _observed(snapshot: Snapshot | None) -> tuple[object, ...]:

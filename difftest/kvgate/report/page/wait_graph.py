@@ -100,19 +100,19 @@ def drawing(recording: Recording) -> Drawing | None:
 
 def _in_order(graph: WaitFor) -> list[int]:
     """Everybody in the graph: first those that stand somewhere, in their order."""
-    numbers = dict.fromkeys(number for told in graph.standing if (number := _number(told)) is not None)
+    numbers = dict.fromkeys(number for reported in graph.standing if (number := _number(reported)) is not None)
     numbers |= dict.fromkeys(edge.request for edge in graph.edges)
     numbers |= dict.fromkeys(edge.holder for edge in graph.edges if edge.holder is not None)
     return list(numbers)
 
 
-def _number(told: str) -> int | None:
-    words = told.split(maxsplit=2)
+def _number(reported: str) -> int | None:
+    words = reported.split(maxsplit=2)
     return int(words[1]) if len(words) > 1 and words[0] == "request" and words[1].isdigit() else None
 
 
 def _standing(graph: WaitFor, number: int) -> str:
-    return next((told.split(maxsplit=2)[-1] for told in graph.standing if _number(told) == number), "")
+    return next((reported.split(maxsplit=2)[-1] for reported in graph.standing if _number(reported) == number), "")
 
 
 def _waits(graph: WaitFor, number: int) -> Iterator[str]:

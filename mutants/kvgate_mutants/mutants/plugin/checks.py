@@ -211,8 +211,8 @@ def a_mask_leaves_blocks_out() -> str | None:
     cached = [block.block_hash is not None for block in blocks]
     if cached != [True, False, False, True]:
         return f"cached are {cached}"
-    told = [list(event.token_ids) for event in pool.take_events()]
-    return None if told == [list(range(16)), list(range(48, 64))] else f"told are {told}"
+    reported = [list(event.token_ids) for event in pool.take_events()]
+    return None if reported == [list(range(16)), list(range(48, 64))] else f"told are {reported}"
 
 
 def the_doctor_tells_by_its_exit_code() -> str | None:
@@ -663,8 +663,8 @@ def the_scheduler_is_told_all_ratios() -> str | None:
         return SimpleNamespace(compress_ratio=ratio)
 
     layers = SimpleNamespace(kv_cache_specs={"a": spec(4), "b": spec(128), "c": spec(1)})
-    told = SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=layers)], num_blocks=1)
+    reported = SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=layers)], num_blocks=1)
     # As a module's function is called: it may be another one by now.
-    made = vars(kv_cache_utils)["generate_scheduler_kv_cache_config"]([told])
+    made = vars(kv_cache_utils)["generate_scheduler_kv_cache_config"]([reported])
     found = getattr(made.kv_cache_groups[0], "compress_ratios", None)
     return None if found == (1, 4, 128) else f"told are {found}"

@@ -172,9 +172,9 @@ def released_blocks_told(_original: Any, _blocks: Any, positions: Any) -> Any:
 def cached_and_not_told(original: Any, self: Any, *arguments: Any) -> None:
     """No event tells of a block that is cached."""
     pool = self.block_pool
-    told, pool.enable_kv_cache_events = pool.enable_kv_cache_events, False
+    reported, pool.enable_kv_cache_events = pool.enable_kv_cache_events, False
     original(self, *arguments)
-    pool.enable_kv_cache_events = told
+    pool.enable_kv_cache_events = reported
 
 
 @breaks("swa_retention.patches.caching:Beginning.__init__", violates="KV-SYS-01", models=(_SPARSE,))

@@ -75,23 +75,23 @@ def nobody_is_told_anything(original: Any, *arguments: Any) -> Any:
 def answers_are_not_sent(original: Any, *arguments: Any) -> Any:
     """No client is sent the tokens of its requests, and whoever ended is named all the same."""
     outputs = original(*arguments)
-    for told in outputs.values():
-        told.outputs = []
+    for reported in outputs.values():
+        reported.outputs = []
     return outputs
 
 
 @breaks(_UPDATE, violates="KV-SYS-05")
 def told_to_another_client(original: Any, *arguments: Any) -> Any:
     """What one client is to be told is told to the next."""
-    return {client + 1: told for client, told in original(*arguments).items()}
+    return {client + 1: reported for client, reported in original(*arguments).items()}
 
 
 @breaks(_UPDATE, violates="KV-SYS-05")
 def answers_are_told_twice(original: Any, *arguments: Any) -> Any:
     """A client is told every answer twice."""
     outputs = original(*arguments)
-    for told in outputs.values():
-        told.outputs = told.outputs * 2
+    for reported in outputs.values():
+        reported.outputs = reported.outputs * 2
     return outputs
 
 
@@ -99,8 +99,8 @@ def answers_are_told_twice(original: Any, *arguments: Any) -> Any:
 def accepted_drafts_are_not_told(original: Any, *arguments: Any) -> Any:
     """Of several tokens that a request was answered its client is told the last."""
     outputs = original(*arguments)
-    for told in outputs.values():
-        for each in told.outputs:
+    for reported in outputs.values():
+        for each in reported.outputs:
             each.new_token_ids = each.new_token_ids[-1:]
     return outputs
 
@@ -109,8 +109,8 @@ def accepted_drafts_are_not_told(original: Any, *arguments: Any) -> Any:
 def end_is_not_told_to_its_client(original: Any, *arguments: Any) -> Any:
     """A client is not told that its request has ended."""
     outputs = original(*arguments)
-    for told in outputs.values():
-        for each in told.outputs:
+    for reported in outputs.values():
+        for each in reported.outputs:
             each.finish_reason = None
     return outputs
 

@@ -64,7 +64,7 @@ class Followed(Stock):
             self.population[operation.request].drafts = []
         return answer
 
-    def told(self, answer: Answer) -> None:
+    def note_answer(self, answer: Answer) -> None:
         """The next operation was performed, and answered with this."""
         self._answer = answer
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvgate.adapters.translate import to_statistics
 from kvgate.levels.scheduler.adapter.names import number_in
-from kvgate.levels.scheduler.batch import All, Due, Told
-from kvgate.levels.scheduler.clients import Rest, Said, without_nothing
+from kvgate.levels.scheduler.batch import All, Due, SentRequest
+from kvgate.levels.scheduler.clients import ClientOutput, Rest, without_nothing
 from kvreference.population import Population
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from vllm.v1.engine import EngineCoreOutputs
 
 
-def told_by(output: SchedulerOutput) -> Mapping[int, Told]:
+def parse_scheduler_output(output: SchedulerOutput) -> Mapping[int, SentRequest]:
     """Per request, what a step tells of it."""
     tokens, drafts = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
-    told = {}
+    reported = {}
     for data in output.scheduled_new_reqs:
-        told[number_in(data.req_id)] = Told(
+        reported[number_in(data.req_id)] = SentRequest(
             tokens.get(data.req_id, 0),
             data.num_computed_tokens,
             _table(data.block_ids),
@@ -38,7 +38,7 @@ def told_by(output: SchedulerOutput) -> Mapping[int, Told]:
     columns = (known.req_ids, known.new_block_ids, known.num_computed_tokens, known.num_output_tokens)
     for name, blocks, start, answered in zip(*columns, strict=True):
         every, sent = known.all_token_ids.get(name), next(more, None)
-        told[number_in(name)] = Told(
+        reported[number_in(name)] = SentRequest(
             tokens.get(name, 0),
             start,
             None if blocks is None else _table(blocks),
@@ -49,7 +49,7 @@ def told_by(output: SchedulerOutput) -> Mapping[int, Told]:
             every=None if every is None else tuple(every),
             more=None if sent is None else tuple(sent),
         )
-    return told
+    return reported
 
 
 def strays_in(output: SchedulerOutput) -> list[str]:
@@ -63,7 +63,7 @@ def strays_in(output: SchedulerOutput) -> list[str]:
     return [f"{name} of request {number_in(stray)}" for name, strays in columns.items() for stray in sorted(strays)]
 
 
-def all_told_by(output: SchedulerOutput, groups: int) -> All:
+def parse_whole_step(output: SchedulerOutput, groups: int) -> All:
     """What a step tells of all requests together; newer releases do not tell what they share in their groups."""
     preempted = frozenset(map(number_in, output.preempted_req_ids or ()))
     shared = tuple(output.num_common_prefix_blocks) or (0,) * groups
@@ -111,21 +111,21 @@ def given(of: Mapping[str, Any]) -> Rest:
     return without_nothing(rest)
 
 
-def said_in(outputs: Mapping[int, EngineCoreOutputs]) -> list[tuple[int, int, Said]]:
+def parse_client_outputs(outputs: Mapping[int, EngineCoreOutputs]) -> list[tuple[int, int, ClientOutput]]:
     """What a step's output tells the clients: to whom, of which request, what."""
     return [
         (
             client,
             number_in(each.request_id),
-            Said(
+            ClientOutput(
                 tuple(each.new_token_ids),
                 None if each.finish_reason is None else str(each.finish_reason),
                 each.stop_reason,
                 _said_besides(each),
             ),
         )
-        for client, told in outputs.items()
-        for each in told.outputs
+        for client, reported in outputs.items()
+        for each in reported.outputs
     ]
 
 
@@ -155,13 +155,15 @@ def _said_besides(output: Any) -> Rest:
 _SAID = ("request_id", "new_token_ids", "finish_reason", "stop_reason")
 
 
-def said_to_all(outputs: Mapping[int, EngineCoreOutputs]) -> tuple[Mapping[int, frozenset[int]], Rest]:
+def parse_outputs_to_all(outputs: Mapping[int, EngineCoreOutputs]) -> tuple[Mapping[int, frozenset[int]], Rest]:
     """Per client, the requests that it is told to have ended; and what a step's output tells clients besides."""
-    ended = {client: frozenset(map(number_in, told.finished_requests or ())) for client, told in outputs.items()}
+    ended = {
+        client: frozenset(map(number_in, reported.finished_requests or ())) for client, reported in outputs.items()
+    }
     rest = {
-        f"{name} for client {client}": getattr(told, name)
-        for client, told in outputs.items()
-        for name in told.__struct_fields__
+        f"{name} for client {client}": getattr(reported, name)
+        for client, reported in outputs.items()
+        for name in reported.__struct_fields__
         if name not in ("outputs", "finished_requests", "scheduler_stats", "timestamp")
     }
     return {client: numbers for client, numbers in ended.items() if numbers}, without_nothing(rest)
@@ -169,8 +171,8 @@ def said_to_all(outputs: Mapping[int, EngineCoreOutputs]) -> tuple[Mapping[int, 
 
 def statistics_in(outputs: Mapping[int, EngineCoreOutputs]) -> list[Rest]:
     """What a step's output tells of the scheduler, wherever it does."""
-    told = [vars(each.scheduler_stats) for each in outputs.values() if each.scheduler_stats is not None]
-    return [{name: _PLAIN.get(name, _as_it_is)(value) for name, value in each.items()} for each in told]
+    reported = [vars(each.scheduler_stats) for each in outputs.values() if each.scheduler_stats is not None]
+    return [{name: _PLAIN.get(name, _as_it_is)(value) for name, value in each.items()} for each in reported]
 
 
 def _as_it_is(value: Any) -> object:
@@ -184,11 +186,11 @@ def _counted(taken: Any) -> object:
 _PLAIN: Mapping[str, Callable[[Any], object]] = {
     "prefix_cache_stats": _counted,
     "connector_prefix_cache_stats": _counted,
-    "spec_decoding_stats": lambda told: (
-        told and tuple(tuple(value) if isinstance(value, list) else value for value in vars(told).values())
+    "spec_decoding_stats": lambda reported: (
+        reported and tuple(tuple(value) if isinstance(value, list) else value for value in vars(reported).values())
     ),
-    "kv_cache_eviction_events": lambda told: tuple(
-        len(each.reuse_gaps_seconds) for each in told if min(each.idle_seconds, each.lifetime_seconds) >= 0
+    "kv_cache_eviction_events": lambda reported: tuple(
+        len(each.reuse_gaps_seconds) for each in reported if min(each.idle_seconds, each.lifetime_seconds) >= 0
     ),
 }
 

@@ -36,13 +36,13 @@ def answer(
     by_name = {name_of(number): list(tokens) for number, tokens in sampled.items()}
     # Words stand for tensors, which the scheduler passes on as they are.
     prompts: dict[str, Any] = {name_of(number): pooled_of(number) for number in pooled}
-    told: dict[str, Any] = {name_of(number): prompt_logprobs_of(number) for number in sampled}
+    reported: dict[str, Any] = {name_of(number): prompt_logprobs_of(number) for number in sampled}
     return ModelRunnerOutput(
         req_ids=list(scheduled),
         req_id_to_index={name: index for index, name in enumerate(scheduled)},
         sampled_token_ids=[by_name.get(name, []) for name in scheduled],
         logprobs=_logprobs([by_name.get(name, []) for name in scheduled]),
-        prompt_logprobs_dict=told,
+        prompt_logprobs_dict=reported,
         cudagraph_stats=graph_of(len(scheduled)),
         num_nans_in_logits={name_of(number): corrupted_of(number) for number in (*sampled, *pooled)},
         pooler_output=[prompts.get(name) for name in scheduled] if pooled else None,

@@ -31,7 +31,7 @@ OF_DESIGNS = {
 }
 """Guarantees that designs of the explorer break: of mechanisms that vLLM 0.20.2 lacks, or that are not hunted in."""
 OF_SCHEDULERS = {"KV-SYS-02", "KV-SYS-03", "KV-SYS-05", "KV-SYS-06"}
-"""Guarantees of schedulers: these have a zoo of their own."""
+"""Guarantees of schedulers: these have mutants of their own."""
 OF_WORKERS = {"KV-MEM-03"}
 """Guarantees of workers, of which vLLM-Ascend's has mutants."""
 OF_RUNS = {"KV-SYS-04"}
@@ -59,7 +59,7 @@ def test_each_violates_a_known_guarantee() -> None:
 
 
 def test_each_names_known_models() -> None:
-    """Goal: a hunt picks models by these names. Method: look each up; no hint means all of them."""
+    """Goal: a run picks models by these names. Method: look each up; no hint means all of them."""
     hints = {mutant.name: mutant.models for mutant in BLOCK_MANAGER_MUTANTS if mutant.models is not None}
     assert not [name for name, models in hints.items() if not models or not set(models) <= set(MODELS)]
 
@@ -96,7 +96,7 @@ def test_equivalence_is_argued() -> None:
 
 
 def test_the_zoo_is_read_without_vllm() -> None:
-    """Goal: listing the zoo is fast. Method: import it in a fresh interpreter and look for vLLM and torch."""
+    """Goal: listing the mutants is fast. Method: import it in a fresh interpreter and look for vLLM and torch."""
     program = "import sys, kvgate_mutants.mutants.registry; print(*{'vllm', 'torch'} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert not finished.stdout.strip()

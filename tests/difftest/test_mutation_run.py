@@ -1,4 +1,4 @@
-"""The hunt for planted faults.
+"""The run of injected faults.
 
 Goal: a mutant that changes something is found, one that changes nothing is said to survive, and a system as it is
 raises no alarm. Method: mutants of a system of these tests' own.
