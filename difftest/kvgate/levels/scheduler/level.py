@@ -83,13 +83,13 @@ SIMPLER: Rules = {
     Serve: dict.fromkeys(
         (
             *("structured", "grammar_answers", "undecided", "fails_from_block", "priority", "resumable", "answers_min"),
-            "offered_again",
+            *("offered_again", "pools", "embedded"),
         ),
         DEFAULT,
     )
     | {**_SUBMIT},
     Step: {"replies": INSIDE},
-    ResetCache: {"connector": DEFAULT},
+    ResetCache: {"preempts": DEFAULT, "connector": DEFAULT},
     PauseEngine: {**dict.fromkeys(("running", "aborts"), DEFAULT), "steps": 1},
     Options: dict.fromkeys(OPTIONS, DEFAULT),
     Reply: {"ends": DEFAULT, "accepted": 0, "drafts": 0, "token": 0},
