@@ -382,8 +382,7 @@ class SchedulerLevel(DrivenLevel):
             if not case.settings.geometry.groups:
                 # Requests to its model only pool.
                 return evolve(case, operations=())
-            stage = evolve(case.stage, adapters_max=None, encoder_budget=None, options=Options())
-            case = evolve(case, stage=stage, settings=evolve(settings, draft_model=False))
+            case = evolve(case, stage=plain_stage(case.stage), settings=evolve(settings, draft_model=False))
             return evolve(case, operations=tuple(map(plain, operations)))
         return evolve(case, operations=operations)
 
@@ -418,8 +417,18 @@ def plain(operation: Operation) -> Operation:
     """A request without what only vLLM 0.20.2 was tried with: adapters, items, pooling, embeddings, sessions."""
     if not isinstance(operation, Serve):
         return operation
-    arrival = evolve(operation.arrival, keys=evolve(operation.arrival.keys, lora=None, lora_version=0, media=()))
+    arrival = plain_arrival(operation.arrival)
     return evolve(operation, arrival=arrival, answers_min=0, pools=False, embedded=False, resumable=False)
+
+
+def plain_arrival(arrival: Arrive) -> Arrive:
+    """A request's prompt without adapter and items."""
+    return evolve(arrival, keys=evolve(arrival.keys, lora=None, lora_version=0, media=()))
+
+
+def plain_stage(stage: Stage) -> Stage:
+    """A stage without what only vLLM 0.20.2 was tried with."""
+    return evolve(stage, adapters_max=None, encoder_budget=None, options=Options())
 
 
 SCHEDULER = SchedulerLevel()
