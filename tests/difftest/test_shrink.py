@@ -76,6 +76,18 @@ def test_the_order_is_kept() -> None:
     assert needed == shrunk(surrounded(*needed), still_fails)
 
 
+def test_all_of_a_kind_can_go_at_once() -> None:
+    """Between others that stay: with two or three of them nothing fails, so none can go by itself from four."""
+    needed = tuple(Finish(number) for number in range(5))
+
+    def still_fails(operations: Sequence[Operation]) -> bool:
+        steps = sum(isinstance(each, LookUp) for each in operations)
+        return steps in (1, 4) and needed == tuple(each for each in operations if isinstance(each, Finish))
+
+    apart = (needed[0], LookUp(1), needed[1], LookUp(2), needed[2], LookUp(3), needed[3], LookUp(4), needed[4])
+    assert (*needed[:4], LookUp(4), needed[4]) == shrunk(apart, still_fails)
+
+
 def test_what_is_smallest_stays_as_it_is() -> None:
     """So does what is empty."""
     assert (Finish(1),) == shrunk((Finish(1),), has(lambda each: each == Finish(1)))

@@ -56,6 +56,8 @@ def shrink_case(case: Case, still_fails: Callable[[Case], bool], until: float = 
     level = case.level
     for _ in range(1 if level.stage_type is None else ROUNDS_MAX):
         before = case
+        attempts = _Attempts[Case](lambda candidate: still_fails(candidate[0]), until)
+        case = next((each for each in _plainer(case) if attempts((each,))), case)
 
         def fails_with(operations: Sequence[Operation], among: Case = case) -> bool:
             return still_fails(evolve(among, operations=tuple(operations)))
@@ -71,6 +73,21 @@ def shrink_case(case: Case, still_fails: Callable[[Case], bool], until: float = 
         if case == before:
             break
     return case
+
+
+def _plainer(case: Case) -> Iterator[Case]:
+    """The case with several defaults at once, the boldest first: one of them alone may hide what is looked for.
+
+    The stage's and those of all operations; then those of the operations with each of the stage's, or with none.
+    """
+    if case.level.stage_type is None:
+        return
+    rules = case.level.simpler
+    operations = tuple(plain(each, rules) for each in case.operations)
+    for stage in (plain(case.stage, rules), *simpler(case.stage, rules), case.stage):
+        plainer = evolve(case, stage=stage, operations=operations)
+        if plainer != case:
+            yield plainer
 
 
 def _simpler_around(case: Case) -> Iterator[Case]:
@@ -104,7 +121,20 @@ def shrink(
 
 
 def _with_fewer(operations: tuple[T, ...], attempts: _Attempts[T]) -> tuple[T, ...]:
-    """Delete stretches of operations, from long ones down to single ones, for as long as something can go."""
+    """Delete operations, for as long as something can go: all of a kind, then stretches, from long ones to single ones.
+
+    First all but those of one kind; then each kind. The last may stay: no stretch has the steps between other
+    operations, if one step must remain.
+    """
+    for kind in dict.fromkeys(map(type, operations)):
+        alone = tuple(each for each in operations[:-1] if type(each) is kind) + operations[-1:]
+        last = max((index for index, each in enumerate(operations) if type(each) is kind), default=-1)
+        without = [
+            tuple(each for index, each in enumerate(operations) if type(each) is not kind or index in kept)
+            for kept in ((), (last,))
+        ]
+        fewer = (each for each in (alone, *without) if len(each) < len(operations))
+        operations = next((each for each in fewer if attempts(each)), operations)
     size = max(1, len(operations) // 2)
     while True:
         start = len(operations) - size
@@ -153,7 +183,12 @@ OF_BLOCK_MANAGERS: Rules = {
     Schedule: {"tokens": 1},
     Sample: {"drafts": 0, "accepted": 0},
 }
-_SETTINGS: Rules = {Settings: {"blocks": 2, "drafts_max": 0, "tokens_max": 2, "requests_max": 1}}
+_SETTINGS: Rules = {
+    Settings: {
+        **{"blocks": 2, "drafts_max": 0, "tokens_max": 2, "requests_max": 1},
+        **{"draft_model": DEFAULT, "tells_events": DEFAULT, "full_sequence_must_fit": DEFAULT},
+    }
+}
 
 
 def simpler(value: Any, rules: Rules) -> Iterator[Any]:
@@ -164,12 +199,26 @@ def simpler(value: Any, rules: Rules) -> Iterator[Any]:
                 yield evolve(value, **{name: changed})
 
 
+def plain(value: Any, rules: Rules) -> Any:
+    """A value with every attribute that a rule sends to its default."""
+    for name, rule in rules.get(type(value), {}).items():
+        item = getattr(value, name)
+        if rule == DEFAULT:
+            value = evolve(value, **{name: _default(value, name)})
+        elif rule == INSIDE and not isinstance(item, tuple):
+            value = evolve(value, **{name: plain(item, rules)})
+    return value
+
+
+def _default(value: Any, name: str) -> Any:
+    default: Any = fields_dict(type(value))[name].default
+    return default.factory() if getattr(default, "factory", None) is not None else default
+
+
 def _simpler_attribute(value: Any, name: str, rule: int, rules: Rules) -> Iterator[Any]:
     item = getattr(value, name)
     if rule == DEFAULT:
-        default: Any = fields_dict(type(value))[name].default
-        if getattr(default, "factory", None) is not None:
-            default = default.factory()
+        default = _default(value, name)
         if item != default:
             yield default
             yield from simpler(item, rules)

@@ -16,12 +16,23 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
 from kvgate.levels.pair.handover import Stand
 from kvgate.levels.pair.level import PAIR
-from kvgate.levels.pair.operations import Acknowledged, Ask, CollectOn, Node, Operation, ResetCacheOn, ResetEncoderOn
+from kvgate.levels.pair.operations import (
+    Acknowledged,
+    Ask,
+    CollectOn,
+    Node,
+    Operation,
+    PairStage,
+    ResetCacheOn,
+    ResetEncoderOn,
+)
 from kvgate.levels.pair.pair import Pair
 from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.connector_check import ConnectorCheck
+from kvgate.levels.scheduler.level import EngineBench
 from kvgate.levels.scheduler.operations import GrammarReady, Lost, Stage
 from kvgate_mutants.mutants.pair import told_to_read_in_another_order
+from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Transferred
 from kvreference.population import Status
@@ -270,3 +281,19 @@ def test_what_is_drawn_reaches_them() -> None:
         if done == REACHED:
             break
     assert done == REACHED
+
+
+def test_a_later_release_is_not_asked_for_what_it_was_not_tried_with() -> None:
+    """Adapters, items and least numbers of answers stay with vLLM 0.20.2: as on one node."""
+    with_all = ask(0, 70)
+    keys = Keys("salt", "adapter", (Media("cat", 0, 4),), 1)
+    with_all = evolve(with_all, arrival=evolve(with_all.arrival, keys=keys), answers_max=3, answers_min=2)
+    stage = Stage(connector=True, adapters_max=1, encoder_budget=40, encoder_cache=40)
+    case = PAIR.case(settings(), (with_all, P, D), PairStage(20, prefill=stage, decode=stage))
+    assert case == PAIR.allowed(EngineBench(PAIR, "stock", ()), case)
+    allowed = PAIR.allowed(EngineBench(PAIR, "native@0.33.0", ()), case)
+    assert [(None, None)] * 2 == [
+        (each.adapters_max, each.encoder_budget) for each in (allowed.stage.prefill, allowed.stage.decode)
+    ]
+    plain = evolve(with_all, arrival=evolve(with_all.arrival, keys=Keys("salt")), answers_min=0)
+    assert (plain, P, D) == allowed.operations

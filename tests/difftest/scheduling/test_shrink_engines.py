@@ -9,12 +9,12 @@ import math
 import time
 
 import pytest
-from attrs import evolve
+from attrs import evolve, fields_dict
 
 from kvgate.gate.level import Case
 from kvgate.gate.shrink import shrink_case, simpler
 from kvgate.levels.scheduler.level import SCHEDULER
-from kvgate.levels.scheduler.operations import Collect, Operation, Serve, Stage
+from kvgate.levels.scheduler.operations import Collect, Operation, Options, PauseEngine, ResetCache, Serve, Stage
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Arrive, Run, Transferred
@@ -68,6 +68,25 @@ def test_what_is_needed_stays() -> None:
     assert Stage(1, asynchronous=True) == least.stage
     assert 9 == least.settings.blocks
     assert Serve(Arrive(3, (Run(0, 1),)), loads=True, fails_from_block=1) == least.operations[0]
+
+
+def test_defaults_that_only_help_together_are_found() -> None:
+    """What the stage and the requests have goes at once: either of them without the other hides what is looked for."""
+
+    def fails(case: Case) -> bool:
+        served = [each for each in case.operations if isinstance(each, Serve)]
+        return bool(served) and {case.stage.by_priority} == {each.priority > 0 for each in served}
+
+    steps = (SERVE, STEP, evolve(SERVE, arrival=evolve(SERVE.arrival, request=4)))
+    least = shrink_case(evolve(CASE, operations=steps), lambda case: len(case.operations) == 3 and fails(case))
+    assert Stage(1) == least.stage
+    assert [0, 0] == [each.priority for each in least.operations if isinstance(each, Serve)]
+
+
+def test_whatever_a_request_or_a_stage_can_have_can_go() -> None:
+    """But for what is said of it: which request it is, and what its prompt must have."""
+    for kind in (Serve, Stage, Options, PauseEngine, ResetCache, Reply):
+        assert set(fields_dict(kind)) == set(SCHEDULER.simpler[kind]), kind
 
 
 def test_settings_that_cannot_be_are_not_tried() -> None:

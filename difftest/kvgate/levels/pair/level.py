@@ -36,6 +36,8 @@ from kvgate.levels.scheduler.level import (
     draw_replies,
     encodes,
     fits_alone,
+    plain_arrival,
+    plain_stage,
     recovers,
     shortest_answers,
     with_encoder,
@@ -107,6 +109,7 @@ class PairLevel(DrivenLevel):
         "The router and the connector are the gate's own: they do what a connector that reads from the decode node has "
         "to do, and no product's is run.",
         "Where steps are asynchronous, the work that a step costs.",
+        "Of newer vLLMs: adapters, items, and least numbers of answers, as on one node.",
     )
     trace_formerly = "kvgate-pair-trace"
     trace_called = "the trace of two nodes"
@@ -181,8 +184,15 @@ class PairLevel(DrivenLevel):
         return STEPS
 
     def allowed(self, bench: Any, case: Case) -> Case:
-        """The case without requests that could never run: they block the queue, which is a finding of its own."""
-        del bench
+        """The case without requests that could never run: they block the queue, which is a finding of its own.
+
+        On later releases also without what the level of one scheduler leaves out there.
+        """
+        from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+
+        if not SUBJECTS[bench.subject].scheduling.in_full:
+            stage = evolve(case.stage, prefill=plain_stage(case.stage.prefill), decode=plain_stage(case.stage.decode))
+            case = evolve(case, stage=stage, operations=tuple(map(plain, case.operations)))
         return self.that_fits(case)
 
     def that_fits(self, case: Case) -> Case:
@@ -236,6 +246,13 @@ def _ask(generator: Generator, case: Case, draw: Draw) -> Ask:
     )
     least = shortest_answers(generator, case.settings, ask.of_decode, draw)
     return evolve(ask, answers_min=least)
+
+
+def plain(operation: Operation) -> Operation:
+    """A request without what only vLLM 0.20.2 was tried with: adapters, items, shortest answers."""
+    if not isinstance(operation, Ask):
+        return operation
+    return evolve(operation, arrival=plain_arrival(operation.arrival), answers_min=0)
 
 
 def _drafts_ahead(settings: Settings) -> bool:

@@ -83,13 +83,13 @@ SIMPLER: Rules = {
     Serve: dict.fromkeys(
         (
             *("structured", "grammar_answers", "undecided", "fails_from_block", "priority", "resumable", "answers_min"),
-            "offered_again",
+            *("offered_again", "pools", "embedded"),
         ),
         DEFAULT,
     )
     | {**_SUBMIT},
     Step: {"replies": INSIDE},
-    ResetCache: {"connector": DEFAULT},
+    ResetCache: {"preempts": DEFAULT, "connector": DEFAULT},
     PauseEngine: {**dict.fromkeys(("running", "aborts"), DEFAULT), "steps": 1},
     Options: dict.fromkeys(OPTIONS, DEFAULT),
     Reply: {"ends": DEFAULT, "accepted": 0, "drafts": 0, "token": 0},
@@ -381,8 +381,7 @@ class SchedulerLevel(DrivenLevel):
             if not case.settings.geometry.groups:
                 # Requests to its model only pool.
                 return evolve(case, operations=())
-            stage = evolve(case.stage, adapters_max=None, encoder_budget=None, options=Options())
-            case = evolve(case, stage=stage, settings=evolve(settings, draft_model=False))
+            case = evolve(case, stage=plain_stage(case.stage), settings=evolve(settings, draft_model=False))
             return evolve(case, operations=tuple(map(plain, operations)))
         return evolve(case, operations=operations)
 
@@ -417,8 +416,18 @@ def plain(operation: Operation) -> Operation:
     """A request without what only vLLM 0.20.2 was tried with: adapters, items, pooling, embeddings, sessions."""
     if not isinstance(operation, Serve):
         return operation
-    arrival = evolve(operation.arrival, keys=evolve(operation.arrival.keys, lora=None, lora_version=0, media=()))
+    arrival = plain_arrival(operation.arrival)
     return evolve(operation, arrival=arrival, answers_min=0, pools=False, embedded=False, resumable=False)
+
+
+def plain_arrival(arrival: Arrive) -> Arrive:
+    """A request's prompt without adapter and items."""
+    return evolve(arrival, keys=evolve(arrival.keys, lora=None, lora_version=0, media=()))
+
+
+def plain_stage(stage: Stage) -> Stage:
+    """A stage without what only vLLM 0.20.2 was tried with."""
+    return evolve(stage, adapters_max=None, encoder_budget=None, options=Options())
 
 
 SCHEDULER = SchedulerLevel()
