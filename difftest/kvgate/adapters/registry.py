@@ -64,7 +64,10 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
 LATER_MODELS: Mapping[str, tuple[str, ...]] = {
     "0.23.0": (*DEFAULT_MODELS["ascend-worker"], "dsv4-flash-ascend-32+whole-slots"),
     # Its kernels have the blocks of DeepSeek-V4 alone.
-    "0.30.0rc2": tuple(f"dsv4-flash-ascend-{size}+whole-slots" for size in (32, 64, 128)),
+    "0.30.0rc2": (
+        *(f"dsv4-flash-ascend-{size}+whole-slots" for size in (32, 64, 128)),
+        "dsv4-flash-ascend-32+mtp+whole-slots",
+    ),
 }
 """The same for later releases of vLLM-Ascend."""
 ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"

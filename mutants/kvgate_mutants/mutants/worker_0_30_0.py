@@ -62,3 +62,14 @@ def tokens_are_turned_as_the_next_ones(original: Any, positions: Any, *arguments
 def long_rows_decode(original: Any, metadata: Any, decode_threshold: int) -> Any:
     """Rows of up to sixteen tokens decode, as if there were fifteen drafts."""
     return original(metadata, decode_threshold=max(16, decode_threshold))
+
+
+@breaks(
+    f"{_DSA}:split_decodes_and_prefills",
+    violates="KV-SYS-03",
+    models=("dsv4-flash-ascend-32+mtp+whole-slots",),
+    needs=("drafts",),
+)
+def drafts_are_built_as_prompts(original: Any, metadata: Any, decode_threshold: int) -> Any:
+    """Rows that verify drafts are built as prompts, as if there was no speculation."""
+    return original(metadata, decode_threshold=min(1, decode_threshold))

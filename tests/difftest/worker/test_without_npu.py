@@ -6,9 +6,9 @@ there is none; the page says what is published and what starts. Method: the comm
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +21,12 @@ from kvgate.adapters.fetching import folder_of, is_fetched
 from kvgate.adapters.model_runner.block_sizes import kernel_sizes, supported
 from kvgate.adapters.model_runner.operators import LIMITS, WORKER, names_in, operators
 from kvgate.adapters.registry import ASCEND_WORKERS
-from kvgate.levels.worker.page import COMMAND, LATER, page
+from kvgate.levels.worker.page import AGREES, COMMAND, LATER, UNSUPPORTED, page, parsed, rows
 
 if TYPE_CHECKING:
     from tests.fork_server import ForkServer
+
+    from kvgate.adapters.releases.description import Release
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "difftest" / "ASCEND.md"
@@ -34,6 +36,16 @@ import vllm_ascend.worker.block_table as home
 original = home.BlockTable.compute_slot_mapping_draft
 home.BlockTable.compute_slot_mapping_draft = lambda self, rows, positions: original(self, rows, positions + 1)
 """
+BROKEN = """
+import json, sys
+from kvgate.adapters.registry import load_system
+from kvgate.levels.worker.page import outcomes
+load_system(sys.argv[1])
+from kvgate_mutants.mutants.worker import slots_one_late
+with slots_one_late.applied():
+    print(json.dumps(outcomes(sys.argv[1])))
+"""
+ROW_OF_A_LATER_ONE = "| `ascend-worker@"
 ELSEWHERE = """
 from attrs import evolve
 from kvgate.adapters.device import npu
@@ -117,17 +129,47 @@ def test_a_simulated_run(driver: str, sound: bool, fork_server: ForkServer, fold
 
 @pytest.mark.ci
 def test_the_page_is_current(fork_server: ForkServer, folder: Path) -> None:
-    """What is named in the published source, and what each system starts with here."""
-    started = {}
+    """What is named in the published source, and what becomes of the steps of each system, but for later releases."""
+    found = {}
     for system in ASCEND_WORKERS:
         program = ("-m", "kvgate.levels.worker.page", system)
         finished = fork_server.run(*program, env={WHERE: str(folder), "VLLM_LOGGING_LEVEL": "ERROR"}, timeout=300)
         assert 0 == finished.returncode, finished.stderr[-2000:]
-        started[system] = {int(slots): why for slots, why in json.loads(finished.stdout.splitlines()[-1]).items()}
+        found[system] = parsed(finished.stdout)
     if not all(map(is_fetched, LATER)):
         pytest.skip("later releases are not fetched, and the page was not compared")
     later = {each.version: folder_of(each) for each in LATER}
-    assert page(folder, started, later) == PAGE.read_text(encoding="utf-8"), f"write it with {COMMAND}"
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if not line.startswith(ROW_OF_A_LATER_ONE)]
+    assert page(folder, found, later).splitlines() == lines, f"write it with {COMMAND}"
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    "release",
+    [pytest.param(each, marks=pytest.mark.deep if each is not LATER[0] else (), id=each.name) for each in LATER],
+)
+def test_the_page_has_the_rows_of_later_releases(release: Release) -> None:
+    """All of them, in their order."""
+    if not is_fetched(release):
+        pytest.skip(f"{release.name} is not fetched, and its rows were not compared")
+    command = [sys.executable, "-m", "kvgate.levels.worker.page", release.name]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    expected = [f"| {' | '.join(row)} |" for row in rows(release.name, parsed(finished.stdout))]
+    found = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{release.name}`")]
+    assert expected == found, f"write it with {COMMAND}"
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("system", ASCEND_WORKERS)
+def test_the_table_shows_what_is_broken(system: str, fork_server: ForkServer, folder: Path) -> None:
+    """No cell of a worker that writes each token a slot late says that it agrees."""
+    environment = {WHERE: str(folder), "VLLM_LOGGING_LEVEL": "ERROR"}
+    finished = fork_server.run("-c", BROKEN, system, env=environment, timeout=300)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    cells = {text for by_size in parsed(finished.stdout).values() for text in by_size.values()}
+    assert AGREES not in cells
+    assert cells > {UNSUPPORTED} if system == "ascend-worker" else UNSUPPORTED not in cells
 
 
 @pytest.mark.ci

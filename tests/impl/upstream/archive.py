@@ -24,7 +24,11 @@ ARCHIVES = {
     "0.33.0": "f4c33c2503d52bb411146afa9618a4f48bed68912f617e6803ac8d76e4c74112",
 }
 """The sha256 of each source archive of vLLM, as it was published."""
-ASCEND_ARCHIVES = {ASCEND.version: "8ebd5c5b2ef5009baae1c5ddee390a0fe2821ef31aa33312a0b491f5b5185797"}
+ASCEND_ARCHIVES = {
+    ASCEND.version: "8ebd5c5b2ef5009baae1c5ddee390a0fe2821ef31aa33312a0b491f5b5185797",
+    "0.23.0": "a58db76eaffcf328b13b315a0db3a57d381a8947d01057ddcefe4ad02372b242",
+    "0.30.0rc2": "05cb51448c0cd174ea338b16ebbfc8e215f44b373ea2a0d65f1314523a01152f",
+}
 """The same of vLLM-Ascend."""
 ASCEND_NEEDS = {
     "scipy==1.17.1": "43af8d1f3bea642559019edfe64e9b11192a8978efbd1539d7bc2aaa23d92de4",
@@ -48,15 +52,15 @@ def archive_of(version: str) -> Path:
     return kept
 
 
-def ascend_archive() -> Path:
-    """A folder that holds ``tests`` of vLLM-Ascend, with its own conftest.
+def ascend_archive(version: str) -> Path:
+    """A folder that holds ``tests`` of vLLM-Ascend ``version``, with its own conftest.
 
     Raises:
         RuntimeError: the archive cannot be fetched.
     """
-    kept = cache() / "vllm-ascend-tests" / ASCEND.version
+    kept = cache() / "vllm-ascend-tests" / version
     if not (kept / "tests").is_dir():
-        _fetch_part("tests", ASCEND.distribution, ASCEND.version, ASCEND_ARCHIVES[ASCEND.version], kept)
+        _fetch_part("tests", ASCEND.distribution, version, ASCEND_ARCHIVES[version], kept)
     return kept
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from kvgate.adapters.ascend_wheel import AscendUnavailableError, ascend_folder
 
-from .ascend import PAGE, Result, page, results, with_plug_in
+from .ascend import LATER, PAGE, Result, page, results, with_plug_in
 
 # To look for pip's module would be enough for setuptools to leave distutils alone, which vLLM does not survive.
 INSTALLED = {distribution.name for distribution in distributions()}
@@ -35,9 +35,19 @@ def arms() -> tuple[dict[str, Result], dict[str, Result]]:
     return results(), with_plug_in()
 
 
-def test_every_failure_has_a_cause(arms: tuple[dict[str, Result], dict[str, Result]]) -> None:
-    """In both arms."""
-    failed = [(name, each) for arm in arms for name, each in arm.items() if each.outcome != "passed"]
+@pytest.fixture(scope="module")
+def later() -> dict[str, dict[str, Result]]:
+    """Of later releases."""
+    return {each.version: results(release=each) for each in LATER}
+
+
+def test_every_failure_has_a_cause(
+    arms: tuple[dict[str, Result], dict[str, Result]], later: dict[str, dict[str, Result]]
+) -> None:
+    """In both arms, and of later releases."""
+    failed = [
+        (name, each) for arm in (*arms, *later.values()) for name, each in arm.items() if each.outcome != "passed"
+    ]
     assert [] == [(name, each.message[:300]) for name, each in failed if each.cause is None]
 
 
@@ -47,9 +57,11 @@ def test_the_plug_in_changes_no_result(arms: tuple[dict[str, Result], dict[str, 
     assert off == on
 
 
-def test_the_page_says_so(arms: tuple[dict[str, Result], dict[str, Result]]) -> None:
+def test_the_page_says_so(
+    arms: tuple[dict[str, Result], dict[str, Result]], later: dict[str, dict[str, Result]]
+) -> None:
     """It is what the command writes."""
-    assert page(*arms) == PAGE.read_text(encoding="utf-8")
+    assert page(*arms, later) == PAGE.read_text(encoding="utf-8")
 
 
 def test_a_broken_block_table_shows(arms: tuple[dict[str, Result], dict[str, Result]]) -> None:

@@ -1,4 +1,4 @@
-"""What of vLLM-Ascend's worker is run on a CPU, and which block sizes it starts with: ``difftest/ASCEND.md``.
+"""What of vLLM-Ascend's worker is run on a CPU, and with which block sizes: ``difftest/ASCEND.md``.
 
 ``python -m kvgate.levels.worker.page > difftest/ASCEND.md`` writes it. Each system is started in a process of its own.
 """
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from attrs import asdict, evolve
 
@@ -19,12 +20,18 @@ from kvgate.adapters.model_runner.operators import LIMITS, MODULES, Limit, Opera
 from kvgate.adapters.model_runner.stand_ins import STAND_INS
 from kvgate.adapters.registry import ASCEND_WORKERS, load_system
 from kvgate.adapters.releases import ASCEND, RELEASES
-from kvgate.kernel.models import load
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import Model, load
+from kvgate.levels.scheduler.level import EngineBench
 from kvgate.levels.worker.level import WORKER
 
 COMMAND = "python -m kvgate.levels.worker.page > difftest/ASCEND.md"
 LATER = [each for each in RELEASES.values() if each.system == "ascend-worker"]
-STARTS = "starts"
+MTP, PARTIAL = "+mtp", "+partial"
+SUFFIXES = ("", MTP, PARTIAL, MTP + PARTIAL)
+OPERATIONS = 20
+"""How many there are of each model."""
+AGREES, UNSUPPORTED, REFUSED = "agrees", "has none", "partial hits in group"
 NO, YES = "", "yes"
 _PAGE = """\
 # vLLM-Ascend {version}'s worker without an NPU
@@ -56,9 +63,12 @@ compressed caches: what it is given is compared, what it finds is not.
 ## Block sizes
 
 Kernel block sizes that the back-end for compressed attention lists: {kernel_sizes}. Without the plug-in all compressed
-blocks have 128 slots. The worker was started on a CPU with the groups of DeepSeek-V4 at each size:
+blocks have 128 slots. Each worker was started on a CPU with the groups of DeepSeek-V4, and prepared the steps of
+{operations} operations. `{agrees}`: everything that the level compares was right; `{unsupported}`: there are no partial
+hits; everything else is the first error. `ascend-worker` is {version}, and `ascend-worker-retention` the same with
+the plug-in.
 
-{started}
+{outcomes}
 
 The compiled operators check block sizes of their own. Read from the source archive, and not run:
 
@@ -66,23 +76,42 @@ The compiled operators check block sizes of their own. Read from the source arch
 """
 
 
-def starts(system: str) -> dict[int, str]:
-    """For each block size of DeepSeek-V4: ``starts``, or why the worker of ``system`` does not start.
+def outcomes(system: str) -> dict[str, dict[int, str]]:
+    """What becomes of a few steps of DeepSeek-V4, by the suffixes of the model and the slots of a block.
 
     Raises:
         SystemUnavailableError: it is not here.
     """
     bench = WORKER.bench(load_system(system), WORKER.gate)
-    found = {}
-    for slots in SIZES:
-        model = load(f"dsv4-flash-ascend-{slots}+whole-slots")
-        case = evolve(WORKER.draw(model, "tiny", "0"), operations=())
-        divergences = bench.build(case).close()
-        found[slots] = divergences[0].difference.got.strip() if divergences else STARTS
-    return found
+    return {
+        suffixes: {slots: _outcome(bench, load(f"dsv4-flash-ascend-{slots}{suffixes}+whole-slots")) for slots in SIZES}
+        for suffixes in SUFFIXES
+    }
 
 
-def page(folder: Path, started: Mapping[str, Mapping[int, str]], later: Mapping[str, Path]) -> str:
+def _outcome(bench: EngineBench, model: Model) -> str:
+    """``agrees``, or the first error."""
+    case = WORKER.draw(model, "tiny", "0")
+    try:
+        # Its engine has a worker, once a step was prepared.
+        world: Any = bench.build(evolve(case, operations=case.operations[:OPERATIONS]))
+    except UsageError as error:
+        if REFUSED not in str(error):
+            raise
+        return UNSUPPORTED
+    found = next(filter(None, map(world.perform, case.operations[:OPERATIONS])), None)
+    assert found is not None or world.worker is not None, "a step was prepared"
+    return AGREES if found is None else found.difference.got.strip()
+
+
+def rows(system: str, found: Mapping[str, Mapping[int, str]]) -> Iterator[tuple[str, ...]]:
+    """The rows of a system."""
+    for suffixes, by_size in found.items():
+        has = (YES if suffix in suffixes else NO for suffix in (MTP, PARTIAL))
+        yield f"`{system}`", *has, *(by_size[slots] for slots in SIZES)
+
+
+def page(folder: Path, found: Mapping[str, Mapping[str, Mapping[int, str]]], later: Mapping[str, Path]) -> str:
     """The page; ``later`` are the folders of later releases."""
     named, sizes = operators(folder), kernel_sizes(folder)
     known = {each.name for each in named}
@@ -102,9 +131,12 @@ def page(folder: Path, started: Mapping[str, Mapping[int, str]], later: Mapping[
             ("what", "in its place", "why"), ((f"`{each.name}`", each.by, each.why) for each in STAND_INS)
         ),
         kernel_sizes="none that can be read from its source" if sizes is None else ", ".join(map(str, sizes)),
-        started=_table(
-            ("system", *(f"{slots} slots" for slots in SIZES)),
-            ((f"`{system}`", *(found[slots] for slots in SIZES)) for system, found in started.items()),
+        operations=OPERATIONS,
+        agrees=AGREES,
+        unsupported=UNSUPPORTED,
+        outcomes=_table(
+            ("system", "MTP", "partial hits", *(f"{slots} slots" for slots in SIZES)),
+            (row for system, each in found.items() for row in rows(system, each)),
         ),
         limits=_table(
             ("operator", "groups", "slots of a block", "sizes above that it allows", "source"), map(_limit, LIMITS)
@@ -131,17 +163,25 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
 
+def parsed(printed: str) -> dict[str, dict[int, str]]:
+    """What a process printed of a system."""
+    return {
+        suffixes: {int(slots): text for slots, text in by_size.items()}
+        for suffixes, by_size in json.loads(printed.splitlines()[-1]).items()
+    }
+
+
 def main() -> None:
-    """Print what a system starts with, as JSON, or without a system the page."""
+    """Print the outcomes of a system, as JSON, or without a system the page."""
     if len(sys.argv) > 1:
-        print(json.dumps(starts(sys.argv[1])))
+        print(json.dumps(outcomes(sys.argv[1])))
         return
-    started = {}
-    for system in ASCEND_WORKERS:
+    found = {}
+    for system in (*ASCEND_WORKERS, *(each.name for each in LATER)):
         command = [sys.executable, "-m", "kvgate.levels.worker.page", system]
         finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        started[system] = {int(slots): why for slots, why in json.loads(finished.stdout.splitlines()[-1]).items()}
-    print(page(ascend_folder(), started, {each.version: ascend_folder(each) for each in LATER}), end="")
+        found[system] = parsed(finished.stdout)
+    print(page(ascend_folder(), found, {each.version: ascend_folder(each) for each in LATER}), end="")
 
 
 if __name__ == "__main__":
