@@ -194,27 +194,6 @@ def an_interval_between_boundaries_is_refused() -> str | None:
     return "an interval that is no multiple of the alignment is taken"
 
 
-def a_mask_leaves_blocks_out() -> str | None:
-    """Of four blocks three are wanted, and one of these is the null block."""
-    from kvgate.adapters.stock import Stock
-    from kvgate.kernel.models import load
-    from kvreference.operations import Arrive, Run
-    from kvreference.settings import Settings
-
-    system = Stock(Settings(load("full").geometry, blocks=16, tokens_max=64, tells_events=True))
-    system.apply(Arrive(0, (Run(0, 64),)))
-    pool: Any = system.manager.block_pool
-    request = system._requests[0]
-    blocks = pool.get_new_blocks(3)
-    blocks.insert(2, pool.null_block)
-    pool.cache_full_blocks(request, blocks, 0, 4, 16, 0, block_mask=[True, False, True, True])
-    cached = [block.block_hash is not None for block in blocks]
-    if cached != [True, False, False, True]:
-        return f"cached are {cached}"
-    told = [list(event.token_ids) for event in pool.take_events()]
-    return None if told == [list(range(16)), list(range(48, 64))] else f"told are {told}"
-
-
 def the_doctor_tells_by_its_exit_code() -> str | None:
     """A value that cannot be meant."""
     from swa_retention.doctor import MISCONFIGURED, examine

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate_mutants.mutants.mutant import breaks, vllms_own
-from kvgate_mutants.mutants.plugin import checks
 
 # Mutants of what is reachable: which blocks of which groups are cached, and when.
 
@@ -118,7 +117,6 @@ def scratch_not_first(original: Any, coordinator: Any, interval: int) -> None:
 # Mutants of masked caching: what is passed over, looked at again, and told.
 
 _CACHE = "vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager.cache_blocks"
-_REGISTER = "vllm.v1.core.block_pool:BlockPool.cache_full_blocks"
 _STATES = "compressed+masked+scratch"
 """Windows of two blocks of four tokens: what drafts fill leaves them at once."""
 
@@ -126,13 +124,6 @@ _STATES = "compressed+masked+scratch"
 @breaks(_CACHE, violates="KV-OP-15", models=(_SPARSE,))
 def everything_is_cached(original: Any, *arguments: Any, **named: Any) -> Any:
     """Every full block is cached, as by vLLM itself."""
-    return vllms_own(original)(*arguments, **named)
-
-
-@breaks(_REGISTER, shown_by=checks.a_mask_leaves_blocks_out)
-def no_mask(original: Any, *arguments: Any, **named: Any) -> Any:
-    """Blocks cannot be left out where they are cached."""
-    named.pop("block_mask", None)
     return vllms_own(original)(*arguments, **named)
 
 
@@ -154,12 +145,6 @@ def what_is_not_due_is_forgotten(original: Any, self: Any, request: Any, num_tok
 def nothing_is_cached(_original: Any, self: Any, request: Any, num_tokens: int) -> None:
     """Nothing is cached, whether retention is on or not."""
     self.num_cached_block[request.request_id] = num_tokens // self.block_size
-
-
-@breaks("swa_retention.patches.caching:_runs", shown_by=checks.a_mask_leaves_blocks_out)
-def one_run_for_all(_original: Any, _blocks: Any, positions: Any) -> Any:
-    """All blocks between the first and the last that are wanted are cached, and told of."""
-    return [(positions[0], positions[-1] + 1)]
 
 
 @breaks("swa_retention.patches.caching:_runs", violates="KV-OP-12", models=(_STATES,), needs=("drafts", "events"))
