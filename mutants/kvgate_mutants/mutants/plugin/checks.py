@@ -67,7 +67,9 @@ def values_that_cannot_be_meant_are_refused() -> str | None:
         ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "-1"),
         ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "often"),
         ("VLLM_PIN_SWA_TOKENS", "2048"),
-        ("VLLM_PIN_MIN_DROP_SIZE", "0"),
+        ("VLLM_PIN_MIN_DROP_SIZE", "-1"),
+        ("VLLM_PREFIX_CACHE_MASKED", "2"),
+        ("VLLM_PREFIX_CACHE_SCRATCH_FIRST", "2"),
         ("VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE", "16"),
         ("VLLM_PREFIX_CACHE_PARTIAL_HITS", "-128"),
     ):
@@ -90,7 +92,10 @@ def values_mean_what_they_say() -> str | None:
     for environment, expected in (
         ({}, Configuration()),
         ({"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0"}, Configuration(0)),
-        ({"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "auto"}, Configuration(32768)),
+        ({"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "auto"}, Configuration(32768, interval_is_auto=True)),
+        ({"VLLM_PREFIX_CACHE_MASKED": "1"}, Configuration(masked=True)),
+        ({"VLLM_PREFIX_CACHE_SCRATCH_FIRST": "0"}, Configuration(scratch_first=False)),
+        ({"VLLM_PIN_MIN_DROP_SIZE": "0"}, Configuration(pin_min_drop_blocks=1)),
         ({"VLLM_PIN_SWA_TOKENS": "off", "VLLM_PIN_MIN_DROP_SIZE": "3"}, Configuration(pin_min_drop_blocks=3)),
         ({"VLLM_PREFIX_CACHE_PARTIAL_HITS": "128"}, Configuration(partial_hits=True, partial_unit_tokens=128)),
         ({"VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE": "64"}, Configuration(compressed_block_size_slots=64)),
@@ -168,6 +173,9 @@ def every_switch_has_its_feature() -> str | None:
     for configuration, expected in (
         (Configuration(), set()),
         (Configuration(0), {RETAINS.name}),
+        (Configuration(masked=True), {RETAINS.name}),
+        (Configuration(scratch_first=True), {RETAINS.name}),
+        (Configuration(scratch_first=False), set()),
         (Configuration(pins=True), {PINS.name}),
         (Configuration(0, pins=True), {RETAINS.name, PINS.name}),
     ):
@@ -175,6 +183,18 @@ def every_switch_has_its_feature() -> str | None:
         if not expected <= found or len(found) > 2 or bool(found) != bool(expected):
             return f"{configuration} has {sorted(found)}"
     return None
+
+
+def auto_is_rounded_up() -> str | None:
+    """To a multiple of an alignment that divides it, that does not, and that is longer."""
+    from swa_retention.config import Configuration, ConfigurationError
+
+    auto = Configuration(32768, interval_is_auto=True)
+    try:
+        found = [auto.interval_tokens(alignment) for alignment in (16, 48, 65536)]
+    except ConfigurationError as error:
+        return f"auto is refused: {error}"
+    return None if found == [32768, 32784, 65536] else f"auto is {found}"
 
 
 def an_interval_between_boundaries_is_refused() -> str | None:
