@@ -23,6 +23,7 @@ from swa_retention.patches import (
     compressed,
     dispatch,
     free_queue,
+    metrics,
     newer_keywords,
     partial_hits,
     pinning,
@@ -46,10 +47,18 @@ BUILT = (*attach.PATCHES, *newer_keywords.PATCHES, *compressed.LOOKUP, *ascend_m
 
 RETAINS = Feature("retention", (RETENTION, MASKED, SCRATCH_FIRST), (*free_queue.PATCHES, *caching.PATCHES, *BUILT))
 """Sliding windows are cached at retained boundaries alone, and what is not cached is used again first."""
-PINS = Feature("the pinned tier", (PIN, PIN_MIN_DROP), (*free_queue.PATCHES, *pinning.PATCHES, *BUILT), upstream=False)
+PINS = Feature(
+    "the pinned tier",
+    (PIN, PIN_MIN_DROP),
+    (*free_queue.PATCHES, *pinning.PATCHES, *metrics.PATCHES, *BUILT),
+    upstream=False,
+)
 """What a window leaves behind is kept out of the free queue until blocks run short."""
 PARTIAL_HITS = Feature(
-    "partial hits", (PARTIAL, PARTIAL_MIN), (*partial_hits.PATCHES, *dispatch.PATCHES, *BUILT), upstream=False
+    "partial hits",
+    (PARTIAL, PARTIAL_MIN),
+    (*partial_hits.PATCHES, *dispatch.PATCHES, *metrics.PATCHES, *metrics.DONE, *BUILT),
+    upstream=False,
 )
 """A hit may end inside a block, and is then served by a copy."""
 COMPRESSED_GROUPS = Feature(

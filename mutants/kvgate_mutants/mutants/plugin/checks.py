@@ -667,3 +667,116 @@ def the_scheduler_is_told_all_ratios() -> str | None:
     made = vars(kv_cache_utils)["generate_scheduler_kv_cache_config"]([told])
     found = getattr(made.kv_cache_groups[0], "compress_ratios", None)
     return None if found == (1, 4, 128) else f"told are {found}"
+
+
+# What shows mutants of metrics.
+
+
+def _with_pins() -> Any:
+    """A block manager with a pinned tier, in which a request holds pinned blocks, and others wait."""
+    from kvgate.adapters.retention import Retention
+    from kvgate.kernel.models import load
+    from kvreference.operations import Admit, Arrive, Finish, Run
+    from kvreference.settings import Settings
+
+    system = Retention(Settings(load("full").geometry, 16, tokens_max=64, chunk_tokens=64, pin_drop_blocks_min=1))
+    for number, tokens in ((0, 64), (1, 33)):
+        for operation in (Arrive(number, (Run(0, tokens),)), Admit(number, 64)):
+            system.apply(operation)
+        if number == 0:
+            system.apply(Finish(0))
+    return system.manager.block_pool
+
+
+def usage_counts_what_requests_hold() -> str | None:
+    """Of 15 blocks a request holds three, two of them pinned; two more are pinned, and wait."""
+    usage = _with_pins().get_usage()
+    return None if abs(usage - 3 / 15) < 1e-9 else f"usage is {usage}"
+
+
+def demoted_blocks_are_counted() -> str | None:
+    """One of two that wait is demoted, and of the other the content is forgotten."""
+    pool = _with_pins()
+    tier = pool.pinned_tier
+    tier.make_room(pool.get_num_free_blocks() + 1, ())
+    tier.forget(next(iter(tier.queue.get_all_free_blocks())))
+    found = tier.demoted, tier.queue.num_free_blocks
+    return None if found == (1, 0) else f"demoted are {found[0]}, {found[1]} wait"
+
+
+def _counting() -> Any:
+    """A scheduler with a pinned tier, from which three blocks were demoted, and without partial hits."""
+    tier = SimpleNamespace(queue=SimpleNamespace(num_free_blocks=7), demoted=3)
+    coordinator = SimpleNamespace(block_pool=SimpleNamespace(pinned_tier=tier))
+    return SimpleNamespace(kv_cache_manager=SimpleNamespace(coordinator=coordinator))
+
+
+def counts_are_sent_once() -> str | None:
+    """In two steps, next to what a connector counted, whose own dictionary stays as it is."""
+    from swa_retention.patches import metrics
+
+    own, scheduler = {"loads": 1}, _counting()
+    make_stats = metrics.make_stats(lambda _self: SimpleNamespace(kv_connector_stats=own))
+    found = [dict(make_stats(scheduler).kv_connector_stats) for _ in range(2)]
+    due = [{"loads": 1, metrics.CARRIED: {"pinned_blocks": 7, "demoted_blocks": count}} for count in (3, 0)]
+    return None if (found, own) == (due, {"loads": 1}) else f"sent is {found}, and the connector has {own}"
+
+
+def copies_are_done_when_their_step_is_back() -> str | None:
+    """A step with two copies, and one without."""
+    from collections import Counter
+
+    from swa_retention.patches import dispatch, metrics
+
+    scheduler, counts = _counting(), Counter[str]()
+    scheduler.kv_cache_manager.coordinator.partial = SimpleNamespace(counts=counts)
+    update = metrics.update_from_output(lambda _self, _output, _answer: None)
+    for copies in ((1, 2), ()):
+        step = SimpleNamespace(**{dispatch.CARRIED: copies})
+        update(scheduler, SimpleNamespace(scheduled_cached_reqs=step), None)
+    return None if counts == {"copies_done": 2} else f"counted are {dict(counts)}"
+
+
+class _Family:
+    """A metric of vLLM's endpoint with one engine."""
+
+    def __init__(self, values: dict[str, int], name: str, **_form: Any) -> None:
+        self.values, self.name = values, name
+        values[name] = 0
+
+    def labels(self, *_labels: object) -> _Family:
+        return self
+
+    def set(self, number: int) -> None:
+        self.values[self.name] = number
+
+    def inc(self, number: int) -> None:
+        self.values[self.name] += number
+
+
+def counts_reach_the_endpoint() -> str | None:
+    """Of two steps; vLLM's loggers see the statistics as if nothing had been added."""
+    from functools import partial
+
+    from vllm.v1.metrics.loggers import PrometheusStatLogger
+
+    from swa_retention.config import Configuration
+    from swa_retention.patches import metrics
+    from swa_retention.patches.attach import activate, active
+
+    values, seen, before = dict[str, int](), list[Any](), active()
+    logger: Any = PrometheusStatLogger.__new__(PrometheusStatLogger)
+    logger._gauge_cls = logger._counter_cls = partial(_Family, values)
+    logger.per_engine_labelvalues = {0: ["model", "0"]}
+    manager = SimpleNamespace(stat_loggers=[logger])
+    activate(Configuration(pins=True))
+    try:
+        metrics.loggers(lambda _self: None)(manager)
+    finally:
+        activate(before)
+    record = metrics.record(lambda _self, stats, *_more: seen.append(stats.kv_connector_stats))
+    for pinned in (5, 4):
+        counts = {metrics.CARRIED: {"pinned_blocks": pinned, "demoted_blocks": 2}}
+        record(manager, SimpleNamespace(kv_connector_stats=counts), None)
+    due = {f"vllm:{metrics.CARRIED}_pinned_blocks": 4, f"vllm:{metrics.CARRIED}_demoted_blocks": 4}
+    return None if (values, seen) == (due, [None, None]) else f"recorded are {values}, and vLLM's loggers saw {seen}"
