@@ -1,7 +1,7 @@
 """The configuration: what the environment asks for, read once and checked as a whole.
 
-The variables are vLLM's own names for these features, so that a deployment that moves to a vLLM that has them keeps
-its settings.
+Most variables are vLLM's own names for these features, so that a deployment that moves to a vLLM that has them keeps
+its settings. Masked caching and scratch first have no switch in vLLM: from 0.23 on they are always on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ PIN_MIN_DROP = "VLLM_PIN_MIN_DROP_SIZE"
 PARTIAL = "VLLM_PREFIX_CACHE_PARTIAL_HITS"
 PARTIAL_MIN = "VLLM_PREFIX_CACHE_PARTIAL_HIT_MIN_TOKENS"
 COMPRESSED = "VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE"
-VARIABLES = (RETENTION, PIN, PIN_MIN_DROP, PARTIAL, PARTIAL_MIN, COMPRESSED)
+MASKED = "VLLM_PREFIX_CACHE_MASKED"
+SCRATCH_FIRST = "VLLM_PREFIX_CACHE_SCRATCH_FIRST"
+VARIABLES = (RETENTION, PIN, PIN_MIN_DROP, PARTIAL, PARTIAL_MIN, COMPRESSED, MASKED, SCRATCH_FIRST)
 """All that is read."""
 
 AUTO_INTERVAL_TOKENS = 32768
@@ -45,6 +47,12 @@ class Configuration:
 
     retention_interval_tokens: int | None = None
     """At which boundaries the blocks of sliding windows stay cached, in tokens; None: everywhere, as in vLLM."""
+    interval_is_auto: bool = False
+    """Whether the interval is rounded up to a multiple of the alignment, and is not an error if it is none."""
+    masked: bool = False
+    """Whether only what a hit can read stays cached: an interval of one alignment, where none is given."""
+    scratch_first: bool | None = None
+    """Whether uncached blocks are reused first; None: if a retention interval is in effect."""
     pins: bool = False
     """Whether what a window leaves behind is pinned."""
     pin_min_drop_blocks: int = MIN_DROP_BLOCKS
@@ -59,14 +67,41 @@ class Configuration:
     """The slots of a compressed block on vLLM-Ascend; None: as vLLM-Ascend has it."""
 
     @property
+    def retains(self) -> bool:
+        """Whether some boundaries of sliding windows stay cached, and others do not."""
+        return self.retention_interval_tokens is not None or self.masked
+
+    @property
+    def interval_puts_scratch_first(self) -> bool:
+        """Whether a retention interval that is in effect puts scratch first."""
+        return self.scratch_first is None and self.retention_interval_tokens is not None
+
+    @property
     def is_inert(self) -> bool:
         """Whether nothing is switched on."""
-        return (
-            self.retention_interval_tokens is None
-            and not self.pins
-            and not self.partial_hits
-            and self.compressed_block_size_slots is None
+        return not (
+            self.retains
+            or self.scratch_first
+            or self.pins
+            or self.partial_hits
+            or self.compressed_block_size_slots is not None
         )
+
+    def interval_tokens(self, alignment_tokens: int) -> int | None:
+        """The interval for a model whose hits end at multiples of ``alignment_tokens``; None if nothing is left out.
+
+        Raises:
+            ConfigurationError: the interval that was given is not a multiple of that.
+        """
+        interval = self.retention_interval_tokens
+        if interval is None:
+            return alignment_tokens if self.masked else None
+        if self.interval_is_auto:
+            return -(-interval // alignment_tokens) * alignment_tokens
+        if interval % alignment_tokens:
+            multiple = f"a multiple of scheduler_block_size, which is {alignment_tokens} tokens for this model"
+            raise ConfigurationError(RETENTION, str(interval), f"give {multiple}, or 0 or auto")
+        return interval
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Configuration:
@@ -76,13 +111,18 @@ def read(environment: Mapping[str, str] = os.environ) -> Configuration:
         ConfigurationError: it asks for something that there is not.
     """
     partial_hits, partial_unit_tokens = _partial(environment)
+    interval_tokens, interval_is_auto = _interval(environment.get(RETENTION, ""))
     return Configuration(
-        retention_interval_tokens=_interval(environment.get(RETENTION)),
+        retention_interval_tokens=interval_tokens,
+        interval_is_auto=interval_is_auto,
+        masked=_switch(environment, MASKED),
+        scratch_first=_switch(environment, SCRATCH_FIRST) if environment.get(SCRATCH_FIRST, "").strip() else None,
         pins=_switch(environment, PIN),
-        pin_min_drop_blocks=_blocks(environment, PIN_MIN_DROP, MIN_DROP_BLOCKS),
+        # A drop of no block leaves nothing to pin, so that 0, which pins every drop, is 1.
+        pin_min_drop_blocks=max(1, _number_or(environment, PIN_MIN_DROP, MIN_DROP_BLOCKS, "give a number of blocks")),
         partial_hits=partial_hits,
         partial_unit_tokens=partial_unit_tokens,
-        partial_min_tokens=_tokens(environment, PARTIAL_MIN),
+        partial_min_tokens=_number_or(environment, PARTIAL_MIN, 0, "give a number of tokens"),
         compressed_block_size_slots=_slots(environment, COMPRESSED),
     )
 
@@ -101,9 +141,9 @@ def _partial(environment: Mapping[str, str]) -> tuple[bool, int | None]:
     return True, unit_tokens
 
 
-def _tokens(environment: Mapping[str, str], variable: str) -> int:
+def _number_or(environment: Mapping[str, str], variable: str, default: int, allowed: str) -> int:
     text = environment.get(variable, "").strip()
-    return _number(variable, text, "give a number of tokens") if text else 0
+    return _number(variable, text, allowed) if text else default
 
 
 def _slots(environment: Mapping[str, str], variable: str) -> int | None:
@@ -117,12 +157,13 @@ def _slots(environment: Mapping[str, str], variable: str) -> int | None:
     return number
 
 
-def _interval(text: str | None) -> int | None:
-    if text is None or not text.strip():
-        return None
+def _interval(text: str) -> tuple[int | None, bool]:
+    """The interval in tokens, and whether it is auto."""
+    if not text.strip():
+        return None, False
     if text.strip().lower() == "auto":
-        return AUTO_INTERVAL_TOKENS
-    return _number(RETENTION, text, f"give a non-negative number of tokens, or auto ({AUTO_INTERVAL_TOKENS})")
+        return AUTO_INTERVAL_TOKENS, True
+    return _number(RETENTION, text, f"give a non-negative number of tokens, or auto ({AUTO_INTERVAL_TOKENS})"), False
 
 
 def _switch(environment: Mapping[str, str], variable: str) -> bool:
@@ -132,16 +173,6 @@ def _switch(environment: Mapping[str, str], variable: str) -> bool:
     if text.strip().lower() in _FALSE:
         return False
     raise ConfigurationError(variable, text, "give 1 or 0")
-
-
-def _blocks(environment: Mapping[str, str], variable: str, default: int) -> int:
-    text = environment.get(variable)
-    if text is None or not text.strip():
-        return default
-    number = _number(variable, text, "give a number of blocks of at least 1")
-    if number < 1:
-        raise ConfigurationError(variable, text, "give a number of blocks of at least 1")
-    return number
 
 
 def _number(variable: str, text: str, allowed: str) -> int:

@@ -56,7 +56,12 @@ def _resulting(configuration: Configuration) -> Iterator[str]:
     elif interval == 0:
         yield "of sliding windows, the last boundary of each prompt is kept"
     elif interval is not None:
-        yield f"of sliding windows, every {interval} tokens and the last boundary of each prompt are kept"
+        about = ", rounded up to where hits can end," if configuration.interval_is_auto else ""
+        yield f"of sliding windows, every {interval} tokens{about} and the last boundary of each prompt are kept"
+    elif configuration.masked:
+        yield "of sliding windows, what a hit can read is kept"
+    if configuration.scratch_first or configuration.interval_puts_scratch_first:
+        yield "blocks that are not cached are reused first"
     if configuration.pins:
         yield f"what a window of at least {configuration.pin_min_drop_blocks} blocks leaves behind is pinned"
     if configuration.partial_hits:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from swa_retention.config import COMPRESSED, PARTIAL, PARTIAL_MIN, PIN, PIN_MIN_DROP, RETENTION, Configuration
+from swa_retention.config import (
+    COMPRESSED,
+    MASKED,
+    PARTIAL,
+    PARTIAL_MIN,
+    PIN,
+    PIN_MIN_DROP,
+    RETENTION,
+    SCRATCH_FIRST,
+    Configuration,
+)
 from swa_retention.patches import (
     ascend_layers,
     ascend_managers,
@@ -13,6 +23,7 @@ from swa_retention.patches import (
     compressed,
     dispatch,
     free_queue,
+    metrics,
     newer_keywords,
     partial_hits,
     pinning,
@@ -34,12 +45,20 @@ class Feature:
 BUILT = (*attach.PATCHES, *newer_keywords.PATCHES, *compressed.LOOKUP, *ascend_managers.PATCHES)
 """How a block manager is built, and that it counts tokens: what every feature needs."""
 
-RETAINS = Feature("retention", (RETENTION,), (*free_queue.PATCHES, *caching.PATCHES, *BUILT))
+RETAINS = Feature("retention", (RETENTION, MASKED, SCRATCH_FIRST), (*free_queue.PATCHES, *caching.PATCHES, *BUILT))
 """Sliding windows are cached at retained boundaries alone, and what is not cached is used again first."""
-PINS = Feature("the pinned tier", (PIN, PIN_MIN_DROP), (*free_queue.PATCHES, *pinning.PATCHES, *BUILT), upstream=False)
+PINS = Feature(
+    "the pinned tier",
+    (PIN, PIN_MIN_DROP),
+    (*free_queue.PATCHES, *pinning.PATCHES, *metrics.PATCHES, *BUILT),
+    upstream=False,
+)
 """What a window leaves behind is kept out of the free queue until blocks run short."""
 PARTIAL_HITS = Feature(
-    "partial hits", (PARTIAL, PARTIAL_MIN), (*partial_hits.PATCHES, *dispatch.PATCHES, *BUILT), upstream=False
+    "partial hits",
+    (PARTIAL, PARTIAL_MIN),
+    (*partial_hits.PATCHES, *dispatch.PATCHES, *metrics.PATCHES, *metrics.DONE, *BUILT),
+    upstream=False,
 )
 """A hit may end inside a block, and is then served by a copy."""
 COMPRESSED_GROUPS = Feature(
@@ -51,7 +70,7 @@ FEATURES = (RETAINS, PINS, PARTIAL_HITS, COMPRESSED_GROUPS)
 
 def features_of(configuration: Configuration) -> tuple[Feature, ...]:
     """The features that ``configuration`` switches on."""
-    retains = (RETAINS,) if configuration.retention_interval_tokens is not None else ()
+    retains = (RETAINS,) if configuration.retains or configuration.scratch_first else ()
     pins = (PINS,) if configuration.pins else ()
     partial = (PARTIAL_HITS,) if configuration.partial_hits else ()
     compressed_groups = (COMPRESSED_GROUPS,) if configuration.compressed_block_size_slots is not None else ()

@@ -28,6 +28,8 @@ class PinnedTier:
         # A block is in one of the two queues at most, so the links that it has serve both.
         self.queue = type(pool.free_block_queue)([])
         """The pinned blocks that nobody holds, the oldest first."""
+        self.demoted = 0
+        """How many blocks were demoted since the metrics were last sent."""
 
     def pin(self, blocks: Iterable[Any]) -> None:
         """Pin those of ``blocks`` that are cached: what serves no hit is not worth keeping."""
@@ -62,6 +64,7 @@ class PinnedTier:
                 oldest.append(block)
             block = block.next_free_block
         if len(oldest) == lacking:
+            self.demoted += lacking
             for block in oldest:
                 self.unpin(block)
 

@@ -29,6 +29,9 @@ AGREED = (
     "gemma-hybrid+pinned=2",
     "mixed-blocks+eagle+pinned=1+retention=1+scratch",
     "mixed-blocks+pinned=2+transfers",
+    "mixed-blocks+mtp+masked",
+    "gpt-oss-hybrid+retention=2",
+    "gemma-hybrid+eagle+scratch",
     "full",
     "gpt-oss-hybrid+mtp",
 )

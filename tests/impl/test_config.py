@@ -12,6 +12,7 @@ from swa_retention.config import Configuration, ConfigurationError, read
 
 INTERVAL, PIN, DROP = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS", "VLLM_PIN_MIN_DROP_SIZE"
 PARTIAL, SHORTEST = "VLLM_PREFIX_CACHE_PARTIAL_HITS", "VLLM_PREFIX_CACHE_PARTIAL_HIT_MIN_TOKENS"
+MASKED, SCRATCH = "VLLM_PREFIX_CACHE_MASKED", "VLLM_PREFIX_CACHE_SCRATCH_FIRST"
 COMPRESSED = "VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE"
 
 
@@ -20,7 +21,49 @@ COMPRESSED = "VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE"
 )
 def test_intervals(text: str | None, interval: int | None) -> None:
     """Unset, nothing, a number, auto."""
-    assert Configuration(interval) == read({} if text is None else {INTERVAL: text})
+    is_auto = "auto" in (text or "").lower()
+    assert Configuration(interval, interval_is_auto=is_auto) == read({} if text is None else {INTERVAL: text})
+
+
+@pytest.mark.parametrize(
+    ("switches", "alignment_tokens", "expected"),
+    [
+        ({}, 16, None),
+        ({INTERVAL: "0"}, 16, 0),
+        ({INTERVAL: "64"}, 16, 64),
+        ({INTERVAL: "auto"}, 16, 32768),
+        ({INTERVAL: "auto"}, 48, 32784),
+        ({INTERVAL: "auto"}, 65536, 65536),
+        ({MASKED: "1"}, 48, 48),
+        ({MASKED: "1", INTERVAL: "96"}, 48, 96),
+    ],
+)
+def test_the_interval_of_a_model(switches: dict[str, str], alignment_tokens: int, expected: int | None) -> None:
+    """A number stays as it is, auto is rounded up, masked caching is the alignment unless an interval is given."""
+    assert expected == read(switches).interval_tokens(alignment_tokens)
+
+
+def test_an_interval_that_is_not_a_multiple_is_an_error() -> None:
+    """It names the value that was given."""
+    with pytest.raises(ConfigurationError, match=f"{INTERVAL}='32768' .* 48 tokens for this model"):
+        read({INTERVAL: "32768"}).interval_tokens(48)
+
+
+@pytest.mark.parametrize(
+    ("switches", "first", "follows"),
+    [
+        ({}, None, False),
+        ({INTERVAL: "0"}, None, True),
+        ({INTERVAL: "0", SCRATCH: "0"}, False, False),
+        ({MASKED: "1"}, None, False),
+        ({MASKED: "1", SCRATCH: "1"}, True, False),
+        ({SCRATCH: "on"}, True, False),
+    ],
+)
+def test_scratch_first(switches: dict[str, str], first: bool | None, follows: bool) -> None:
+    """It has a switch of its own, and follows the interval where that is not set."""
+    configuration = read(switches)
+    assert (first, follows) == (configuration.scratch_first, configuration.interval_puts_scratch_first)
 
 
 @pytest.mark.parametrize(("text", "pins"), [("1", True), ("true", True), ("ON", True), ("0", False), ("", False)])
@@ -34,6 +77,8 @@ def test_the_shortest_drop() -> None:
     assert 16 == read({PIN: "1"}).pin_min_drop_blocks
     assert 16 == read({PIN: "1", DROP: ""}).pin_min_drop_blocks
     assert 3 == read({PIN: "1", DROP: "3"}).pin_min_drop_blocks
+    # Every drop: one of no block leaves nothing to pin.
+    assert 1 == read({PIN: "1", DROP: "0"}).pin_min_drop_blocks
 
 
 @pytest.mark.parametrize(
@@ -68,6 +113,9 @@ def test_inert() -> None:
     """Nothing is switched on unless something is; how long a drop must be switches nothing on."""
     assert read({}).is_inert
     assert read({DROP: "3"}).is_inert
+    assert read({SCRATCH: "0"}).is_inert
+    assert not read({SCRATCH: "1"}).is_inert
+    assert not read({MASKED: "1"}).is_inert
     assert not read({INTERVAL: "0"}).is_inert
     assert not read({PIN: "1"}).is_inert
     assert read({SHORTEST: "3"}).is_inert
@@ -85,8 +133,10 @@ def test_inert() -> None:
         (INTERVAL, "٣", "non-negative"),
         (PIN, "2", "give 1 or 0"),
         (PIN, "2048", "give 1 or 0"),
-        (DROP, "0", "give a number of blocks of at least 1"),
-        (DROP, "few", "give a number of blocks of at least 1"),
+        (DROP, "-1", "give a number of blocks"),
+        (DROP, "few", "give a number of blocks"),
+        (MASKED, "auto", "give 1 or 0"),
+        (SCRATCH, "2", "give 1 or 0"),
         (PARTIAL, "-128", "give auto, a number of tokens at whose multiples a hit may end, or 0"),
         (PARTIAL, "00", "give auto"),
         (SHORTEST, "-1", "give a number of tokens"),

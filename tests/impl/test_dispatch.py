@@ -51,7 +51,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def scheduler_of(model: Path, is_async: bool = False, blocks: int = 60) -> Any:
+def scheduler_of(model: Path, is_async: bool = False, blocks: int = 60, **options: Any) -> Any:
     """A scheduler of vLLM in front of a window with blocks of 16 tokens and full attention with blocks of 64."""
     import torch
     from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
@@ -82,6 +82,7 @@ def scheduler_of(model: Path, is_async: bool = False, blocks: int = 60) -> Any:
         StructuredOutputManager(config),
         block_size=64,
         hash_block_size=16,
+        **options,
     )
 
 

@@ -49,6 +49,7 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
         *(name + suffix for name in GATED for suffix in ("", "+eagle")),
         *("gpt-oss-hybrid+retention=16+scratch", "gemma-hybrid+eagle+retention=16+scratch"),
         *("mixed-blocks+masked+scratch", "gpt-oss-hybrid+retention+scratch+pinned=2"),
+        *("mixed-blocks+masked", "gemma-hybrid+scratch"),
     ),
     "ascend": ("compressed+whole-slots", "compressed+whole-slots+mtp"),
     "ascend-retention": (

@@ -83,10 +83,14 @@ def switched_on(settings: Settings) -> Iterator[None]:
     from swa_retention.patches.attach import activate
 
     interval = settings.retention_interval_tokens
-    # Without caching there is nothing to retain, and scratch goes first all the same.
-    interval = 0 if settings.scratch_first and interval is None else interval
+    # An interval of one alignment has a switch of its own.
+    masked = settings.caches and interval == settings.geometry.alignment_tokens
     drop, unit = settings.pin_drop_blocks_min, _unit(settings)
-    configuration = Configuration(interval) if drop is None else Configuration(interval, True, drop)
+    configuration = Configuration(
+        None if masked else interval, masked=masked, scratch_first=settings.scratch_first, pins=drop is not None
+    )
+    if drop is not None:
+        configuration = evolve(configuration, pin_min_drop_blocks=drop)
     if unit is not None:
         configuration = evolve(
             configuration,
@@ -137,8 +141,6 @@ def not_in_plug_in(settings: Settings) -> Iterator[str]:
             yield f"group {index} has a unit of {group.unit} tokens: the plug-in has one, {unit} tokens"
         if group.keeps_states:
             yield f"partial hits beside the states of group {index}: the plug-in has them beside windows alone"
-    if settings.caches and settings.scratch_first != (settings.retention_interval_tokens is not None):
-        yield "scratch first and a retention interval: the plug-in has both or neither"
 
 
 def install() -> None:

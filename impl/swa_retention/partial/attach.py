@@ -47,7 +47,7 @@ def attach_partial(coordinator: Any, configuration: Configuration, lookahead: se
     hits = PartialHits(
         coordinator.block_pool,
         groups,
-        Admitted(units.unit_tokens, configuration.retention_interval_tokens if _slides(coordinator) else None),
+        Admitted(units.unit_tokens, configuration.interval_tokens(units.unit_tokens) if _slides(coordinator) else None),
         _replay_boundary(units.unit_tokens, max(group.lookahead_tokens for group in groups)),
         configuration.partial_min_tokens,
     )

@@ -40,6 +40,8 @@ class PartialHits:
         self.cursors: dict[str, Cursor] = {}
         self.entering: dict[str, tuple[list[Source], int]] = {}
         """Requests in the middle of their admission: what is to be copied, and the hit's length in tokens."""
+        self.counts = Counter[str]()
+        """By the name of a metric, what was counted since the metrics were last sent."""
         self.arrived = False
         """Whether what is registered now was loaded, and is not computed by this step."""
 
@@ -104,6 +106,7 @@ class PartialHits:
         """A request is let in behind ``hit``: from now on its sources are held, before any new block is taken."""
         sources = list(sources_of(hit))
         self.pool.touch([source.block for source in sources])
+        self.counts["partial_hits"] += bool(sources)
         self.entering[request_id] = sources, hit_tokens
         self.cursors[request_id] = Cursor(hit_tokens, [hit_tokens] * len(self.copying), 0)
 
@@ -141,6 +144,7 @@ class PartialHits:
     def dispatch(self) -> tuple[BlockCopy, ...]:
         """The copies of the step, in order. Their sources are let go of, and nothing is fenced any more."""
         pending, self.pending = self.pending, Pending()
+        self.counts["copies_ordered"] += len(pending.copies)
         if pending.sources:
             self.pool.free_blocks(_last_holds(pending.sources))
         return tuple(pending.copies)

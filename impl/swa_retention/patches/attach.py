@@ -8,9 +8,11 @@ from functools import partial, wraps
 from math import lcm
 from typing import Any
 
+from attrs import evolve
+
 from swa_retention.compressed.cut import cut_every_group
 from swa_retention.compressed.units import count_tokens
-from swa_retention.config import PIN, RETENTION, Configuration, ConfigurationError
+from swa_retention.config import MASKED, PIN, RETENTION, Configuration, ConfigurationError
 from swa_retention.fits import told
 from swa_retention.newer_keywords import saying, set_aside
 from swa_retention.partial.attach import attach_partial
@@ -69,8 +71,8 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
     """Tell the managers of ``coordinator`` what is reachable in their groups.
 
     Raises:
-        ConfigurationError: an interval that is no multiple of the alignment, or a unit of partial hits that does not
-            work.
+        ConfigurationError: an interval that is no multiple of the alignment, or that is given for a model without
+            windows; or a unit of partial hits that does not work.
         ValueError: the scheduler counts in blocks that are no multiple of the alignment.
     """
     if not configuration.is_inert:
@@ -83,34 +85,43 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
             f"swa_retention: the scheduler counts in blocks of {block} tokens, and prefix-cache hits of this model are "
             f"multiples of {alignment}: give a scheduler_block_size that is a multiple of that"
         )
+    # A coordinator that was given an interval by keyword knows better than the environment.
+    given = getattr(coordinator, "retention_interval", None)
+    if given is not None and configuration.retention_interval_tokens is not None:
+        configuration = evolve(configuration, retention_interval_tokens=given, interval_is_auto=False)
     # First, for retention must know at which boundaries hits end.
     if configuration.partial_hits:
         attach_partial(coordinator, configuration, coordinator.eagle_group_ids)
     if configuration.pins:
         _attach_pins(coordinator, configuration.pin_min_drop_blocks)
-    if configuration.retention_interval_tokens is not None:
-        # A coordinator that was told of an interval by keyword knows better than the environment.
-        said = getattr(coordinator, "retention_interval", None)
-        _attach_retention(coordinator, configuration.retention_interval_tokens if said is None else said)
+    is_kept = configuration.retains and _attach_retention(coordinator, configuration)
+    if configuration.scratch_first or (is_kept and configuration.interval_puts_scratch_first):
+        coordinator.block_pool.scratch_first = True
 
 
-def _attach_retention(coordinator: Any, interval: int) -> None:
+def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
+    """Whether it has an effect on this model."""
     from vllm.v1.kv_cache_interface import MambaSpec, SlidingWindowSpec
 
     managers = coordinator.single_type_managers
-    if not any(isinstance(manager.kv_cache_spec, SlidingWindowSpec) for manager in managers):
-        logger.warning("swa_retention: the model has no sliding window, and %s has no effect", RETENTION)
-        return
-    coordinator.block_pool.scratch_first = True
+    interval = configuration.retention_interval_tokens
+    switch = MASKED if interval is None else RETENTION
     if not coordinator.enable_caching:
-        return
+        logger.warning("swa_retention: prefix caching is off, and %s has no effect", switch)
+        return False
+    if not any(isinstance(manager.kv_cache_spec, SlidingWindowSpec) for manager in managers):
+        has_states = any(isinstance(manager.kv_cache_spec, MambaSpec) for manager in managers)
+        # As in vLLM 0.23: a number of tokens that can have no effect is a mistake. With states, vLLM 0.33 takes it.
+        if interval and not configuration.interval_is_auto and not has_states:
+            reason = "the model has no sliding-window or Mamba layers: unset it, or give 0 or auto"
+            raise ConfigurationError(RETENTION, str(interval), reason)
+        logger.warning("swa_retention: the model has no sliding window, and %s has no effect", switch)
+        return False
     alignment = alignment_tokens(coordinator)
-    if interval % alignment:
-        raise ConfigurationError(
-            RETENTION,
-            str(interval),
-            f"give a multiple of scheduler_block_size, which is {alignment} tokens for this model, or 0",
-        )
+    interval = configuration.interval_tokens(alignment)
+    assert interval is not None, "retention is on"
+    if interval and configuration.retention_interval_tokens != interval:
+        logger.info("swa_retention: of sliding windows, every %d tokens are kept", interval)
     lookahead = _lookahead_tokens(coordinator)
     boundary = partial(_replay_boundary, alignment_tokens=alignment, lookahead_tokens=max(lookahead))
     for index, manager in enumerate(managers):
@@ -126,6 +137,7 @@ def _attach_retention(coordinator: Any, interval: int) -> None:
             interval if slides else alignment,
         )
         manager.replay_boundary_tokens = boundary
+    return True
 
 
 def _attach_pins(coordinator: Any, min_drop_blocks: int) -> None:

@@ -47,30 +47,6 @@ def cache_blocks(original: Any) -> Callable[..., None]:
     return cache_blocks
 
 
-def cache_full_blocks(original: Any) -> Callable[..., None]:
-    """``BlockPool.cache_full_blocks`` that takes a mask, and tells of exactly what it caches."""
-
-    def cache_full_blocks(
-        self: Any,
-        request: Any,
-        blocks: Sequence[Any],
-        num_cached_blocks: int,
-        num_full_blocks: int,
-        block_size: int,
-        kv_cache_group_id: int,
-        block_mask: Sequence[bool] | None = None,
-    ) -> None:
-        if block_mask is None:
-            original(self, request, blocks, num_cached_blocks, num_full_blocks, block_size, kv_cache_group_id)
-            return
-        wanted = [position for position, wants in enumerate(block_mask, num_cached_blocks) if wants]
-        for first, end in _runs(blocks, wanted):
-            # One run of neighbours a time: an event that told of more would name tokens of blocks that are not cached.
-            original(self, request, blocks, first, end, block_size, kv_cache_group_id)
-
-    return cache_full_blocks
-
-
 def _runs(blocks: Sequence[Any], positions: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Of ``positions`` those that hold a block, neighbours together, as half-open ranges."""
     first, end = 0, 0
@@ -129,14 +105,5 @@ PATCHES = (
         _UNTIL,
         "fc671343f348797e",
         cache_blocks,
-    ),
-    Patch(
-        "vllm.v1.core.block_pool:BlockPool.cache_full_blocks",
-        "Whoever caches can leave blocks out.",
-        "A parameter is added: the mask of the blocks to be cached. Without it, it is vLLM's own function.",
-        "vllm-project/vllm#42258",
-        _UNTIL,
-        "0fa9cf62e83b0f88",
-        cache_full_blocks,
     ),
 )

@@ -92,32 +92,11 @@ def allocate_kv_cache_tensors(original: Any) -> Callable[..., Any]:
     """A model runner's ``_allocate_kv_cache_tensors`` that says which layers have no tensor, or should not have one."""
 
     def _allocate_kv_cache_tensors(self: Any, kv_cache_config: Any) -> Any:
-        if not _is_on():
-            return original(self, kv_cache_config)
-        needed = {layer for group in kv_cache_config.kv_cache_groups for layer in group.layer_names}
-        needed -= set(self.runner_only_attn_layers)
-        try:
-            tensors = original(self, kv_cache_config)
-        except AssertionError as error:
-            tensors = _tensors_so_far(error)
-            if tensors is not None:
-                check_raw_tensors(needed, tensors)
-            raise
-        check_raw_tensors(needed, tensors)
-        return tensors
+        if _is_on():
+            check_raw_tensors(kv_cache_config, self.runner_only_attn_layers)
+        return original(self, kv_cache_config)
 
     return _allocate_kv_cache_tensors
-
-
-def _tensors_so_far(error: BaseException) -> Any:
-    """The tensors of the function that gave up, which its assertion does not tell."""
-    frames = error.__traceback__
-    while frames is not None:
-        tensors = frames.tb_frame.f_locals.get("kv_cache_raw_tensors")
-        if tensors is not None:
-            return tensors
-        frames = frames.tb_next
-    return None
 
 
 _UTILS = "vllm.v1.core.kv_cache_utils"

@@ -155,6 +155,18 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
     return get_num_blocks_to_allocate
 
 
+def get_usage(original: Any) -> Callable[..., float]:
+    """``BlockPool.get_usage``, for which a pinned block that no request holds is free: any request can have it."""
+
+    def get_usage(self: Any) -> float:
+        tier, usable = _tier(self), self.num_gpu_blocks - 1
+        if tier is None or not usable:
+            return float(original(self))
+        return float(1.0 - (self.get_num_free_blocks() + tier.queue.num_free_blocks) / usable)
+
+    return get_usage
+
+
 _POOL = "vllm.v1.core.block_pool:BlockPool"
 _MANAGER = "vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager"
 _UPSTREAM = "vllm-project/vllm#40676, closed in favour of #43447"
@@ -187,6 +199,15 @@ PATCHES = (
         _UNTIL,
         "c24ac5cac145061e",
         reset_prefix_cache,
+    ),
+    Patch(
+        f"{_POOL}.get_usage",
+        "vllm:kv_cache_usage_perc would show a pool that is full at rest, to routers and autoscalers that go by it.",
+        "Pinned blocks that no request holds count as free.",
+        _UPSTREAM,
+        _UNTIL,
+        "ea958d97d13808d2",
+        get_usage,
     ),
     Patch(
         f"{_MANAGER}.remove_skipped_blocks",

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from kvgate.adapters.fetching import cache, download, fetch
@@ -46,9 +47,8 @@ def archive_of(version: str) -> Path:
     """
     kept = cache() / "vllm-tests" / version
     if not (kept / "tests").is_dir():
-        _fetch_part("tests", "vllm", version, ARCHIVES[version], kept)
         # Its fixtures are for machines with accelerators, and the tests of the block manager use none of them.
-        (kept / "tests" / "conftest.py").unlink(missing_ok=True)
+        _fetch_part("tests", "vllm", version, ARCHIVES[version], kept, without="conftest.py")
     return kept
 
 
@@ -90,15 +90,14 @@ def ascend_needs() -> Path:
             wheels = list(Path(scratch).glob("*.whl"))
             if len(wheels) != len(ASCEND_NEEDS):
                 raise RuntimeError(f"{', '.join(ASCEND_NEEDS)} cannot be fetched: {said}")
-            half = _half(kept)
-            for wheel in wheels:
-                shutil.unpack_archive(wheel, half, "zip")
-            half.rename(kept)
+            with _filling(kept) as folder:
+                for wheel in wheels:
+                    shutil.unpack_archive(wheel, folder, "zip")
     return kept
 
 
-def _fetch_part(part: str, distribution: str, version: str, sha256: str, kept: Path) -> None:
-    """Put a folder of a source archive, ``part``, into the folder ``kept``."""
+def _fetch_part(part: str, distribution: str, version: str, sha256: str, kept: Path, without: str = "") -> None:
+    """Put a folder of a source archive, ``part``, into the folder ``kept``, but for its file ``without``."""
     with tempfile.TemporaryDirectory() as scratch:
         pinned = _pinned(Path(scratch), {f"{distribution}=={version}": sha256})
         as_source = ("--no-clean", "--no-build-isolation", "--no-binary", distribution, *pinned)
@@ -106,9 +105,10 @@ def _fetch_part(part: str, distribution: str, version: str, sha256: str, kept: P
         found = next(Path(scratch).glob(f"pip-*/{distribution}_*/{part}"), None)
         if found is None:
             raise RuntimeError(f"the source archive of {distribution} {version} cannot be fetched: {said}")
-        half = _half(kept)
-        shutil.move(str(found), half / part)
-        half.rename(kept)
+        with _filling(kept) as folder:
+            shutil.move(str(found), folder / part)
+            if without:
+                (folder / part / without).unlink(missing_ok=True)
 
 
 def _pinned(scratch: Path, hashes: Mapping[str, str]) -> tuple[str, ...]:
@@ -127,9 +127,20 @@ def wheel_of(version: str) -> Path:
     return fetch(release_named(f"native@{version}"))
 
 
-def _half(kept: Path) -> Path:
-    """An empty folder beside ``kept``, to be renamed when it is complete."""
-    half = kept.with_name(f"{kept.name}.half")
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir(parents=True)
-    return half
+@contextmanager
+def _filling(kept: Path) -> Iterator[Path]:
+    """An empty folder of this process, which becomes ``kept`` when it is complete.
+
+    If another process has completed ``kept`` by then, its folder stays, and this one is removed.
+    """
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetching-") as scratch:
+        folder = Path(scratch, kept.name)
+        folder.mkdir()
+        yield folder
+        try:
+            folder.rename(kept)
+        except OSError:
+            # A folder that is not empty cannot be replaced.
+            if not kept.is_dir():
+                raise

@@ -59,7 +59,6 @@ _JUNCTION = "0.33 also keeps where prompts of several requests part, and its loo
 _MASK = "asks a function of 0.33's managers; the plug-in's is another (``reachable.Reach``), with tests of its own"
 NEWEST = {
     "test_zero_retention_is_ignored_for_full_attention": "reads an attribute of 0.33's coordinator",
-    "test_positive_retention_rejects_full_attention": "0.33 refuses an interval without a window; the plug-in warns",
     "test_hybrid_local_kv_retention_mtp_reuses_latest_boundary": "with a draft layer 0.33 goes back by a whole aligned "
     "unit, 0.20.2 by a block: the last boundary is another",
     "test_hybrid_mamba_retention_mtp_resend_of_aligned_prompt": _MAMBA,

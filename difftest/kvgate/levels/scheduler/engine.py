@@ -782,7 +782,10 @@ class Engine:
             and {**counted.kv_connector_stats.data, **clients.connector_counted(self.collected)},
             "kv_cache_eviction_events": self.residency.take() if self.residency and self.statistics.publishes else (),
         }
-        blocks = self.settings.blocks - 1, pool.get_num_free_blocks()
+        # What a pinned tier keeps is free to any request.
+        tier = getattr(pool, "pinned_tier", None)
+        waiting = 0 if tier is None else tier.queue.num_free_blocks
+        blocks = self.settings.blocks - 1, pool.get_num_free_blocks() + waiting
         found = self.statistics.judge(statistics_in(outputs), self.line.lengths, blocks, drafts, passed_on)
         self._judge("statistics", found)
 

@@ -61,8 +61,9 @@ def system_of(scheduler: Any) -> str:
     """Which of kvgate's systems it is: vLLM or vLLM-Ascend, as published or with what the plug-in does."""
     manager = scheduler.kv_cache_manager
     of_ascend = is_of_ascend(manager.coordinator)
-    counts_tokens = any(hasattr(each, "slot_tokens") for each in manager.coordinator.single_type_managers)
-    if getattr(manager.block_pool, "scratch_first", False) or counts_tokens:
+    managers = manager.coordinator.single_type_managers
+    is_changed = any(hasattr(each, "slot_tokens") or hasattr(each, "reach") for each in managers)
+    if getattr(manager.block_pool, "scratch_first", False) or is_changed:
         return "ascend-retention" if of_ascend else "retention"
     return "ascend" if of_ascend else "stock"
 

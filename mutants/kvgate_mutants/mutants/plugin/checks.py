@@ -67,7 +67,9 @@ def values_that_cannot_be_meant_are_refused() -> str | None:
         ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "-1"),
         ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "often"),
         ("VLLM_PIN_SWA_TOKENS", "2048"),
-        ("VLLM_PIN_MIN_DROP_SIZE", "0"),
+        ("VLLM_PIN_MIN_DROP_SIZE", "-1"),
+        ("VLLM_PREFIX_CACHE_MASKED", "2"),
+        ("VLLM_PREFIX_CACHE_SCRATCH_FIRST", "2"),
         ("VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE", "16"),
         ("VLLM_PREFIX_CACHE_PARTIAL_HITS", "-128"),
     ):
@@ -90,7 +92,10 @@ def values_mean_what_they_say() -> str | None:
     for environment, expected in (
         ({}, Configuration()),
         ({"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0"}, Configuration(0)),
-        ({"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "auto"}, Configuration(32768)),
+        ({"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "auto"}, Configuration(32768, interval_is_auto=True)),
+        ({"VLLM_PREFIX_CACHE_MASKED": "1"}, Configuration(masked=True)),
+        ({"VLLM_PREFIX_CACHE_SCRATCH_FIRST": "0"}, Configuration(scratch_first=False)),
+        ({"VLLM_PIN_MIN_DROP_SIZE": "0"}, Configuration(pin_min_drop_blocks=1)),
         ({"VLLM_PIN_SWA_TOKENS": "off", "VLLM_PIN_MIN_DROP_SIZE": "3"}, Configuration(pin_min_drop_blocks=3)),
         ({"VLLM_PREFIX_CACHE_PARTIAL_HITS": "128"}, Configuration(partial_hits=True, partial_unit_tokens=128)),
         ({"VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE": "64"}, Configuration(compressed_block_size_slots=64)),
@@ -168,6 +173,9 @@ def every_switch_has_its_feature() -> str | None:
     for configuration, expected in (
         (Configuration(), set()),
         (Configuration(0), {RETAINS.name}),
+        (Configuration(masked=True), {RETAINS.name}),
+        (Configuration(scratch_first=True), {RETAINS.name}),
+        (Configuration(scratch_first=False), set()),
         (Configuration(pins=True), {PINS.name}),
         (Configuration(0, pins=True), {RETAINS.name, PINS.name}),
     ):
@@ -175,6 +183,18 @@ def every_switch_has_its_feature() -> str | None:
         if not expected <= found or len(found) > 2 or bool(found) != bool(expected):
             return f"{configuration} has {sorted(found)}"
     return None
+
+
+def auto_is_rounded_up() -> str | None:
+    """To a multiple of an alignment that divides it, that does not, and that is longer."""
+    from swa_retention.config import Configuration, ConfigurationError
+
+    auto = Configuration(32768, interval_is_auto=True)
+    try:
+        found = [auto.interval_tokens(alignment) for alignment in (16, 48, 65536)]
+    except ConfigurationError as error:
+        return f"auto is refused: {error}"
+    return None if found == [32768, 32784, 65536] else f"auto is {found}"
 
 
 def an_interval_between_boundaries_is_refused() -> str | None:
@@ -192,27 +212,6 @@ def an_interval_between_boundaries_is_refused() -> str | None:
     except ConfigurationError:
         return None
     return "an interval that is no multiple of the alignment is taken"
-
-
-def a_mask_leaves_blocks_out() -> str | None:
-    """Of four blocks three are wanted, and one of these is the null block."""
-    from kvgate.adapters.stock import Stock
-    from kvgate.kernel.models import load
-    from kvreference.operations import Arrive, Run
-    from kvreference.settings import Settings
-
-    system = Stock(Settings(load("full").geometry, blocks=16, tokens_max=64, tells_events=True))
-    system.apply(Arrive(0, (Run(0, 64),)))
-    pool: Any = system.manager.block_pool
-    request = system._requests[0]
-    blocks = pool.get_new_blocks(3)
-    blocks.insert(2, pool.null_block)
-    pool.cache_full_blocks(request, blocks, 0, 4, 16, 0, block_mask=[True, False, True, True])
-    cached = [block.block_hash is not None for block in blocks]
-    if cached != [True, False, False, True]:
-        return f"cached are {cached}"
-    reported = [list(event.token_ids) for event in pool.take_events()]
-    return None if reported == [list(range(16)), list(range(48, 64))] else f"told are {reported}"
 
 
 def the_doctor_tells_by_its_exit_code() -> str | None:
@@ -315,17 +314,17 @@ def a_request_takes_what_its_blocks_take() -> str | None:
 
 def a_layer_without_a_tensor_is_named() -> str | None:
     """One of two layers has none."""
-    import torch
-
     from swa_retention.compressed.raw_tensors import RawTensorError
     from swa_retention.patches import compressed
 
-    config = SimpleNamespace(kv_cache_groups=[SimpleNamespace(layer_names=["has.one", "has.none"])])
+    config = SimpleNamespace(
+        kv_cache_groups=[SimpleNamespace(layer_names=["has.one", "has.none"])],
+        kv_cache_tensors=[SimpleNamespace(size=2, shared_by=["has.one"])],
+    )
     runner = SimpleNamespace(runner_only_attn_layers=set())
-    tensors = {"has.one": torch.zeros(2, dtype=torch.int8)}
     with _block_size(64):
         try:
-            compressed.allocate_kv_cache_tensors(lambda _self, _config: tensors)(runner, config)
+            compressed.allocate_kv_cache_tensors(lambda _self, _config: {})(runner, config)
         except RawTensorError as error:
             return None if error.missing == ("has.none",) else f"missing is said to be {error.missing}"
     return "nobody says that a layer has no tensor"
@@ -668,3 +667,116 @@ def the_scheduler_is_told_all_ratios() -> str | None:
     made = vars(kv_cache_utils)["generate_scheduler_kv_cache_config"]([reported])
     found = getattr(made.kv_cache_groups[0], "compress_ratios", None)
     return None if found == (1, 4, 128) else f"told are {found}"
+
+
+# What shows mutants of metrics.
+
+
+def _with_pins() -> Any:
+    """A block manager with a pinned tier, in which a request holds pinned blocks, and others wait."""
+    from kvgate.adapters.retention import Retention
+    from kvgate.kernel.models import load
+    from kvreference.operations import Admit, Arrive, Finish, Run
+    from kvreference.settings import Settings
+
+    system = Retention(Settings(load("full").geometry, 16, tokens_max=64, chunk_tokens=64, pin_drop_blocks_min=1))
+    for number, tokens in ((0, 64), (1, 33)):
+        for operation in (Arrive(number, (Run(0, tokens),)), Admit(number, 64)):
+            system.apply(operation)
+        if number == 0:
+            system.apply(Finish(0))
+    return system.manager.block_pool
+
+
+def usage_counts_what_requests_hold() -> str | None:
+    """Of 15 blocks a request holds three, two of them pinned; two more are pinned, and wait."""
+    usage = _with_pins().get_usage()
+    return None if abs(usage - 3 / 15) < 1e-9 else f"usage is {usage}"
+
+
+def demoted_blocks_are_counted() -> str | None:
+    """One of two that wait is demoted, and of the other the content is forgotten."""
+    pool = _with_pins()
+    tier = pool.pinned_tier
+    tier.make_room(pool.get_num_free_blocks() + 1, ())
+    tier.forget(next(iter(tier.queue.get_all_free_blocks())))
+    found = tier.demoted, tier.queue.num_free_blocks
+    return None if found == (1, 0) else f"demoted are {found[0]}, {found[1]} wait"
+
+
+def _counting() -> Any:
+    """A scheduler with a pinned tier, from which three blocks were demoted, and without partial hits."""
+    tier = SimpleNamespace(queue=SimpleNamespace(num_free_blocks=7), demoted=3)
+    coordinator = SimpleNamespace(block_pool=SimpleNamespace(pinned_tier=tier))
+    return SimpleNamespace(kv_cache_manager=SimpleNamespace(coordinator=coordinator))
+
+
+def counts_are_sent_once() -> str | None:
+    """In two steps, next to what a connector counted, whose own dictionary stays as it is."""
+    from swa_retention.patches import metrics
+
+    own, scheduler = {"loads": 1}, _counting()
+    make_stats = metrics.make_stats(lambda _self: SimpleNamespace(kv_connector_stats=own))
+    found = [dict(make_stats(scheduler).kv_connector_stats) for _ in range(2)]
+    due = [{"loads": 1, metrics.CARRIED: {"pinned_blocks": 7, "demoted_blocks": count}} for count in (3, 0)]
+    return None if (found, own) == (due, {"loads": 1}) else f"sent is {found}, and the connector has {own}"
+
+
+def copies_are_done_when_their_step_is_back() -> str | None:
+    """A step with two copies, and one without."""
+    from collections import Counter
+
+    from swa_retention.patches import dispatch, metrics
+
+    scheduler, counts = _counting(), Counter[str]()
+    scheduler.kv_cache_manager.coordinator.partial = SimpleNamespace(counts=counts)
+    update = metrics.update_from_output(lambda _self, _output, _answer: None)
+    for copies in ((1, 2), ()):
+        step = SimpleNamespace(**{dispatch.CARRIED: copies})
+        update(scheduler, SimpleNamespace(scheduled_cached_reqs=step), None)
+    return None if counts == {"copies_done": 2} else f"counted are {dict(counts)}"
+
+
+class _Family:
+    """A metric of vLLM's endpoint with one engine."""
+
+    def __init__(self, values: dict[str, int], name: str, **_form: Any) -> None:
+        self.values, self.name = values, name
+        values[name] = 0
+
+    def labels(self, *_labels: object) -> _Family:
+        return self
+
+    def set(self, number: int) -> None:
+        self.values[self.name] = number
+
+    def inc(self, number: int) -> None:
+        self.values[self.name] += number
+
+
+def counts_reach_the_endpoint() -> str | None:
+    """Of two steps; vLLM's loggers see the statistics as if nothing had been added."""
+    from functools import partial
+
+    from vllm.v1.metrics.loggers import PrometheusStatLogger
+
+    from swa_retention.config import Configuration
+    from swa_retention.patches import metrics
+    from swa_retention.patches.attach import activate, active
+
+    values, seen, before = dict[str, int](), list[Any](), active()
+    logger: Any = PrometheusStatLogger.__new__(PrometheusStatLogger)
+    logger._gauge_cls = logger._counter_cls = partial(_Family, values)
+    logger.per_engine_labelvalues = {0: ["model", "0"]}
+    manager = SimpleNamespace(stat_loggers=[logger])
+    activate(Configuration(pins=True))
+    try:
+        metrics.loggers(lambda _self: None)(manager)
+    finally:
+        activate(before)
+    record = metrics.record(lambda _self, stats, *_more: seen.append(stats.kv_connector_stats))
+    for pinned in (5, 4):
+        counts = {metrics.CARRIED: {"pinned_blocks": pinned, "demoted_blocks": 2}}
+        record(manager, SimpleNamespace(kv_connector_stats=counts), None)
+    due = {f"vllm:{metrics.CARRIED}_pinned_blocks": 4, f"vllm:{metrics.CARRIED}_demoted_blocks": 4}
+    return None if (values, seen) == (due, [None, None]) else f"recorded are {values}, and vLLM's loggers saw {seen}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import evolve
+
 from kvgate_mutants.mutants.mutant import breaks, vllms_own
 from kvgate_mutants.mutants.plugin import checks as checks
 
@@ -274,12 +276,10 @@ def one_feature_at_a_time(original: Any, configuration: Any) -> Any:
     return original(configuration)[:1]
 
 
-@breaks("swa_retention.patches.attach:_attach_retention", shown_by=checks.an_interval_between_boundaries_is_refused)
-def interval_rounded_down(original: Any, coordinator: Any, interval: int) -> None:
-    """An interval that is no multiple of the alignment is rounded."""
-    from swa_retention.patches.attach import alignment_tokens
-
-    original(coordinator, interval - interval % alignment_tokens(coordinator))
+@breaks("swa_retention.config:Configuration.interval_tokens", shown_by=checks.an_interval_between_boundaries_is_refused)
+def given_interval_rounded(original: Any, self: Any, alignment_tokens: int) -> Any:
+    """An interval that was given, and is not a multiple of the alignment, is rounded."""
+    return original(evolve(self, interval_is_auto=True), alignment_tokens)
 
 
 @breaks("swa_retention.doctor:examine", shown_by=checks.the_doctor_tells_by_its_exit_code)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import evolve
+
 from kvgate_mutants.mutants.mutant import breaks, vllms_own
 from kvgate_mutants.mutants.plugin import checks
 
@@ -11,6 +13,7 @@ from kvgate_mutants.mutants.plugin import checks
 
 _REACH = "swa_retention.reachable:Reach"
 _ATTACH = "swa_retention.patches.attach"
+_CONFIGURATION = "swa_retention.config:Configuration"
 
 _MASKED = "mixed-blocks+mtp+masked+scratch"
 _SPARSE = "mixed-blocks+retention=4+scratch"
@@ -100,25 +103,56 @@ def alignment_of_the_last_group(_original: Any, coordinator: Any) -> Any:
 
 
 @breaks(f"{_ATTACH}:_attach_retention", violates="KV-OP-15", models=("mixed-blocks+retention=2+scratch",))
-def full_attention_kept_like_windows(original: Any, coordinator: Any, interval: int) -> None:
+def full_attention_kept_like_windows(original: Any, coordinator: Any, configuration: Any) -> Any:
     """Full attention, which any hit reads whole, is cached at the interval alone."""
-    original(coordinator, interval)
+    attached = original(coordinator, configuration)
     for manager in coordinator.single_type_managers:
-        if interval and hasattr(manager, "reach"):
-            object.__setattr__(manager.reach, "interval_tokens", interval)
+        if configuration.retention_interval_tokens and hasattr(manager, "reach"):
+            object.__setattr__(manager.reach, "interval_tokens", configuration.retention_interval_tokens)
+    return attached
 
 
-@breaks(f"{_ATTACH}:_attach_retention", violates="KV-OP-17", models=("mixed-blocks+masked+scratch",))
-def scratch_not_first(original: Any, coordinator: Any, interval: int) -> None:
-    """The pool is not told that scratch goes first."""
-    original(coordinator, interval)
-    coordinator.block_pool.scratch_first = False
+@breaks(f"{_ATTACH}:attach", violates="KV-OP-17", models=("mixed-blocks+masked+scratch",))
+def scratch_not_first(original: Any, coordinator: Any, configuration: Any) -> None:
+    """The switch that puts scratch first has no effect."""
+    original(coordinator, evolve(configuration, scratch_first=False))
+
+
+@breaks(f"{_ATTACH}:attach", violates="KV-OP-07", models=("mixed-blocks+masked", "mixed-blocks+retention=2"))
+def scratch_first_with_masked_caching(original: Any, coordinator: Any, configuration: Any) -> None:
+    """Masked caching and retention put scratch first although that is switched off."""
+    original(coordinator, configuration)
+    coordinator.block_pool.scratch_first = configuration.retains
+
+
+@breaks(f"{_ATTACH}:attach", violates="KV-OP-15", models=("gpt-oss-hybrid+scratch", "mixed-blocks+scratch"))
+def masked_with_scratch_first(original: Any, coordinator: Any, configuration: Any) -> None:
+    """Scratch first leaves out blocks that no hit can read, although masked caching is switched off."""
+    original(coordinator, evolve(configuration, masked=True))
+
+
+@breaks(f"{_CONFIGURATION}.interval_tokens", violates="KV-OP-15", models=("mixed-blocks+masked+scratch",))
+def masked_at_half_the_alignment(original: Any, self: Any, alignment_tokens: int) -> Any:
+    """Masked caching takes half the alignment for the boundaries of hits."""
+    return alignment_tokens // 2 if self.masked else original(self, alignment_tokens)
+
+
+@breaks(f"{_CONFIGURATION}.interval_tokens", shown_by=checks.auto_is_rounded_up)
+def auto_is_not_rounded(original: Any, self: Any, alignment_tokens: int) -> Any:
+    """The interval of auto must be a multiple of the alignment, as one that was given."""
+    return original(evolve(self, interval_is_auto=False), alignment_tokens)
+
+
+@breaks(f"{_CONFIGURATION}.interval_tokens", shown_by=checks.auto_is_rounded_up)
+def auto_is_rounded_down(original: Any, self: Any, alignment_tokens: int) -> Any:
+    """The interval of auto is rounded down: 0 where the alignment is longer."""
+    interval = original(self, alignment_tokens)
+    return interval - alignment_tokens if self.interval_is_auto else interval
 
 
 # Mutants of masked caching: what is passed over, looked at again, and told.
 
 _CACHE = "vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager.cache_blocks"
-_REGISTER = "vllm.v1.core.block_pool:BlockPool.cache_full_blocks"
 _STATES = "compressed+masked+scratch"
 """Windows of two blocks of four tokens: what drafts fill leaves them at once."""
 
@@ -126,13 +160,6 @@ _STATES = "compressed+masked+scratch"
 @breaks(_CACHE, violates="KV-OP-15", models=(_SPARSE,))
 def everything_is_cached(original: Any, *arguments: Any, **named: Any) -> Any:
     """Every full block is cached, as by vLLM itself."""
-    return vllms_own(original)(*arguments, **named)
-
-
-@breaks(_REGISTER, shown_by=checks.a_mask_leaves_blocks_out)
-def no_mask(original: Any, *arguments: Any, **named: Any) -> Any:
-    """Blocks cannot be left out where they are cached."""
-    named.pop("block_mask", None)
     return vllms_own(original)(*arguments, **named)
 
 
@@ -154,12 +181,6 @@ def what_is_not_due_is_forgotten(original: Any, self: Any, request: Any, num_tok
 def nothing_is_cached(_original: Any, self: Any, request: Any, num_tokens: int) -> None:
     """Nothing is cached, whether retention is on or not."""
     self.num_cached_block[request.request_id] = num_tokens // self.block_size
-
-
-@breaks("swa_retention.patches.caching:_runs", shown_by=checks.a_mask_leaves_blocks_out)
-def one_run_for_all(_original: Any, _blocks: Any, positions: Any) -> Any:
-    """All blocks between the first and the last that are wanted are cached, and told of."""
-    return [(positions[0], positions[-1] + 1)]
 
 
 @breaks("swa_retention.patches.caching:_runs", violates="KV-OP-12", models=(_STATES,), needs=("drafts", "events"))

@@ -175,6 +175,13 @@ def statistics_in(outputs: Mapping[int, EngineCoreOutputs]) -> list[Rest]:
     return [{name: _PLAIN.get(name, _as_it_is)(value) for name, value in each.items()} for each in reported]
 
 
+def _of_connectors(counted: Any) -> object:
+    """What connectors counted, without the counts of the plug-in, which ride there too."""
+    if not counted or "swa_retention" not in counted:
+        return counted
+    return {name: value for name, value in counted.items() if name != "swa_retention"} or None
+
+
 def _as_it_is(value: Any) -> object:
     return value
 
@@ -186,6 +193,7 @@ def _counted(taken: Any) -> object:
 _PLAIN: Mapping[str, Callable[[Any], object]] = {
     "prefix_cache_stats": _counted,
     "connector_prefix_cache_stats": _counted,
+    "kv_connector_stats": _of_connectors,
     "spec_decoding_stats": lambda reported: (
         reported and tuple(tuple(value) if isinstance(value, list) else value for value in vars(reported).values())
     ),
