@@ -77,8 +77,8 @@ def _announce() -> None:
 
 
 def _unread(variables: Iterable[str]) -> str:
-    """What to add if this vLLM, which has a feature itself, does not look at its variables."""
+    """What to add if this vLLM, which has a feature itself, does not look at a variable that is set."""
     from vllm.envs import environment_variables
 
-    unread = [name for name in variables if name not in environment_variables]
+    unread = [name for name in variables if name in os.environ and name not in environment_variables]
     return f". This vLLM does not read {', '.join(unread)}: see its own options" if unread else ""
