@@ -373,3 +373,14 @@ def test_a_read_is_known_by_what_shares_its_slots(
     found = [(None, (salt, None), None), *((token, token, ()) for token in other)]
     misread = Misread(Where(3, group, 64), 40, 5, "this", "another", wanted, found)
     assert known == finding.acts(Settings(OF_SLOTS, blocks=8), "").misreads(misread)
+
+
+@pytest.mark.parametrize(("computed_from", "known"), [(None, True), (41, True), (40, False), (0, False)])
+def test_a_slot_that_was_never_written_is_known_within_a_hit(computed_from: int | None, known: bool) -> None:
+    """Goal: 013 excuses no slot that the request should have written itself. Method: a read of token 40 that finds
+    nothing, with hits that end before it and after it."""
+    (finding,) = with_ids(["013-compressed-block-known-by-its-slots"])
+    wanted = [(None, (None, None), None), *((token, token, ()) for token in range(41))]
+    reader = Where(3, 0, 64, computed_from=computed_from)
+    misread = Misread(reader, 40, 5, "this", "nothing", wanted, [])
+    assert known == finding.acts(Settings(OF_SLOTS, blocks=8), "").misreads(misread)

@@ -26,8 +26,10 @@ from kvgate.kernel.errors import SystemUnavailableError
 PACKAGE = ASCEND.package
 WHERE = "KVGATE_ASCEND"
 """The variable with a folder that holds the unpacked wheel; without it, it is fetched."""
-WORKER = ("worker.model_runner_v1", "worker.block_table", "worker.utils", "attention.dsa_v1", "core.kv_cache_interface")
-"""The modules of the worker that are driven, from 0.23.0 on."""
+WORKER = ("worker.model_runner_v1", "worker.block_table", "attention.dsa_v1")
+"""The modules of the worker that are driven."""
+SPECS, LATER = ("patch.platform.patch_kv_cache_interface",), ("worker.utils", "core.kv_cache_interface")
+"""What else the worker of 0.20.2rc1 needs, and what those of later releases do."""
 _EMPTY = ("", ".core", ".patch", ".patch.platform", ".patch.worker")
 
 
@@ -62,7 +64,7 @@ def check_folder(folder: Path, release: Release) -> None:
     if found is None or found[1] != release.version:
         version = found[1] if found else "of no version"
         raise AscendUnavailableError(f"{folder} holds {PACKAGE} {version}, and not {release.version}")
-    for module in (*release.patches, *WORKER):
+    for module in (*release.patches, *(SPECS if release.below is None else LATER), *WORKER):
         _text(folder, module)
 
 

@@ -123,6 +123,8 @@ class Where(NamedTuple):
     """Whether its step begins with the last token of what was loaded, which is computed again."""
     unread_after_load: int = 0
     """If its load failed: the tokens before this one would not be read if it had succeeded."""
+    computed_from: int | None = None
+    """From this token on the request has written its slots itself, if that is known: hits and loads end there."""
 
     def __str__(self) -> str:
         return f"request {self.request}, group {self.group}"
@@ -418,6 +420,8 @@ class Work:
     prompt_tokens: int
     again: bool
     """Whether it begins with the last token of what was loaded."""
+    computed_from: int | None
+    """As in ``Where``."""
 
 
 @define
@@ -447,6 +451,8 @@ class GhostMemory:
         self._computed: dict[int, int] = {}
         self._loaded: dict[int, int] = {}
         """Per request that was admitted with external tokens, where these end."""
+        self._computed_from: dict[int, int] = {}
+        """Per request, where its hit and its load ended when it was admitted."""
         self._failed: set[int] = set()
         """The requests of which a load failed, and that compute again in the same blocks."""
         self._pending: list[Work] = []
@@ -464,6 +470,7 @@ class GhostMemory:
         other._chains = {number: list(chain) for number, chain in self._chains.items()}
         other._computed = dict(self._computed)
         other._loaded = dict(self._loaded)
+        other._computed_from = dict(self._computed_from)
         other._failed = set(self._failed)
         other._pending = list(self._pending)
         other._transfers = dict(self._transfers)
@@ -516,6 +523,7 @@ class GhostMemory:
             self._chains.pop(operation.request, None)
             self._computed.pop(operation.request, None)
             self._loaded.pop(operation.request, None)
+            self._computed_from.pop(operation.request, None)
         else:
             self._computed[request.number] = 0 if isinstance(operation, Preempt) else request.tokens_computed
 
@@ -547,6 +555,7 @@ class GhostMemory:
         if isinstance(operation, Admit) and before == 0:
             # A request that has loaded is admitted once more, with what it loaded computed.
             self._loaded[request.number] = start if granted.external_tokens else 0
+            self._computed_from[request.number] = start
         # A request without computed tokens drafts nothing in its first step.
         drafts = 0 if isinstance(operation, Admit) and before == 0 else self.settings.lookahead_tokens
         work = self._work(request, tables, provided=hit, start=start, lookahead=drafts)
@@ -582,6 +591,7 @@ class GhostMemory:
             min(end + lookahead, self.settings.tokens_max),
             request.prompt_tokens,
             not sends and start + 1 == self._loaded.get(request.number, 0),
+            self._computed_from.get(request.number),
         )
 
     @property
@@ -610,7 +620,12 @@ class GhostMemory:
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
             loaded = self._loaded.get(work.request, 0) if work.request in self._failed else 0
             unread = first_read(group, loaded)
-            yield index, group, table, Where(work.request, index, work.prompt_tokens, work.again, unread)
+            yield (
+                index,
+                group,
+                table,
+                Where(work.request, index, work.prompt_tokens, work.again, unread, work.computed_from),
+            )
 
     def _deliver(self, work: Work) -> None:
         """Another node writes what it provides."""

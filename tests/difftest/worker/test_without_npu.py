@@ -114,8 +114,15 @@ def test_a_device_that_is_not_here(options: tuple[str, ...], code: int, says: st
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("driver", ["are_those_granted", "hypothesis_asks_for and legal"])
-@pytest.mark.parametrize("sound", [True, False])
+@pytest.mark.parametrize(
+    ("driver", "sound"),
+    [
+        ("are_those_granted", True),
+        ("are_those_granted", False),
+        pytest.param("hypothesis_asks_for and legal", True, marks=pytest.mark.deep),
+        ("hypothesis_asks_for and legal", False),
+    ],
+)
 def test_a_simulated_run(driver: str, sound: bool, fork_server: ForkServer, folder: Path, tmp_path: Path) -> None:
     """Both drivers pass the published worker, and fail one that writes each token a slot late."""
     broken = tmp_path / "one_late.py"
@@ -143,11 +150,8 @@ def test_the_page_is_current(fork_server: ForkServer, folder: Path) -> None:
     assert page(folder, found, later).splitlines() == lines, f"write it with {COMMAND}"
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize(
-    "release",
-    [pytest.param(each, marks=pytest.mark.deep if each is not LATER[0] else (), id=each.name) for each in LATER],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("release", LATER, ids=lambda each: each.name)
 def test_the_page_has_the_rows_of_later_releases(release: Release) -> None:
     """All of them, in their order."""
     if not is_fetched(release):

@@ -7,11 +7,12 @@ that are injected into it are found. Method: the command, in a process of its ow
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+from kvgate.adapters.ascend_wheel import PACKAGE, WHERE, AscendUnavailableError, ascend_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,9 +161,38 @@ def test_tables_and_slots_agree(
     system: str, model: str, fork_server: ForkServer, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Every step's, for as long as there is time."""
-    arguments = (*CHECK, "--sut", system, "--model", model, "--time-budget", "10s")
+    arguments = (*CHECK, "--sut", system, "--model", model, "--time-budget", "5s")
     finished = fork_server.run(*arguments, env=environment, timeout=300, cwd=tmp_path)
     assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "version", "message"),
+    [
+        ("worker.block_table", "0.20.2rc1", "lacks the module vllm_ascend.worker.block_table"),
+        (None, "0.23.0", "holds vllm_ascend 0.23.0, and not 0.20.2rc1"),
+    ],
+)
+def test_what_is_not_0_20_2rc1(
+    lacking: str | None,
+    version: str,
+    message: str,
+    fork_server: ForkServer,
+    environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """A folder that lacks a module, and another version: one message, and exit 3."""
+    shutil.copytree(environment[WHERE], tmp_path / "unpacked")
+    home = tmp_path / "unpacked" / PACKAGE
+    (home / "_version.py").write_text(f"__version__ = version = {version!r}\n", encoding="utf-8")
+    if lacking is not None:
+        home.joinpath(*lacking.split(".")).with_suffix(".py").unlink()
+    finished = fork_server.run(
+        *CHECK, "--sut", "ascend-worker", env=environment | {WHERE: str(home.parent)}, timeout=300, cwd=tmp_path
+    )
+    assert 3 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
+    (line,) = (line for line in finished.stderr.splitlines() if line.startswith("kvgate: "))
+    assert message in line
 
 
 def test_no_attention_or_worker_module_is_replaced(fork_server: ForkServer, environment: dict[str, str]) -> None:

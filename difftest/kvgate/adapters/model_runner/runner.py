@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from attrs import evolve, frozen
 
-from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, enter, import_patches
+from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, check_folder, enter, import_patches
 from kvgate.adapters.device.npu import CPU, used_device
 from kvgate.adapters.groups import spec_compress_ratio
 from kvgate.adapters.model_runner import stand_ins
@@ -514,7 +514,9 @@ def install_ascend_worker(release: Release = ASCEND) -> None:
         if is_later:
             stand_ins.unpin()
         stand_ins.install(is_later)
-        enter(ascend_folder(release))
+        folder = ascend_folder(release)
+        check_folder(folder, release)
+        enter(folder)
         if is_later:
             import_patches(release)
     else:

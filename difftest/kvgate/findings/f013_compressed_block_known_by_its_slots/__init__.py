@@ -169,7 +169,7 @@ class _WithGrain:
 def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
     """Whether the state is that of another prefix at the same position that the block is known by as well, or none.
 
-    A block is known before its last slots are written, so a hit may read those.
+    A block is known before its last slots are written, so a hit may read those; behind it a request has written itself.
     """
     group = geometry.groups[misread.reader.group]
     index = misread.token // group.block_size_tokens
@@ -177,8 +177,11 @@ def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
     shared = 1 + (index + 1) * slots_of(group)
     if group.compress_ratio == 1 or misread.block <= NULL:
         return False
+    own = misread.reader.computed_from
+    if not misread.found:
+        return own is None or misread.token < own
     wanted, found = ([origin[1:] for origin in history[:shared]] for history in (misread.wanted, misread.found))
-    return not found or (len(misread.wanted) == len(misread.found) and wanted == found)
+    return len(misread.wanted) == len(misread.found) and wanted == found
 
 
 FINDING = Finding(

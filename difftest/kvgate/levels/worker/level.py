@@ -33,7 +33,7 @@ class WorkerLevel(SchedulerLevel):
     not_tested = (
         "What a worker does with its slots, except blocks that are copied or cleared. Ghost memory writes and reads "
         "the slots that the worker computed; what other nodes read and write and what copies do is as granted. Where "
-        "finding 013 has acted, it excuses compressed slots that were never written: the comparison of slots does not.",
+        "finding 013 has acted, it excuses compressed slots of a hit that were never written; the comparison does not.",
         "Of the worker: its constructor, graphs, context parallelism. Attention metadata is compared where "
         "vLLM-Ascend builds it for compressed caches: tables, slots, positions, and that what verifies drafts decodes; "
         "not plans for kernels, and drafting. Copied blocks are compared with "
