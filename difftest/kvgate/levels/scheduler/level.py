@@ -293,7 +293,10 @@ class SchedulerLevel(DrivenLevel):
     def encoder_only(self, settings: Settings, draw: Draw) -> Case:
         """A model whose layers attend within a step: nothing is kept, and a prompt is computed in one step."""
         least = settings.tokens_max * draw.integer(100, 300) // 100
+        scratch_first = settings.scratch_first
         settings = Settings(Geometry(()), 1, settings.tokens_max, least, settings.requests_max, caches=False)
+        # A release that has it has it with every model.
+        settings = evolve(settings, scratch_first=scratch_first)
         stage = Stage(
             running_max=draw.integer(1, settings.requests_max),
             by_priority=draw.chance(40),
@@ -380,8 +383,8 @@ class SchedulerLevel(DrivenLevel):
         operations = self.that_fits(evolve(case, settings=held)).operations
         if not SUBJECTS[bench.subject].scheduling.in_full:
             if not case.settings.geometry.groups:
-                # Requests to its model only pool.
-                return evolve(case, operations=())
+                # Requests to its model only pool. What a scheduler itself keeps is compared with the size of its pool.
+                return evolve(case, operations=(), settings=evolve(settings, blocks=settings.tokens_max))
             case = evolve(case, stage=plain_stage(case.stage), settings=evolve(settings, draft_model=False))
             return evolve(case, operations=tuple(map(plain, operations)))
         return evolve(case, operations=operations)
