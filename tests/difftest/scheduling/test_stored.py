@@ -105,7 +105,7 @@ def spoilt(path: Path, number: int, change: Callable[[dict[str, Any]], object]) 
     ("number", "change", "message"),
     [
         (1, lambda it: it.update(format="kvgate-trace"), 'line 1: not the trace of an engine: "format" is not'),
-        (1, lambda it: it.update(version=4), "line 1: version 4; this kvgate reads 1, 2, 3"),
+        (1, lambda it: it.update(version=5), "line 1: version 5; this kvgate reads 1, 2, 3, 4"),
         (1, lambda it: it.update(version=True), "line 1: version True; this kvgate reads 1, 2"),
         (1, lambda it: it.update(detectors=["check"]), 'line 1: "detectors" are one or more of lockstep'),
         (1, lambda it: it.update(detectors=[]), 'line 1: "detectors" are one or more of lockstep'),
