@@ -17,6 +17,7 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.reference import Reference
+from kvgate.kernel.models import load
 from kvgate.levels.manager import Bench
 from kvgate.report.page import views
 from kvgate.report.page.pages import About, embedded, page
@@ -211,6 +212,18 @@ def test_an_agreement_has_a_page_too() -> None:
     assert {"difference", "first", "command"}.isdisjoint(document.ids())
     assert None is data_of(agreeing)["difference"]
     assert "diverges" not in {name for _, each in document.elements for name in (each.get("class") or "").split()}
+
+
+@pytest.mark.ci
+def test_a_model_without_a_cache_has_a_page() -> None:
+    """It has no block that could be free."""
+    pytest.importorskip("vllm")
+    from kvgate.levels.scheduler.level import SCHEDULER
+
+    bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
+    cases = (SCHEDULER.draw(load("full"), "tiny", str(number)) for number in range(100))
+    case = next(case for case in cases if not case.settings.geometry.groups)
+    assert "No divergence" in page(record(bench, case), None, evolve(ABOUT, command=None))
 
 
 def test_a_divergence_that_does_not_come_again_says_so(shown: str) -> None:

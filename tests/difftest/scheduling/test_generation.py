@@ -19,9 +19,10 @@ from kvgate.adapters.registry import load_system
 from kvgate.gate.case_runner import Trials
 from kvgate.gate.level import Case
 from kvgate.gate.profiles import models_named, plan
-from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.kernel.models import load
+from kvgate.levels.scheduler.level import SCHEDULER, EngineBench
 from kvgate.levels.scheduler.operations import OPTIONS, ResetCache, ResetEncoder
-from kvreference.operations import Admit, Continue, Preempt, Rewind, Schedule, Transferred
+from kvreference.operations import Admit, Continue, Finish, Preempt, Rewind, Schedule, Transferred
 from kvreference.operations import Operation as OfBlocks
 from kvreference.scheduler.operations import Step
 
@@ -48,8 +49,28 @@ FLOORS = {
     "resets of something": 30,
     "resets that preempt": 6,
     "resets of items": 20,
+    "whole items": 25,
+    "experts returned": 5,
+    "items with an encoder connector": 25,
+    "late drafts that a grammar rejects": 2,
 }
 """In how many operations of seed 0 each must happen at least."""
+OPTION_FLOORS = {
+    "without_statistics": 60,
+    "without_ends": 30,
+    "measures_residency": 20,
+    "second_runner": 30,
+    "pipeline": 30,
+    "context_parallel": 14,
+    "one_group_connector": 10,
+    "returns_experts": 14,
+    "measures_arithmetic": 30,
+    "encoder_connector": 55,
+    "whole_prompts": 20,
+    "whole_items": 30,
+    "no group": 5,
+}
+"""Of 600 cases, how many must have each option at least; or no group of layers that keep something."""
 
 pytestmark = pytest.mark.ci
 
@@ -81,6 +102,12 @@ def happened_in(case: Case, engine: Any) -> Iterator[str]:
             yield "late drafts that a grammar rejects"
         if engine.paused:
             yield "pauses"
+        if case.stage.options.whole_items and engine.encoder.whole:
+            yield "whole items"
+        if engine.experts and any(isinstance(each, Finish) for each in done):
+            yield "experts returned"
+        if isinstance(operation, Step) and case.stage.options.encoder_connector and outputs[0].scheduled_encoder_inputs:
+            yield "items with an encoder connector"
         if isinstance(operation, Step):
             yield "steps"
             yield from of_step(case, engine, outputs[0], done)
@@ -157,11 +184,23 @@ def test_features_meet() -> None:
 
 
 def test_each_option_is_drawn() -> None:
-    """Of 600 cases, each option in three at least, and models without a KV cache."""
+    """Often enough, and models without a KV cache."""
     trials = Trials(SCHEDULER.bench_named(load_system("stock").name, ()))
     turns, counts = plan("quick", models_named(()), seed=0), Counter[str]()
     for number in range(600):
         case = trials.generate(*turns.turn(number), 0)
         counts.update(name for name in OPTIONS if getattr(case.stage.options, name))
         counts["no group"] += not case.settings.geometry.groups
-    assert {} == {name: counts[name] for name in (*OPTIONS, "no group") if counts[name] < 3}
+    assert set(OPTIONS) < set(OPTION_FLOORS)
+    assert {} == {name: counts[name] for name, least in OPTION_FLOORS.items() if counts[name] < least}
+
+
+def test_a_model_without_a_cache_suits_a_later_release() -> None:
+    """It has scratch first, as that release always has; no request is served; and its scheduler fits its pool."""
+    cases = [SCHEDULER.draw(load("full+scratch"), "tiny", str(number)) for number in range(100)]
+    without = [case for case in cases if not case.settings.geometry.groups]
+    assert without
+    for case in without:
+        allowed = SCHEDULER.allowed(EngineBench(SCHEDULER, "native@0.33.0", ()), case)
+        assert (True, ()) == (allowed.settings.scratch_first, allowed.operations)
+        assert allowed.settings.blocks > 1

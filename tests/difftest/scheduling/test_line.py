@@ -7,13 +7,13 @@ line told by hand what happens.
 from __future__ import annotations
 
 from kvgate.kernel.difference import Difference
-from kvgate.levels.scheduler.operations import Serve, Stage
+from kvgate.levels.scheduler.operations import PauseEngine, Serve, Stage
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvreference.answers import Done, Granted, Hit, Refused
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Admit, Arrive, Finish, LookUp, Preempt, Run
-from kvreference.population import Population
+from kvreference.population import Population, Status
 from kvreference.settings import Settings
 
 SETTINGS = Settings(Geometry((Group("full", 16),)), blocks=40)
@@ -193,6 +193,20 @@ def test_where_holders_come_first() -> None:
         assert holders_first == (found is None)
     told = Told(serve(0, priority=1), serve(1), by_priority=True, holders_first=True)
     assert told.let_in(0) is not None
+
+
+def test_what_holds_blocks_is_admitted_while_the_engine_is_paused() -> None:
+    """There alone, and not if those that run are paused, too; a request that holds nothing waits."""
+    for holders_first, running, expected in ((True, False, True), (True, True, False), (False, False, False)):
+        told = Told(serve(0), serve(1), holders_first=holders_first)
+        assert told.let_in(0, LOADS) is None
+        told.population.alive[0].status = Status.LOADING
+        told.line.arrived(0)
+        told.line.begin(PauseEngine(running))
+        found = told.end()
+        assert expected == (found is not None and "request 0, in line" == found.subject)
+        assert expected == (found is not None)
+        assert not expected or (None, None) == (told.let_in(0), told.end())
 
 
 def test_without_a_slot_for_its_adapter_it_is_passed() -> None:

@@ -583,7 +583,7 @@ class Engine:
         if len(self.in_flight) >= self._in_flight_max():
             self._collect()
         self.interception.begin()
-        self.line.begin(self.paused is not None)
+        self.line.begin(self.paused)
         self.chunks.begin(self.followed.population, self.paused is not None and self.paused.running)
         self.encoder.begin()
         self.connector_check.begin()
@@ -624,7 +624,8 @@ class Engine:
         if not self.in_flight:
             self.encoder.rest()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
-        if self.paused is not None and self.paused.running:
+        if self.paused is not None and (self.paused.running or not self._running()):
+            # Nothing can make progress before the engine is resumed, or a load ends.
             self.progress.forget()
         else:
             self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))

@@ -61,7 +61,7 @@ MONITORS = (
 """What needs no reference: what the worker reads, what remains, what a step costs, the scheduler's bookkeeping, what
 clients, connectors, workers and everybody else are sent, who is next and how much of it is computed, and whether
 requests make progress."""
-STEPS = 150
+STEPS = 90
 ANSWERS_MAX = 40
 PART_ANSWERS_MAX = 8
 """The most answers of one part of a session."""
@@ -292,7 +292,10 @@ class SchedulerLevel(DrivenLevel):
     def encoder_only(self, settings: Settings, draw: Draw) -> Case:
         """A model whose layers attend within a step: nothing is kept, and a prompt is computed in one step."""
         least = settings.tokens_max * draw.integer(100, 300) // 100
+        scratch_first = settings.scratch_first
         settings = Settings(Geometry(()), 1, settings.tokens_max, least, settings.requests_max, caches=False)
+        # A release that has it has it with every model.
+        settings = evolve(settings, scratch_first=scratch_first)
         stage = Stage(
             running_max=draw.integer(1, settings.requests_max),
             by_priority=draw.chance(40),
@@ -305,8 +308,11 @@ class SchedulerLevel(DrivenLevel):
         self, settings: Settings, stage: Stage, draw: Draw, needs: Collection[str]
     ) -> tuple[Settings, tuple[()], Stage]:
         """With some of the options that the stage can have, and with those that are needed."""
-        # Whole prompts leave few requests to preempt.
-        often = {"whole_prompts": 4}
+        # Whole prompts leave few requests to preempt. The others are seldom possible, or seldom mean something.
+        often = {
+            **{"whole_prompts": 4, "without_statistics": 14, "whole_items": 14, "encoder_connector": 25},
+            **{"returns_experts": 30, "context_parallel": 20, "one_group_connector": 25},
+        }
         chosen = {name: draw.chance(often.get(name, 8)) or name in needs for name in OPTIONS}
         if chosen["whole_items"] and stage.encoder_budget is not None:
             stage = evolve(stage, long_prefill_tokens=None)
@@ -379,8 +385,8 @@ class SchedulerLevel(DrivenLevel):
         operations = self.that_fits(evolve(case, settings=held)).operations
         if not SUBJECTS[bench.subject].scheduling.in_full:
             if not case.settings.geometry.groups:
-                # Requests to its model only pool.
-                return evolve(case, operations=())
+                # Requests to its model only pool. What a scheduler itself keeps is compared with the size of its pool.
+                return evolve(case, operations=(), settings=evolve(settings, blocks=settings.tokens_max))
             case = evolve(case, stage=plain_stage(case.stage), settings=evolve(settings, draft_model=False))
             return evolve(case, operations=tuple(map(plain, operations)))
         return evolve(case, operations=operations)
@@ -439,7 +445,7 @@ SCHEDULER = SchedulerLevel()
 def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
     copies = any(group.copies for group in settings.geometry.groups)
-    asynchronous = draw.chance(40)
+    asynchronous = draw.chance(60 if _drafts_ahead(settings) else 40)
     # Where chunks end at blocks of states, less than what there is room for may be no chunk at all.
     encodes = draw.chance(55) and not aligned
     stage = Stage(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from attrs import define
 
 from kvgate.kernel.difference import Difference
-from kvgate.levels.scheduler.operations import Serve, Stage
+from kvgate.levels.scheduler.operations import PauseEngine, Serve, Stage
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Preempt, Schedule
 from kvreference.population import Population, Status
@@ -122,11 +122,12 @@ class Line:
         """For the first that is ready there is no room in the encoder: nobody else is let in."""
         self._held_up = True
 
-    def begin(self, paused: bool = False) -> None:
-        """A step begins, in which no request may be admitted if the engine is ``paused``."""
+    def begin(self, paused: PauseEngine | None = None) -> None:
+        """A step begins. If the engine is paused, no request is admitted; or only those are that hold blocks."""
         self._asked = set()
         self._adapters = {}
-        self._held_up = self._paused = paused
+        self._paused = paused is not None
+        self._held_up = paused is not None and (paused.running or not self.holders_first)
         for each in self._waiting:
             each.undecided = False
 
@@ -259,7 +260,11 @@ class Line:
                 # Less than a block of states is no chunk: nobody after it is looked at.
                 return None
             request = population.alive.get(each.number)
-            if request is None or request.status is not Status.WAITING or each.number in self._asked:
+            # Of a load that is over the scheduler takes note when it looks at the request.
+            waits = request is not None and request.status in (Status.WAITING, Status.LOADING)
+            if request is None or not waits or each.number in self._asked:
+                continue
+            if self._paused and not each.holds:
                 continue
             if self._is_ready(each):
                 long = self.stage.long_prefill_tokens or self.budget_tokens
