@@ -63,6 +63,13 @@ def kept(coordinator: Any) -> tuple[set[int], bool]:
     return {reach.interval_tokens for reach in reaches}, getattr(coordinator.block_pool, "scratch_first", False)
 
 
+@pytest.fixture(autouse=True)
+def _heard(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """vLLM's logger passes nothing on, and other tests of this process may have made it quiet."""
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+    caplog.set_level(logging.WARNING, "vllm.swa_retention")
+
+
 def reported(caplog: pytest.LogCaptureFixture) -> str:
     """The warnings, each on a line."""
     return "\n".join(each.getMessage() for each in caplog.records if each.levelno == logging.WARNING)
