@@ -148,7 +148,10 @@ def test_patches_wait_for_vllm_ascends_own_imports(patched: Any) -> None:
     assert [f"vllm_ascend.{each}" for each in packages] == patched["imported"]
     assert [True, True] == patched["bound"]
     managers = ("vllm_ascend.core.", "vllm_ascend.patch.platform.patch_kv_cache_coordinator")
-    assert {"patched"} == {state for name, state in patched["after"].items() if name.startswith(managers)}
+    after = {name: state for name, state in patched["after"].items() if name.startswith(managers)}
+    # The scheduler is not imported here.
+    assert "waiting" == after.pop("vllm_ascend.core.recompute_scheduler:RecomputeScheduler.update_from_output")
+    assert {"patched"} == set(after.values())
 
 
 def test_the_doctor_says_which_of_its_symbols_are_patched(patched: Any) -> None:

@@ -225,7 +225,8 @@ def off_means_on(_original: Any, environment: Any, variable: str) -> bool:
 @breaks(f"{_CONFIG}:_interval", shown_by=checks.values_mean_what_they_say)
 def zero_means_unset(original: Any, text: Any) -> Any:
     """An interval of 0 is taken for none at all."""
-    return original(text) or None
+    interval_tokens, is_auto = original(text)
+    return interval_tokens or None, is_auto
 
 
 @breaks(f"{_REGISTER}:look", shown_by=checks.all_patches_or_none)
