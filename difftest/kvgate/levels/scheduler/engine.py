@@ -624,7 +624,8 @@ class Engine:
         if not self.in_flight:
             self.encoder.rest()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
-        if self.paused is not None and self.paused.running:
+        if self.paused is not None and (self.paused.running or not self._running()):
+            # Nothing can make progress before the engine is resumed, or a load ends.
             self.progress.forget()
         else:
             self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
