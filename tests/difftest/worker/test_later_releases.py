@@ -11,8 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -25,9 +26,6 @@ from kvgate.adapters.releases.description import Release
 from kvgate.findings.register import with_ids
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.levels.worker.slot_check import check_cleared
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHECK = ("check", "--level", "worker", "--jobs", "1")
 PROGRAM = """
@@ -83,6 +81,7 @@ if system != "native@0.33.0":
     found.append(broken("vllm_ascend.worker.model_runner_v1", "NPUModelRunner._adjust_kv_layout", overlap))
 print(*found)
 """
+PAUSED = Path(__file__).with_name("paused.jsonl")
 LATER = release_named("ascend-worker@0.23.0")
 CLEARED = Prepared(("a",), (4, 4), (), (), ((3, 5), (3, 4)), frozenset({3, 4, 5}))
 """Blocks 3 and 5 of the first group, and 4 of the second; block 3 has a place in each."""
@@ -125,6 +124,15 @@ def test_mutants_of_the_later_workers_are_killed(release: Release, tmp_path: Pat
         pytest.skip(f"{release.name} is not fetched, and nothing of it was tested")
     command = [sys.executable, "-m", "kvgate.cli", "mutants", "--sut", release.name, "--level", "worker"]
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=3600, check=False)
+    assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
+
+
+@pytest.mark.deep
+def test_a_pause_is_not_a_hang(tmp_path: Path) -> None:
+    """Where no request runs and none may be admitted: a trace of 0.33.0 that was reported as a hang."""
+    if not is_fetched(release_named("native@0.33.0")):
+        pytest.skip("native@0.33.0 is not fetched, and nothing of it was tested")
+    finished = run(tmp_path, "replay", str(PAUSED))
     assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
 
 

@@ -169,7 +169,7 @@ class _WithGrain:
 def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
     """Whether the state is that of another prefix at the same position that the block is known by as well, or none.
 
-    A block is known before its last slots are written, so a hit may read those; behind it a request has written itself.
+    A block is known before its last slots are written, so a hit may read those. After it, a request has written itself.
     """
     group = geometry.groups[misread.reader.group]
     index = misread.token // group.block_size_tokens
