@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PAGES = (
     "*.md",
     "spec/*.md",
+    "impl/*.md",
     "difftest/*.md",
     "difftest/*/*.md",
     "difftest/kvgate/findings/**/*.md",

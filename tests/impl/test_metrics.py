@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,9 +40,8 @@ BLOCKS = 64
 @pytest.fixture(autouse=True)
 def _patched() -> Iterator[None]:
     # What waits for its module is patched now.
-    import vllm.v1.core.sched.scheduler
-    import vllm.v1.metrics.loggers  # noqa: F401
-
+    import_module("vllm.v1.core.sched.scheduler")
+    import_module("vllm.v1.metrics.loggers")
     for feature in (PINS, PARTIAL_HITS):
         apply(feature.patches)
     yield

@@ -199,6 +199,7 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "PinnedPool.rules": "the same for all states",
         "PrefixCache.rules": "the same for all states",
         "PhysicalSlots.is_known": "the same for all states",
+        "GhostMemory._computed_from": "only says which misreads finding 013 explains",
         "GhostMemory._loaded": "follow from what is under way, and decide nothing in the reference",
         "GhostMemory._failed": "only says of a misreading after a failed load which finding it is",
         "GhostMemory._chains": "follow from each request's tokens and keys",

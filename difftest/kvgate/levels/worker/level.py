@@ -17,6 +17,8 @@ from kvgate.levels.scheduler.operations import Operation, Serve, Stage
 from kvreference.geometry import Geometry
 from kvreference.settings import Settings
 
+STEPS = 150
+
 
 class WorkerLevel(SchedulerLevel):
     """One scheduler and its worker."""
@@ -48,6 +50,11 @@ class WorkerLevel(SchedulerLevel):
 
     def operations_of(self, profile: str) -> int:
         return super().operations_of(profile) // 2
+
+    def operations_in(self, generator: Generator) -> int:
+        """More than of a scheduler alone: requests are to come back after they were preempted."""
+        del generator
+        return STEPS
 
     def takes(self, model: Model) -> bool:
         """Attention alone: a table of states has no slots."""
