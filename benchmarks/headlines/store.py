@@ -45,8 +45,8 @@ class Origin:
 
 def code_digest(arm: str) -> str:
     """The digest of the sources that decide what ``arm`` tells."""
-    reported = [package_digest(package) for package in (*REFERENCE, *REAL.get(arm, ()))]
-    return hashlib.sha256(" ".join(reported).encode()).hexdigest()[:16]
+    digests = [package_digest(package) for package in (*REFERENCE, *REAL.get(arm, ()))]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
 
 
 @cache
@@ -70,8 +70,8 @@ def _what_runs(path: Path) -> str:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            reported = [each for each in body if not _is_text(each)]
-            node.body = reported or [ast.Pass()]  # type: ignore[attr-defined]  # it has one
+            kept = [each for each in body if not _is_text(each)]
+            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]  # it has one
     return ast.unparse(tree)
 
 

@@ -215,4 +215,5 @@ def test_ghost_memory_finds_what_the_comparison_would(fork_server: ForkServer, e
     assert {name for name, each in by.items() if each == ("worker", "KV-SYS")} <= NOT_PREPARED
     seen = {name for name, each in by.items() if each == ("ghost", "KV-MEM")}
     assert by.keys() == seen | not_seen | NOT_PREPARED
+    assert {by[name] for name in NOT_PREPARED} <= {("worker", "KV-SYS"), ("ghost", "KV-MEM")}
     assert len(seen - NOT_PREPARED) == 18

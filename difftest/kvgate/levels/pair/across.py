@@ -26,7 +26,7 @@ def is_held(prefill: NodeEngine, handovers: Handovers) -> Difference | None:
         got = tuple(map(tuple, snapshot.tables.get(each.number, ())))
         # A table may go on behind what there is to read: with what a draft layer was given.
         if len(got) != len(each.tables) or any(
-            held[: len(reported)] != reported for held, reported in zip(got, each.tables, strict=True)
+            held[: len(due)] != due for held, due in zip(got, each.tables, strict=True)
         ):
             where = f"the prefill node's blocks of request {each.number}, which the decode node is to read"
             return Difference("KV-OP-25", where, str(each.tables), str(got) if got else "given up")

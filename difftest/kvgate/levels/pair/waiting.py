@@ -83,8 +83,8 @@ class Across:
         place, handover = place_of(Node.PREFILL, edge.request), self.handovers.open.get(edge.request)
         engine = self.nodes[Node.PREFILL]
         if handover is None:
-            reported = engine.nodes.signals_end_of(edge.request)
-            yield Wait(place, Reason.TRANSFER if reported else Reason.NO_REQUEST)
+            is_signalled = engine.nodes.signals_end_of(edge.request)
+            yield Wait(place, Reason.TRANSFER if is_signalled else Reason.NO_REQUEST)
         elif handover.stand is not Stand.PREFILLED:
             yield Wait(place, Reason.TRANSFER, lost=handover.lost)
         elif handover.there is not None:

@@ -22,7 +22,7 @@ def early(grammars: Iterable[int], scheduled: Iterable[int]) -> Difference | Non
 
 def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], in_flight: bool) -> Difference | None:
     """Compare each request with the scheduler's own; what is ``in_flight`` the scheduler does not know yet."""
-    reported = "(tokens computed, tokens, whether it runs)"
+    parts = "(tokens computed, tokens, whether it runs)"
     for number, ours in alive.items():
         theirs = requests.get(name_of(number))
         runs = ours.status is Status.RUNNING
@@ -31,7 +31,7 @@ def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], in_flight: 
         if got and in_flight:
             expected, got = (runs,), got[2:]
         if expected != got and ours.status is not Status.ENDING:
-            return Difference("KV-SYS-02", f"request {number} {reported}", str(expected), str(got))
+            return Difference("KV-SYS-02", f"request {number} {parts}", str(expected), str(got))
     return None
 
 

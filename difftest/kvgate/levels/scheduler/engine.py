@@ -615,16 +615,17 @@ class Engine:
         if not self.stage.asynchronous:
             self._collect()
         self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, bool(self.in_flight)))
+        drains = self.paused is not None and self.line.holders_first
+        holders = [number for number in alive if any(self.followed._tables(number))] if drains else []
         if not self.in_flight:
-            drains = self.paused is not None and self.line.holders_first
-            holders = [number for number in alive if any(self.followed._tables(number))] if drains else []
             unfinished = self.scheduler.get_num_unfinished_requests()
             self._judge("scheduler", bookkeeping_check.unfinished(alive, unfinished, self.paused, holders))
         self._judge("chunks", self.chunks.end(self.followed.population))
         if not self.in_flight:
             self.encoder.rest()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
-        if self.paused is not None and (self.paused.running or not self._running()):
+        ready = self._running() or set(holders) - set(self.nodes.under_way())
+        if self.paused is not None and (self.paused.running or not ready):
             # Nothing can make progress before the engine is resumed, or a load ends.
             self.progress.forget()
         else:

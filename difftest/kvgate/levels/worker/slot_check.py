@@ -33,6 +33,8 @@ class Granted:
 
 def check_memory(memory: Sequence[Memory], kernel_block_sizes: Sequence[int]) -> Difference | None:
     """Whether kernels find each slot where the worker made it: by blocks of their size, one after the other, inside."""
+    if memory and len(memory) != len(kernel_block_sizes):
+        return Difference(SLOTS, "memories", f"one for each of {len(kernel_block_sizes)} groups", str(len(memory)))
     for group, (each, kernel_block_slots) in enumerate(zip(memory, kernel_block_sizes, strict=False)):
         page_bytes = each.total_bytes // each.blocks
         for tensor in each.tensors:
