@@ -62,11 +62,11 @@ compressed caches: what it is given is compared, what it finds is not.
 
 ## Block sizes
 
-Kernel block sizes that the back-end for compressed attention of {version} lists: {kernel_sizes}. Without the plug-in all its
-compressed blocks have 128 slots. Each worker was started on a CPU with the groups of DeepSeek-V4, and prepared the steps of
-{operations} operations. `{agrees}`: everything that the level compares of that release was right; `{unsupported}`: there are no partial
-hits; everything else is the first error. `ascend-worker` is {version}, and `ascend-worker-retention` the same with
-the plug-in.
+Kernel block sizes that the back-end for compressed attention of {version} lists: {kernel_sizes}. Without the plug-in
+all its compressed blocks have 128 slots. Each worker was started on a CPU with the groups of DeepSeek-V4, and prepared
+the steps of {operations} operations. `{agrees}`: everything that the level compares of that release was right;
+`{unsupported}`: there are no partial hits; everything else is the first error. `ascend-worker` is {version}, and
+`ascend-worker-retention` the same with the plug-in.
 
 {outcomes}
 
@@ -76,8 +76,8 @@ The compiled operators of {version} check block sizes of their own. Read from th
 
 ## What is not shown
 
-- A cell of the table is {operations} operations of one small case. That drafts were verified or blocks copied in it is not
-  required: the random batches (`python -m tests.difftest.worker.batches`) do that for 0.20.2rc1.
+- A cell of the table is {operations} operations of one small case. That drafts were verified or blocks copied in it is
+  not required: the random batches (`python -m tests.difftest.worker.batches`) do that for 0.20.2rc1.
 - Of 0.23.0 and 0.30.0rc2, `{agrees}` says that the compiled operator which maps compressed slots is given the right
   input; the slots that it maps are not seen. Of 0.30.0rc2 no monitor is used.
 - A window of 0.30.0rc2 gets the back-end whose kernels have its block size. vLLM-Ascend chooses by layer: a size that a
