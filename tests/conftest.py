@@ -79,6 +79,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose the mutants and the cases that are run before the last tier, and give the gate's own tests their tier."""
+    # Each process of a run collects by itself, and must find the same names.
+    named_by_address = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if named_by_address:
+        raise pytest.UsageError(f"the address of an object is in the name of a test: {named_by_address[0]}")
     mutants = each_set_first(shuffled(item for item in items if item.get_closest_marker("mutant")))
     asks_for_deep = "deep" in config.option.markexpr.replace("not deep", "")
     for item in mutants[0 if asks_for_deep else MUTANTS_IN_CI :]:

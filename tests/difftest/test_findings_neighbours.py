@@ -288,7 +288,9 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("path", "release", "finding", "neighbours"), READ, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(
+    ("path", "release", "finding", "neighbours"), READ, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_another_misread_is_not_known(
     path: str, release: str, finding: str, neighbours: Sequence[Callable[[Misread], Misread]]
 ) -> None:
