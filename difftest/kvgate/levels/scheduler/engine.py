@@ -624,8 +624,8 @@ class Engine:
         if not self.in_flight:
             self.encoder.rest()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
-        ready = self._running() or set(holders) - set(self.nodes.under_way())
-        if self.paused is not None and (self.paused.running or not ready):
+        waits = self.paused is not None and not (self._running() or set(holders) - set(self.nodes.under_way()))
+        if self.paused is not None and (self.paused.running or waits):
             # Nothing can make progress before the engine is resumed, or a load ends.
             self.progress.forget()
         else:
