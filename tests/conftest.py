@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from .fork_server import ADDRESS, ForkServer, listening
+from .published import REQUIRED
 
 ROOT = Path(__file__).parents[1]
 # The programs under ``benchmarks/`` are found as those who run them from the root find them.
@@ -48,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # In a process of its own, for an import of vLLM changes much that not every test wants changed.
         program = "import importlib, sys; importlib.import_module(sys.argv[1])"
         tried = subprocess.run([sys.executable, "-c", program, name], capture_output=True, text=True, check=False)
+        os.environ[REQUIRED] = name
         if tried.returncode != 0:
             why = (tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"])[-1]
             pytest.exit(f"{name} is required here ({NEED}) and cannot be imported: {why}", returncode=3)

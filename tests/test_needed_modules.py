@@ -13,6 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.published import REQUIRED, published
+
+from kvgate.adapters.ascend_wheel import WHERE
 
 ROOT = Path(__file__).parents[1]
 CI = ROOT / ".ci" / "run"
@@ -46,3 +49,15 @@ def test_what_a_merge_must_pass_needs_vllm() -> None:
     """Goal: CI cannot pass without vLLM, and leaves out the deep tests alone. Method: its last line."""
     last = shlex.split(CI.read_text(encoding="utf-8").splitlines()[-1])
     assert ["KVGATE_TESTS_NEED=vllm", "uv", "run", "--no-sync", "pytest", "-m", "not deep"] == last[:7]
+
+
+@pytest.mark.parametrize(("required", "outcome"), [(True, "Failed"), (False, "Skipped")])
+def test_a_release_that_cannot_be_fetched(required: bool, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a run that must not skip is red without a release. Method: a folder that is not there."""
+    monkeypatch.setenv(WHERE, "/nowhere")
+    monkeypatch.delenv(REQUIRED, raising=False)
+    if required:
+        monkeypatch.setenv(REQUIRED, "vllm")
+    with pytest.raises(BaseException, match="nothing of it was tested") as raised:
+        published()
+    assert outcome == type(raised.value).__name__

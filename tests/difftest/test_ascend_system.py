@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.published import published
 
-from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+from kvgate.adapters.ascend_wheel import WHERE
 from kvgate.adapters.registry import load_system
 from kvgate.findings.register import FOLDER
 from kvgate.kernel.errors import SystemUnavailableError
@@ -110,10 +111,7 @@ print("\\n" + json.dumps(told))
 @pytest.fixture(scope="module")
 def told() -> Any:
     """What differs, by its finding or else by its guarantee, per model; and what was asked for besides."""
-    try:
-        folder = ascend_folder()
-    except AscendUnavailableError as error:
-        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and none of its managers was tested: {error}")
+    folder = published()
     finished = subprocess.run(
         [sys.executable, "-c", PROGRAM, *AGREED, str(WITH_STATES)],
         capture_output=True,

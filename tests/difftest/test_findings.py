@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.published import published
 
-from kvgate.adapters.fetching import fetch
 from kvgate.adapters.registry import load_system
 from kvgate.adapters.release_variants import release_of
 from kvgate.adapters.releases import release_named
@@ -27,7 +27,6 @@ from kvgate.findings.__main__ import PAGE, page
 from kvgate.findings.register import FOLDER, all_findings, id_of
 from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.gate.trace_codec import Trace, Violated, level_of
-from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.levels.manager import Bench
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
@@ -256,10 +255,7 @@ print(json.dumps(shown))
 def test_another_release_shows_its_findings(system: str) -> None:
     """Goal: each finding is true of the release that it names. Method: its traces there, in a process of its own."""
     pytest.importorskip("vllm")
-    try:
-        fetch(release_named(system))
-    except SystemUnavailableError as error:
-        pytest.skip(f"{system} is not to be had, and none of its findings was replayed: {error}")
+    published(release_named(system))
     paths = [path for path in TRACES if system_of(path) == system]
     finished = subprocess.run(
         [sys.executable, "-c", ELSEWHERE, system, *map(str, paths)],

@@ -26,6 +26,12 @@ def groups_are_not_mapped(_original: Any, *_arguments: Any, **_named: Any) -> An
     """The kernel that maps the slots of all groups is not called."""
 
 
+@breaks(f"{_DSA}:AscendDSAC128StateBackend.get_supported_kernel_block_sizes", violates="KV-SYS-01")
+def states_of_128_tokens_have_the_kernels_of_windows(_original: Any) -> list[int]:
+    """The back-end of one kind of states lists the kernel block sizes of another back-end."""
+    return [32, 64, 128]
+
+
 @breaks(f"{_BUILDER}._num_compressor_metadata_rows", violates="KV-MEM-03")
 def no_room_for_slots_that_rows_complete(original: Any, self: Any, rows: int) -> Any:
     """There is room for slots that lie within the step alone, and none for those that it completes."""

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.published import published
 
-from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+from kvgate.adapters.ascend_wheel import WHERE
 from kvgate.kernel.models import load
 from kvreference.compressed import ASCEND_BLOCK_SIZES
 
@@ -159,10 +160,7 @@ print("\\n" + json.dumps(told))
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What the shadows of that process found."""
-    try:
-        folder = ascend_folder()
-    except AscendUnavailableError as error:
-        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and no shadow of it was tested: {error}")
+    folder = published()
     finished = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(CALLS), str(tmp_path_factory.mktemp("recordings"))],
         capture_output=True,

@@ -10,8 +10,9 @@ import ast
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.published import published
 
-from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+from kvgate.adapters.ascend_wheel import WHERE
 
 if TYPE_CHECKING:
     from tests.fork_server import ForkServer
@@ -42,10 +43,7 @@ run(64, 60, mtp=False, partial=False)
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
     """Where vLLM-Ascend is."""
-    try:
-        return {WHERE: str(ascend_folder()), "VLLM_LOGGING_LEVEL": "ERROR"}
-    except AscendUnavailableError as error:
-        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+    return {WHERE: str(published()), "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 def _compare(

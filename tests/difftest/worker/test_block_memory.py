@@ -7,11 +7,16 @@ Method: random caches, blocks and copies, every byte compared; then the same wit
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.published import published
 
-from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+from kvgate.adapters.ascend_wheel import WHERE
+from kvgate.adapters.releases import release_named
 
 if TYPE_CHECKING:
     from tests.fork_server import ForkServer
@@ -101,6 +106,82 @@ backend.swap_blocks = staticmethod(lambda source, target, copies: swap(source, t
 found["the other way round"] = run()
 print(json.dumps(found))
 """
+LATER = """
+import importlib, json, sys
+import torch
+from random import Random
+from kvgate.adapters.registry import load_system
+load_system(sys.argv[1])
+from kvgate.adapters.model_runner import block_memory as memory
+home = importlib.import_module("vllm_ascend.worker.utils")
+zeroer = home.AscendKVBlockZeroer
+clear, init = zeroer.zero_block_ids, zeroer.init_meta
+newest = hasattr(home, "copy_kv_cache_blocks_inplace")
+
+def sizes(slots, groups):
+    return [slots if newest else [slots]] * groups
+
+def without_parts(self, groups, kernel_sizes, *others, **named):
+    return init(self, groups, sizes(groups[0].kv_cache_spec.block_size, len(groups)), *others, **named)
+
+def clears(cases):
+    draw, blocks_cleared, wrong = Random(0), 0, 0
+    for _ in range(cases):
+        parts, slots = draw.choice((1, 2, 4)), draw.choice(memory.KERNEL_SLOTS)
+        pairs = [[memory.new_cache(draw, parts, slots, 1) for _ in range(2)] for _ in range(draw.randint(1, 3))]
+        whole = [each for pair in pairs for each in pair]
+        # Of the newest, a block's memory may hold more than its keys.
+        padded = newest and draw.random() < 0.5
+        views = whole if not padded else [
+            memory.Cache(each.tensor[:, :1], each.block_axis, each.parts) for each in whole
+        ]
+        blocks = draw.sample(range(memory.BLOCKS - 1), draw.randint(1, memory.BLOCKS - 1))
+        expected = memory.cleared(views, blocks)
+        others = [each.tensor[:, 1:].clone() for each in whole] if padded else []
+        memory.clear_ascend(list(zip(views[::2], views[1::2])), slots, blocks, sizes(slots, len(pairs)))
+        wrong += any(not torch.equal(each.tensor, other) for each, other in zip(views, expected))
+        wrong += any(not torch.equal(each.tensor[:, 1:], other) for each, other in zip(whole, others))
+        blocks_cleared += len(blocks)
+    return blocks_cleared, wrong
+
+def copies(cases):
+    draw, blocks_copied, wrong = Random(1), 0, 0
+    for _ in range(cases):
+        parts, slots, shape = draw.choice((1, 2, 4)), draw.choice(memory.KERNEL_SLOTS), draw.randrange(2)
+        caches = [memory.new_cache(draw, parts, slots, shape) for _ in range(2)]
+        ordered = memory.random_copies(draw)
+        expected = [memory.Cache(each.tensor.clone(), each.block_axis, each.parts) for each in caches]
+        for before, after in zip(caches, expected):
+            for source, target in ordered:
+                after.block(target).copy_(before.block(source))
+        memory.copy_later([each.tensor for each in caches], ordered)
+        wrong += any(not torch.equal(each.tensor, other.tensor) for each, other in zip(caches, expected))
+        blocks_copied += len(ordered)
+    return blocks_copied, wrong
+
+found = {"": clears(20)}
+for name, attribute, broken in (
+    ("the next block", "zero_block_ids", lambda self, blocks: clear(self, [each + 1 for each in blocks])),
+    ("all but one", "zero_block_ids", lambda self, blocks: clear(self, blocks[1:])),
+    ("kernel blocks", "init_meta", without_parts),
+):
+    sound = getattr(zeroer, attribute)
+    setattr(zeroer, attribute, broken)
+    found[name] = clears(6)
+    setattr(zeroer, attribute, sound)
+if newest:
+    done, wrong = copies(40)
+    found[""] = found[""][0] + done, found[""][1] + wrong
+    copy = home.copy_kv_cache_blocks_inplace
+    for name, broken in (
+        ("one after the other", lambda caches, blocks, all_: [copy(caches, blocks, [each]) for each in all_]),
+        ("to the next block", lambda caches, n, all_: copy(caches, n, [type(o)(o[0], (o[1] + 1) % 7) for o in all_])),
+        ("the other way round", lambda caches, blocks, all_: copy(caches, blocks, [type(o)(o[1], o[0]) for o in all_])),
+    ):
+        home.copy_kv_cache_blocks_inplace = broken
+        found[name] = copies(10)
+print(json.dumps(found))
+"""
 ZEROED = """
 import ast, importlib.util, json, sys, textwrap
 from pathlib import Path
@@ -145,10 +226,7 @@ runner._zero_block_ids([2])
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
     """Where vLLM-Ascend is."""
-    try:
-        return {WHERE: str(ascend_folder()), "VLLM_LOGGING_LEVEL": "ERROR"}
-    except AscendUnavailableError as error:
-        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+    return {WHERE: str(published()), "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 def _found(program: str, fork_server: ForkServer, environment: dict[str, str]) -> tuple[int, int, list[int]]:
@@ -174,6 +252,21 @@ def test_blocks_are_copied(fork_server: ForkServer, environment: dict[str, str])
     assert done > 200
     assert 0 == wrong
     assert [True] * 4 == [each > 0 for each in mistakes]
+
+
+@pytest.mark.parametrize(("version", "mistakes"), [("0.23.0", 3), ("0.30.0rc2", 6)])
+def test_later_releases_clear_and_copy(version: str, mistakes: int, tmp_path: Path) -> None:
+    """Keys and values apart, blocks of several kernel blocks, and in 0.30.0rc2 memory next to them; and its copies."""
+    release = release_named(f"ascend-worker@{version}")
+    published(release)
+    command = [sys.executable, "-c", LATER, release.name]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    found = json.loads(finished.stdout.splitlines()[-1])
+    done, wrong = found.pop("")
+    assert done > 40
+    assert 0 == wrong
+    assert [True] * mistakes == [each > 0 for _, each in found.values()]
 
 
 def test_0_20_2rc1_clears_no_block(fork_server: ForkServer, environment: dict[str, str]) -> None:

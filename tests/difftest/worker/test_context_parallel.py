@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.published import published
 
-from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+from kvgate.adapters.ascend_wheel import WHERE
 
 if TYPE_CHECKING:
     from tests.fork_server import ForkServer
@@ -62,10 +63,7 @@ def test_each_rank_has_its_slots(worker: str, fork_server: ForkServer) -> None:
     """Of every token, those of other ranks included."""
     environment = {"VLLM_LOGGING_LEVEL": "ERROR"}
     if worker == "ascend":
-        try:
-            environment[WHERE] = str(ascend_folder())
-        except AscendUnavailableError as error:
-            pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+        environment[WHERE] = str(published())
     finished = fork_server.run("-c", PROGRAM, worker, env=environment, timeout=300)
     assert 0 == finished.returncode, finished.stderr[-2000:]
     assert int(finished.stdout.splitlines()[-1]) > 500

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from tests.published import published
 
 from kvgate.adapters.ascend_wheel import WHERE
-from kvgate.adapters.fetching import folder_of, is_fetched
 from kvgate.adapters.model_runner.runner import Prepared
 from kvgate.adapters.releases import RELEASES, release_named
 from kvgate.adapters.releases.description import Release
@@ -105,9 +105,9 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
 def test_what_is_published_agrees_and_faults_are_found(system: str, model: str, faults: str, tmp_path: Path) -> None:
     """Tables, slots, memory, and of 0.33.0 the cleared blocks: as they are, and with one fault after the other."""
     release = release_named(system)
-    below = release if release.below is None else release_named(release.below)
-    if not (is_fetched(release) and is_fetched(below)):
-        pytest.skip(f"{system} is not fetched, and nothing of it was tested")
+    published(release)
+    if release.below is not None:
+        published(release_named(release.below))
     command = [sys.executable, "-c", PROGRAM, system, model]
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
     assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
@@ -120,8 +120,7 @@ def test_what_is_published_agrees_and_faults_are_found(system: str, model: str, 
 )
 def test_mutants_of_the_later_workers_are_killed(release: Release, tmp_path: Path) -> None:
     """Goal: the level finds faults where later workers differ from the first. Method: inject each."""
-    if not is_fetched(release):
-        pytest.skip(f"{release.name} is not fetched, and nothing of it was tested")
+    published(release)
     command = [sys.executable, "-m", "kvgate.cli", "mutants", "--sut", release.name, "--level", "worker"]
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=3600, check=False)
     assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
@@ -130,8 +129,7 @@ def test_mutants_of_the_later_workers_are_killed(release: Release, tmp_path: Pat
 @pytest.mark.deep
 def test_a_pause_is_not_a_hang(tmp_path: Path) -> None:
     """Where no request runs and none may be admitted: a trace of 0.33.0 that was reported as a hang."""
-    if not is_fetched(release_named("native@0.33.0")):
-        pytest.skip("native@0.33.0 is not fetched, and nothing of it was tested")
+    published(release_named("native@0.33.0"))
     finished = run(tmp_path, "replay", str(PAUSED))
     assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
 
@@ -203,10 +201,8 @@ def test_what_is_not_the_release(package: str, version: str, message: str, tmp_p
 
 def test_a_release_that_lacks_one_module(tmp_path: Path) -> None:
     """The published files, without the block table: its name is in the message."""
-    if not is_fetched(LATER):
-        pytest.skip(f"{LATER.name} is not fetched, and nothing of it was tested")
     home = tmp_path / "unpacked"
-    shutil.copytree(folder_of(LATER), home)
+    shutil.copytree(published(LATER), home)
     (home / LATER.package / "worker" / "block_table.py").unlink()
     finished = run(tmp_path, *CHECK, "--sut", LATER.name, **{WHERE: str(home)})
     assert 3 == finished.returncode

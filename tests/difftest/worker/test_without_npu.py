@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.impl.upstream.archive import ascend_sources
+from tests.published import published
 
-from kvgate.adapters.ascend_wheel import PACKAGE, WHERE, AscendUnavailableError, ascend_folder
-from kvgate.adapters.fetching import folder_of, is_fetched
+from kvgate.adapters.ascend_wheel import PACKAGE, WHERE
 from kvgate.adapters.model_runner.block_sizes import kernel_sizes, supported
 from kvgate.adapters.model_runner.operators import LIMITS, WORKER, names_in, operators
 from kvgate.adapters.registry import ASCEND_WORKERS
@@ -88,10 +88,7 @@ for each in operators(Path(sys.argv[1])):
 @pytest.fixture(scope="module")
 def folder() -> Path:
     """Where vLLM-Ascend is."""
-    try:
-        return ascend_folder()
-    except AscendUnavailableError as error:
-        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+    return published()
 
 
 @pytest.mark.ci
@@ -143,9 +140,7 @@ def test_the_page_is_current(fork_server: ForkServer, folder: Path) -> None:
         finished = fork_server.run(*program, env={WHERE: str(folder), "VLLM_LOGGING_LEVEL": "ERROR"}, timeout=300)
         assert 0 == finished.returncode, finished.stderr[-2000:]
         found[system] = parsed(finished.stdout)
-    if not all(map(is_fetched, LATER)):
-        pytest.skip("later releases are not fetched, and the page was not compared")
-    later = {each.version: folder_of(each) for each in LATER}
+    later = {each.version: published(each) for each in LATER}
     lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if not line.startswith(ROW_OF_A_LATER_ONE)]
     assert page(folder, found, later).splitlines() == lines, f"write it with {COMMAND}"
 
@@ -154,8 +149,7 @@ def test_the_page_is_current(fork_server: ForkServer, folder: Path) -> None:
 @pytest.mark.parametrize("release", LATER, ids=lambda each: each.name)
 def test_the_page_has_the_rows_of_later_releases(release: Release) -> None:
     """All of them, in their order."""
-    if not is_fetched(release):
-        pytest.skip(f"{release.name} is not fetched, and its rows were not compared")
+    published(release)
     command = [sys.executable, "-m", "kvgate.levels.worker.page", release.name]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert 0 == finished.returncode, finished.stderr[-2000:]

@@ -11,8 +11,9 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.published import published
 
-from kvgate.adapters.ascend_wheel import PACKAGE, WHERE, AscendUnavailableError, ascend_folder
+from kvgate.adapters.ascend_wheel import PACKAGE, WHERE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,10 +113,7 @@ NOT_PREPARED = {
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
     """Where vLLM-Ascend is."""
-    try:
-        return {WHERE: str(ascend_folder()), "VLLM_LOGGING_LEVEL": "ERROR"}
-    except AscendUnavailableError as error:
-        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+    return {WHERE: str(published()), "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.published import published
 
-from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+from kvgate.adapters.ascend_wheel import WHERE
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.shadow.adapter.model_runner import attach_runner
 from kvgate.shadow.sink_protocol import DifferenceError
@@ -72,10 +73,7 @@ def test_a_published_runner_is_followed(
     system: str, model: str, fault: str, statement: str, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     """As the level does, and by what its process is sent alone."""
-    try:
-        environment = {WHERE: str(ascend_folder()), "VLLM_LOGGING_LEVEL": "ERROR"}
-    except AscendUnavailableError as error:
-        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+    environment = {WHERE: str(published()), "VLLM_LOGGING_LEVEL": "ERROR"}
     operations = "2000" if fault else "300"
     finished = fork_server.run(
         "-c", PROGRAM, system, model, str(tmp_path), fault, operations, env=environment, timeout=300

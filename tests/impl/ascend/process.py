@@ -13,8 +13,9 @@ import sys
 from typing import Any
 
 import pytest
+from tests.published import published
 
-from kvgate.adapters.ascend_wheel import WHERE, AscendUnavailableError, ascend_folder
+from kvgate.adapters.ascend_wheel import WHERE
 
 SECONDS_MAX = 300
 SETUP = """
@@ -35,10 +36,7 @@ def tell(**found):
 def told_by(program: str, **switches: str) -> Any:
     """What ``program`` tells, in a process that has vLLM-Ascend's modules at hand."""
     pytest.importorskip("vllm")
-    try:
-        folder = ascend_folder()
-    except AscendUnavailableError as error:
-        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and nothing of it was tested: {error}")
+    folder = published()
     finished = subprocess.run(
         [sys.executable, "-c", SETUP + program],
         capture_output=True,

@@ -56,7 +56,8 @@ CAUSES = {
     "name of a connector's module",
     r"Model architectures .* failed to be inspected": "has vLLM inspect a model in a process of its own, where "
     "`import torch_npu` fails",
-    r"AssertionError: 1 != -?\d+": "computes with memory that the mock of torch_npu reports, which counts as 1",
+    r"worker\.determine_available_memory\(\).*AssertionError: 1 != -?\d+": "computes with memory that the mock of "
+    "torch_npu reports, which counts as 1",
     r"get_global_graph_pool.*'NoneType' object is not callable": "asks the platform for graphs, which a CPU has not",
     r"has no attribute 'VLLM_PP_LAYER_PARTITION'": "takes away at its end a variable of vLLM that it has replaced and "
     "that vLLM computes when it is asked for",

@@ -10,8 +10,7 @@ import sys
 from importlib.metadata import distributions
 
 import pytest
-
-from kvgate.adapters.ascend_wheel import AscendUnavailableError, ascend_folder
+from tests.published import published
 
 from .ascend import LATER, PAGE, Result, page, results, with_plug_in
 
@@ -28,10 +27,7 @@ BLOCK_TABLE = "worker/test_block_table"
 @pytest.fixture(scope="module")
 def arms() -> tuple[dict[str, Result], dict[str, Result]]:
     """With the plug-in off, and on."""
-    try:
-        ascend_folder()
-    except AscendUnavailableError as error:
-        pytest.skip(f"vLLM-Ascend's wheel is not to be had, and none of its tests was run: {error}")
+    published()
     return results(), with_plug_in()
 
 

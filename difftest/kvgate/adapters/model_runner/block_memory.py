@@ -68,22 +68,46 @@ def cleared(caches: Sequence[Cache], blocks: Sequence[int]) -> list[torch.Tensor
 
 def clear(caches: Sequence[Cache], slots: int, blocks: Sequence[int]) -> None:
     """Clear blocks with vLLM's own code, its kernel interpreted."""
+    layers = [(each.tensor, each) for each in caches]
+    _clear(UTILS, "KVBlockZeroer", layers, slots, [slots] * len(caches), blocks)
+
+
+def clear_ascend(pairs: Sequence[tuple[Cache, Cache]], slots: int, blocks: Sequence[int], sizes: Sequence[Any]) -> None:
+    """Clear blocks with vLLM-Ascend's own code, its kernel interpreted: layers have keys and values apart.
+
+    ``sizes`` are the kernel block sizes by group, as the release keeps them.
+    """
+    # Of a chip: how many programs run side by side.
+    importlib.import_module(f"{PACKAGE}.ops.triton.triton_utils")._NUM_VECTORCORE = stand_ins.VECTOR_CORES
+    layers = [(tuple(each.tensor for each in pair), pair[0]) for pair in pairs]
+    _clear(f"{PACKAGE}.worker.utils", "AscendKVBlockZeroer", layers, slots, sizes, blocks)
+
+
+def _clear(
+    home: str,
+    zeroer_name: str,
+    kept: Sequence[tuple[Any, Cache]],
+    slots: int,
+    sizes: Sequence[Any],
+    blocks: Sequence[int],
+) -> None:
+    """Have a zeroer clear ``blocks`` of layers, each with what it keeps and how that is laid out."""
     import torch
     from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-    stand_ins.interpret(UTILS, "_zero_kv_blocks_kernel")
+    stand_ins.interpret(home, "_zero_kv_blocks_kernel")
     groups, layers = [], {}
-    for index, each in enumerate(caches):
+    for index, (kv_cache, each) in enumerate(kept):
         name = f"layers.{index}.attn"
         spec = FullAttentionSpec(
             block_size=slots * each.parts, num_kv_heads=HEADS, head_size=HEAD_SIZE, dtype=torch.float32
         )
-        layers[name] = SimpleNamespace(kv_cache=each.tensor)
+        layers[name] = SimpleNamespace(kv_cache=kv_cache)
         axis = each.block_axis
         backend = SimpleNamespace(get_kv_cache_block_dim=lambda *_, axis=axis, **__: axis)
         groups.append(SimpleNamespace(kv_cache_spec=spec, kv_cache_group_id=index, backend=backend, layer_names=[name]))
-    zeroer: Any = importlib.import_module(UTILS).KVBlockZeroer(torch.device("cpu"), False)
-    zeroer.init_meta(groups, [slots] * len(caches), "auto", set(), layers)
+    zeroer: Any = getattr(importlib.import_module(home), zeroer_name)(torch.device("cpu"), False)
+    zeroer.init_meta(groups, sizes, "auto", set(), layers)
     zeroer.zero_block_ids(list(blocks))
 
 
@@ -110,6 +134,14 @@ def swap(source: torch.Tensor, target: torch.Tensor, copies: Sequence[tuple[int,
 
     backend: Any = importlib.import_module(f"{PACKAGE}.attention.attention_v1").AscendAttentionBackend
     backend.swap_blocks(list(source), list(target), torch.tensor(copies, dtype=torch.int64))
+
+
+def copy_later(tensors: Sequence[torch.Tensor], copies: Sequence[tuple[int, int]]) -> None:
+    """Copy blocks with the code of vLLM-Ascend from 0.30.0rc2 on."""
+    from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
+
+    ordered = [KVCacheBlockCopy(source, target) for source, target in copies]
+    importlib.import_module(f"{PACKAGE}.worker.utils").copy_kv_cache_blocks_inplace(tensors, BLOCKS, ordered)
 
 
 def random_copies(draw: Random) -> list[tuple[int, int]]:

@@ -86,15 +86,23 @@ class NewestAscendWorker(LaterAscendWorker):
         return runner
 
     def _backend_of(self, spec: Any) -> type[Any]:
-        """Of compressed caches by their ratio; of windows the one whose kernels have their blocks."""
+        """That of the layers that a group is of, as its models have it.
+
+        Only the states of a compressor of 4 tokens have a window that is shorter than the other ones; those of 128 have
+        fewer slots in a block than compressed caches.
+        """
         home, ratio = importlib.import_module(f"{PACKAGE}.attention.dsa_v1"), spec_compress_ratio(spec)
+        specs = [group.kv_cache_spec for group in self.config.kv_cache_groups]
         if ratio > 1:
-            backend: type[Any] = home.AscendDSAC4Backend if ratio == 4 else home.AscendDSAC128Backend
-            return backend
-        windows: list[Any] = [home.AscendDSASWABackend, home.AscendDSAC4StateBackend, home.AscendDSAC128StateBackend]
-        sizes = ((each, each.get_supported_kernel_block_sizes()) for each in windows)
-        chosen: type[Any] = next((each for each, those in sizes if spec.block_size in those), windows[0])
-        return chosen
+            name = "C4" if ratio == 4 else "C128"
+        elif spec.sliding_window < max(getattr(each, "sliding_window", None) or 0 for each in specs):
+            name = "C4State"
+        elif spec.block_size < max(each.block_size // spec_compress_ratio(each) for each in specs):
+            name = "C128State"
+        else:
+            name = "SWA"
+        backend: type[Any] = getattr(home, f"AscendDSA{name}Backend")
+        return backend
 
     def _start(self) -> None:
         runner, groups = self.runner, self.config.kv_cache_groups

@@ -43,6 +43,8 @@ PLANS = {
 }
 """The compiled operators that plan the work of kernels, which the metadata of a step is built with; and of which
 release alone."""
+VECTOR_CORES = 5
+"""How many programs of a Triton kernel a chip runs side by side: fewer than a kernel has work for."""
 _TYPE = "a class without methods, which annotations name and nothing calls"
 _DTYPE = "a torch dtype of the same width"
 STAND_INS = (
@@ -99,6 +101,11 @@ STAND_INS = (
         "the same published source under Triton's interpreter, in a test of its own",
         "compiled Triton needs a device",
         interpreted=True,
+    ),
+    StandIn(
+        "vllm_ascend.ops.triton.triton_utils:_NUM_VECTORCORE (from 0.23.0 on)",
+        f"{VECTOR_CORES}",
+        "a driver reports it",
     ),
     StandIn(
         "vllm.distributed.parallel_state:_PP, _TP, _DCP, _PCP",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -49,6 +50,8 @@ class WorkerEngine(Engine):
         self.layouts = tuple(map(layout_in, settings.geometry.groups))
         self.granted: Mapping[str, Granted] = {}
         """What the step before computed."""
+        self.compared: Counter[str] = Counter()
+        """How many copies, drafts, and slots of each group were compared."""
 
     def _judge(self, detector: str, found: Difference | None) -> None:
         super()._judge(detector, found if self.judged or detector == "worker" else None)
@@ -84,12 +87,21 @@ class WorkerEngine(Engine):
         if prepared is None:
             return None
         self.memory.prepare(prepared, self.layouts)
+        self._count(granted, len(copies))
         return (
             check(prepared, granted, self.layouts)
             or check_metadata(prepared, granted, self.layouts, self.settings.drafts_max)
             or check_cleared(prepared, fresh)
             or check_copies(prepared.memories, self.worker.memory, self.layouts, copies)
         )
+
+    def _count(self, granted: Mapping[str, Granted], copies: int) -> None:
+        self.compared["copies"] += copies
+        for each in granted.values():
+            self.compared["drafts"] += each.drafts
+            for group, layout in enumerate(self.layouts):
+                ratio = layout.compress_ratio
+                self.compared[f"slots of group {group}"] += each.end // ratio - each.start // ratio
 
     def _fresh(self, granted: Mapping[str, Granted], group: int) -> frozenset[int]:
         """The blocks of a group that hold nothing yet that is read."""

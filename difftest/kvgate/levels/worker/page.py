@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, evolve
+from attrs import asdict
 
 from kvgate.adapters.ascend_wheel import ascend_folder
 from kvgate.adapters.model_runner.block_sizes import BLOCK_SIZES, SIZES, kernel_sizes
@@ -29,8 +30,8 @@ COMMAND = "python -m kvgate.levels.worker.page > difftest/ASCEND.md"
 LATER = [each for each in RELEASES.values() if each.system == "ascend-worker"]
 MTP, PARTIAL = "+mtp", "+partial"
 SUFFIXES = ("", MTP, PARTIAL, MTP + PARTIAL)
-OPERATIONS = 20
-"""How many there are of each model."""
+CASES = tuple((pressure, str(seed)) for pressure, seeds in (("tiny", 4), ("legal", 12)) for seed in range(seeds))
+"""What a cell is tried with until all was compared that it is about."""
 AGREES, UNSUPPORTED, REFUSED = "agrees", "has none", "partial hits in group"
 NO, YES = "", "yes"
 _PAGE = """\
@@ -64,9 +65,10 @@ compressed caches: what it is given is compared, what it finds is not.
 
 Kernel block sizes that the back-end for compressed attention of {version} lists: {kernel_sizes}. Without the plug-in
 all its compressed blocks have 128 slots. Each worker was started on a CPU with the groups of DeepSeek-V4, and prepared
-the steps of {operations} operations. `{agrees}`: everything that the level compares of that release was right;
-`{unsupported}`: there are no partial hits; everything else is the first error. `ascend-worker` is {version}, and
-`ascend-worker-retention` the same with the plug-in.
+the steps of small cases until slots of every group were compared, drafts that are verified with MTP, and copied blocks
+with partial hits. `{agrees}`: everything that the level compares of that release was right; `{unsupported}`: there are
+no partial hits; everything else is the first error. `ascend-worker` is {version}, and `ascend-worker-retention` the
+same with the plug-in.
 
 {outcomes}
 
@@ -76,16 +78,11 @@ The compiled operators of {version} check block sizes of their own. Read from th
 
 ## What is not shown
 
-- A cell of the table is {operations} operations of one small case. That drafts were verified or blocks copied in it is
-  not required: the random batches (`python -m tests.difftest.worker.batches`) do that for 0.20.2rc1.
+- A cell of the table is a few small cases. Random batches (`python -m tests.difftest.worker.batches`) go further for
+  0.20.2rc1 with the plug-in.
 - Of 0.23.0 and 0.30.0rc2, `{agrees}` says that the compiled operator which maps compressed slots is given the right
   input; the slots that it maps are not seen. Of 0.30.0rc2 no monitor is used.
-- A window of 0.30.0rc2 gets the back-end whose kernels have its block size. vLLM-Ascend chooses by layer: a size that a
-  layer's own back-end lacks does not show.
-- The kernels of `ops/triton` that later releases map slots with are run under Triton's interpreter, and are not listed
-  above.
-- Not run: `AscendKVBlockZeroer` of 0.23.0 and 0.30.0rc2, and the metadata builders of `mla_v1`, `sfa_v1` and
-  `attention_v1`.
+- Not run: the metadata builders of `mla_v1`, `sfa_v1` and `attention_v1`.
 """
 
 
@@ -103,18 +100,29 @@ def outcomes(system: str) -> dict[str, dict[int, str]]:
 
 
 def _outcome(bench: EngineBench, model: Model) -> str:
-    """``agrees``, or the first error."""
-    case = WORKER.draw(model, "tiny", "0")
-    try:
-        # Its engine has a worker, once a step was prepared.
-        world: Any = bench.build(evolve(case, operations=case.operations[:OPERATIONS]))
-    except UsageError as error:
-        if REFUSED not in str(error):
-            raise
-        return UNSUPPORTED
-    found = next(filter(None, map(world.perform, case.operations[:OPERATIONS])), None)
-    assert found is not None or world.worker is not None, "a step was prepared"
-    return AGREES if found is None else found.difference.got.strip()
+    """``agrees`` once slots of every group were compared, and drafts and copies if the model has them; or an error."""
+    needed = {f"slots of group {index}" for index in range(len(model.geometry.groups))}
+    needed |= {"drafts"} if model.geometry.lookahead_tokens else set()
+    needed |= {"copies"} if any(group.copies for group in model.geometry.groups) else set()
+    compared = Counter[str]()
+    for pressure, seed in CASES:
+        case = WORKER.allowed(bench, WORKER.draw(model, pressure, seed))
+        try:
+            world: Any = bench.build(case)
+        except UsageError as error:
+            if REFUSED not in str(error):
+                raise
+            return UNSUPPORTED
+        for operation in case.operations:
+            found = world.perform(operation)
+            if found is not None:
+                got: str = found.difference.got
+                return got.strip()
+            # The engine counts what it has compared.
+            if all((compared + world.compared)[each] for each in needed):
+                return AGREES
+        compared += world.compared
+    return f"not compared: {', '.join(sorted(each for each in needed if not compared[each]))}"
 
 
 def rows(system: str, found: Mapping[str, Mapping[int, str]]) -> Iterator[tuple[str, ...]]:
@@ -144,7 +152,6 @@ def page(folder: Path, found: Mapping[str, Mapping[str, Mapping[int, str]]], lat
             ("what", "in its place", "why"), ((f"`{each.name}`", each.by, each.why) for each in STAND_INS)
         ),
         kernel_sizes="none that can be read from its source" if sizes is None else ", ".join(map(str, sizes)),
-        operations=OPERATIONS,
         agrees=AGREES,
         unsupported=UNSUPPORTED,
         outcomes=_table(
