@@ -43,6 +43,8 @@ FURTHER = (
     *("dsv4-flash+mtp", "full+transfers"),
 )
 """Models that a long run of vLLM has besides."""
+ATTENTION = "blocks-of-128+eagle"
+"""A model without compression, with blocks that vLLM-Ascend's kernels have."""
 DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     "stock": (*(name + suffix for name in GATED for suffix in ("", "+eagle")), *BESIDES),
     "retention": (
@@ -58,16 +60,16 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(
         ASCEND_WORKERS,
-        ("compressed-8-slots+whole-slots", "compressed-8-slots+mtp+whole-slots"),
+        ("compressed-8-slots+whole-slots", "compressed-8-slots+mtp+whole-slots", ATTENTION),
     ),
 }
 """Which models a system is checked with by default."""
 LATER_MODELS: Mapping[str, tuple[str, ...]] = {
     "0.23.0": (*DEFAULT_MODELS["ascend-worker"], "dsv4-flash-ascend-32+whole-slots"),
-    # Its kernels have the blocks of DeepSeek-V4 alone.
+    # Its kernels for compressed caches have the blocks of DeepSeek-V4 alone.
     "0.30.0rc2": (
         *(f"dsv4-flash-ascend-{size}+whole-slots" for size in (32, 64, 128)),
-        "dsv4-flash-ascend-32+mtp+whole-slots",
+        *("dsv4-flash-ascend-32+mtp+whole-slots", ATTENTION),
     ),
 }
 """The same for later releases of vLLM-Ascend."""

@@ -155,6 +155,11 @@ MODELS = {
             "The same with blocks of 64 slots, each of them two blocks of the kernels.",
         ),
         Model(
+            "blocks-of-128",
+            Geometry((Group(Kind.FULL, 128), Group(Kind.SLIDING_WINDOW, 128, 128))),
+            "gpt-oss-20b with the blocks that vLLM-Ascend's kernels have.",
+        ),
+        Model(
             "local",
             Geometry((_FULL, Group(Kind.CHUNKED_LOCAL, 16, 64))),
             "Llama 4: attention chunks of 8192 tokens, scaled to 64; one chunked-local and one full group.",

@@ -252,3 +252,65 @@ def prompts_begin_anew(original: Any, self: Any, *arguments: Any) -> Any:
     built = original(self, *arguments)
     built.input_positions = built.input_positions - built.input_positions.min()
     return built
+
+
+# Attention without compression: with keys and values, latent, and latent and sparse
+
+_ATTENTION = "vllm_ascend.attention.{0}_v1:Ascend{1}MetadataBuilder"
+_KEYS_AND_VALUES, _LATENT, _SPARSE = (
+    _ATTENTION.format(*names) for names in (("attention", "Attention"), ("mla", "MLA"), ("sfa", "SFA"))
+)
+_MODEL = ("blocks-of-128+eagle",)
+
+
+@breaks(f"{_KEYS_AND_VALUES}.build", violates="KV-SYS-03", models=_MODEL)
+def keys_are_read_up_to_the_token_before(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """Attention reads one token less of each request than there are."""
+    built = original(self, *arguments, **named)
+    built.seq_lens = built.seq_lens - 1
+    return built
+
+
+@breaks(f"{_KEYS_AND_VALUES}.build", violates="KV-MEM-03", models=_MODEL)
+def keys_are_written_a_slot_late(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """Attention writes each token where the next one belongs."""
+    built = original(self, *arguments, **named)
+    built.slot_mapping = built.slot_mapping + 1
+    return built
+
+
+@breaks(f"{_LATENT}.build_prefill_metadata", violates="KV-SYS-03", models=_MODEL)
+def latent_prompts_read_the_tables_of_the_first_rows(original: Any, self: Any, *arguments: Any) -> Any:
+    """Prompts get the block tables from the first row on, which are those of requests that decode."""
+    built = original(self, *arguments)
+    built.block_table = self.block_table[: len(built.context_lens)]
+    return built
+
+
+@breaks(f"{_LATENT}.build_chunked_metadata", violates="KV-SYS-03", models=_MODEL)
+def latent_prompts_have_no_context(_original: Any, _self: Any, *_arguments: Any) -> Any:
+    """What was computed of a prompt before the step is not read."""
+
+
+@breaks(f"{_LATENT}.build_decode_metadata", violates="KV-SYS-03", models=_MODEL)
+def latent_decodes_end_a_token_late(original: Any, self: Any, *arguments: Any) -> Any:
+    """Decodes read one token more than there are."""
+    built = original(self, *arguments)
+    built.seq_lens = built.seq_lens + 1
+    return built
+
+
+@breaks(f"{_SPARSE}.build", violates="KV-SYS-03", models=_MODEL)
+def sparse_rows_change_places(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """The first row reads by the block table of the last one, and so on."""
+    built = original(self, *arguments, **named)
+    built.block_table = built.block_table.flip(0)
+    return built
+
+
+@breaks(f"{_SPARSE}.build", violates="KV-SYS-03", models=_MODEL)
+def sparse_tokens_are_turned_as_the_next_ones(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """Each token gets the rotary embedding of the one before it."""
+    built = original(self, *arguments, **named)
+    built.sin = built.sin.roll(1, 0)
+    return built

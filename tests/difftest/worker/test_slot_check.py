@@ -51,6 +51,11 @@ def test_what_is_right_passes() -> None:
             "KV-MEM-03",
             "a in row 1, group 1, slot of token 10",
         ),
+        (
+            evolve(RIGHT, slots=((28, 23, 24, 25), RIGHT.slots[1])),
+            "KV-MEM-03",
+            "slots of group 0 after those of the step's tokens",
+        ),
     ],
 )
 def test_what_is_wrong_is_reported(wrong: Prepared, statement: str, subject: str) -> None:
@@ -111,6 +116,19 @@ def test_what_verifies_drafts_decodes(drafts: int, decodes: int, is_right: bool)
     given = evolve(GIVEN, metadata=((evolve(PARTS[0], decodes=decodes), PARTS[1]),))
     found = check_metadata(given, {**GRANTED, "b": evolve(GRANTED["b"], drafts=drafts)}, LAYOUTS, 1)
     assert is_right is (found is None)
+
+
+def test_each_back_end_is_given_all_rows() -> None:
+    """A second one that makes no difference between rows, and has no starts and positions of them."""
+    both = Part(
+        (*(PARTS[0].slots or ()), *(PARTS[1].slots or ())),
+        (*PARTS[0].tables, *PARTS[1].tables),
+        *(None, (2, 11), (0, 2, 7), None, None),
+    )
+    assert None is check_metadata(evolve(GIVEN, metadata=((*PARTS, both),)), GRANTED, LAYOUTS, 1)
+    found = check_metadata(evolve(GIVEN, metadata=((*PARTS, evolve(both, ends=(2, 10))),)), GRANTED, LAYOUTS, 1)
+    assert found is not None
+    assert "attention metadata of group 0, rows 0 to 1, ends" == found.subject
 
 
 def test_a_row_that_attention_is_not_given_is_reported() -> None:

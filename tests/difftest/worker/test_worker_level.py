@@ -14,6 +14,8 @@ import pytest
 from tests.published import published
 
 from kvgate.adapters.ascend_wheel import PACKAGE, WHERE
+from kvgate.adapters.registry import ATTENTION
+from kvgate_mutants.mutants.registry import WORKER_MUTANTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,6 +103,8 @@ NOT_SEEN = {
     *("slots-in-blocks-of-the-published-size", "prompts-write-where-decodes-do"),
     *("prompts-read-the-tables-of-the-first-rows", "decodes-start-a-token-late", "prompts-begin-anew"),
     *("drafts-are-verified-by-prompts", "short-prompts-decode"),
+    # Of another model.
+    *(each.name for each in WORKER_MUTANTS if each.models == (ATTENTION,)),
 }
 """Faults of attention metadata, which ghost memory does not follow."""
 NOT_PREPARED = {

@@ -77,8 +77,8 @@ def clear_ascend(pairs: Sequence[tuple[Cache, Cache]], slots: int, blocks: Seque
 
     ``sizes`` are the kernel block sizes by group, as the release keeps them.
     """
-    # Of a chip: how many programs run side by side.
-    importlib.import_module(f"{PACKAGE}.ops.triton.triton_utils")._NUM_VECTORCORE = stand_ins.VECTOR_CORES
+    cores: Any = importlib.import_module(f"{PACKAGE}.ops.triton.triton_utils")
+    cores._NUM_VECTORCORE = stand_ins.VECTOR_CORES
     layers = [(tuple(each.tensor for each in pair), pair[0]) for pair in pairs]
     _clear(f"{PACKAGE}.worker.utils", "AscendKVBlockZeroer", layers, slots, sizes, blocks)
 
@@ -138,9 +138,7 @@ def swap(source: torch.Tensor, target: torch.Tensor, copies: Sequence[tuple[int,
 
 def copy_later(tensors: Sequence[torch.Tensor], copies: Sequence[tuple[int, int]]) -> None:
     """Copy blocks with the code of vLLM-Ascend from 0.30.0rc2 on."""
-    from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
-
-    ordered = [KVCacheBlockCopy(source, target) for source, target in copies]
+    ordered = list(map(importlib.import_module("vllm.v1.core.kv_cache_utils").KVCacheBlockCopy._make, copies))
     importlib.import_module(f"{PACKAGE}.worker.utils").copy_kv_cache_blocks_inplace(tensors, BLOCKS, ordered)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from kvgate.adapters.ascend_wheel import PACKAGE
 from kvgate.adapters.groups import spec_compress_ratio
 from kvgate.adapters.model_runner.newest import planned
-from kvgate.adapters.model_runner.runner import AscendWorker, Part, memory_of, part_of
+from kvgate.adapters.model_runner.runner import LATENT, AscendWorker, Part, memory_of, part_of
 
 _ROTARY, _BASE, _WIDTH = "layers.0.rotary", 10**13, 4
 """What registers rotary tables, their base and their width: small, and the last sine of a position is unique."""
@@ -28,7 +29,15 @@ class LaterAscendWorker(AscendWorker):
 
     def _build(self) -> None:
         """Rotary tables are those of a model's layers, which register them: here one layer does for each group."""
+        layers = self.runner.compilation_config.static_forward_context
+        for group in (each for groups in self.runner.attn_groups for each in groups):
+            # What latent attention asks its layer for; no prompt is computed.
+            none, heads = SimpleNamespace(clone=lambda: None), SimpleNamespace(num_heads=64, use_mla_rope=True)
+            layer = SimpleNamespace(prefill_backend=none, impl=heads, **LATENT)
+            layers.setdefault(group.layer_names[0], layer)
         super()._build()
+        if not self._compresses:
+            return
         home = importlib.import_module(f"{PACKAGE}.ops.rope_dsv4")
         home._ROPE_STATE.__init__()
         ratios = {f"c{spec_compress_ratio(group.kv_cache_spec)}" for group in self.config.kv_cache_groups}
@@ -51,8 +60,9 @@ class NewestAscendWorker(LaterAscendWorker):
         f"{_MAPPING}:_compute_slot_mapping_fused_groups_adaptive_kernel",
     )
 
-    def _parts(self, built: Any) -> Iterator[Part]:
+    def _parts(self, built: Any, block_slots: int) -> Iterator[Part]:
         """What metadata has of all rows, of which the first ones decode."""
+        del block_slots
         part = built.req_metadata
         yield part_of(part, self._positions(part.sin), built.num_decodes, self._finds(part))
 
@@ -85,12 +95,14 @@ class NewestAscendWorker(LaterAscendWorker):
         runner.tp_rank, runner.uniform_decode_query_len = 0, 1 + runner.num_spec_tokens
         return runner
 
-    def _backend_of(self, spec: Any) -> type[Any]:
+    def _backends_of(self, spec: Any) -> tuple[type[Any], ...]:
         """That of the layers that a group is of, as its models have it.
 
         Only the states of a compressor of 4 tokens have a window that is shorter than the other ones; those of 128 have
         fewer slots in a block than compressed caches.
         """
+        if not self._compresses:
+            return super()._backends_of(spec)
         home, ratio = importlib.import_module(f"{PACKAGE}.attention.dsa_v1"), spec_compress_ratio(spec)
         specs = [group.kv_cache_spec for group in self.config.kv_cache_groups]
         if ratio > 1:
@@ -101,12 +113,11 @@ class NewestAscendWorker(LaterAscendWorker):
             name = "C128State"
         else:
             name = "SWA"
-        backend: type[Any] = getattr(home, f"AscendDSA{name}Backend")
-        return backend
+        return (getattr(home, f"AscendDSA{name}Backend"),)
 
     def _start(self) -> None:
         runner, groups = self.runner, self.config.kv_cache_groups
-        backends = [each.backend for (each,) in runner.attn_groups]
+        backends = [each.backend for groups in runner.attn_groups for each in groups]
         self.config = runner.kv_cache_config = planned(self, backends, "vllm.v1.core.kv_cache_utils")
         self._build()
         home = importlib.import_module(f"{PACKAGE}.worker.model_runner_v1")
@@ -115,6 +126,8 @@ class NewestAscendWorker(LaterAscendWorker):
         ratios = [spec_compress_ratio(group.kv_cache_spec) for group in groups]
         tables = runner.input_batch.block_table.block_tables
         self.kernel_block_sizes = tuple(table.block_size // each for table, each in zip(tables, ratios, strict=True))
+        if not self._compresses:
+            return
         raw = runner._allocate_kv_cache_tensors(self.config)
         shaped = runner._reshape_kv_cache_tensors(self.config, raw, sizes)
         names = [group.layer_names[0] for group in groups]

@@ -16,7 +16,7 @@ from kvgate.adapters.ascend_wheel import PACKAGE
 from kvgate.adapters.model_runner.stand_ins import STAND_INS
 
 MODULES = (
-    *("attention/attention_v1.py", "attention/dsa_v1.py"),
+    *("attention/attention_v1.py", "attention/dsa_v1.py", "attention/mla_v1.py", "attention/sfa_v1.py"),
     *("worker/block_table.py", "worker/model_runner_v1.py", "worker/npu_input_batch.py"),
 )
 """The modules on the way of a step, from the scheduler's output to the kernels that read and write the cache."""

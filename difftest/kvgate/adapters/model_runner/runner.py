@@ -67,16 +67,19 @@ class Part:
     """
     tables: tuple[tuple[int, ...], ...]
     """By row: the kernel blocks, and what follows them up to the end of the row."""
-    starts: tuple[int, ...]
-    """By row: how many tokens were computed before the step."""
+    starts: tuple[int, ...] | None
+    """By row: how many tokens were computed before the step; None where a back-end is given their ends alone."""
     ends: tuple[int, ...]
     """By row: how many there are after it."""
     offsets: tuple[int, ...]
     """By row, and for the row after the last one: how many tokens the rows before it compute."""
-    positions: tuple[int, ...]
-    """Where in its request each token is that the step computes, row after row."""
-    decodes: int
-    """How many rows, from the first one on, are built as decodes, which may verify drafts; the others as prompts."""
+    positions: tuple[int, ...] | None
+    """Where in its request each token is that the step computes, row after row; None where no back-end needs it."""
+    decodes: int | None
+    """How many rows, from the first one on, are built as decodes, which may verify drafts; the others as prompts.
+
+    None where a back-end makes no difference.
+    """
     finds: tuple[int, int, int] | None = None
     """What an operator is given to find slots in the tables: the slots of a block, in how many rows, and for how many
     slots there is room; None where there is no such operator."""
@@ -100,7 +103,8 @@ class Prepared:
     touched: frozenset[int] = frozenset()
     """The blocks of which anything was cleared."""
     metadata: tuple[tuple[Part, ...], ...] = ()
-    """By group: what its attention back-end is given of the rows, in their order; empty where none was built."""
+    """By group: what its attention back-ends are given, one after the other, of the rows in their order; empty where
+    none was built."""
     memories: tuple[tuple[bytes, bytes], ...] = ()
     """By group: its memory before the step's copies and after them; empty where a step has none."""
 
@@ -155,10 +159,10 @@ class Worker:
         backend: type[Any] = importlib.import_module("vllm.v1.attention.backends.cpu_attn").CPUAttentionBackend
         return backend
 
-    def _backend_of(self, spec: Any) -> type[Any]:
-        """The back-end of a group, where not all have the same."""
+    def _backends_of(self, spec: Any) -> tuple[type[Any], ...]:
+        """The back-ends of a group: those of its layers."""
         del spec
-        return self._backend()
+        return (self._backend(),)
 
     def _start(self) -> None:
         """Choose kernel block sizes, and make the batch."""
@@ -310,7 +314,10 @@ class Worker:
         for name in ("seq_lens", "num_computed_tokens"):
             setattr(runner, name, torch.zeros(requests, dtype=torch.int32, device=runner.device))
         runner.attn_groups = [
-            [AttentionGroup(self._backend_of(group.kv_cache_spec), group.layer_names, group.kv_cache_spec, index)]
+            [
+                AttentionGroup(backend, [f"{name}{also}" for name in group.layer_names], group.kv_cache_spec, index)
+                for also, backend in zip(("", *ALSO), self._backends_of(group.kv_cache_spec), strict=False)
+            ]
             for index, group in enumerate(self.config.kv_cache_groups)
         ]
         config.parallel_config.cp_kv_cache_interleave_size = rank.interleave
@@ -321,6 +328,8 @@ class AscendWorker(Worker):
     """The model runner of vLLM-Ascend."""
 
     kernels: ClassVar[tuple[str, ...]] = (f"{PACKAGE}.worker.block_table:_compute_slot_mapping_kernel",)
+    latent: ClassVar[tuple[str, ...]] = ("mla", "sfa")
+    """The further back-ends that are given steps of a group without compression and window."""
 
     def _kind(self) -> type[Any]:
         kind: type[Any] = importlib.import_module(f"{PACKAGE}.worker.model_runner_v1").NPUModelRunner
@@ -333,6 +342,17 @@ class AscendWorker(Worker):
         )
         backend: type[Any] = getattr(importlib.import_module(f"{PACKAGE}.attention.{module}"), name)
         return backend
+
+    def _backends_of(self, spec: Any) -> tuple[type[Any], ...]:
+        """What is not compressed may be a model's of any kind: all its back-ends are given each step.
+
+        Latent attention, sparse or not, has no window.
+        """
+        latent = (
+            getattr(importlib.import_module(f"{PACKAGE}.attention.{kind}_v1"), f"Ascend{kind.upper()}Backend")
+            for kind in (() if self._compresses or getattr(spec, "sliding_window", None) else self.latent)
+        )
+        return (*super()._backends_of(spec), *latent)
 
     @property
     def _compresses(self) -> bool:
@@ -350,7 +370,7 @@ class AscendWorker(Worker):
         windows = [getattr(group.kv_cache_spec, "sliding_window", None) for group in self.config.kv_cache_groups]
         # What the metadata builder of DeepSeek-V4 asks of the model, and of its runner.
         of_model = {
-            "qk_rope_head_dim": 64,
+            **LATENT,
             "sliding_window": max(window or 0 for window in windows),
             "num_attention_heads": 64,
             "index_n_heads": 64,
@@ -372,19 +392,30 @@ class AscendWorker(Worker):
     def _build(self) -> None:
         """Have the metadata of each group built, which asks for an order of the batch."""
         runner = self.runner
-        for (group,) in runner.attn_groups:
+        for group in (each for groups in runner.attn_groups for each in groups):
             builder = group.backend.get_builder_cls()
             group.metadata_builders = [
                 builder(group.kv_cache_spec, group.layer_names, runner.vllm_config, runner.device)
             ]
+        if not self._compresses:
+            self._rotate()
         runner.calculate_reorder_batch_threshold()
 
+    def _rotate(self) -> None:
+        """Make the rotary tables that layers with latent attention register: a row has its position in it."""
+        import torch
+
+        home: Any = importlib.import_module(f"{PACKAGE}.ops.rotary_embedding")
+        runner = self.runner
+        longest, width = runner.model_config.max_model_len, runner.model_config.hf_text_config.qk_rope_head_dim
+        table = torch.arange(longest, dtype=torch.float64).unsqueeze(1).expand(longest, width)
+        home._record_cos_and_sin_cache(table, table)
+        home._cos_mla, home._sin_mla = (torch.zeros(runner.max_num_tokens, 1, 1, width).double() for _ in range(2))
+
     def _metadata(self, counts: Any, inputs: Any) -> tuple[tuple[Part, ...], ...]:
-        """Of the back-end for compressed attention."""
+        """Of all back-ends."""
         import numpy as np
 
-        if not self._compresses:
-            return ()
         runner, rows = self.runner, len(counts)
         tokens, row_of = int(counts.sum()), np.repeat(np.arange(rows), counts)
         # As its runner does between preparing the inputs and building the metadata.
@@ -394,15 +425,48 @@ class AscendWorker(Worker):
         built, _ = runner._build_attention_metadata(
             tokens, rows, int(counts.max()), num_scheduled_tokens_np=counts, **self._compressed(inputs)
         )
-        names = (group.layer_names[0] for group in self.config.kv_cache_groups)
-        return tuple(tuple(self._parts(built[name])) for name in names)
+        parts = self._parts if self._compresses else self._uncompressed
+        return tuple(
+            tuple(part for each in groups for part in parts(built[each.layer_names[0]], size))
+            for groups, size in zip(runner.attn_groups, self.kernel_block_sizes, strict=True)
+        )
+
+    @staticmethod
+    def _uncompressed(built: Any, block_slots: int) -> Iterator[Part]:
+        """What the back-ends for attention are given: with its keys and values, latent, or latent and sparse."""
+        slots = [divmod(slot, block_slots) for slot in built.slot_mapping.tolist()]
+        if hasattr(built, "cum_query_lens"):
+            offsets = (0, *built.cum_query_lens.tolist())
+            positions = tuple(map(int, built.sin[: built.num_actual_tokens, 0, 0, 0].tolist()))
+            yield _part(slots, built.block_table, None, built.seq_lens, offsets, positions, None)
+        elif not hasattr(built, "decode"):
+            ends, offsets = built.seq_lens, tuple(built.query_start_loc.tolist())
+            yield _part(slots, built.block_tables, None, ends, offsets, None, built.num_decodes)
+        else:
+            decodes, tokens = built.num_decodes, built.num_decode_tokens
+            for part, is_decode in ((built.decode, True), (built.prefill, False)):
+                if part is None:
+                    continue
+                # What fills a batch may follow.
+                count = tokens if is_decode else built.num_actual_tokens - tokens
+                positions = tuple(part.input_positions[:count].tolist())
+                if is_decode:
+                    offsets = (0, *part.actual_seq_lengths_q)
+                    yield _part(slots[:tokens], part.block_table, None, part.seq_lens, offsets, positions, decodes)
+                    continue
+                # How much of each row is computed: chunk after chunk, and nothing where no row has anything.
+                context, ends = part.chunked_context, part.context_lens
+                starts = ends * 0 if context is None else context.chunk_seq_lens.sum(0)
+                offsets = tuple(part.query_start_loc.tolist())
+                yield _part(slots[tokens:], part.block_table, tuple(starts.tolist()), ends, offsets, positions, 0)
 
     def _compressed(self, inputs: Any) -> dict[str, Any]:
         """What metadata is built from besides: of each group, how many compressed tokens each row has."""
         return {"num_scheduled_tokens_compressed_list": inputs[-1]}
 
-    def _parts(self, built: Any) -> Iterator[Part]:
+    def _parts(self, built: Any, block_slots: int) -> Iterator[Part]:
         """What metadata has of the rows that decode, and of the others."""
+        del block_slots
         for part, decodes in ((built.decode, True), (built.prefill, False)):
             if part is not None:
                 positions = tuple(part.input_positions.tolist())
@@ -418,8 +482,7 @@ class AscendWorker(Worker):
         from vllm.v1.kv_cache_interface import KVCacheTensor
 
         runner, config = self.runner, self.config
-        if self._compresses:
-            self._build()
+        self._build()
         runner.may_reinitialize_input_batch(config)
         self.kernel_block_sizes = tuple(table.block_size for table in runner.input_batch.block_table.block_tables)
         if self._compresses:
@@ -457,6 +520,10 @@ def _rows(table: Any, rows: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
+def _part(slots: list[Any], tables: Any, starts: Any, ends: Any, *others: Any) -> Part:
+    return Part(tuple(slots), tuple(map(tuple, tables.tolist())), starts, tuple(ends.tolist()), *others)
+
+
 def part_of(built: Any, positions: tuple[int, ...], decodes: int, finds: tuple[int, int, int] | None = None) -> Part:
     """What a back-end's metadata has of some rows."""
     mapped = built.slot_mapping
@@ -486,6 +553,10 @@ def memory_of(blocks: int, raw: Any, views: Any) -> Memory:
     return Memory(blocks, raw.numel() * raw.element_size(), tuple(tensors))
 
 
+LATENT = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 64, "v_head_dim": 8}
+"""The widths of latent attention; those of the rotary part are a model's."""
+ALSO = ("_2", "_3")
+"""What the names of layers end with that have the second or third back-end of a group."""
 UNWRITTEN = -7
 """What a slot mapping holds where a step has not written it."""
 

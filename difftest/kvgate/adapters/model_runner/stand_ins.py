@@ -45,6 +45,7 @@ PLANS = {
 release alone."""
 VECTOR_CORES = 5
 """How many programs of a Triton kernel a chip runs side by side: fewer than a kernel has work for."""
+INTERPRETED = "the same published source under Triton's interpreter"
 _TYPE = "a class without methods, which annotations name and nothing calls"
 _DTYPE = "a torch dtype of the same width"
 STAND_INS = (
@@ -84,6 +85,8 @@ STAND_INS = (
         "it is made when a source archive is built",
     ),
     StandIn("torch:Tensor.pin_memory", "the tensor itself", "memory is pinned for a device"),
+    StandIn("torch:zeros(pin_memory)", "no memory is pinned", "memory is pinned for a device"),
+    StandIn("torch:Tensor.npu", "the tensor itself", "torch_npu adds it"),
     StandIn(
         "transformers:DeepseekV4Config (0.33.0)",
         _TYPE,
@@ -92,13 +95,13 @@ STAND_INS = (
     StandIn("vllm:PIN_MEMORY, CpuGpuBuffer.__init__ (0.33.0)", "no memory is pinned", "memory is pinned for a device"),
     StandIn(
         "vllm.v1.worker.block_table:_compute_slot_mapping_kernel",
-        "the same published source under Triton's interpreter",
+        INTERPRETED,
         "compiled Triton needs a device",
         interpreted=True,
     ),
     StandIn(
         "vllm.v1.worker.utils:_zero_kv_blocks_kernel",
-        "the same published source under Triton's interpreter, in a test of its own",
+        f"{INTERPRETED}, in a test of its own",
         "compiled Triton needs a device",
         interpreted=True,
     ),
@@ -223,6 +226,9 @@ def install(later: bool = False) -> None:
     torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
     # mypy: a method is replaced on purpose.
     torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
+    torch.Tensor.npu = lambda tensor: tensor  # type: ignore[attr-defined]
+    zeros = torch.zeros
+    torch.zeros = lambda *size, **named: zeros(*size, **{**named, "pin_memory": False})
 
 
 def unpin() -> None:

@@ -37,7 +37,7 @@ class WorkerLevel(SchedulerLevel):
         "the slots that the worker computed; what other nodes read and write and what copies do is as granted. Where "
         "finding 013 has acted, it excuses compressed slots of a hit that were never written; the comparison does not.",
         "Of the worker: its constructor, graphs, context parallelism. Attention metadata is compared where "
-        "vLLM-Ascend builds it for compressed caches: tables, slots, positions, and that what verifies drafts decodes; "
+        "vLLM-Ascend builds it: tables, slots, positions, and that what verifies drafts decodes; "
         "not plans for kernels, and drafting. Copied blocks are compared with "
         "ascend-worker-retention; cleared ones with native@0.33.0, whose scheduler orders none here: the gate does.",
         "With ascend-worker@0.23.0 and @0.30.0rc2: slots of compressed caches, which the compiled operator "

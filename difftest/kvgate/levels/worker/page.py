@@ -15,19 +15,21 @@ from typing import Any
 
 from attrs import asdict
 
-from kvgate.adapters.ascend_wheel import ascend_folder
+from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder
 from kvgate.adapters.model_runner.block_sizes import BLOCK_SIZES, SIZES, kernel_sizes
 from kvgate.adapters.model_runner.operators import LIMITS, MODULES, Limit, Operator, operators
-from kvgate.adapters.model_runner.stand_ins import STAND_INS
+from kvgate.adapters.model_runner.stand_ins import INTERPRETED, STAND_INS
 from kvgate.adapters.registry import ASCEND_WORKERS, load_system
 from kvgate.adapters.releases import ASCEND, RELEASES
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model, load
 from kvgate.levels.scheduler.level import EngineBench
+from kvgate.levels.worker.engine import WORKERS
 from kvgate.levels.worker.level import WORKER
 
 COMMAND = "python -m kvgate.levels.worker.page > difftest/ASCEND.md"
-LATER = [each for each in RELEASES.values() if each.system == "ascend-worker"]
+ASCEND_WORKER, ZEROES = "ascend-worker", f"{PACKAGE}.worker.utils:_zero_kv_blocks_kernel"
+LATER = [each for each in RELEASES.values() if each.system == ASCEND_WORKER]
 MTP, PARTIAL = "+mtp", "+partial"
 SUFFIXES = ("", MTP, PARTIAL, MTP + PARTIAL)
 CASES = tuple((pressure, str(seed)) for pressure, seeds in (("tiny", 4), ("legal", 12)) for seed in range(seeds))
@@ -82,7 +84,7 @@ The compiled operators of {version} check block sizes of their own. Read from th
   0.20.2rc1 with the plug-in.
 - Of 0.23.0 and 0.30.0rc2, `{agrees}` says that the compiled operator which maps compressed slots is given the right
   input; the slots that it maps are not seen. Of 0.30.0rc2 no monitor is used.
-- Not run: the metadata builders of `mla_v1`, `sfa_v1` and `attention_v1`.
+- The memory of models without compression is not made: of them tables, slots and metadata are compared.
 """
 
 
@@ -136,7 +138,12 @@ def page(folder: Path, found: Mapping[str, Mapping[str, Mapping[int, str]]], lat
     """The page; ``later`` are the folders of later releases."""
     named, sizes = operators(folder), kernel_sizes(folder)
     known = {each.name for each in named}
-    further = ((release, each) for release, home in later.items() for each in operators(home) if each.name not in known)
+    further = (
+        (release, each)
+        for release, home in later.items()
+        for each in (*operators(home), *_kernels(release))
+        if each.name not in known
+    )
     return _PAGE.format(
         version=ASCEND.version,
         command=COMMAND,
@@ -166,6 +173,12 @@ def page(folder: Path, found: Mapping[str, Mapping[str, Mapping[int, str]]], lat
 
 def _operator(each: Operator) -> tuple[str, ...]:
     return f"`{each.name}`", each.interpreted, each.replaced, YES if each.never_run else NO
+
+
+def _kernels(release: str) -> Iterator[Operator]:
+    """The Triton kernels that the worker of a later release is run with."""
+    for kernel in (*WORKERS[f"{ASCEND_WORKER}@{release}"].kernels, ZEROES):
+        yield Operator(kernel.rpartition(":")[2], {}, interpreted=INTERPRETED)
 
 
 def _limit(each: Limit) -> tuple[str, ...]:

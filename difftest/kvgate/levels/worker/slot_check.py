@@ -110,13 +110,17 @@ def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[
             if slots != list(found):
                 return _of_slots(where, layout, each, slots, found)
             next_slot += len(slots)
+        further = [slot for slot in (prepared.slots[group] or ())[next_slot:] if slot >= 0]
+        if further:
+            where = f"slots of group {group} after those of the step's tokens"
+            return Difference(SLOTS, where, "none", _some(further))
     return None
 
 
 def check_metadata(
     prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout], drafts_max: int
 ) -> Difference | None:
-    """Whether attention is given each row once, in one part or the other, with what was granted of its request.
+    """Whether each back-end is given each row once, in one part or the other, with what was granted of its request.
 
     What verifies drafts decodes, and what decodes computes one token and ``drafts_max`` drafts at most.
     """
@@ -124,6 +128,8 @@ def check_metadata(
         layout, kernel_block_slots = layouts[group], prepared.kernel_block_sizes[group]
         names, row = list(prepared.requests), 0
         for part in parts:
+            # The next back-end begins with the first row.
+            row = row if row < len(names) else 0
             behind = row + len(part.ends)
             where = f"attention metadata of group {group}, rows {row} to {behind - 1}"
             those = [granted[name] for name in names[row:behind]]
@@ -133,7 +139,7 @@ def check_metadata(
             written = (layout.written(each.tables[group], each.start, each.end) for each in those)
             slots = [place(slot, kernel_block_slots) for each in written for slot in each if slot is not None]
             filled = [each for each in (part.slots or ())[len(slots) :] if each[0] >= 0]
-            given: tuple[str, Sequence[Any], Sequence[Any]]
+            given: tuple[str, Sequence[Any], Sequence[Any] | None]
             if part.finds is None:
                 given = "slots", slots, [*(part.slots or ())[: len(slots)], *filled]
             else:
@@ -145,13 +151,13 @@ def check_metadata(
                     [*finds, min(room, len(slots))],
                 )
             positions = [position for each in those for position in range(each.start, each.end)]
-            decodes = [index < part.decodes for index in range(len(those))]
+            decodes = None if part.decodes is None else [index < part.decodes for index in range(len(those))]
             may = (each.end - each.start <= 1 + drafts_max for each in those)
             due = [
                 allowed and (is_decode or each.drafts > 0)
-                for allowed, is_decode, each in zip(may, decodes, those, strict=True)
+                for allowed, is_decode, each in zip(may, decodes or [False] * len(those), those, strict=True)
             ]
-            compared: tuple[tuple[str, str, Sequence[Any], Sequence[Any]], ...] = (
+            compared: tuple[tuple[str, str, Sequence[Any], Sequence[Any] | None], ...] = (
                 (TABLES, "starts", [each.start for each in those], part.starts),
                 (TABLES, "ends", [each.end for each in those], part.ends),
                 (TABLES, "offsets", [0, *accumulate(each.end - each.start for each in those)], part.offsets),
@@ -162,7 +168,7 @@ def check_metadata(
                 (SLOTS, *given),
             )
             for statement, name, expected, got in compared:
-                if list(got) != expected:
+                if got is not None and list(got) != expected:
                     return Difference(statement, f"{where}, {name}", _some(expected), _some(got))
             row = behind
         if row != len(names):
