@@ -117,6 +117,11 @@ class WhenFull:
     def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
         return self.admitted.boundaries(start_tokens, end_tokens, prompt_tokens)
 
+    def at_junction(self, junction_tokens: int) -> WhenFull:
+        other = WhenFull(self.geometry, self.admitted.interval_tokens, self.keeps_extension)
+        other.admitted = self.admitted.at_junction(junction_tokens)
+        return other
+
 
 class CountsNothingShared(PrefixCache):
     """No caller asks how many leading blocks all requests share: the answer is none."""
@@ -149,7 +154,7 @@ def _when_full(
     geometry, retention = cache.geometry, cache.retention
     if interval_tokens is not None:
         retention = WhenFull(geometry, interval_tokens, keeps_extension)
-    return kind(geometry, retention, cache.partial_hit_tokens_min, rules)
+    return kind(geometry, retention, cache.partial_hit_tokens_min, rules, cache.junction_of)
 
 
 def _look_ahead_at_the_end(settings: Settings, rules: Rules) -> NoPrefixCache:
