@@ -138,18 +138,14 @@ def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
             interval if slides else alignment,
         )
         manager.replay_boundary_tokens = boundary
-    # Where every boundary is kept, a junction is none more.
-    if configuration.junctions and interval != alignment:
-        coordinator.junctions = Junctions(
-            coordinator.block_pool,
-            [
-                (index, manager.block_size)
-                for index, manager in enumerate(managers)
-                if isinstance(manager.kv_cache_spec, FullAttentionSpec)
-            ],
-            alignment,
-            max(lookahead),
-        )
+    full = [
+        (index, manager.block_size)
+        for index, manager in enumerate(managers)
+        if isinstance(manager.kv_cache_spec, FullAttentionSpec)
+    ]
+    # Where every boundary is kept, a junction adds nothing; windows alone do not show where prompts part.
+    if configuration.junctions and interval != alignment and full:
+        coordinator.junctions = Junctions(coordinator.block_pool, full, alignment, max(lookahead))
     return True
 
 
