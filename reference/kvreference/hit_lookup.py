@@ -132,8 +132,9 @@ def tokens_known(geometry: Geometry, cached: CachedMap, prefixes: Sequence[Prefi
     """
     longest = 0
     for index, group in enumerate(geometry.groups):
-        grains = group.block_size_tokens // geometry.grain_tokens
-        ends = prefixes[grains - 1 :: grains] if group.keeps_all else ()
-        leading = list(takewhile(lambda prefix: cached.find((index, prefix)) is not None, ends))  # noqa: B023
-        longest = max(longest, len(leading) * group.block_size_tokens)
+        if group.keeps_all:
+            grains = group.block_size_tokens // geometry.grain_tokens
+            blocks = (cached.find((index, prefix)) for prefix in prefixes[grains - 1 :: grains])
+            leading = list(takewhile(lambda block: block is not None, blocks))
+            longest = max(longest, len(leading) * group.block_size_tokens)
     return longest

@@ -79,9 +79,10 @@ class Native(Stock):
         # Newer releases answer with a third value, the junction. Their schedulers set it on the request, whose blocks
         # are then kept there, beyond what the interval asks for.
         manager: Any = self.manager
-        blocks, tokens, *junction = manager.get_computed_blocks(request)
+        asking: Any = request
+        blocks, tokens, *junction = manager.get_computed_blocks(asking)
         if self.settings.keeps_junctions:
-            request.shared_prefix_boundary = junction[0]  # type: ignore[attr-defined]
+            asking.shared_prefix_boundary = junction[0]
         if self.description.counts_apart:
             manager.record_prefix_cache_stats(request, tokens)
         return blocks, tokens
