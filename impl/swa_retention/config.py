@@ -1,7 +1,8 @@
 """The configuration: what the environment asks for, read once and checked as a whole.
 
 Most variables are vLLM's own names for these features, so that a deployment that moves to a vLLM that has them keeps
-its settings. Masked caching and scratch first have no switch in vLLM: from 0.23 on they are always on.
+its settings. Masked caching, scratch first and junctions have no switch in vLLM: the first two are always on from 0.23
+on, junctions in 0.33.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ PARTIAL_MIN = "VLLM_PREFIX_CACHE_PARTIAL_HIT_MIN_TOKENS"
 COMPRESSED = "VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE"
 MASKED = "VLLM_PREFIX_CACHE_MASKED"
 SCRATCH_FIRST = "VLLM_PREFIX_CACHE_SCRATCH_FIRST"
-VARIABLES = (RETENTION, PIN, PIN_MIN_DROP, PARTIAL, PARTIAL_MIN, COMPRESSED, MASKED, SCRATCH_FIRST)
+JUNCTIONS = "VLLM_PREFIX_CACHE_JUNCTIONS"
+VARIABLES = (RETENTION, PIN, PIN_MIN_DROP, PARTIAL, PARTIAL_MIN, COMPRESSED, MASKED, SCRATCH_FIRST, JUNCTIONS)
 """All that is read."""
 
 AUTO_INTERVAL_TOKENS = 32768
@@ -51,6 +53,8 @@ class Configuration:
     """Whether the interval is rounded up to a multiple of the alignment, and is not an error if it is none."""
     masked: bool = False
     """Whether only what a hit can read stays cached: an interval of one alignment, where none is given."""
+    junctions: bool = True
+    """Whether, with a retention interval, the boundary is kept at which a prompt parts from what is cached."""
     scratch_first: bool | None = None
     """Whether uncached blocks are reused first; None: if a retention interval is in effect."""
     pins: bool = False
@@ -116,6 +120,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Configuration:
         retention_interval_tokens=interval_tokens,
         interval_is_auto=interval_is_auto,
         masked=_switch(environment, MASKED),
+        junctions=_switch(environment, JUNCTIONS) if environment.get(JUNCTIONS, "").strip() else True,
         scratch_first=_switch(environment, SCRATCH_FIRST) if environment.get(SCRATCH_FIRST, "").strip() else None,
         pins=_switch(environment, PIN),
         # A drop of no block leaves nothing to pin, so that 0, which pins every drop, is 1.

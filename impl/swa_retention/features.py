@@ -6,6 +6,7 @@ from attrs import frozen
 
 from swa_retention.config import (
     COMPRESSED,
+    JUNCTIONS,
     MASKED,
     PARTIAL,
     PARTIAL_MIN,
@@ -23,6 +24,7 @@ from swa_retention.patches import (
     compressed,
     dispatch,
     free_queue,
+    junctions,
     metrics,
     newer_keywords,
     partial_hits,
@@ -45,7 +47,11 @@ class Feature:
 BUILT = (*attach.PATCHES, *newer_keywords.PATCHES, *compressed.LOOKUP, *ascend_managers.PATCHES)
 """How a block manager is built, and that it counts tokens: what every feature needs."""
 
-RETAINS = Feature("retention", (RETENTION, MASKED, SCRATCH_FIRST), (*free_queue.PATCHES, *caching.PATCHES, *BUILT))
+RETAINS = Feature(
+    "retention",
+    (RETENTION, MASKED, SCRATCH_FIRST, JUNCTIONS),
+    (*free_queue.PATCHES, *caching.PATCHES, *junctions.PATCHES, *BUILT),
+)
 """Sliding windows are cached at retained boundaries alone, and what is not cached is used again first."""
 PINS = Feature(
     "the pinned tier",

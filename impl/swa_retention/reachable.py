@@ -2,8 +2,9 @@
 
 A hit ends at a *boundary*, a multiple of the alignment of all groups. Of a sliding window it reads the blocks just
 before the boundary, and with a draft layer one block behind it. So a block is worth caching only if there is an
-*admitted* boundary from which it is read: a multiple of the retention interval, or the last boundary from which the
-same prompt can be replayed. It is *due* when the first of these is reached.
+*admitted* boundary from which it is read: a multiple of the retention interval, the last boundary from which the
+same prompt can be replayed, or its *junction*, the last boundary before the prompt parts from what is cached. It is
+*due* when the first of these is reached.
 
 Everything here is in tokens, except for indices of blocks.
 """
@@ -27,7 +28,9 @@ class Reach:
     interval_tokens: int
     """At which boundaries the group is kept; 0 if at none but the replay boundary."""
 
-    def due(self, start: int, tokens: int, replay_tokens: int) -> tuple[list[tuple[int, int]], int]:
+    def due(
+        self, start: int, tokens: int, replay_tokens: int, junction_tokens: int = 0
+    ) -> tuple[list[tuple[int, int]], int]:
         """Which blocks are cached once ``tokens`` are computed, of those from index ``start`` on.
 
         Returns:
@@ -39,14 +42,19 @@ class Reach:
         # Up to here every block has a boundary of the interval behind it that is reached. No later one reads it.
         settled = min(max(start, self._end(reached)), full)
         spans = self._at_intervals(start, settled, reached) if start < settled else []
-        replay_end = self._end(replay_tokens)
-        # Most steps are behind the prompt, and its boundary is of no concern any more.
-        replay = range(self._first(replay_tokens), replay_end) if replay_end > start else range(0)
-        if replay and replay_tokens <= tokens:
-            spans = _merged([*spans, (max(start, replay.start), min(full, replay_end))])
-        if settled == full:
-            return spans, full
-        return spans, self._pending(settled, full, reached, replay, replay_tokens <= tokens)
+        waiting: list[int] = [reached + self.interval_tokens] if self.interval_tokens else []
+        kept = []
+        for boundary_tokens in (replay_tokens, junction_tokens):
+            # Most steps are behind the prompt, and its boundaries are of no concern any more.
+            if self._end(boundary_tokens) <= start:
+                continue
+            if boundary_tokens > tokens:
+                waiting.append(boundary_tokens)
+            else:
+                kept.append((max(start, self._first(boundary_tokens)), min(full, self._end(boundary_tokens))))
+        if kept:
+            spans = _merged([*spans, *kept])
+        return spans, full if settled == full else self._pending(settled, full, spans, waiting)
 
     def _first(self, boundary_tokens: int) -> int:
         """The first block that a hit at a boundary reads."""
@@ -70,17 +78,16 @@ class Reach:
             ]
         )
 
-    def _pending(self, settled: int, full: int, reached_tokens: int, replay: range, replayable: bool) -> int:
-        """The first block that is full, and due at a boundary that is not reached yet; ``full`` if there is none."""
+    def _pending(self, settled: int, full: int, cached: list[tuple[int, int]], waiting: list[int]) -> int:
+        """The first block that is full, not ``cached``, and due at a boundary of those ``waiting``; else ``full``."""
         pending = full
-        if self.interval_tokens:
-            pending = max(settled, self._first(reached_tokens + self.interval_tokens))
-            if replayable and pending in replay:
-                pending = replay.stop
-        if not replayable and replay:
-            waiting = max(settled, replay.start)
-            pending = min(pending, waiting) if waiting < replay.stop else pending
-        return min(pending, full)
+        for boundary_tokens in waiting:
+            first = max(settled, self._first(boundary_tokens))
+            # What a boundary that was reached reads from there on is cached with it, without a gap.
+            first = next((end for begin, end in cached if begin <= first < end), first)
+            if first < self._end(boundary_tokens):
+                pending = min(pending, first)
+        return pending
 
 
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -123,6 +130,11 @@ class Anchor:
         return first, -(-(boundary_tokens + self.lookahead_tokens) // self.block_size_tokens)
 
 
+def last_boundary_tokens(tokens: int, alignment_tokens: int, lookahead_tokens: int) -> int:
+    """The last boundary of which all that must match lies in the first ``tokens`` tokens."""
+    return max(0, tokens - lookahead_tokens) // alignment_tokens * alignment_tokens
+
+
 def replay_boundary_tokens(prompt_tokens: int, alignment_tokens: int, lookahead_tokens: int) -> int:
     """The last boundary from which a prompt can be replayed: what must match there ends before the last token."""
-    return max(0, prompt_tokens - 1 - lookahead_tokens) // alignment_tokens * alignment_tokens
+    return last_boundary_tokens(prompt_tokens - 1, alignment_tokens, lookahead_tokens)

@@ -117,7 +117,11 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("proof", ("KV-WORK-02",), "it compares two steps of a running system"),
     Exemption("proof", ("KV-SYS-06",), "it compares a number with the smallest of four, and that is no theorem"),
     Exemption("proof", ("KV-SYS-04",), "it compares two runs of one program"),
-    Exemption("monitor", ("KV-OP-16", "KV-OP-20", "KV-OP-26"), "lockstep reports its effect: another hit or table"),
+    Exemption(
+        "monitor",
+        ("KV-OP-16", "KV-OP-20", "KV-OP-26", "KV-OP-27"),
+        "lockstep reports its effect: another hit or table",
+    ),
     Exemption("mutant", ("KV-SYS-04",), "no mutant looks at chance; the tests inject systems that do"),
     Exemption(
         "finding",
@@ -242,6 +246,7 @@ _OCCURS: Mapping[str, Callable[[Settings], bool]] = MappingProxyType(
         "KV-INV-09": lambda settings: any(group.copies for group in settings.geometry.groups),
         "KV-OP-15": lambda settings: settings.retention_interval_tokens is not None,
         "KV-OP-16": lambda settings: settings.caches and settings.geometry.state_block_tokens is None,
+        "KV-OP-27": lambda settings: settings.keeps_junctions,
         "KV-WORK-01": lambda settings: any(group.copies for group in settings.geometry.groups),
     }
 )

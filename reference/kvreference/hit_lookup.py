@@ -12,7 +12,7 @@ The last token is never served from the cache: its state would be there, but not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from kvreference.answers import Hit, Partial
 from kvreference.block_pool import NULL
@@ -122,3 +122,19 @@ def longest_hit(
     hit_tokens = rules.ask(longest_length, found, lengths, tokens_readable or tokens, partial_hit_tokens_min)
     tables = rules.ask(tables_found, found, hit_tokens, tokens)
     return Hit(hit_tokens, tables, rules.ask(partials_found, found, hit_tokens))
+
+
+def tokens_known(geometry: Geometry, cached: CachedMap, prefixes: Sequence[Prefix]) -> int:
+    """How many of a request's first tokens are cached in whole blocks of full attention, in the group that has most.
+
+    Full attention keeps all blocks, whatever the windows keep. So this is how far the request's prompt agrees with that
+    of an earlier request. 0 if the model has no full attention.
+    """
+    longest = 0
+    for index, group in enumerate(geometry.groups):
+        if group.keeps_all:
+            grains = group.block_size_tokens // geometry.grain_tokens
+            blocks = (cached.find((index, prefix)) for prefix in prefixes[grains - 1 :: grains])
+            leading = list(takewhile(lambda block: block is not None, blocks))
+            longest = max(longest, len(leading) * group.block_size_tokens)
+    return longest

@@ -75,6 +75,8 @@ class Request:
     """In how many parts its prompt came so far: more than one if it is a session that continued."""
     undispatched: bool = False
     """Whether it is part of a step that did not go to the worker yet."""
+    junction_tokens: int = 0
+    """Where its prompt parted from what was cached when it was last looked up; 0: nowhere, or that is not kept."""
 
     @property
     def tokens_pending(self) -> int:

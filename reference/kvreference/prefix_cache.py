@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from kvreference.answers import Hit, Statistics
 from kvreference.block_pool import BlockPool
@@ -11,9 +12,9 @@ from kvreference.caching import register
 from kvreference.content import Prefix
 from kvreference.events import Event
 from kvreference.geometry import Geometry
-from kvreference.hit_lookup import longest_hit
+from kvreference.hit_lookup import longest_hit, tokens_known
 from kvreference.population import Request, Status
-from kvreference.retention import Dense, Retention, Sparse
+from kvreference.retention import Dense, Retention, Sparse, junction
 from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 from kvreference.tables import Tables, content_up_to
@@ -30,6 +31,21 @@ def yet_to_compute(cached: Sequence[Content], computes: bool, loaded: bool) -> S
     All of it, if a step ``computes`` it; nothing, if it was ``loaded``, or computed before.
     """
     return cached if computes and not loaded else []
+
+
+JunctionOf: TypeAlias = "Callable[[PrefixCache, BlockPool, Sequence[Prefix], int, Hit], int]"
+"""The junction, in tokens, of a request of which so many tokens may match and that has that hit."""
+
+
+def no_junction(_cache: PrefixCache, _pool: BlockPool, _prefixes: Sequence[Prefix], _readable: int, _hit: Hit) -> int:
+    """No junction is kept."""
+    return 0
+
+
+def junction_of(cache: PrefixCache, pool: BlockPool, prefixes: Sequence[Prefix], readable: int, hit: Hit) -> int:
+    """Where a request parts from what full attention has cached."""
+    known = tokens_known(cache.geometry, pool.cached, prefixes)
+    return cache.rules.ask(junction, cache.geometry, known, readable, hit.tokens)
 
 
 class NoPrefixCache:
@@ -81,12 +97,19 @@ class PrefixCache(NoPrefixCache):
     """Prefix caching is on."""
 
     def __init__(
-        self, geometry: Geometry, retention: Retention, partial_hit_tokens_min: int = 0, rules: Rules = OWN_RULES
+        self,
+        geometry: Geometry,
+        retention: Retention,
+        partial_hit_tokens_min: int = 0,
+        rules: Rules = OWN_RULES,
+        junction_of: JunctionOf = no_junction,
     ) -> None:
         super().__init__(geometry, rules)
         self.retention = retention
         self.partial_hit_tokens_min = partial_hit_tokens_min
         """The shortest hit that may end inside a block."""
+        self.junction_of = junction_of
+        """What says which junction of a request is kept."""
         self.fenced: set[Content] = set()
         """What this step computes, where that cannot serve a hit before it was dispatched."""
 
@@ -95,17 +118,22 @@ class PrefixCache(NoPrefixCache):
         assert isinstance(other, PrefixCache)
         other.retention = self.retention
         other.partial_hit_tokens_min = self.partial_hit_tokens_min
+        other.junction_of = self.junction_of
         other.fenced = set(self.fenced)
         return other
 
     def look_up(self, pool: BlockPool, request: Request, prefixes: list[Prefix]) -> Hit:
-        """The longest hit, counted. A request that may not read the cache is not counted either."""
+        """The longest hit, counted. A request that may not read the cache is not counted either.
+
+        The request's junction is from then on the one of this look-up.
+        """
         if not request.reads_cache:
             return no_hit(self.geometry)
         tokens, shortest = len(request.tokens), self.partial_hit_tokens_min
         readable = self.tokens_readable(tokens)
         hit = longest_hit(self.geometry, pool.cached, prefixes, tokens, pool.partial, shortest, self.rules, readable)
         self.statistics = self.statistics.counted(tokens, hit.tokens, request.preemptions > 0)
+        request.junction_tokens = self.junction_of(self, pool, prefixes, readable - 1, hit)
         return hit
 
     def tokens_readable(self, tokens: int) -> int:
@@ -132,8 +160,9 @@ class PrefixCache(NoPrefixCache):
         begun: int | None,
     ) -> list[Event]:
         verified = min(tokens, len(request.tokens))
+        retention = self.retention.at_junction(request.junction_tokens)
         events, fenced = register(
-            pool, self.geometry, self.retention, request, prefixes, tables, verified, begun, self.rules
+            pool, self.geometry, retention, request, prefixes, tables, verified, begun, self.rules
         )
         self.fenced.update(self.rules.ask(yet_to_compute, fenced, begun is not None, request.status is Status.LOADING))
         return events
@@ -151,4 +180,6 @@ def new_cache(settings: Settings, rules: Rules = OWN_RULES) -> NoPrefixCache:
     if not settings.caches:
         return NoPrefixCache(geometry, rules)
     retention = Dense(geometry) if interval_tokens is None else Sparse(geometry, interval_tokens)
-    return PrefixCache(geometry, retention, settings.partial_hit_tokens_min, rules)
+    # What is dense leaves no boundary out.
+    parts = junction_of if settings.keeps_junctions and interval_tokens is not None else no_junction
+    return PrefixCache(geometry, retention, settings.partial_hit_tokens_min, rules, parts)

@@ -11,13 +11,14 @@ Admitted are, for sliding windows:
   that no hit could read are left out;
 - with an interval of 0, none of those;
 
-and with any interval the latest boundary that a replay of the same prompt can hit. All other groups are read from
-every multiple of the alignment on, whatever the interval.
+and with any interval the latest boundary that a replay of the same prompt can hit; with junctions kept, also the
+request's *junction*, where its prompt parts from what is cached. All other groups are read from every multiple of the
+alignment on, whatever the interval.
 
 The tail that a boundary needs follows from the hit's own formula, look-ahead included: what is written and what is read
 cannot disagree.
 
-Sources: vLLM's pull requests 42258, 43447 and 44082.
+Sources: vLLM's pull requests 42258, 43447 and 44082; junctions are what vLLM 0.33 calls shared-prefix boundaries.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvreference.geometry import Geometry, Group
 
@@ -52,13 +53,29 @@ def interval_of(text: str | None) -> int | None:
     return interval_tokens
 
 
+def last_boundary(geometry: Geometry, tokens: int) -> int:
+    """The longest hit, in tokens, of which all that must match lies in the first ``tokens`` tokens; 0 if none does."""
+    alignment = geometry.alignment_tokens
+    return max(0, tokens - geometry.lookahead_tokens) // alignment * alignment
+
+
 def replay_boundary(geometry: Geometry, prompt_tokens: int) -> int:
     """The longest hit, in tokens, that a replay of a prompt of ``prompt_tokens`` can have; 0 if there is none.
 
     It and whatever must match behind it lie before the prompt's last token.
     """
-    alignment = geometry.alignment_tokens
-    return max(0, prompt_tokens - 1 - geometry.lookahead_tokens) // alignment * alignment
+    return last_boundary(geometry, prompt_tokens - 1)
+
+
+def junction(geometry: Geometry, known_tokens: int, readable_tokens: int, hit_tokens: int) -> int:
+    """Where a prompt parts from what is cached, in tokens; 0 if a hit reaches as far.
+
+    Some group of full attention holds the first ``known_tokens`` tokens of the request, which may match
+    ``readable_tokens`` tokens at most and hits ``hit_tokens``. So another request has computed them, and any request
+    that shares them could hit up to the last boundary in them, if the windows were kept there.
+    """
+    boundary = last_boundary(geometry, min(known_tokens, readable_tokens))
+    return boundary if boundary > hit_tokens else 0
 
 
 def next_boundary(index: int, interval_tokens: int, block_size_tokens: int, lookahead_tokens: int) -> int:
@@ -78,6 +95,10 @@ class Retention(Protocol):
         """The admitted boundaries behind ``start_tokens`` and up to ``end_tokens``, ascending."""
         ...
 
+    def at_junction(self, junction_tokens: int) -> Retention:
+        """The same for a request with that junction; 0 if it has none."""
+        ...
+
 
 @frozen
 class Dense:
@@ -92,6 +113,9 @@ class Dense:
         alignment = self.geometry.alignment_tokens
         return iter(range((start_tokens // alignment + 1) * alignment, end_tokens + 1, alignment))
 
+    def at_junction(self, junction_tokens: int) -> Dense:
+        return self
+
 
 @frozen
 class Sparse:
@@ -99,10 +123,12 @@ class Sparse:
 
     geometry: Geometry
     interval_tokens: int
+    junction_tokens: int = 0
+    """Where the request's prompt parts from what is cached; 0: nowhere, or it is not kept."""
 
     def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
         interval = self.interval_tokens if group.slides else self.geometry.alignment_tokens
-        candidates = [replay_boundary(self.geometry, prompt_tokens)]
+        candidates = [replay_boundary(self.geometry, prompt_tokens), self.junction_tokens]
         if interval:
             candidates.append(next_boundary(index, interval, group.block_size_tokens, group.lookahead_tokens))
         serving = [boundary for boundary in candidates if _reads(group, boundary, index)]
@@ -111,8 +137,11 @@ class Sparse:
     def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
         interval = self.interval_tokens
         multiples = range((start_tokens // interval + 1) * interval, end_tokens + 1, interval) if interval else ()
-        replay = replay_boundary(self.geometry, prompt_tokens)
-        return iter(sorted({*multiples, *((replay,) if start_tokens < replay <= end_tokens else ())}))
+        single = (replay_boundary(self.geometry, prompt_tokens), self.junction_tokens)
+        return iter(sorted({*multiples, *(each for each in single if start_tokens < each <= end_tokens)}))
+
+    def at_junction(self, junction_tokens: int) -> Sparse:
+        return evolve(self, junction_tokens=junction_tokens) if junction_tokens else self
 
 
 def _reads(group: Group, boundary: int, index: int) -> bool:

@@ -46,6 +46,8 @@ class Settings:
     """The shortest hit that may end inside a block: a shorter one is not worth a copy."""
     draft_model: bool = False
     """Whether a model of its own drafts, which keeps what it computes in the same blocks."""
+    keeps_junctions: bool = False
+    """Whether, with a retention interval, the boundary is kept at which a prompt parts from what is cached."""
 
     @blocks.validator
     def _has_a_block(self, _attribute: Attribute[int], blocks: int) -> None:

@@ -25,6 +25,7 @@ _EXPLORED = {
     "KV-LIVE-03": _WHOLE,
     "KV-OP-15": "that nothing is cached which no hit at an admitted boundary reads",
     "KV-OP-16": "while somebody with the same prompt still holds all that the hit reads",
+    "KV-OP-27": "while the request that parted still holds all that the hit reads",
     "KV-WORK-01": "of boundaries, not of blocks",
 }
 EXPLORED: Mapping[str, str] = MappingProxyType(_EXPLORED)
@@ -67,6 +68,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-24": "that every hit is held before a block is taken; longer tables; that what has arrived is cached",
     "KV-OP-25": "that nobody else gives the blocks up meanwhile",
     "KV-OP-26": "where the states of drafts stand in a table",
+    "KV-OP-27": "that full attention is asked for what it holds, and that whatever is due is registered in all groups",
     "KV-MEM-01": "that a slot holds what its block's content says, which ghost memory follows",
     "KV-MEM-02": "every other step: proved of the last token behind a load alone",
     "KV-MEM-03": "that a worker's code computes these slots, which the level of a worker compares",

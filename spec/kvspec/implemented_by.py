@@ -41,6 +41,7 @@ _IMPLEMENTED_BY = {
     "KV-OP-24": ("holdings:Holdings.allocate", "manager:Manager._transferred"),
     "KV-OP-25": ("population:holds_on", "manager:Manager._end"),
     "KV-OP-26": ("mamba:tokens_to_boundary", "mamba:AlignedMamba.layout"),
+    "KV-OP-27": ("retention:junction", "hit_lookup:tokens_known", "prefix_cache:junction_of"),
     "KV-MEM-01": (),
     "KV-MEM-02": (),
     "KV-MEM-03": ("slots:Layout.slot", "slots:Layout.kernel_blocks"),

@@ -132,6 +132,7 @@ def settings_of_systems(draw: st.DrawFn) -> Settings:
         pin_drop_blocks_min=draw(st.none() | st.integers(1, 10**9)),
         partial_hit_tokens_min=draw(st.integers(0, 10**9)),
         draft_model=draw(st.booleans()),
+        keeps_junctions=draw(st.booleans()),
     )
 
 

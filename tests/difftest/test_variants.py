@@ -122,7 +122,7 @@ def test_no_suffix_and_no_feature_is_forgotten() -> None:
     """One that is added needs a row above; and one that nothing switches on is none."""
     told = {word.partition("=")[0] for name in (*DRAFTS, *UNITS, *SLOTS) for word in name.split("+")[1:]}
     assert set(GEOMETRIES) == told
-    assert set(FEATURES) == {"min", *(suffix.partition("=")[0] for suffix in KNOBS)}
+    assert set(FEATURES) == {"min", "junctions", *(suffix.partition("=")[0] for suffix in KNOBS)}
     assert {each.name for each in fields(Features)} == {feature.knob for feature in FEATURES.values()}
     assert all(what for _, what in GEOMETRIES.values())
     assert all(feature.what for feature in FEATURES.values())
@@ -137,6 +137,8 @@ def test_features_become_settings() -> None:
     features = load("mixed-blocks+retention=4+scratch+pinned=2").features
     expected = evolve(SETTINGS, retention_interval_tokens=128, scratch_first=True, pin_drop_blocks_min=2)
     assert expected == features.applied_to(SETTINGS)
+    junctions = load("mixed-blocks+retention=4+scratch+junctions+pinned=2").features
+    assert evolve(expected, keeps_junctions=True) == junctions.applied_to(SETTINGS)
     off = evolve(SETTINGS, caches=False)
     assert evolve(off, scratch_first=True, pin_drop_blocks_min=2) == features.applied_to(off)
 
@@ -200,6 +202,7 @@ REFUSED = {
     "no number": ("pinned=", "suffix 'pinned': what follows = must be a number of at least 1"),
     "a word for a number": ("retention=four", "suffix 'retention': what follows = must be a number of at least 0"),
     "a negative number": ("retention=-1", "suffix 'retention': what follows = must be a number of at least 0"),
+    "junctions alone": ("junctions", "suffix 'junctions' is about what a retention interval leaves out"),
     "a fraction": ("retention=1.5", "suffix 'retention': what follows = must be a number of at least 0"),
     "two numbers": ("retention=1=2", "suffix 'retention': what follows = must be a number of at least 0"),
     "drops of nothing": ("pinned=0", "suffix 'pinned': what follows = must be a number of at least 1"),

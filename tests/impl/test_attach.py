@@ -21,14 +21,16 @@ from attrs import evolve
 from kvgate.adapters.retention import Retention
 from kvgate.adapters.stock import Stock
 from kvgate.kernel.models import load
+from kvreference.answers import Granted
 from kvreference.geometry import Geometry
-from kvreference.operations import Admit, Arrive, Run, Schedule
+from kvreference.operations import Admit, Arrive, Finish, Run, Schedule
 from kvreference.settings import Settings
 from swa_retention.config import Configuration, ConfigurationError, read
 from swa_retention.features import FEATURES
 from swa_retention.patches.attach import activate
 from swa_retention.register import apply
 
+JUNCTIONS = "VLLM_PREFIX_CACHE_JUNCTIONS"
 INTERVAL, MASKED = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PREFIX_CACHE_MASKED"
 SCRATCH = "VLLM_PREFIX_CACHE_SCRATCH_FIRST"
 
@@ -90,6 +92,38 @@ def test_each_switch_of_its_own(switches: dict[str, str], interval: int | None, 
     assert 32 == load("mixed-blocks").geometry.alignment_tokens
     expected = set() if interval is None else {interval}
     assert (expected, scratch_first) == kept(coordinator_of("mixed-blocks", switches))
+
+
+@pytest.mark.parametrize(
+    ("model", "switches", "are_kept"),
+    [
+        ("mixed-blocks", {INTERVAL: "0"}, True),
+        ("mixed-blocks", {INTERVAL: "auto"}, True),
+        ("mixed-blocks", {INTERVAL: "0", JUNCTIONS: "0"}, False),
+        ("mixed-blocks", {INTERVAL: "32"}, False),  # every boundary is kept
+        ("mixed-blocks", {MASKED: "1", JUNCTIONS: "1"}, False),
+        ("mixed-blocks", {SCRATCH: "1", JUNCTIONS: "1"}, False),
+        ("swa", {INTERVAL: "0"}, False),  # windows alone do not show where prompts part
+    ],
+)
+def test_junctions_are_kept_with_an_interval(model: str, switches: dict[str, str], are_kept: bool) -> None:
+    """Unless they are switched off, or can add nothing."""
+    assert are_kept == hasattr(coordinator_of(model, switches), "junctions")
+
+
+@pytest.mark.parametrize(("switches", "hits"), [({}, [0, 0, 128, 128]), ({JUNCTIONS: "0"}, [0, 0, 0, 0])])
+def test_a_shared_beginning_is_hit(switches: dict[str, str], hits: list[int]) -> None:
+    """With an interval of 0: four prompts that share 130 tokens, and have 60 of their own."""
+    with active(read({INTERVAL: "0", **switches})):
+        system = Stock(Settings(load("gpt-oss-hybrid").geometry, blocks=64, tokens_max=1024, chunk_tokens=512))
+    found = []
+    for number in range(4):
+        system.apply(Arrive(number, (Run(0, 130), Run(1000 * (number + 1), 60))))
+        answer = system.apply(Admit(number, 512))
+        assert isinstance(answer, Granted)
+        found.append(answer.hit_tokens)
+        system.apply(Finish(number))
+    assert hits == found
 
 
 @pytest.mark.parametrize("switches", [{INTERVAL: "64"}, {INTERVAL: "auto"}, {MASKED: "1"}])

@@ -59,12 +59,14 @@ def expected(retention: Retention, start: int, end: int, prompt: int) -> set[tup
 
 @pytest.mark.parametrize("interval", [None, 0, 8, 24, 40])
 def test_as_the_reference_says(interval: int | None) -> None:
-    """Each once, and at once, whether tokens come one by one or in chunks, behind a hit or not."""
+    """Each once, and at once, with tokens one by one or in chunks, behind a hit or not, with a junction or not."""
     random = Random(5)
-    retention: Retention = Dense(GEOMETRY) if interval is None else Sparse(GEOMETRY, interval)
+    whole: Retention = Dense(GEOMETRY) if interval is None else Sparse(GEOMETRY, interval)
     for _ in range(100):
         prompt, hit = random.randrange(1, 200), 8 * random.randrange(12)
-        cursor = Cursor(hit, [hit] * len(COPYING), replay_boundary(GEOMETRY, prompt))
+        junction = 8 * random.choice((0, random.randrange(12)))
+        retention = whole.at_junction(junction)
+        cursor = Cursor(hit, [hit] * len(COPYING), (replay_boundary(GEOMETRY, prompt), junction))
         seen: list[tuple[int, int]] = []
         tokens = hit
         while tokens < 260:

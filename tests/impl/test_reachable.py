@@ -29,17 +29,22 @@ def expected(due: list[int | None], start: int, tokens: int) -> tuple[set[int], 
     return {i for i in range(start, len(due)) if (due[i] or tokens + 1) <= tokens}, pending
 
 
-def said(reach: Reach, start: int, tokens: int, replay: int) -> tuple[set[int], int]:
+def said(reach: Reach, start: int, tokens: int, *boundaries: int) -> tuple[set[int], int]:
     """The same in the plug-in's words."""
-    spans, behind = reach.due(start, tokens, replay)
+    spans, behind = reach.due(start, tokens, *boundaries)
     assert all(end < follower for (_, end), (follower, _) in pairwise(spans)), "ranges in order, that do not touch"
     return {index for first, end in spans for index in range(first, end)}, behind
 
 
 def test_as_the_reference_says() -> None:
-    """Every block of every prompt of up to 24 tokens, in windows and beside them, with and without look-ahead."""
+    """Every block of every prompt of up to 24 tokens, in windows and beside them, with and without look-ahead.
+
+    The junction is nowhere, before the replay boundary, or behind it as after a preemption.
+    """
     compared = 0
-    for block, window, lookahead, alignments in product((1, 2, 4), (2, 3, 8), (False, True), (0, 1, 2)):
+    for block, window, lookahead, alignments, junction in product(
+        (1, 2, 4), (2, 3, 8), (False, True), (0, 1, 2), (0, 8, 20)
+    ):
         groups = (
             Group("full", 4, lookahead=lookahead),
             Group("sliding_window", block, window, lookahead=lookahead),
@@ -47,7 +52,7 @@ def test_as_the_reference_says() -> None:
         )
         geometry = Geometry(groups)
         interval = alignments * geometry.alignment_tokens
-        reference = Sparse(geometry, interval)
+        reference = Sparse(geometry, interval, junction)
         for group, prompt in product(groups, range(1, 25)):
             reach, replay = reach_of(geometry, group, interval), replay_boundary(geometry, prompt)
             assert replay == replay_boundary_tokens(prompt, geometry.alignment_tokens, geometry.lookahead_tokens)
@@ -55,9 +60,9 @@ def test_as_the_reference_says() -> None:
             for tokens in range(25):
                 full = tokens // group.block_size_tokens
                 for start in range(full):
-                    assert expected(due[:full], start, tokens) == said(reach, start, tokens, replay)
+                    assert expected(due[:full], start, tokens) == said(reach, start, tokens, replay, junction)
                     compared += 1
-    assert compared > 100_000
+    assert compared > 300_000
 
 
 def test_worked_numbers() -> None:

@@ -6,6 +6,7 @@ Full blocks of 64, so that hits end at multiples of 64; a window of 32 in blocks
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from kvreference.answers import BlockTable, Granted, Happened, Hit
 from kvreference.events import Removed, Stored
@@ -19,6 +20,7 @@ from kvreference.operations import (
     LookUp,
     Preempt,
     ReleaseSkipped,
+    Reset,
     Run,
     Sample,
     Schedule,
@@ -63,6 +65,96 @@ def test_what_is_cached_of_a_prompt(interval_tokens: int | None, positions: list
     assert positions == windows_cached(manager, 0)
     assert [1, 2, 3] == [block for block in cached(manager) if block in table(manager, 0)]
     assert 192 == hit_of(manager, 1, Run(0, 200))
+
+
+SYSTEM = Run(0, 150)
+"""A beginning that many prompts share: 128 of its 150 tokens are whole blocks of full attention."""
+
+
+def asks(manager: Manager, number: int, *runs: Run) -> int:
+    """Serve a request with a prompt of ``runs``, and let it end: its hit."""
+    answer = perform(manager, Arrive(number, runs), Admit(number, BUDGET))
+    assert isinstance(answer, Granted)
+    perform(manager, Finish(number))
+    return answer.hit_tokens
+
+
+@pytest.mark.parametrize(
+    ("keeps_junctions", "lookahead", "hits"),
+    [(False, False, [0, 0, 0, 0]), (True, False, [0, 0, 128, 128]), (True, True, [0, 0, 64, 64])],
+)
+def test_a_shared_beginning(keeps_junctions: bool, lookahead: bool, hits: list[int]) -> None:
+    """Goal: what prompts share is hit from the third of them on, with an interval of 0 too (KV-OP-27).
+
+    Method: 150 tokens that all share, and 60 of each one's own. The second finds 128 of them in full attention and no
+    window before 128. With a draft layer, the block after 64 is the last that all share.
+    """
+    groups = (evolve(LONG, lookahead=lookahead), evolve(SHORT, lookahead=lookahead))
+    manager = manager_of(*groups, retention_interval_tokens=0, keeps_junctions=keeps_junctions)
+    assert hits == [asks(manager, number, SYSTEM, Run(1000 * (number + 1), 60)) for number in range(4)]
+
+
+def test_a_junction_is_kept_as_a_tail_alone() -> None:
+    """Goal: no more than a hit at the junction reads is kept for it. Method: the second of two prompts that share 150.
+
+    The junction is 128, the replay boundary of 210 tokens is 192: two blocks of the window before each.
+    """
+    manager = manager_of(LONG, SHORT, retention_interval_tokens=0, keeps_junctions=True)
+    asks(manager, 0, SYSTEM, Run(1000, 60))
+    perform(manager, Arrive(1, (SYSTEM, Run(2000, 60))), Admit(1, BUDGET))
+    assert [6, 7, 10, 11] == windows_cached(manager, 1)
+
+
+def test_a_junction_belongs_to_the_last_look_up() -> None:
+    """Goal: a request that is looked up again parts where it parts by then. Method: the first look-up of a prompt finds
+    128 tokens in full attention; then the cache is reset, and the request is admitted.
+    """
+    manager = manager_of(LONG, SHORT, retention_interval_tokens=0, keeps_junctions=True)
+    asks(manager, 0, SYSTEM, Run(1000, 60))
+    perform(manager, Arrive(1, (SYSTEM, Run(2000, 60))), LookUp(1))
+    assert 128 == manager.population[1].junction_tokens
+    perform(manager, Reset(), Admit(1, BUDGET))
+    assert [10, 11] == windows_cached(manager, 1)
+
+
+def test_a_preempted_request_keeps_where_it_was() -> None:
+    """Goal: a request that is preempted twice recomputes its answer once. Method: 200 tokens and 70 of an answer.
+
+    Full attention has 256 of them at the first return, and the replay boundary of the prompt is 192: so 256 is the
+    junction, and the second return hits it.
+    """
+    manager = manager_of(LONG, SHORT, retention_interval_tokens=0, keeps_junctions=True)
+    enter(manager, 0, 200)
+    for token in range(70):
+        perform(manager, Sample(0, accepted=0, token=5000 + token, drafts=0), Schedule(0, BUDGET))
+    hits = []
+    for _ in range(2):
+        perform(manager, Preempt(0))
+        answer = perform(manager, Admit(0, BUDGET))
+        assert isinstance(answer, Granted)
+        hits.append(answer.hit_tokens)
+    assert [192, 256] == hits
+
+
+@pytest.mark.parametrize(("reads_cache", "interval_tokens"), [(False, 0), (True, None)])
+def test_who_has_no_junction(reads_cache: bool, interval_tokens: int | None) -> None:
+    """Goal: a request that may not read the cache parts from nothing, and dense caching leaves nothing out.
+
+    Method: a prompt that shares 150 tokens with one before it.
+    """
+    manager = manager_of(LONG, SHORT, retention_interval_tokens=interval_tokens, keeps_junctions=True)
+    asks(manager, 0, SYSTEM, Run(1000, 60))
+    perform(manager, Arrive(1, (SYSTEM, Run(2000, 60)), reads_cache=reads_cache), Admit(1, BUDGET))
+    assert 0 == manager.population[1].junction_tokens
+
+
+def test_without_full_attention_nothing_is_known() -> None:
+    """Goal: where every group is a window, nothing says that prompts share a beginning, and no junction is kept.
+
+    Method: four prompts that share 150 tokens, over a window alone. None hits anything.
+    """
+    manager = manager_of(SHORT, retention_interval_tokens=0, keeps_junctions=True)
+    assert [0, 0, 0, 0] == [asks(manager, number, SYSTEM, Run(1000 * (number + 1), 60)) for number in range(4)]
 
 
 @pytest.mark.parametrize(("prompt", "replay"), [(192, 128), (193, 192), (64, 0), (65, 64)])

@@ -15,6 +15,7 @@ from kvreference.retention import (
     Retention,
     Sparse,
     interval_of,
+    junction,
     next_boundary,
     replay_boundary,
 )
@@ -168,6 +169,48 @@ def test_the_latest_boundary_alone() -> None:
     assert {} == dues(latest, WINDOW, 32, prompt_tokens=32)
     assert {0: 32, 1: 64, 2: 96, 3: 128, 4: 160} == dues(latest, FULL, 5)
     assert {14: 128, 15: 128, 16: 136} == dues(Sparse(DRAFTED, 0), DRAFTING, 32)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "known", "readable", "hit", "boundary"),
+    [
+        (PLAIN, 0, 149, 0, 0),
+        (PLAIN, 31, 149, 0, 0),
+        (PLAIN, 32, 149, 0, 32),
+        (PLAIN, 95, 149, 0, 64),
+        (PLAIN, 96, 149, 64, 96),
+        (PLAIN, 96, 149, 96, 0),  # the hit reaches as far
+        (PLAIN, 64, 149, 96, 0),
+        (PLAIN, 160, 149, 0, 128),  # all of it is known, and a hit leaves the last token
+        (DRAFTED, 96, 149, 0, 64),  # of a hit at 96, the look-ahead after it would have to match too
+        (DRAFTED, 104, 149, 0, 96),
+    ],
+)
+def test_junction(geometry: Geometry, known: int, readable: int, hit: int, boundary: int) -> None:
+    """Goal: the last boundary in what is known, unless a hit reaches as far. Method: around 32, 64, 96; 150 tokens."""
+    assert boundary == junction(geometry, known, readable, hit)
+
+
+def test_the_junction_is_admitted() -> None:
+    """Goal: the tail of the junction is kept besides all others, and changes nothing at one of them.
+
+    Method: an interval of 0 with a junction at 64, of 96 with one at 32, and with one at 96.
+    """
+    assert {6: 64, 7: 64, 14: 128, 15: 128} == dues(Sparse(PLAIN, 0, 64), WINDOW, 32)
+    assert {6: 64, 7: 64, 8: 72, 14: 128, 15: 128, 16: 136} == dues(Sparse(DRAFTED, 0, 64), DRAFTING, 32)
+    assert {2: 32, 3: 32, **dues(Sparse(PLAIN, 96), WINDOW, 32)} == dues(Sparse(PLAIN, 96, 32), WINDOW, 32)
+    assert dues(Sparse(PLAIN, 96), WINDOW, 32) == dues(Sparse(PLAIN, 96, 96), WINDOW, 32)
+    assert [64, 128] == list(Sparse(PLAIN, 0, 64).boundaries(0, 200, PROMPT))
+    assert [128] == list(Sparse(PLAIN, 0, 64).boundaries(64, 200, PROMPT))
+    assert [128] == list(Sparse(PLAIN, 0, 128).boundaries(0, 200, PROMPT))
+
+
+def test_a_request_has_its_own_junction() -> None:
+    """Goal: the retention of a request without a junction is that of all; dense caching has none. Method: 64 and 0."""
+    sparse, dense = Sparse(PLAIN, 96), Dense(PLAIN)
+    assert Sparse(PLAIN, 96, 64) == sparse.at_junction(64)
+    assert sparse is sparse.at_junction(0)
+    assert dense is dense.at_junction(64)
 
 
 def test_other_kinds_are_read_from_every_boundary() -> None:

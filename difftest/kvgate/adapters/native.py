@@ -76,10 +76,13 @@ class Native(Stock):
             yield {"prefix_cache_retention_interval": interval} if place == "config" else {}
 
     def found(self, request: Request) -> tuple[KVCacheBlocks, int]:
-        # Newer releases answer with a third value: where other requests with the same prefix end. Their schedulers hand
-        # it back to have a block kept there, beyond what the interval asks for. That is not driven here.
+        # Newer releases answer with a third value, the junction. Their schedulers set it on the request, whose blocks
+        # are then kept there, beyond what the interval asks for.
         manager: Any = self.manager
-        blocks, tokens = manager.get_computed_blocks(request)[:2]
+        asking: Any = request
+        blocks, tokens, *junction = manager.get_computed_blocks(asking)
+        if self.settings.keeps_junctions:
+            asking.shared_prefix_boundary = junction[0]
         if self.description.counts_apart:
             manager.record_prefix_cache_stats(request, tokens)
         return blocks, tokens
@@ -153,6 +156,8 @@ def _not_retained(release: Release, settings: Settings) -> Iterator[str]:
         yield f"a retention interval of {interval} tokens: {name} has none"
     if release.masks and settings.caches and interval is None and _leaves_out(settings.geometry):
         yield f"caching of blocks that no hit can read: {name} leaves them out (+masked)"
+    if settings.keeps_junctions and not release.pins_junctions:
+        yield f"junctions: {name} keeps none"
     first = release.choices is not None
     if settings.scratch_first != first:
         yield f"scratch first {'off' if first else 'on'}: {name} {'always has it (+scratch)' if first else 'has not'}"

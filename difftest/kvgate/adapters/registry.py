@@ -52,6 +52,7 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
         *("gpt-oss-hybrid+retention=16+scratch", "gemma-hybrid+eagle+retention=16+scratch"),
         *("mixed-blocks+masked+scratch", "gpt-oss-hybrid+retention+scratch+pinned=2"),
         *("mixed-blocks+masked", "gemma-hybrid+scratch"),
+        *("gpt-oss-hybrid+retention+junctions+scratch", "mixed-blocks+mtp+retention+junctions+scratch"),
     ),
     "ascend": ("compressed+whole-slots", "compressed+whole-slots+mtp"),
     "ascend-retention": (

@@ -31,7 +31,7 @@ from kvreference.manager import OWN, Manager
 from kvreference.operations import Admit, LookUp, Operation, Sample
 from kvreference.population import Status
 from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache
-from kvreference.retention import Dense, Retention, Sparse
+from kvreference.retention import Dense, Retention, Sparse, junction
 from kvreference.rules import OWN_RULES, Delta, Rules
 from kvreference.settings import Settings
 
@@ -105,6 +105,8 @@ class WhenFull:
         self.masked = Sparse(geometry, geometry.alignment_tokens)
         self.keeps_extension = keeps_extension
         """Whether with a draft layer, for prompts that end with an alignment, the boundary of a longer one is kept."""
+        self.junction_tokens = 0
+        """The junction of the request; with a draft layer, the boundary a block before it is kept as well."""
 
     def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
         kept = self.admitted.due_tokens(group, index, prompt_tokens) is not None
@@ -112,10 +114,19 @@ class WhenFull:
             alignment = self.geometry.alignment_tokens
             first, end = group.blocks_needed(max(prompt_tokens // alignment - 1, 0) * alignment)
             kept = first <= index < end
+        if not kept and self.junction_tokens and group.lookahead:
+            lower = max(0, self.junction_tokens - group.block_size_tokens)
+            first, end = group.blocks_needed(lower // self.geometry.alignment_tokens * self.geometry.alignment_tokens)
+            kept = first <= index < end
         return self.masked.due_tokens(group, index, prompt_tokens) if kept else None
 
     def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
         return self.admitted.boundaries(start_tokens, end_tokens, prompt_tokens)
+
+    def at_junction(self, junction_tokens: int) -> WhenFull:
+        other = WhenFull(self.geometry, self.admitted.interval_tokens, self.keeps_extension)
+        other.admitted, other.junction_tokens = self.admitted.at_junction(junction_tokens), junction_tokens
+        return other
 
 
 class CountsNothingShared(PrefixCache):
@@ -149,7 +160,7 @@ def _when_full(
     geometry, retention = cache.geometry, cache.retention
     if interval_tokens is not None:
         retention = WhenFull(geometry, interval_tokens, keeps_extension)
-    return kind(geometry, retention, cache.partial_hit_tokens_min, rules)
+    return kind(geometry, retention, cache.partial_hit_tokens_min, rules, cache.junction_of)
 
 
 def _look_ahead_at_the_end(settings: Settings, rules: Rules) -> NoPrefixCache:
@@ -197,7 +208,20 @@ def choices_of_release(release: Release | None) -> Choices:
     choices = OWN if release is None or release.choices is None else CHOICES[release.choices]
     if release is None or not release.masks:
         return choices
-    return evolve(choices, rules=Rules((Delta(tokens_looked_at.__name__, _up_to_the_alignment),)))
+    parts = (Delta(junction.__name__, _of_full_attention),) if release.pins_junctions else ()
+    return evolve(choices, rules=Rules((Delta(tokens_looked_at.__name__, _up_to_the_alignment), *parts)))
+
+
+def _of_full_attention(
+    _rule: Callable[..., int], geometry: Geometry, known_tokens: int, readable_tokens: int, hit_tokens: int
+) -> int:
+    """The junction is the longest hit of full attention alone: what windows look ahead does not count."""
+    lookahead = next((group.lookahead_tokens for group in geometry.groups if group.keeps_all), 0)
+    alignment = geometry.alignment_tokens
+    # The request's last token may be matched as look-ahead alone.
+    readable_tokens -= 1 if geometry.lookahead_tokens and not lookahead else 0
+    boundary = max(0, min(known_tokens, readable_tokens) - lookahead) // alignment * alignment
+    return boundary if boundary > hit_tokens else 0
 
 
 def _up_to_the_alignment(

@@ -87,7 +87,11 @@ def switched_on(settings: Settings) -> Iterator[None]:
     masked = settings.caches and interval == settings.geometry.alignment_tokens
     drop, unit = settings.pin_drop_blocks_min, _unit(settings)
     configuration = Configuration(
-        None if masked else interval, masked=masked, scratch_first=settings.scratch_first, pins=drop is not None
+        None if masked else interval,
+        masked=masked,
+        junctions=settings.keeps_junctions,
+        scratch_first=settings.scratch_first,
+        pins=drop is not None,
     )
     if drop is not None:
         configuration = evolve(configuration, pin_min_drop_blocks=drop)

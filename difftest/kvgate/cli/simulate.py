@@ -30,8 +30,8 @@ Policies = Annotated[
     typer.Option(
         "--policy",
         metavar="WORDS",
-        help="dense, masked, retention=N, scratch, pinned[=B], partial[=U], min=N, joined by +. May be given several "
-        "times.",
+        help="dense, masked, retention=N, junctions, scratch, pinned[=B], partial[=U], min=N, joined by +. May be "
+        "given several times.",
     ),
 ]
 Arms = Annotated[

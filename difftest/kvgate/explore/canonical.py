@@ -242,7 +242,9 @@ class Canonical:
     def _requests(self, manager: Manager, walk: Walk) -> Iterator[Hashable]:
         for request in manager.population.alive.values():
             tables = manager.tables.get(request.number)
-            yield self._request(request, walk), None if tables is None else tuple(self._tables(tables, walk))
+            # Without blocks it is looked up again before its junction matters.
+            held = None if tables is None else (request.junction_tokens, *self._tables(tables, walk))
+            yield self._request(request, walk), held
 
     def _request(self, request: Request, walk: Walk) -> Hashable:
         return (

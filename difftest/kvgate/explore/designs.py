@@ -17,10 +17,12 @@ from kvgate.explore.invariants import COMMON, Checks, copies_unheld, no_invarian
 from kvgate.explore.refuted_designs import (
     AnyChunk,
     CopiesTooLittle,
+    ForgetsJunctions,
     ForgetsTheMask,
     GivesUpLoading,
     HoldsHitsLate,
     KeepsEntries,
+    PartsWithoutLookAhead,
     PinsScratch,
     ScratchLast,
     StalePins,
@@ -245,6 +247,20 @@ _PLANTED = (
         "tiny-retention",
         "KV-OP-15",
         "Every full block is cached, whatever the interval: what no hit can read pushes out what one could.",
+    ),
+    Design(
+        "junction-without-look-ahead",
+        PartsWithoutLookAhead,
+        "tiny-junction",
+        "KV-OP-27",
+        "The boundary where prompts part is kept, and the look-ahead block after it is not shared: no hits.",
+    ),
+    Design(
+        "junction-forgotten",
+        ForgetsJunctions,
+        "tiny-junction",
+        "KV-OP-27",
+        "Nothing is kept where prompts part, with an interval of 0: what they share is computed again every time.",
     ),
     Design(
         "copy-source-free",

@@ -56,12 +56,68 @@ def unhit(before: Manager, operation: Operation, answer: Answer, after: Manager)
     )
 
 
+def parts_elsewhere(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
+    """An admitted request has another junction than the last boundary that full attention holds; all are tried."""
+    settings, geometry = before.settings, before.geometry
+    if settings.retention_interval_tokens is None or not settings.keeps_junctions:
+        return ()
+    if not (isinstance(operation, Admit) and isinstance(answer, Granted)):
+        return ()
+    request = before.population[operation.request]
+    if request.tokens_computed or not request.reads_cache:
+        return ()
+    expected = 0
+    for boundary in range(answer.hit_tokens + 1, len(request.tokens) - geometry.lookahead_tokens):
+        matched = boundary + geometry.lookahead_tokens
+        if boundary % geometry.alignment_tokens == 0 and any(
+            _knows(before, request, index, matched) for index, group in enumerate(geometry.groups) if group.keeps_all
+        ):
+            expected = boundary
+    got = after.population[operation.request].junction_tokens
+    if got == expected:
+        return ()
+    return (Violation("KV-OP-27", f"full attention holds what a hit at {expected} matches; the junction is {got}"),)
+
+
+def _knows(manager: Manager, request: Request, index: int, tokens: int) -> bool:
+    """Whether whole blocks of a group hold the first ``tokens`` tokens of a request."""
+    size = manager.geometry.groups[index].block_size_tokens
+    blocks = -(-tokens // size)
+    return blocks * size <= len(request.tokens) and all(
+        manager.pool.cached.find(manager.content(request.number, index, block)) is not None for block in range(blocks)
+    )
+
+
+def unhit_at_junction(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
+    """A request hits less than the junction of another, though both begin alike, and that one holds what is needed."""
+    del after
+    if not (isinstance(operation, Admit) and isinstance(answer, (Granted, Refused))):
+        return ()
+    asking, geometry = before.population[operation.request], before.geometry
+    if asking.tokens_computed:
+        return ()
+    for holder in before.population.alive.values():
+        boundary = holder.junction_tokens
+        shared = boundary + geometry.lookahead_tokens
+        alike = asking.tokens[:shared] == holder.tokens[:shared] and shared < len(asking.tokens)
+        computed = holder.status is Status.RUNNING and shared <= holder.tokens_computed
+        if answer.hit_tokens < boundary and alike and computed and _holds(before, holder, boundary):
+            told = f"request {holder.number} begins alike, and holds all that a hit at its junction, {boundary}, reads"
+            return (Violation("KV-OP-27", f"{told}; the hit is {answer.hit_tokens} tokens"),)
+    return ()
+
+
 def _could_serve(manager: Manager, holder: Request, asking: Request, boundary: int) -> bool:
     """Whether ``holder`` computed the prompt of ``asking``, and still holds whatever a hit at ``boundary`` reads."""
     if holder.status is not Status.RUNNING or holder.prompt_tokens != len(asking.tokens):
         return False
     if holder.tokens[: holder.prompt_tokens] != asking.tokens or holder.tokens_computed < holder.prompt_tokens:
         return False
+    return _holds(manager, holder, boundary)
+
+
+def _holds(manager: Manager, holder: Request, boundary: int) -> bool:
+    """Whether ``holder`` still holds whatever a hit at ``boundary`` reads."""
     # What was copied is an entry of the block that it was copied from, and lost with that one.
     if any(group.tokens_matched(boundary) % group.block_size_tokens for group in manager.geometry.groups):
         return False
@@ -84,7 +140,8 @@ def cached_in_vain(before: Manager, operation: Operation, answer: Answer, after:
     replay = max((n for n in lengths if n + after.geometry.lookahead_tokens < request.prompt_tokens), default=0)
     found = []
     for index, (group, table) in enumerate(zip(after.geometry.groups, after.tables[request.number], strict=True)):
-        admitted = [n for n in lengths if not group.slides or n == replay or (interval and n % interval == 0)]
+        single = (replay, request.junction_tokens)
+        admitted = [n for n in lengths if not group.slides or n in single or (interval and n % interval == 0)]
         for position, block in enumerate(table.blocks):
             fresh = after.pool.cached.content_of(block) is not None and before.pool.cached.content_of(block) is None
             reads = (range(*group.blocks_needed(boundary)) for boundary in admitted)
@@ -141,13 +198,13 @@ class Checks:
     of_state: OfState = invariants
     watches_memory: bool = True
     """Whether ghost memory judges too."""
-    of_steps: tuple[OfStep, ...] = (kept_out, unhit, cached_in_vain, offered_twice)
+    of_steps: tuple[OfStep, ...] = (kept_out, unhit, parts_elsewhere, unhit_at_junction, cached_in_vain, offered_twice)
 
     def of_step(
         self, before: Manager, operation: Operation, answer: Answer, after: Manager, lossless: bool
     ) -> Sequence[Violation]:
         """What is wrong with a step; ``lossless`` if nothing cached is ever forgotten by order."""
-        checks = (each for each in self.of_steps if lossless or each is not unhit)
+        checks = (each for each in self.of_steps if lossless or each not in (unhit, unhit_at_junction))
         return [violation for each in checks for violation in each(before, operation, answer, after)]
 
 

@@ -51,6 +51,16 @@ _ALL = (
         ("hits", "full blocks not cached"),
     ),
     Mechanism(
+        "junctions",
+        (
+            "gpt-oss-hybrid+retention+junctions+scratch",
+            "mixed-blocks+mtp+retention=2+junctions+scratch",
+            "compressed+partial+retention+junctions+scratch",
+        ),
+        ("tiny-junction",),
+        ("hits", "full blocks not cached"),
+    ),
+    Mechanism(
         "EAGLE/MTP",
         ("gemma-hybrid+eagle", "two-windows+eagle", "mixed-blocks+mtp"),
         ("tiny-eagle",),

@@ -16,12 +16,13 @@ from kvreference.caching import holds_its_end
 from kvreference.choices import Choices
 from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue
+from kvreference.geometry import Geometry
 from kvreference.holdings import Holdings
 from kvreference.operations import Abort, Operation
 from kvreference.pinned_tier import PinnedPool
 from kvreference.population import Population, Request
 from kvreference.prefix_cache import PrefixCache, new_cache
-from kvreference.retention import Dense
+from kvreference.retention import Dense, Sparse
 from kvreference.rules import Delta, Rules
 from kvreference.settings import Settings
 
@@ -62,6 +63,34 @@ class ForgetsTheMask(Reference):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.cache = PrefixCache(self.geometry, Dense(self.geometry))
+
+
+class PartsWithoutLookAhead(Reference):
+    """Keeps the last boundary of what prompts share, and not the last one with a look-ahead that they share too."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.cache = new_cache(settings, Rules((Delta("junction", _without_look_ahead),)))
+
+
+def _without_look_ahead(_rule: object, geometry: Geometry, known: int, readable: int, hit_tokens: int) -> int:
+    boundary = min(known, readable) // geometry.alignment_tokens * geometry.alignment_tokens
+    return boundary if boundary > hit_tokens else 0
+
+
+class ForgetsJunctions(Reference):
+    """Knows where prompts part, and keeps nothing there."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        assert isinstance(self.cache, PrefixCache)
+        self.cache.retention = _WithoutJunctions(self.geometry, settings.retention_interval_tokens or 0)
+
+
+class _WithoutJunctions(Sparse):
+    def at_junction(self, junction_tokens: int) -> Sparse:
+        del junction_tokens
+        return self
 
 
 class ScratchLast(Reference):

@@ -223,6 +223,7 @@ def _switches(settings: Settings) -> list[str]:
         "no prefix caching": not settings.caches,
         "only the first chunk must fit": not settings.full_sequence_must_fit,
         f"retention interval {interval_tokens}": interval_tokens is not None,
+        "junctions kept": settings.keeps_junctions,
         "scratch first": settings.scratch_first,
         f"drops of {drop_blocks} blocks pinned": drop_blocks is not None,
     }

@@ -140,6 +140,30 @@ MECHANISMS = (
         ),
     ),
     Tiny(
+        "tiny-junction",
+        "prompts that part: the boundary at which they do is kept besides the replay boundary",
+        scope(
+            _FULL_1,
+            window(1, 2, lookahead=True),
+            menu=Menu((Prompt(4), Prompt(3), Prompt(4, 2)), samples=False, preempts=False),
+            blocks=13,
+            tokens_max=5,
+            retention_interval_tokens=0,
+            keeps_junctions=True,
+            scratch_first=True,
+        ),
+        scope(
+            _FULL_1,
+            window(1, 2, lookahead=True),
+            menu=Menu((Prompt(5), Prompt(4), Prompt(5, 3)), budgets_tokens=(2, 8), samples=False),
+            blocks=14,
+            tokens_max=6,
+            retention_interval_tokens=0,
+            keeps_junctions=True,
+            scratch_first=True,
+        ),
+    ),
+    Tiny(
         "tiny-compressed",
         "a compressed group, a window and a compressor state: three block sizes, one alignment",
         scope(

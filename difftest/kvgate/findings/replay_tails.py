@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from kvgate.findings.finding import Acts
 from kvreference.caching import due_tokens
 from kvreference.geometry import Group
-from kvreference.retention import Retention, Sparse, next_boundary
+from kvreference.retention import Retention, next_boundary
 from kvreference.rules import Delta
 from kvreference.settings import Settings
 
@@ -19,17 +19,15 @@ def retains_some(settings: Settings) -> bool:
 
 
 def keeps_replays(settings: Settings, boundaries: Callable[[Settings, int], Collection[int]]) -> Acts:
-    """The boundaries that a replay is said to resume at decide what is kept of a window besides the interval."""
-    interval = settings.retention_interval_tokens
-    assert interval is not None, "there is retention"
-    multiples = Sparse(settings.geometry, interval)
+    """The boundaries that a replay is said to resume at decide what is kept besides interval and junction."""
 
     def due(
         due_tokens: Callable[..., int | None], retention: Retention, group: Group, index: int, prompt_tokens: int
     ) -> int | None:
         if not group.slides:
             return due_tokens(retention, group, index, prompt_tokens)
-        kept = due_tokens(multiples, group, index, 0) is not None
+        # Of an empty prompt, no replay: what is left are multiples of the interval, and the junction.
+        kept = due_tokens(retention, group, index, 0) is not None
         if not kept and not any(ends_at(group, index, each) for each in boundaries(settings, prompt_tokens)):
             return None
         return when_reached(settings, group, index)

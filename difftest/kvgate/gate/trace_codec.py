@@ -156,6 +156,9 @@ def render(trace: Trace) -> str:
     header = _CONVERTER.unstructure(trace.header)
     stage = {} if level.stage_type is None else {"stage": header["stage"]}
     del header["stage"]
+    if not trace.header.settings.keeps_junctions:
+        # Without it, a trace is what it was, and is read by what came before.
+        del header["settings"]["keeps_junctions"]
     head = {"format": FORMAT, "version": VERSION, "level": level.name, "settings": header["settings"], **stage}
     documents = [head | header]
     for line in trace.lines:

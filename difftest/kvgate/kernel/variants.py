@@ -32,6 +32,7 @@ class Features:
     """Whether other nodes provide, load and read."""
     partial_hit_tokens_min: int = 0
     """The shortest hit that may end inside a block."""
+    keeps_junctions: bool = False
 
     def applied_to(self, settings: Settings) -> Settings:
         """``settings`` with these features."""
@@ -40,6 +41,7 @@ class Features:
         return evolve(
             settings,
             retention_interval_tokens=None if interval is None or not settings.caches else interval * alignment,
+            keeps_junctions=self.keeps_junctions and settings.caches,
             scratch_first=self.scratch_first,
             pin_drop_blocks_min=self.pin_drop_blocks_min,
             partial_hit_tokens_min=self.partial_hit_tokens_min,
@@ -114,6 +116,11 @@ FEATURES: Mapping[str, Feature] = {
         number_min=0,
     ),
     "scratch": Feature("scratch_first", True, "scratch first in the free queue"),
+    "junctions": Feature(
+        "keeps_junctions",
+        True,
+        "with a retention interval, the boundary is kept where a prompt parts from the cached ones",
+    ),
     "pinned": Feature(
         "pin_drop_blocks_min",
         16,
@@ -166,6 +173,8 @@ def read(geometry: Geometry, suffixes: str, features: Features | None = None) ->
         geometry = changed
     if found.interval_alignments is not None and not any(group.slides for group in geometry.groups):
         raise ValueError("a retention interval needs a sliding-window group, and the model has none")
+    if found.keeps_junctions and found.interval_alignments is None:
+        raise ValueError("suffix 'junctions' is about what a retention interval leaves out: it needs 'retention'")
     if found.partial_hit_tokens_min and not any(group.copies for group in geometry.groups):
         raise ValueError("suffix 'min' is about hits that end inside blocks: it needs 'partial'")
     return geometry, found

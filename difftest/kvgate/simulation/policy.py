@@ -6,6 +6,7 @@ A policy is written in words, joined by ``+``:
 - ``masked``: only what a hit can read is cached; an interval of one alignment;
 - ``retention=N``: sliding windows are cached at every multiple of N tokens, and at the replay boundary; ``retention=0``
   at the replay boundary alone, ``retention=auto`` at vLLM's default interval;
+- ``junctions``: with a retention interval, windows are cached where a prompt parts from what is cached, too;
 - ``scratch``: what is not cached goes to the front of the free queue when it is released ("prepend");
 - ``pinned`` or ``pinned=B``: drops of a window of at least B blocks (16) leave a pinned tail;
 - ``partial`` or ``partial=U``: hits may end inside compressed blocks, at multiples of U tokens (128), served by a copy;
@@ -61,6 +62,7 @@ class Policy:
     pin_drop_blocks_min: int | None = None
     partial_unit_tokens: int | None = None
     partial_hit_tokens_min: int = 0
+    keeps_junctions: bool = False
 
     def geometry(self, serving: Serving) -> Geometry:
         """The server's groups, with the units at which hits may end."""
@@ -85,6 +87,7 @@ class Policy:
                 drafts_max=serving.drafts_max,
                 tells_events=False,
                 retention_interval_tokens=geometry.alignment_tokens if self.masked else self.interval_tokens,
+                keeps_junctions=self.keeps_junctions,
                 scratch_first=self.scratch_first,
                 pin_drop_blocks_min=self.pin_drop_blocks_min,
                 partial_hit_tokens_min=self.partial_hit_tokens_min,
@@ -112,6 +115,8 @@ def policy_of(text: str) -> Policy:
         policy = _with_word(policy, name, number)
     if seen & {"dense", "stock"} and seen & {"masked", "retention"}:
         raise UsageError(f"policy {text!r}: dense caching leaves nothing out, masked caching and retention do")
+    if "junctions" in seen and "retention" not in seen:
+        raise UsageError(f"policy {text!r}: 'junctions' is about what a retention interval leaves out")
     if {"masked", "retention"} <= seen:
         raise UsageError(f"policy {text!r}: masked caching is an interval too; give one of the two")
     if "min" in seen and "partial" not in seen:
@@ -120,12 +125,14 @@ def policy_of(text: str) -> Policy:
 
 
 def _with_word(policy: Policy, name: str, number: str) -> Policy:
-    if name in ("dense", "stock", "masked", "scratch") and number:
+    if name in ("dense", "stock", "masked", "junctions", "scratch") and number:
         raise UsageError(f"policy {policy.name!r}: {name!r} takes no number")
     if name in ("dense", "stock"):
         return policy
     if name == "masked":
         return evolve(policy, masked=True)
+    if name == "junctions":
+        return evolve(policy, keeps_junctions=True)
     if name == "scratch":
         return evolve(policy, scratch_first=True)
     if name == "retention":
@@ -137,8 +144,8 @@ def _with_word(policy: Policy, name: str, number: str) -> Policy:
     if name == "min":
         return evolve(policy, partial_hit_tokens_min=_number(policy, name, number))
     raise UsageError(
-        f"policy {policy.name!r}: no word {name!r}: there are dense, masked, retention=N, scratch, pinned[=B], "
-        "partial[=U], min=N, joined by +"
+        f"policy {policy.name!r}: no word {name!r}: there are dense, masked, retention=N, junctions, scratch, "
+        "pinned[=B], partial[=U], min=N, joined by +"
     )
 
 

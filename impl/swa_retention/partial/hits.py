@@ -9,6 +9,7 @@ from itertools import takewhile
 from math import lcm
 from typing import Any
 
+from swa_retention.junctions import JUNCTION, cached_of
 from swa_retention.partial.boundaries import Boundaries, key_of
 from swa_retention.partial.copies import BlockCopy, Pending
 from swa_retention.partial.groups import Group
@@ -75,17 +76,7 @@ class PartialHits:
         return Leading(group, unit, leading, bound(self._entry, hashes, group.index))
 
     def _cached(self, group: Group, hashes: Sequence[bytes]) -> Callable[[int], Any]:
-        from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize
-
-        whole: Any = hashes
-        if group.block_tokens != self.pool.hash_block_size:
-            whole = BlockHashListWithBlockSize(whole, self.pool.hash_block_size, group.block_tokens)
-
-        def cached(index: int) -> Any:
-            blocks = self.pool.get_cached_block(whole[index], [group.index])
-            return blocks[0] if blocks else None
-
-        return cached
+        return cached_of(self.pool, hashes, group.index, group.block_tokens)
 
     def _entry(self, hashes: Sequence[bytes], group: int, end_tokens: int) -> Any:
         return self.boundaries.find(self._key(hashes, end_tokens, group))
@@ -108,7 +99,7 @@ class PartialHits:
         self.pool.touch([source.block for source in sources])
         self.counts["partial_hits"] += bool(sources)
         self.entering[request_id] = sources, hit_tokens
-        self.cursors[request_id] = Cursor(hit_tokens, [hit_tokens] * len(self.copying), 0)
+        self.cursors[request_id] = Cursor(hit_tokens, [hit_tokens] * len(self.copying))
 
     def entered(self, request_id: str, tables: Callable[[int], Sequence[Any]]) -> None:
         """It has its blocks: what the hit holds of its last ones is to be copied into them."""
@@ -127,10 +118,10 @@ class PartialHits:
         """``request`` has computed, or loaded, its first ``tokens`` tokens, all of them verified."""
         cursor = self.cursors.get(request.request_id)
         if cursor is None:
-            cursor = self.cursors[request.request_id] = Cursor(0, [0] * len(self.copying), 0)
+            cursor = self.cursors[request.request_id] = Cursor(0, [0] * len(self.copying))
         if tokens < cursor.wake_tokens:
             return
-        cursor.replay_tokens = self.replay_tokens(request)
+        cursor.single_tokens = self.replay_tokens(request), getattr(request, JUNCTION, 0)
         for ended in reached(self.copying, self.admitted, cursor, tokens):
             key = self._key(request.block_hashes, ended.end_tokens, ended.group.index)
             if ended.is_inside:

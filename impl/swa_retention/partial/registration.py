@@ -6,7 +6,7 @@ however long the request is: offering all boundaries again in every step once ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import define, frozen
 
@@ -19,15 +19,18 @@ class Admitted:
 
     unit_tokens: int
     interval_tokens: int | None = None
-    """The retention interval; 0 keeps the replay boundary only, None every multiple of the unit."""
+    """The retention interval; 0 keeps none of its multiples, None every multiple of the unit."""
 
-    def behind(self, start_tokens: int, replay_tokens: int) -> int | None:
-        """The first admitted boundary behind ``start_tokens``; None if there is none."""
+    def behind(self, start_tokens: int, single_tokens: Iterable[int]) -> int | None:
+        """The first admitted boundary behind ``start_tokens``; None if there is none.
+
+        With an interval, ``single_tokens`` are admitted besides its multiples.
+        """
         step = self.unit_tokens if self.interval_tokens is None else self.interval_tokens
-        following = (start_tokens // step + 1) * step if step else None
-        if self.interval_tokens is None or replay_tokens <= start_tokens:
-            return following
-        return replay_tokens if following is None else min(following, replay_tokens)
+        following = [(start_tokens // step + 1) * step] if step else []
+        if self.interval_tokens is not None:
+            following += (boundary for boundary in single_tokens if boundary > start_tokens)
+        return min(following, default=None)
 
 
 @define
@@ -38,8 +41,8 @@ class Cursor:
     """How many tokens were computed when it was last asked; at first, those of the hit."""
     offered_tokens: list[int]
     """Per group, the last boundary that was offered."""
-    replay_tokens: int
-    """The last boundary from which its prompt can be replayed."""
+    single_tokens: tuple[int, ...] = ()
+    """The last boundary from which its prompt can be replayed, and its junction."""
     wake_tokens: int = 0
     """With fewer tokens than this there is nothing to do."""
 
@@ -68,13 +71,13 @@ def reached(groups: Sequence[Group], admitted: Admitted, cursor: Cursor, tokens:
         first = (cursor.tokens // size + 1) * size
         yield from (Ended(group, end) for end in range(first, tokens + 1, size))
         wake.append((tokens // size + 1) * size)
-        boundary = admitted.behind(cursor.offered_tokens[place], cursor.replay_tokens)
+        boundary = admitted.behind(cursor.offered_tokens[place], cursor.single_tokens)
         while boundary is not None and group.tokens_matched(boundary) <= tokens:
             cursor.offered_tokens[place] = boundary
             ended = Ended(group, group.tokens_matched(boundary))
             if ended.is_inside:
                 yield ended
-            boundary = admitted.behind(boundary, cursor.replay_tokens)
+            boundary = admitted.behind(boundary, cursor.single_tokens)
         if boundary is not None:
             wake.append(group.tokens_matched(boundary))
     cursor.tokens, cursor.wake_tokens = max(cursor.tokens, tokens), min(wake)

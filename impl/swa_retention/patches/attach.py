@@ -14,6 +14,7 @@ from swa_retention.compressed.cut import cut_every_group
 from swa_retention.compressed.units import count_tokens
 from swa_retention.config import MASKED, PIN, RETENTION, Configuration, ConfigurationError
 from swa_retention.fits import told
+from swa_retention.junctions import Junctions
 from swa_retention.newer_keywords import saying, set_aside
 from swa_retention.partial.attach import attach_partial
 from swa_retention.pinned_tier import PinnedTier
@@ -101,7 +102,7 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
 
 def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
     """Whether it has an effect on this model."""
-    from vllm.v1.kv_cache_interface import MambaSpec, SlidingWindowSpec
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, SlidingWindowSpec
 
     managers = coordinator.single_type_managers
     interval = configuration.retention_interval_tokens
@@ -137,6 +138,14 @@ def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
             interval if slides else alignment,
         )
         manager.replay_boundary_tokens = boundary
+    full = [
+        (index, manager.block_size)
+        for index, manager in enumerate(managers)
+        if isinstance(manager.kv_cache_spec, FullAttentionSpec)
+    ]
+    # Where every boundary is kept, a junction adds nothing; windows alone do not show where prompts part.
+    if configuration.junctions and interval != alignment and full:
+        coordinator.junctions = Junctions(coordinator.block_pool, full, alignment, max(lookahead))
     return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from swa_retention.junctions import JUNCTION
 from swa_retention.register import Patch
 
 
@@ -25,7 +26,8 @@ def cache_blocks(original: Any) -> Callable[..., None]:
         full = num_tokens // self.block_size
         if start >= full:
             return
-        spans, position = reach.due(start, num_tokens, self.replay_boundary_tokens(request))
+        junction_tokens = getattr(request, JUNCTION, 0)
+        spans, position = reach.due(start, num_tokens, self.replay_boundary_tokens(request), junction_tokens)
         pool = self.block_pool
         for first, end in spans:
             blocks = self.req_to_blocks[request.request_id]

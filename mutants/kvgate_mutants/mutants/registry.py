@@ -19,7 +19,7 @@ from kvgate_mutants.mutants import (
     worker_0_30_0,
 )
 from kvgate_mutants.mutants.mutant import Mutant, mutants_in
-from kvgate_mutants.mutants.plugin import installing, metrics, partial_hits, pinned_tier, retention
+from kvgate_mutants.mutants.plugin import installing, junctions, metrics, partial_hits, pinned_tier, retention
 from kvgate_mutants.mutants.scheduler import features, finishing, scheduler_output, scheduling, waiting
 
 # No two mutants of a set have the same name.
@@ -32,7 +32,7 @@ PAIR_MUTANTS = mutants_in((pair,))
 WORKER_MUTANTS = mutants_in((worker,))
 LATER_WORKER_MUTANTS = {"0.23.0": mutants_in((worker_0_23_0,)), "0.30.0rc2": mutants_in((worker_0_30_0,))}
 """By release of vLLM-Ascend."""
-PLUGIN_MUTANTS = mutants_in((retention, pinned_tier, partial_hits, metrics, installing))
+PLUGIN_MUTANTS = mutants_in((retention, junctions, pinned_tier, partial_hits, metrics, installing))
 
 
 def mutants_named(names: Sequence[str]) -> list[Mutant]:

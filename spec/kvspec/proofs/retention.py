@@ -1,8 +1,9 @@
 """Chapter 06: what is kept is exactly what a hit at an admitted boundary reads, and a replay finds it.
 
 What a hit reads is asked of the look-up's own formula, ``Group.blocks_needed``. Which boundaries are admitted is
-written anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed. The
-second half proves what a replay can hit, that it is kept, and what is kept where no window slides.
+written anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed.
+The second half proves what a replay can hit, that it is kept, and what is kept where no window slides. The last part is
+about junctions.
 """
 
 from __future__ import annotations
@@ -335,5 +336,153 @@ def kept_elsewhere(kind: Kind) -> Obligation:
     )
 
 
+# Junctions
+
+
+def due_with(u: Any, junction: Any) -> Any:
+    """The same as ``due`` for a request with that junction."""
+    return retention.Sparse(any_geometry(), u.interval, junction).due_tokens(window_of(u), u.index, u.replay + 1)
+
+
+def _at(its: Group, index: Any, *boundaries: Any) -> Any:
+    """When a block is due if these boundaries alone are admitted."""
+    serving = [boundary for boundary in boundaries if reads(its, boundary, index)]
+    return max(min(serving), (index + 1) * its.block_size_tokens) if serving else None
+
+
+JUNCTION_FORGOTTEN = only(
+    "junction-forgotten",
+    "The junction is not admitted.",
+    "kvreference.retention:Sparse.due_tokens",
+    lambda self, its, index, prompt: _at(its, index, retention.replay_boundary(self.geometry, prompt)),
+)
+JUNCTION_ALONE = only(
+    "junction-alone",
+    "A request with a junction keeps that boundary, and not the replay boundary.",
+    "kvreference.retention:Sparse.due_tokens",
+    lambda self, its, index, prompt: _at(
+        its, index, self.junction_tokens or retention.replay_boundary(self.geometry, prompt)
+    ),
+)
+
+
+def _no_later(u: Any) -> Any:
+    without, kept = due_with(u, 0), due_with(u, u.junction)
+    if without is None:
+        return True
+    return False if kept is None else kept <= without
+
+
+LOSES_NOTHING = Obligation(
+    id="retention.junction-loses-nothing",
+    statements=("KV-OP-15", "KV-OP-27"),
+    title="Whatever is cached of a sliding window without a junction is cached with one too, and no later, whatever "
+    "the interval and wherever the junction is.",
+    unknowns={**WINDOW, **PLACE, "interval": Count(0), "junction": Count(0)},
+    claim=_no_later,
+    witnesses={
+        "more is cached": lambda u: due_with(u, 0) is None and due_with(u, u.junction) is not None and (u.block >= 2),
+    },
+    mutants=(JUNCTION_ALONE,),
+    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
+)
+
+JUNCTION_KEPT = Obligation(
+    id="retention.junction-is-kept",
+    statements=("KV-OP-27",),
+    title="Whatever a hit at the junction reads in a sliding window, look-ahead included, is cached as soon as the "
+    "junction is reached and it is full, whatever the interval.",
+    unknowns={**WINDOW, **PLACE, "interval": Count(0), "junction": Count(1)},
+    assumes=lambda u: reads(window_of(u), u.junction, u.index),
+    claim=lambda u: by(due_with(u, u.junction), u.junction, full(u)),
+    witnesses={"before the replay boundary": lambda u: (u.junction < u.replay) & (u.block >= 2) & (u.lookahead == 1)},
+    mutants=(JUNCTION_FORGOTTEN,),
+    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
+)
+
+
+def _read_or_not(u: Any) -> Any:
+    when = retention.Sparse(any_geometry(), 0, u.junction).due_tokens(window_of(u), u.index, u.replay + 1)
+    if when is None:
+        return True
+    its = window_of(u)
+    at_replay = reads(its, u.replay, u.index) & (when >= u.replay)
+    return (at_replay | reads(its, u.junction, u.index) & (when >= u.junction)) & (when >= full(u))
+
+
+JUNCTION_TIGHT = Obligation(
+    id="retention.junction-tight",
+    statements=("KV-OP-15",),
+    title="With an interval of 0, a block of a sliding window is cached only if a hit at the replay boundary or at the "
+    "junction reads it, and neither before that boundary is reached nor before it is full.",
+    unknowns={**WINDOW, **PLACE, "junction": Count(0)},
+    claim=_read_or_not,
+    witnesses={
+        "kept for the junction": lambda u: reads(window_of(u), u.junction, u.index) & (u.junction < u.replay),
+    },
+    mutants=(ALWAYS_READ,),
+    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
+)
+
+
+def parts(u: Any) -> Any:
+    """The junction, by the code that runs."""
+    return retention.junction(geometry_of(u), u.known, u.readable, u.hit)
+
+
+def _longest(u: Any) -> Any:
+    """Whether the junction is the last boundary that what is known, and may be read, has room for, or the hit is."""
+    most = min(u.known, u.readable)
+    last = max(0, most - u.lookahead_most) // u.alignment * u.alignment
+    is_last = last + u.alignment + u.lookahead_most > most
+    if parts(u) == 0:
+        return is_last & (last <= u.hit)
+    return is_last & (parts(u) == last) & (last % u.alignment == 0) & (last > u.hit) & (last + u.lookahead_most <= most)
+
+
+JUNCTION = Obligation(
+    id="retention.junction-is-the-longest",
+    statements=("KV-OP-27",),
+    title="A junction is a boundary after the hit, all that must match there is known to full attention and before the "
+    "last token, and at the next boundary it is not.",
+    unknowns={
+        **{name: PROMPT[name] for name in ("alignment", "lookahead_most")},
+        **{"known": Count(0), "readable": Count(0), "hit": Count(0)},
+    },
+    claim=_longest,
+    lemmas=lambda u: (
+        Lemma(MULTIPLE, {"factor": parts(u) // u.alignment, "multiple": u.alignment, "unit": u.alignment}),
+    ),
+    witnesses={"behind a hit": lambda u: (parts(u) > u.hit) & (u.hit >= 1) & (u.alignment >= 2)},
+    mutants=(
+        only(
+            "junction-without-lookahead",
+            "What must match behind a junction is taken to be nothing.",
+            "kvreference.retention:last_boundary",
+            lambda geometry, tokens: max(0, tokens) // geometry.alignment_tokens * geometry.alignment_tokens,
+        ),
+        only(
+            "no-junction",
+            "A request has a junction only where it hits nothing.",
+            "kvreference.retention:junction",
+            lambda geometry, known, readable, hit: (
+                0 if hit else retention.last_boundary(geometry, min(known, readable))
+            ),
+        ),
+        only(
+            "junction-an-alignment-late",
+            "The first boundary behind what is known is kept.",
+            "kvreference.retention:last_boundary",
+            lambda geometry, tokens: (
+                (max(0, tokens - geometry.lookahead_tokens) // geometry.alignment_tokens + 1)
+                * geometry.alignment_tokens
+            ),
+        ),
+    ),
+    binds=_of_geometry,
+)
+
+
+JUNCTIONS = (LOSES_NOTHING, JUNCTION_KEPT, JUNCTION_TIGHT, JUNCTION)
 REPLAYS = (REPLAY, REPLAY_DUE, *(kept_elsewhere(kind) for kind in OTHERS))
-OBLIGATIONS = (*KEPT, *REPLAYS)
+OBLIGATIONS = (*KEPT, *REPLAYS, *JUNCTIONS)

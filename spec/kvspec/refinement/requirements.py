@@ -124,6 +124,7 @@ def due(manager: Manager, retention: Retention, number: int, tables: Blocks, pro
     Drafts are never among them. A state is kept where a step ends, and is none of those that it passes.
     """
     request = manager.population[number]
+    retention = retention.at_junction(request.junction_tokens)
     tokens = min(ends.stop - 1, len(request.tokens))
     full: list[Known] = []
     begun: list[Known] = []

@@ -30,7 +30,7 @@ IN_THE_FORM = {
     "Population": {"alive"},
     "Request": {
         *("tokens", "keys", "reads_cache", "prompt_tokens", "status", "tokens_computed"),
-        *("drafts", "drafts_in_flight", "undispatched"),
+        *("drafts", "drafts_in_flight", "undispatched", "junction_tokens"),
     },
     "Holdings": {"pool", "tables", "copies"},
     "Table": {"blocks", "registered", "boundary_tokens", "dead", "fresh"},
@@ -51,6 +51,7 @@ CONSTANT = {
     "retention",
     "drop_blocks_min",
     "partial_hit_tokens_min",
+    "junction_of",
     "states",
 }
 """What no operation changes, and what only ever grows."""
@@ -114,6 +115,7 @@ ALTERATIONS: dict[str, Callable[[Moment], object]] = {
     "a table": lambda state: state.manager.tables[1][0].blocks.pop(),
     "what was offered": lambda state: setattr(state.manager.tables[1][0], "registered", 9),
     "boundaries that were offered": lambda state: setattr(state.manager.tables[1][0], "boundary_tokens", 9),
+    "a junction": lambda state: setattr(state.manager.population[1], "junction_tokens", 2),
     "what is dead": lambda state: setattr(state.manager.tables[1][0], "dead", 1),
     "a fresh table": lambda state: setattr(state.manager.tables[1][0], "fresh", True),
     "a count": lambda state: state.manager.pool.references.__setitem__(2, 5),

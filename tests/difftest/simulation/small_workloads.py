@@ -79,6 +79,8 @@ def draw(rng: Random) -> Setting:
     geometry = rng.choice(GEOMETRIES)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
     words = [rng.choice(["dense", "masked", "retention=0", f"retention={interval}"]) if _slides(geometry) else "dense"]
+    if words[0].startswith("retention") and rng.random() < 0.5:
+        words.append("junctions")
     if rng.random() < 0.5:
         words.append("scratch")
     if rng.random() < 0.4:
@@ -97,7 +99,7 @@ def draw_for_vllm(rng: Random) -> Setting:
     policies = ["dense"]
     if _slides(geometry):
         policies += ["masked+scratch", "retention=0+scratch", f"retention={interval}+scratch"]
-        policies += [f"{policies[-1]}+pinned=2", "dense+pinned=2"]
+        policies += [f"{policies[-1]}+pinned=2", "dense+pinned=2", "retention=0+junctions+scratch"]
     serving = Serving("drawn", geometry, 2, chunk_tokens=rng.choice([32, 64, 256]))
     return _with_pool(rng, Drawn(rng, 6).workload(), serving, rng.choice(policies), all_lanes=True)
 

@@ -17,7 +17,10 @@ from .made_workloads import WORKLOADS, outgrowing, small
 
 pytest.importorskip("vllm")
 
-PLUG_IN = ("dense", "masked+scratch", "retention=0+scratch", "retention=256+scratch+pinned=2", "partial=16")
+PLUG_IN = (
+    *("dense", "masked+scratch", "retention=0+scratch", "retention=256+scratch+pinned=2", "partial=16"),
+    *("retention=0+junctions+scratch", "retention=256+junctions+scratch+partial=16"),
+)
 
 
 def agree(setting: Setting, real: str) -> Result:

@@ -182,6 +182,8 @@ def test_policies_by_name() -> None:
     assert Policy("dense") == policy_of("dense")
     assert Policy("masked+scratch", masked=True, scratch_first=True) == policy_of("masked+scratch")
     assert Policy("retention=auto", interval_tokens=32768) == policy_of("retention=auto")
+    junctions = Policy("retention=0+junctions", interval_tokens=0, keeps_junctions=True)
+    assert junctions == policy_of("retention=0+junctions")
     assert Policy("partial+min=64+pinned", None, False, False, 16, 128, 64) == policy_of("partial+min=64+pinned")
 
 
@@ -198,6 +200,7 @@ def test_policies_by_name() -> None:
         ("pinned=0", "at least 1"),
         ("min=64", "it needs 'partial'"),
         ("scratch+scratch", "given twice"),
+        ("junctions", "what a retention interval leaves out"),
     ],
 )
 def test_policies_that_do_not_exist(text: str, message: str) -> None:

@@ -100,7 +100,7 @@ class Release:
     masks: bool = False
     """Whether blocks that no hit can read are left out of the cache."""
     pins_junctions: bool = False
-    """Whether what several requests share is retained as well, which the reference does not know."""
+    """Whether with an interval junctions are kept too; its scheduler always does."""
     interval: str | None = None
     """Where the retention interval is set: in the ``environment``, in the ``config``, or nowhere."""
     takes_alignment: bool = False

@@ -87,6 +87,9 @@ class _Kept:
     def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
         return self.retention.boundaries(start_tokens, end_tokens, prompt_tokens)
 
+    def at_junction(self, junction_tokens: int) -> _Kept:
+        return evolve(self, retention=self.retention.at_junction(junction_tokens))
+
 
 def mask_omits_look_ahead(case: Case) -> Cause | None:
     """What is cached of a window lacks the block that every hit asks for."""

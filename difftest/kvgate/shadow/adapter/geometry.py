@@ -32,6 +32,7 @@ def settings_of(scheduler: Any) -> Settings:
         tells_events=False,
         full_sequence_must_fit=scheduler.scheduler_reserve_full_isl,
         retention_interval_tokens=_interval_tokens(manager),
+        keeps_junctions=getattr(manager.coordinator, "junctions", None) is not None,
         scratch_first=getattr(manager.block_pool, "scratch_first", False),
     )
     hashed_tokens = manager.block_pool.hash_block_size

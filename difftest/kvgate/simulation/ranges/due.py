@@ -1,11 +1,12 @@
 """Which blocks are due to be cached, in ranges; the sentence is ``kvreference.retention``'s.
 
 A boundary that is admitted makes the blocks that a hit there reads worth caching. So the due blocks come in ranges, one
-for each multiple of the interval, and one for the replay boundary; between them nothing is cached.
+for each multiple of the interval, one for the replay boundary and one for the junction; between them nothing is cached.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from kvreference.geometry import Geometry, Group
@@ -20,12 +21,13 @@ class Dense:
     def __init__(self, group: Group) -> None:
         self.block_size_tokens = group.block_size_tokens
 
-    def take(self, start: int, tokens: int, replay_tokens: int) -> tuple[Ranges, int]:
+    def take(self, start: int, tokens: int, single_tokens: Sequence[int]) -> tuple[Ranges, int]:
         """The due blocks from index ``start`` on, and up to where everything was looked at.
 
-        ``tokens`` are scheduled; ``replay_tokens`` is the replay boundary, for which a dense cache does not ask.
+        ``tokens`` are scheduled; ``single_tokens`` are the replay boundary and the junction, for which a dense cache
+        does not ask.
         """
-        del replay_tokens
+        del single_tokens
         full = tokens // self.block_size_tokens
         return ([(start, full)] if start < full else []), max(start, full)
 
@@ -39,23 +41,25 @@ class Sparse:
         self.interval_tokens = interval_tokens if group.slides else geometry.alignment_tokens
         self._needed: dict[int, tuple[int, int]] = {}
 
-    def take(self, start: int, tokens: int, replay_tokens: int) -> tuple[Ranges, int]:
+    def take(self, start: int, tokens: int, single_tokens: Sequence[int]) -> tuple[Ranges, int]:
         """The due blocks from index ``start`` on, and up to where everything was looked at."""
         full = tokens // self.block_size_tokens
-        replay_first, replay_end = self._blocks_needed(replay_tokens)
+        single = [(each, *self._blocks_needed(each)) for each in single_tokens if each]
         ranges: Ranges = []
         position = start
         while position < full:
             boundary, first, end = self._next(position, full)
             reads = first <= position
-            replays = replay_first <= position < replay_end
             stop = min(full, end if reads else first)
-            if replays:
-                stop = min(stop, replay_end)
-            elif position < replay_first:
-                stop = min(stop, replay_first)
-            if reads or replays:
-                if not ((reads and boundary <= tokens) or (replays and replay_tokens <= tokens)):
+            serving = [boundary] if reads else []
+            for each, its_first, its_end in single:
+                if its_first <= position < its_end:
+                    serving.append(each)
+                    stop = min(stop, its_end)
+                elif position < its_first:
+                    stop = min(stop, its_first)
+            if serving:
+                if min(serving) > tokens:
                     return ranges, position
                 if ranges and ranges[-1][1] == position:
                     ranges[-1] = ranges[-1][0], stop

@@ -86,3 +86,21 @@ def longest_hit(geometry: Geometry, path: Path, tokens: int) -> tuple[int, list[
         else:
             return hit_tokens, [each.spans(hit_tokens) for each in found]
     return 0, [[] for _ in found]
+
+
+def tokens_known(geometry: Geometry, path: Path, tokens: int, hit_tokens: int) -> int:
+    """How many of a request's first ``tokens`` tokens are cached in whole blocks of full attention, at most."""
+    longest = 0
+    for index, group in enumerate(geometry.groups):
+        if group.keeps_all:
+            size = group.block_size_tokens
+            end = hit_tokens // size
+            while end < tokens // size:
+                line, _, stop = path.segment_of(size, end)
+                _, until, row = line.serving[index].locate(end)
+                if row is None:
+                    break
+                assert until is not None
+                end = min(until if stop is None else min(until, stop), tokens // size)
+            longest = max(longest, end * size)
+    return longest

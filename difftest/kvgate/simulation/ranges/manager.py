@@ -13,14 +13,14 @@ from itertools import count
 
 from kvgate.simulation.ranges.content import Lines, Path, Row
 from kvgate.simulation.ranges.due import Dense, Sparse
-from kvgate.simulation.ranges.lookup import longest_hit
+from kvgate.simulation.ranges.lookup import longest_hit, tokens_known
 from kvgate.simulation.ranges.pool import Pool, Span
 from kvgate.simulation.ranges.witness import Witness
 from kvreference.admission import blocks_to_come
 from kvreference.answers import Statistics
 from kvreference.geometry import Group
 from kvreference.operations import Run
-from kvreference.retention import replay_boundary
+from kvreference.retention import junction, replay_boundary
 from kvreference.settings import Settings
 
 
@@ -55,7 +55,10 @@ class Table:
 class Request:
     """One request. All counts are in tokens."""
 
-    __slots__ = ("computed", "hit", "number", "path", "preemptions", "quiet_tokens", "replay", "tables", "tokens")
+    __slots__ = (
+        *("computed", "hit", "junction", "number", "path", "preemptions", "quiet_tokens", "replay", "tables"),
+        "tokens",
+    )
 
     def __init__(self, number: int, path: Path, prompt_tokens: int, replay: int) -> None:
         self.number = number
@@ -65,6 +68,8 @@ class Request:
         """How many tokens it has so far."""
         self.replay = replay
         """The longest hit that a replay of it can have."""
+        self.junction = 0
+        """Where it parted from what was cached when it was looked up last; 0: nowhere, or that is not kept."""
         self.computed = 0
         self.hit = 0
         """What it hit when it was admitted last."""
@@ -119,6 +124,9 @@ class Manager:
         settings, tokens = self.settings, request.tokens
         hit_tokens, spans = longest_hit(self.geometry, request.path, tokens)
         self.statistics = self.statistics.counted(tokens, hit_tokens, request.preemptions > 0)
+        if settings.keeps_junctions:
+            known = tokens_known(self.geometry, request.path, tokens, hit_tokens)
+            request.junction = junction(self.geometry, known, tokens - 1, hit_tokens)
         held = [span for group in spans for span in group]
         free = self.pool.count_free(held)
         if settings.full_sequence_must_fit:
@@ -199,7 +207,7 @@ class Manager:
         if not self.settings.caches:
             return
         table, size = request.tables[place], self.groups[place].block_size_tokens
-        ranges, table.registered = self._due[place].take(table.registered, tokens, request.replay)
+        ranges, table.registered = self._due[place].take(table.registered, tokens, (request.replay, request.junction))
         for start, end in ranges:
             # What was freed before it was due holds nothing.
             first = max(start, table.dead)

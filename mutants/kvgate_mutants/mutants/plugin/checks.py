@@ -197,6 +197,19 @@ def auto_is_rounded_up() -> str | None:
     return None if found == [32768, 32784, 65536] else f"auto is {found}"
 
 
+def junctions_are_on_by_default() -> str | None:
+    """Where there is an interval; they can be switched off, and a blank value is none."""
+    from swa_retention import config
+
+    interval = {"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0"}
+    values = {None: True, "": True, "0": False, "1": True}
+    found = {
+        value: config.read(interval if value is None else {**interval, config.JUNCTIONS: value}).junctions
+        for value in values
+    }
+    return None if found == values else f"junctions by the value of their variable: {found}"
+
+
 def an_interval_between_boundaries_is_refused() -> str | None:
     """One token more than the alignment."""
     from kvgate.adapters.stock import Stock

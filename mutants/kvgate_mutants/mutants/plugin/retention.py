@@ -33,10 +33,10 @@ def not_attached(original: Any, *arguments: Any, **named: Any) -> Any:
 
 
 @breaks(f"{_REACH}.due", violates="KV-OP-15", models=(_MASKED,))
-def due_a_token_too_soon(original: Any, self: Any, start: int, tokens: int, replay_tokens: int) -> Any:
+def due_a_token_too_soon(original: Any, self: Any, start: int, tokens: int, *boundaries: int) -> Any:
     """A block is cached a token before the boundary from which it is read."""
     full = tokens // self.block_size_tokens
-    spans, behind = original(self, start, tokens + 1, replay_tokens)
+    spans, behind = original(self, start, tokens + 1, *boundaries)
     return [(first, min(end, full)) for first, end in spans if first < full], min(behind, full)
 
 

@@ -1,0 +1,65 @@
+"""Junctions: where prompts part from what is cached.
+
+Full attention keeps all blocks of a prompt. So if a request finds more of its tokens there than it can hit, another
+request has computed these tokens, and what is missing are the blocks of windows that retention left out. The last
+boundary in these tokens is the request's junction. The request computes the windows anew, and keeps them there: the
+next request with the same beginning, as a shared system prompt, hits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from swa_retention.reachable import last_boundary_tokens
+
+JUNCTION = "swa_retention_junction_tokens"
+"""The attribute of vLLM's request that holds its junction; 0 or absent if it has none."""
+
+
+@frozen
+class Junctions:
+    """What finds the junctions of one block manager."""
+
+    pool: Any
+    groups: Sequence[tuple[int, int]]
+    """The groups of full attention: the index of each, and how many tokens a block of it spans."""
+    alignment_tokens: int
+    lookahead_tokens: int
+    """How much behind a boundary must match in the group that asks for most."""
+
+    def find(self, hashes: Sequence[bytes], request_tokens: int, hit_tokens: int) -> int:
+        """The junction of a request of so many tokens that hits ``hit_tokens``; 0 if it hits as much as is known."""
+        known_tokens = max((self._known(*group, hashes, hit_tokens) for group in self.groups), default=0)
+        # The last token is always computed.
+        known_tokens = min(known_tokens, request_tokens - 1)
+        boundary_tokens = last_boundary_tokens(known_tokens, self.alignment_tokens, self.lookahead_tokens)
+        return boundary_tokens if boundary_tokens > hit_tokens else 0
+
+    def _known(self, group: int, block_tokens: int, hashes: Sequence[bytes], hit_tokens: int) -> int:
+        """How many tokens a group of full attention holds in whole blocks from the first on: those of the hit at least.
+
+        What follows the hit is looked up until a block is missing: after a hit that is all there is, one block.
+        """
+        cached, blocks = cached_of(self.pool, hashes, group, block_tokens), hit_tokens // block_tokens
+        end = len(hashes) * self.pool.hash_block_size // block_tokens
+        while blocks < end and cached(blocks) is not None:
+            blocks += 1
+        return blocks * block_tokens
+
+
+def cached_of(pool: Any, hashes: Sequence[bytes], group: int, block_tokens: int) -> Callable[[int], Any]:
+    """From the index of a block of a request to the block of ``group`` that holds its content, or None."""
+    from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize
+
+    whole: Any = hashes
+    if block_tokens != pool.hash_block_size:
+        whole = BlockHashListWithBlockSize(whole, pool.hash_block_size, block_tokens)
+
+    def cached(index: int) -> Any:
+        blocks = pool.get_cached_block(whole[index], [group])
+        return blocks[0] if blocks else None
+
+    return cached

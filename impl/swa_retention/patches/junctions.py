@@ -1,0 +1,38 @@
+"""vLLM's look-up, after which a request knows its junction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from swa_retention.junctions import JUNCTION
+from swa_retention.register import Patch
+
+
+def get_computed_blocks(original: Any) -> Callable[..., tuple[Any, int]]:
+    """``KVCacheManager.get_computed_blocks`` that notes where the prompt parts from what is cached."""
+
+    @wraps(original)
+    def get_computed_blocks(self: Any, request: Any) -> tuple[Any, int]:
+        found: tuple[Any, int] = original(self, request)
+        junctions = getattr(self.coordinator, "junctions", None)
+        # A request that may not read the cache parts from nothing.
+        if junctions is not None and not request.skip_reading_prefix_cache:
+            setattr(request, JUNCTION, junctions.find(request.block_hashes, request.num_tokens, found[1]))
+        return found
+
+    return get_computed_blocks
+
+
+PATCHES = (
+    Patch(
+        "vllm.v1.core.kv_cache_manager:KVCacheManager.get_computed_blocks",
+        "With few boundaries kept, prompts that share their beginning alone hit nothing.",
+        "Behind vLLM's own code, a request that finds more in full attention than it hits keeps that boundary.",
+        "vLLM 0.33 (shared_prefix_boundary)",
+        "vLLM 0.33, which has it",
+        "d826d3eaeb046a79",
+        get_computed_blocks,
+    ),
+)
