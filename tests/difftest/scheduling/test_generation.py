@@ -204,3 +204,15 @@ def test_a_model_without_a_cache_suits_a_later_release() -> None:
         allowed = SCHEDULER.allowed(EngineBench(SCHEDULER, "native@0.33.0", ()), case)
         assert (True, ()) == (allowed.settings.scratch_first, allowed.operations)
         assert allowed.settings.blocks > 1
+
+
+def test_a_step_of_a_later_release_has_room_for_all_drafts() -> None:
+    """Its configuration rejects a step that has not; a step of the installed release may be as short as it is drawn."""
+    cases = [SCHEDULER.draw(load("full+eagle+scratch"), "tiny", str(number)) for number in range(100)]
+    short = [case for case in cases if case.settings.chunk_tokens <= case.settings.drafts_max]
+    assert short
+    for case in short:
+        later = SCHEDULER.allowed(EngineBench(SCHEDULER, "native@0.33.0", ()), case).settings
+        assert later.chunk_tokens == later.drafts_max + 1
+        installed = SCHEDULER.allowed(EngineBench(SCHEDULER, "stock", ()), case).settings
+        assert installed.chunk_tokens == case.settings.chunk_tokens
