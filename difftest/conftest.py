@@ -210,7 +210,7 @@ class Search:
         outcome = Campaign(prepared.trials, planned).run()
         preloads = self.config.getoption("--preload")
         verdict = verdict_of(system, profile, planned.seed, prepared.trials.bench.judges, outcome, preloads)
-        if verdict.found:
+        if not verdict.agrees:
             publish(verdict, self.config.getoption("--report"), Format.TEXT, not_tested(choice))
             pytest.fail(self.capsys.readouterr().out, pytrace=False)
         assert verdict.operations > 0

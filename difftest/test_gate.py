@@ -43,7 +43,7 @@ def test_no_divergence(
     outcome = Campaign(Trials(bench), evolve(planned, operations=PROFILES[profile].operations // models)).run()
     preloads = pytestconfig.getoption("--preload")
     verdict = verdict_of(system, profile, planned.seed, bench.judges, outcome, preloads)
-    if verdict.found:
+    if not verdict.agrees:
         report: Path | None = pytestconfig.getoption("--report")
         publish(verdict, report, Format.TEXT, not_tested(LevelChoice.BLOCKS), once_more(system, bench.detectors))
         pytest.fail(capsys.readouterr().out, pytrace=False)

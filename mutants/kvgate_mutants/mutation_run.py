@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import evolve, frozen
 
@@ -95,22 +95,32 @@ class _Mutated:
 
 
 def run_until_killed(
-    trials: TrialSource, models: Sequence[Model], seed: int, operations: int, seconds: float, shrinks: bool = False
+    trials: TrialSource,
+    models: Sequence[Model],
+    seed: int,
+    operations: int,
+    seconds: float,
+    shrinks: bool = False,
+    certain: Callable[[Mapping[str, int]], Mapping[str, float]] = lambda _cases: {},
 ) -> Kill | None:
     """Run until a divergence is found that no known finding explains; None if there is none within the limits.
 
-    Shrinking it may take ``MINIMISE_SECONDS`` more.
+    A known finding that is ``certain`` to act, and did not, is one as well. Shrinking may take ``MINIMISE_SECONDS``
+    more.
     """
     lanes = tuple(Lane(model, preset) for model in models for preset in sorted(PRESETS, reverse=True))
-    plan = Plan(lanes, operations, seed=seed, seconds=seconds, kinds_max=1, shrinks=False)
+    plan = Plan(lanes, operations, seed=seed, seconds=seconds, kinds_max=1, shrinks=False, certain=certain)
     outcome = Campaign(trials, plan).run()
     if outcome.ended == "interrupted":
         raise KeyboardInterrupt
+    performed = sum(tally.operations for tally in outcome.tallies)
+    for never in outcome.never_acted:
+        return Kill(Shown("known findings", f"{never.finding} never acted"), performed, outcome.seconds)
     if not outcome.found:
         return None
     found = outcome.found[0]
     smallest = trials.smallest(found, time.monotonic() + MINIMISE_SECONDS) if shrinks else None
-    return Kill(found, sum(tally.operations for tally in outcome.tallies), outcome.seconds, smallest)
+    return Kill(found, performed, outcome.seconds, smallest)
 
 
 def each_alone(system: Loaded) -> dict[str, Trials]:

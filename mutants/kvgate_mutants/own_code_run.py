@@ -47,7 +47,7 @@ from kvgate.kernel.difference import Difference
 from kvgate.kernel.models import load
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
 from kvgate.levels.manager import DETECTORS, MONITORS, Bench
-from kvgate.levels.registry import LEVELS
+from kvgate.levels.registry import LEVELS, certain_of
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvgate.report.github import markdown_table
 from kvgate_mutants.mutants.mutant import Mutant
@@ -124,7 +124,8 @@ def _system(model: str) -> str:
 
 def _check(level: str, model: str, operations: int) -> Kill | None:
     chosen, system = LEVELS[level], load_system(_system(model))
-    return run_until_killed(Trials(chosen.bench(system, chosen.gate)), [load(model)], 0, operations, SECONDS)
+    trials, certain = Trials(chosen.bench(system, chosen.gate)), certain_of(system, chosen)
+    return run_until_killed(trials, [load(model)], 0, operations, SECONDS, certain=certain)
 
 
 def _conform(model: str, operations: int) -> Kill | None:
@@ -401,7 +402,7 @@ def _twice(case: str) -> Kill | None:
 
 
 def _findings(case: str) -> Kill | None:
-    """Whether it is noticed that findings act where they cannot, or in a case more than they may."""
+    """Whether it is noticed that findings act where they cannot, in a case more than they may, or never."""
     from kvgate.findings import modelled
     from kvgate.findings.finding import Finding
     from kvgate.findings.register import with_ids
@@ -414,6 +415,8 @@ def _findings(case: str) -> Kill | None:
 
     system = load_system("stock")
     plan = Plan(lanes, 3_000, seconds=SECONDS, kinds_max=1, shrinks=False, most=most)
+    if case == "never-act":
+        plan = evolve(plan, certain=lambda cases: {"000-acts-nowhere": 1.0} if any(cases.values()) else {})
     campaign = Campaign(Trials(LEVELS["blocks"].bench(system, ("lockstep",))), plan)
 
     def acting_elsewhere(ids: Iterable[str]) -> list[Finding]:
@@ -421,6 +424,9 @@ def _findings(case: str) -> Kill | None:
 
     with patch.object(modelled, "with_ids", acting_elsewhere) if case == "act-elsewhere" else nullcontext():
         outcome = campaign.run()
+    for never in outcome.never_acted:
+        saw = f"{never.finding} acts in {never.expected:.0f} of {never.cases} cases"
+        return Kill(Shown("findings", saw), 3_000, outcome.seconds)
     if not outcome.found:
         return None
     return Kill(Shown("findings", str(outcome.found[0].divergence.difference)), 3_000, outcome.seconds)

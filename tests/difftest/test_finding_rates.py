@@ -1,17 +1,34 @@
-"""How often findings may act.
+"""How often findings may act, and must.
 
-Goal: a finding that acts far more often than it was counted to is a divergence, and one that acts as often as before is
-none. Method: a system that has the findings of its release, with ceilings above and below what they do.
+Goal: a finding that acts far more often than it was counted to is a divergence, one that never acts is one as well, and
+one that acts as often as before is none. Method: a system that has the findings of its release, with bounds above and
+below what they do.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from unittest.mock import patch
+from xml.etree import ElementTree
+
+from attrs import evolve
+
+from kvgate.adapters.registry import load_system
+from kvgate.findings import rates
 from kvgate.findings.rates import Counted, Rates, counted
 from kvgate.gate.campaign import Campaign, Outcome, Plan
-from kvgate.gate.case_runner import Lane, Trials
+from kvgate.gate.case_runner import Lane, Trial, Trials
+from kvgate.gate.level import LevelChoice
+from kvgate.gate.verdict import NeverActed, Verdict
 from kvgate.kernel.models import GATED, load
+from kvgate.kernel.output import DIVERGENCE
 from kvgate.levels.manager import MANAGER, Bench
+from kvgate.levels.registry import prepare, together
 from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.report.campaign import report_of
+from kvgate.report.document import from_json, to_json
+from kvgate.report.junit import junit_report
 
 from .having import having
 
@@ -58,3 +75,94 @@ def test_what_is_stored_binds() -> None:
             for level in (MANAGER, SCHEDULER):
                 assert (model, level.name) in stored
                 assert (counted().most(model, level.name, "none", 60) or 60) < 20
+
+
+# A finding that never acts
+
+GATE = "002-gate-subtracts-skipped-blocks"
+NEVER = NeverActed(GATE, 41.4, 259, "blocks")
+
+
+class Undeclared(Trials):
+    """Cases in which all that findings explain is new."""
+
+    def trial(self, lane: Lane, seed: str, campaign_seed: int, until: float = math.inf) -> Trial:
+        trial = super().trial(lane, seed, campaign_seed, until)
+        return evolve(trial, found=tuple(evolve(each, finding=None) for each in trial.known), known=())
+
+
+def acting() -> str:
+    """A finding that acts in a few cases."""
+    finding = outcome(None).declared[0].finding
+    assert finding is not None
+    return finding
+
+
+def silent(*must: str, trials: type[Trials] = Trials) -> Outcome:
+    """A run in which these findings must act."""
+
+    def certain(cases: Mapping[str, int]) -> dict[str, float]:
+        return dict.fromkeys(must, sum(cases.values()) / 2)
+
+    plan = Plan((LANE,), 10**6, cases=CASES, shrinks=False, certain=certain)
+    return Campaign(trials(Bench(having(), ("lockstep",))), plan).run()
+
+
+def test_a_finding_that_never_acts_is_a_divergence() -> None:
+    """Another one that does act is none."""
+    run = silent("000-acts-nowhere", acting())
+    assert () == run.found
+    assert (NeverActed("000-acts-nowhere", CASES / 2, CASES, "blocks"),) == run.never_acted
+
+
+def test_a_case_that_ended_early_does_not_count() -> None:
+    """A finding may have acted later in it."""
+    run = silent("000-acts-nowhere", trials=Undeclared)
+    assert run.found
+    assert () == run.never_acted
+
+
+def test_few_cases_prove_nothing() -> None:
+    """What acts in half of the cases must act in many; what acts in one of 60, in very many; what never did, never."""
+    stored = Rates("stock", "1", (Counted("full", "blocks", 60, {"001-x": 30, "002-y": 1, "003-z": 0}),))
+    assert {} == stored.certain("blocks", {"full": 10})
+    assert {"001-x": 15.0} == stored.certain("blocks", {"full": 30})
+    assert {"001-x"} == set(stored.certain("blocks", {"full": 60_000}))
+    assert {} == stored.certain("pair", {"full": 30}) == stored.certain("blocks", {"swa": 30})
+
+
+def test_many_models_prove_more() -> None:
+    """Cases of several models count together; so rare as the stored counts may be by chance, they are not certain."""
+    models = [f"model-{number}" for number in range(20)]
+    stored = Rates("stock", "1", tuple(Counted(each, "blocks", 60, {"001-x": 6}) for each in models))
+    assert {} == stored.certain("blocks", {models[0]: 100})
+    assert {"001-x": 20.0} == stored.certain("blocks", dict.fromkeys(models, 10))
+
+
+def test_it_is_asked_of_the_system_that_was_counted() -> None:
+    """The default run has findings that must act; without the reference none can; of another release it is unknown."""
+    (prepared,) = prepare(LevelChoice.BLOCKS, load_system("stock"), [LANE.model], "quick")
+    assert GATE in prepared.plan.certain({LANE.model.name: 250})
+    (alone,) = prepare(LevelChoice.BLOCKS, load_system("stock"), [LANE.model], "quick", monitors_only=True)
+    assert {} == alone.plan.certain({LANE.model.name: 250})
+    with patch.object(rates, "counted", lambda: evolve(counted(), version="0")):
+        (other,) = prepare(LevelChoice.BLOCKS, load_system("stock"), [LANE.model], "quick")
+    assert {} == other.plan.certain({LANE.model.name: 250})
+    run, _ = together([prepared], [evolve(silent(), never_acted=(NEVER,))])
+    assert (NEVER,) == run.never_acted
+
+
+def test_it_is_reported_without_a_case() -> None:
+    """As a divergence: exit 1, a story with how to go on, and a failed test case of its own."""
+    report = report_of(Verdict("stock", "0.20.2", "quick", 0, ("lockstep",), never_acted=(NEVER,)))
+    assert report.exit_code == DIVERGENCE
+    assert report.outcome.startswith("1 divergence in ")
+    (story,) = report.found
+    assert (story.statement, story.reproducer) == ("KV-OP-03", None)
+    assert f"finding {GATE} acts in about 41 of 259 cases" in story.text
+    assert story.again is not None
+    assert story.again.endswith("f002_gate_subtracts_skipped_blocks/trace.jsonl")
+    assert report == from_json(to_json(report), "report")
+    suites = ElementTree.fromstring(junit_report(report).encode())
+    (case,) = [each for each in suites.iter("testcase") if each.find("failure") is not None]
+    assert case.get("name") == f"blocks: {GATE}"

@@ -18,7 +18,7 @@ from attrs import evolve, field, mutable
 
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import Loaded
-from kvgate.gate.verdict import Found, Tally, Verdict
+from kvgate.gate.verdict import Found, NeverActed, Tally, Verdict
 from kvgate.kernel.output import Format
 from kvgate.levels.manager import MANAGER, Bench
 from kvgate.report.campaign import report_of
@@ -104,7 +104,8 @@ def verdict_of(words: str) -> Verdict:
     declared = evolve(found, finding=words)
     tallies = (Tally(words, words, 2, 8),)
     detectors = ("lockstep", "ghost", "leak")
-    return Verdict(words, words, words, 7, detectors, tallies, (found,), (declared,), 1.0, (words,), words)
+    silent = (NeverActed(words, 4.0, 9, words),)
+    return Verdict(words, words, words, 7, detectors, tallies, (found,), (declared,), silent, 1.0, (words,), words)
 
 
 def rendered(words: str, name: str) -> str:

@@ -91,6 +91,8 @@ def check(
 
       kvgate check --level scheduler --corpus reached --time-budget 10m
     """
+    from attrs import evolve
+
     from kvgate.adapters.registry import load_system
     from kvgate.campaigns.case_workers import side_by_side
     from kvgate.campaigns.reaching import reaching
@@ -117,6 +119,10 @@ def check(
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )
+        if corpus is not None:
+            # Stored and varied cases are others than those in which findings were counted.
+            uncounted = [evolve(each.plan, certain=lambda _cases: {}) for each in preparations]
+            preparations = tuple(map(lambda each, plan: evolve(each, plan=plan), preparations, uncounted))
 
     def trials_of(each: Preparation) -> AbstractContextManager[TrialSource]:
         if corpus is not None:
@@ -180,6 +186,7 @@ def verdict_of(
         tallies=outcome.tallies,
         found=outcome.found,
         declared=outcome.declared,
+        never_acted=outcome.never_acted,
         seconds=outcome.seconds,
         preloads=tuple(map(str, preloads)),
         ended=outcome.ended,
@@ -230,7 +237,7 @@ def publish(
     formats.echo(report, format_name)
     if failure is not None:
         message = f"{failure.filename}: cannot be written: {failure.strerror}"
-        if not verdict.found:
+        if verdict.agrees:
             raise UsageError(message) from failure
         _complain(message)
     return report.exit_code

@@ -1,13 +1,16 @@
-"""How often findings act: in how many cases of a model, as it was counted, and how many are too many.
+"""How often findings act: in how many cases of a model, as it was counted, and how many are too many or too few.
 
 If a finding acts much more often than it did, something has changed, although it is exact where it acts: the system,
-the condition that was written for it, or the generator. ``python -m kvgate.report.finding_rates`` counts again.
+the condition that was written for it, or the generator. If it no longer acts at all, the reference may have the same
+bug as the system: then the two agree, and no comparison shows it. ``python -m kvgate.report.finding_rates`` counts
+again.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -24,6 +27,8 @@ DEVIATIONS = 4
 """How many standard deviations a count may lie above what was counted before, and that above the truth."""
 SPARE = 2
 """How many cases more are always allowed: few cases say little."""
+CHANCE_MAX = 1e-6
+"""A finding must act in a run if it acts in none of its cases with this probability at most."""
 
 
 @frozen
@@ -53,6 +58,22 @@ class Rates:
         acted = of_model.acted.get(finding, 0)
         share = min(1.0, (acted + DEVIATIONS * math.sqrt(acted + 1)) / of_model.cases)
         return math.ceil(cases * share + DEVIATIONS * math.sqrt(cases * share * (1 - share))) + SPARE
+
+    def certain(self, level: str, cases: Mapping[str, int]) -> dict[str, float]:
+        """The findings that must act in a run with so many ``cases`` of each model, each with the expected number.
+
+        The share of cases in which a finding acts is only as certain as the stored counts are many: it has a beta
+        distribution, so the probability of none is that of the beta-binomial distribution.
+        """
+        expected, logarithms = defaultdict[str, float](float), defaultdict[str, float](float)
+        for each in self.models:
+            run = cases.get(each.model, 0) if each.level == level else 0
+            for finding, acted in each.acted.items():
+                others = each.cases - acted + 1
+                expected[finding] += run * acted / each.cases
+                logarithms[finding] += math.lgamma(others + run) - math.lgamma(others)
+                logarithms[finding] -= math.lgamma(acted + others + run) - math.lgamma(acted + others)
+        return {finding: expected[finding] for finding, none in logarithms.items() if none <= math.log(CHANCE_MAX)}
 
 
 @frozen

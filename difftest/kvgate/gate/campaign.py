@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Protocol
 
 from attrs import evolve, frozen
 
 from kvgate.gate.case_runner import Lane, Trial, kind_of
-from kvgate.gate.verdict import Found, Tally, digest_of
+from kvgate.gate.verdict import Found, NeverActed, Tally, digest_of
 from kvgate.kernel.difference import Difference
 
 STEP_LANES = 5
@@ -44,9 +44,13 @@ class Plan:
 
     profile: str = "quick"
     """The profile that says how much is run, for those who run it again."""
+    level: str = "blocks"
+    """The level at which it is run."""
 
     most: Callable[[str, str, int], int | None] = lambda _model, _finding, _cases: None
     """In how many of so many cases of a model a finding may act; None where that was not counted."""
+    certain: Callable[[Mapping[str, int]], Mapping[str, float]] = lambda _cases: {}
+    """The findings that must act in a run with so many cases of each model, each with the expected number of cases."""
 
     def turn(self, number: int) -> tuple[Lane, str]:
         """The lane and the seed of a case, by its number.
@@ -80,6 +84,7 @@ class Outcome:
     declared: tuple[Found, ...]
     ended: str
     seconds: float
+    never_acted: tuple[NeverActed, ...] = ()
 
 
 @frozen
@@ -144,12 +149,32 @@ class Campaign:
             tuple(self._declared.values()),
             ended,
             time.monotonic() - self._started,
+            tuple(self._never_acted()),
         )
+
+    def _cases(self) -> Counter[str]:
+        """How many cases of each model were run."""
+        cases = Counter[str]()
+        for tally in self._tallies.values():
+            cases[tally.model] += tally.cases
+        return cases
+
+    def _never_acted(self) -> Iterator[NeverActed]:
+        """The findings that must act in so many cases, and did not.
+
+        Where something else was found its case ended early, so what did not act in it says nothing.
+        """
+        if self._found:
+            return
+        acted, cases = {finding for _, finding in self.acted}, self._cases()
+        for finding, expected in self.plan.certain(cases).items():
+            if finding not in acted:
+                yield NeverActed(finding, expected, cases.total(), self.plan.level)
 
     def _too_often(self) -> Iterator[Found]:
         """The findings that acted in more cases of a model than they may, each with a case in which it acted."""
         for (model, finding), cases in self.acted.items():
-            run = sum(tally.cases for tally in self._tallies.values() if tally.model == model)
+            run = self._cases()[model]
             most = self.plan.most(model, finding, run)
             if most is None or cases <= most:
                 continue

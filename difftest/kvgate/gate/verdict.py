@@ -41,6 +41,17 @@ class Found:
 
 
 @frozen
+class NeverActed:
+    """A known finding that acts often, and acted in no case of a run."""
+
+    finding: str
+    expected: float
+    """In how many cases it was expected to act."""
+    cases: int
+    level: str
+
+
+@frozen
 class Tally:
     """What was run on one model with one generator preset."""
 
@@ -77,6 +88,8 @@ class Verdict:
     """What no finding explains, and what makes the gate fail."""
     declared: tuple[Found, ...] = ()
     """What a finding explains: counted and shown, and no failure."""
+    never_acted: tuple[NeverActed, ...] = ()
+    """Known findings that should have acted: each is a divergence without a case."""
     seconds: float = 0.0
     preloads: tuple[str, ...] = ()
     """The files that were run before the system was built: without them it is another system."""
@@ -87,8 +100,8 @@ class Verdict:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing was found that is not declared."""
-        return not self.found
+        """Whether nothing was found that is not declared, and every known finding acted that should."""
+        return not self.found and not self.never_acted
 
     @property
     def operations(self) -> int:

@@ -99,17 +99,33 @@ def prepare(
         # Where there is less than a case for each lane, models and presets take turns.
         lanes = lanes[:: level.lanes_apart(profile, len(lanes))]
         bench = level.bench(system, level.monitors if monitors_only else level.gate)
-        of_level = evolve(whole, lanes=lanes, operations=level.operations_of(profile), most=most_of(system, level))
+        of_level = evolve(
+            whole, lanes=lanes, operations=level.operations_of(profile), level=level.name, most=most_of(system, level)
+        )
+        if not monitors_only:
+            # Without a reference no delta acts.
+            of_level = evolve(of_level, certain=certain_of(system, level))
         prepared.append(Preparation(Trials(bench), of_level))
     return tuple(prepared)
 
 
 def most_of(system: Loaded, level: Level) -> Callable[[str, str, int], int | None]:
     """In how many cases a finding of ``system`` may act, where it was counted."""
-    stored = rates.counted()
-    if (system.name, system.version) != (stored.system, stored.version):
+    stored = _rates_of(system)
+    if stored is None:
         return lambda _model, _finding, _cases: None
     return lambda model, finding, cases: stored.most(model, level.name, finding, cases)
+
+
+def certain_of(system: Loaded, level: Level) -> Callable[[Mapping[str, int]], Mapping[str, float]]:
+    """The findings of ``system`` that must act in a run, where it was counted."""
+    stored = _rates_of(system)
+    return lambda cases: {} if stored is None else stored.certain(level.name, cases)
+
+
+def _rates_of(system: Loaded) -> rates.Rates | None:
+    stored = rates.counted()
+    return stored if (system.name, system.version) == (stored.system, stored.version) else None
 
 
 def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -> tuple[Outcome, tuple[str, ...]]:
@@ -125,5 +141,6 @@ def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -
         tuple(found for outcome in outcomes for found in outcome.declared),
         next((outcome.ended for outcome in reversed(outcomes) if outcome.ended != "completed"), "completed"),
         sum(outcome.seconds for outcome in outcomes),
+        tuple(each for outcome in outcomes for each in outcome.never_acted),
     )
     return whole, tuple(dict.fromkeys(judge for each in preparations for judge in each.trials.bench.judges))

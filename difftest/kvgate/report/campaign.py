@@ -9,14 +9,17 @@ from typing import Any
 
 import cattrs
 
+from kvgate import findings
+from kvgate.findings.register import folder_of, with_ids
 from kvgate.gate.level import Case
 from kvgate.gate.story import command_to_replay, headline, tell
-from kvgate.gate.verdict import FAILED, Found, Verdict
+from kvgate.gate.verdict import FAILED, Found, NeverActed, Verdict
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, FAULT, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.kernel.text import counted, printable
 from kvgate.levels.manager import MONITORS
 from kvgate.report.document import Column, Report, Section, Story
 from kvreference.operations import Operation
+from kvreference.statements import STATEMENTS
 
 STORIES_MAX = 20
 """How many divergences one report shows."""
@@ -94,9 +97,12 @@ def report_of(
             Section("", _TESTED, tallies, total, keys=2),
             Section("detectors", (Column("detector"), Column("claim")), tuple(claimed), shown=False),
         ),
-        found=tuple(
-            _story(verdict, found, files.get(index), shown.get(index))
-            for index, found in enumerate(verdict.found[:STORIES_MAX])
+        found=(
+            *(
+                _story(verdict, found, files.get(index), shown.get(index))
+                for index, found in enumerate(verdict.found[:STORIES_MAX])
+            ),
+            *map(_story_of_silence, verdict.never_acted),
         ),
         found_left_out=len(verdict.found[STORIES_MAX:]),
         known=tuple(map(_known, verdict.declared[:KNOWN_MAX])),
@@ -106,7 +112,7 @@ def report_of(
 
 
 def _exit_code(verdict: Verdict, command: str) -> int:
-    if verdict.found:
+    if not verdict.agrees:
         return DIVERGENCE
     if verdict.ended == FAILED:
         return FAULT
@@ -118,7 +124,8 @@ def _exit_code(verdict: Verdict, command: str) -> int:
 
 
 def _outcome(verdict: Verdict) -> str:
-    number = "no divergence" if verdict.agrees else counted(len(verdict.found), "divergence")
+    divergences = len(verdict.found) + len(verdict.never_acted)
+    number = "no divergence" if verdict.agrees else counted(divergences, "divergence")
     outcome = f"{number} in {counted(verdict.operations, 'operation')}, {counted(verdict.cases, 'case')}"
     if verdict.ended == FAILED:
         return f"{outcome}, and then {FAILED}"
@@ -155,6 +162,35 @@ def _story(verdict: Verdict, found: Found, reproducer: Path | None, page: Path |
         again=again,
         page=None if page is None else str(page),
         details={**_details(found), "case": _case(found.case)},
+    )
+
+
+def _story_of_silence(never: NeverActed) -> Story:
+    """A known finding that should have acted: there is no case to show, for it acted in none."""
+    (finding,) = with_ids([never.finding])
+    name = f"finding {never.finding}"
+    expected = f"acts in about {never.expected:.0f} of {never.cases} cases, as it did when it was counted"
+    got, trace = "acted in none of them", Path(findings.__file__).parent / folder_of(never.finding) / "trace.jsonl"
+    again = f"kvgate replay {trace}"
+    lines = (
+        f"{finding.statement}: {STATEMENTS[finding.statement]}",
+        f"expected: {name} {expected}",
+        f"got: it {got}",
+        "The reference may have the same bug as the system; then the two agree, and no comparison shows it. Or the "
+        "part of kvgate that finds it is broken, the cases no longer reach it, or the system was fixed.",
+        "to see whether the system still has it:",
+        f"  {again}",
+    )
+    return Story(
+        headline=f"{finding.statement}: {name} never acted, and was expected in about {never.expected:.0f} cases",
+        text="\n".join(lines),
+        brief="\n".join(lines),
+        place=("known findings", f"{never.level}: {never.finding}"),
+        statement=finding.statement,
+        sentence=STATEMENTS[finding.statement],
+        detector="known findings",
+        again=again,
+        details={"step": None, "operation": None, "subject": name, "expected": expected, "got": got},
     )
 
 

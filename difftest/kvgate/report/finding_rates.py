@@ -34,7 +34,12 @@ def count(system: Loaded, choice: LevelChoice, cases: int) -> Iterator[Counted]:
     for model in dict.fromkeys(lane.model for lane in prepared.plan.lanes):
         lanes = tuple(Lane(model, preset) for preset in PRESETS)
         plan = evolve(
-            prepared.plan, lanes=lanes, cases=cases, operations=10**9, most=lambda _model, _finding, _cases: None
+            prepared.plan,
+            lanes=lanes,
+            cases=cases,
+            operations=10**9,
+            most=lambda _model, _finding, _cases: None,
+            certain=lambda _cases: {},
         )
         with side_by_side(prepared.trials, plan, os.cpu_count() or 1) as trials:
             campaign = Campaign(trials, plan)

@@ -192,7 +192,7 @@ def test_every_operator_is_named_once() -> None:
     source = (
         "import torch_npu\n"
         "torch_npu.npu_one(torch.ops.lib.two(x).shape)\n"
-        "run(torch.npu.three, torch.zeros(1), other.torch_npu.no)\n"
+        "run(torch.npu.three, torch.zeros(1), other.torch_npu.no, hasattr(torch.ops.lib, 'two'))\n"
         "torch_npu.four.out(y).unflatten(0)\n"
         "_five_kernel[(1,)](x)\n"
     )

@@ -124,7 +124,8 @@ def names_in(source: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node not in inner and _is_dotted(node):
             name = ast.unparse(node)
-            if name.startswith(_ROOTS):
+            # The library of torch.ops.library.operator is no operator.
+            if name.startswith(_ROOTS) and not (name.startswith(_ROOTS[0]) and name.count(".") < 3):
                 yield name
         # Triton kernels are run by the grid: kernel[grid](...).
         elif isinstance(node, ast.Name) and node.id.endswith(_KERNEL) and node.id.startswith("_"):

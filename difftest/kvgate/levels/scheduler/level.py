@@ -379,11 +379,15 @@ class SchedulerLevel(DrivenLevel):
         """
         from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 
-        late = case.stage.asynchronous and SUBJECTS[bench.subject].scheduling.frees_late
-        settings = case.settings
+        rules, settings = SUBJECTS[bench.subject].scheduling, case.settings
+        late = case.stage.asynchronous and rules.frees_late
+        if not rules.in_full:
+            # Newer configurations reject a step that has no room for a token and all drafts.
+            settings = evolve(settings, chunk_tokens=max(settings.chunk_tokens, settings.drafts_max + 1))
+            case = evolve(case, settings=settings)
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
         operations = self.that_fits(evolve(case, settings=held)).operations
-        if not SUBJECTS[bench.subject].scheduling.in_full:
+        if not rules.in_full:
             if not case.settings.geometry.groups:
                 # Requests to its model only pool. What a scheduler itself keeps is compared with the size of its pool.
                 return evolve(case, operations=(), settings=evolve(settings, blocks=settings.tokens_max))
