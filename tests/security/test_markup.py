@@ -104,8 +104,7 @@ def verdict_of(words: str) -> Verdict:
     declared = evolve(found, finding=words)
     tallies = (Tally(words, words, 2, 8),)
     detectors = ("lockstep", "ghost", "leak")
-    silent = (NeverActed(words, 4.0, 9, words),)
-    return Verdict(words, words, words, 7, detectors, tallies, (found,), (declared,), silent, 1.0, (words,), words)
+    return Verdict(words, words, words, 7, detectors, tallies, (found,), (declared,), (), 1.0, (words,), words)
 
 
 def rendered(words: str, name: str) -> str:
