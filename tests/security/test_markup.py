@@ -18,7 +18,7 @@ from attrs import evolve, field, mutable
 
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import Loaded
-from kvgate.gate.verdict import Found, NeverActed, Tally, Verdict
+from kvgate.gate.verdict import Found, Tally, Verdict
 from kvgate.kernel.output import Format
 from kvgate.levels.manager import MANAGER, Bench
 from kvgate.report.campaign import report_of
