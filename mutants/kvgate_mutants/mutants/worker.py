@@ -241,6 +241,12 @@ def drafts_are_verified_by_prompts(original: Any, metadata: Any, decode_threshol
 
 
 @breaks(f"{_SPLIT}", violates="KV-SYS-03")
+def rows_of_one_token_are_prompts(original: Any, metadata: Any, **_threshold: int) -> Any:
+    """No row decodes."""
+    return original(metadata, decode_threshold=0)
+
+
+@breaks(f"{_SPLIT}", violates="KV-SYS-03")
 def short_prompts_decode(original: Any, metadata: Any, decode_threshold: int) -> Any:
     """Rows of up to sixteen tokens decode, as if there were fifteen drafts."""
     return original(metadata, decode_threshold=max(16, decode_threshold))

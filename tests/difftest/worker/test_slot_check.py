@@ -9,8 +9,9 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.model_runner.runner import Part, Prepared
-from kvgate.levels.worker.slot_check import Granted, check, check_metadata
+from kvgate.adapters.model_runner.runner import Memory, Part, Prepared, Tensor
+from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory, check_metadata
+from kvreference.answers import Copy
 from kvreference.slots import Layout
 
 LAYOUTS = (Layout(4, compress_ratio=2), Layout(4))
@@ -110,11 +111,13 @@ def test_slots_that_an_operator_finds(finds: tuple[int, int, int] | None, is_rig
     assert is_right is (found is None)
 
 
-@pytest.mark.parametrize(("drafts", "decodes", "is_right"), [(1, 1, True), (1, 0, False), (0, 1, True), (0, 0, True)])
-def test_what_verifies_drafts_decodes(drafts: int, decodes: int, is_right: bool) -> None:
-    """A short prompt may be built in either way."""
+@pytest.mark.parametrize(
+    ("drafts_max", "decodes", "is_right"), [(1, 1, True), (1, 0, False), (0, 1, False), (0, 0, True)]
+)
+def test_a_row_decodes_if_it_is_as_short_as_drafts(drafts_max: int, decodes: int, is_right: bool) -> None:
+    """The row computes two tokens."""
     given = evolve(GIVEN, metadata=((evolve(PARTS[0], decodes=decodes), PARTS[1]),))
-    found = check_metadata(given, {**GRANTED, "b": evolve(GRANTED["b"], drafts=drafts)}, LAYOUTS, 1)
+    found = check_metadata(given, GRANTED, LAYOUTS, drafts_max)
     assert is_right is (found is None)
 
 
@@ -136,3 +139,22 @@ def test_a_row_that_attention_is_not_given_is_reported() -> None:
     found = check_metadata(evolve(GIVEN, metadata=(PARTS[:1],)), GRANTED, LAYOUTS, 1)
     assert found is not None
     assert ("2 rows", "1 rows") == (found.expected, found.got)
+
+
+VALUES, SCALES = Tensor(6, 4, 80, 16, 0), Tensor(6, 4, 80, 4, 64)
+"""Of blocks of four slots: 64 bytes of values, then 16 of scales."""
+
+
+@pytest.mark.parametrize(
+    ("scales", "is_right"),
+    [(SCALES, True), (evolve(SCALES, first_byte=60), False), (evolve(SCALES, first_byte=0), False)],
+)
+def test_tensors_of_a_block_do_not_overlap(scales: Tensor, is_right: bool) -> None:
+    """Each has bytes of its own."""
+    assert is_right is (check_memory([Memory(6, 480, (scales, VALUES))], [4]) is None)
+
+
+def test_copies_without_memory_are_reported() -> None:
+    """What was not looked at does not agree."""
+    assert check_copies((), (), LAYOUTS, [Copy(0, 1, 2, 4)]) is not None
+    assert check_copies((), (), LAYOUTS, []) is None

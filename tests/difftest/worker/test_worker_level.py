@@ -101,7 +101,7 @@ print(json.dumps(results))
 NOT_SEEN = {
     *("slots-in-blocks-of-the-published-size", "prompts-write-where-decodes-do"),
     *("prompts-read-the-tables-of-the-first-rows", "decodes-start-a-token-late", "prompts-begin-anew"),
-    *("drafts-are-verified-by-prompts", "short-prompts-decode"),
+    *("drafts-are-verified-by-prompts", "short-prompts-decode", "rows-of-one-token-are-prompts"),
 }
 """Faults of attention metadata, which ghost memory does not follow."""
 NOT_PREPARED = {

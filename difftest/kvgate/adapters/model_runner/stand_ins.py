@@ -121,6 +121,31 @@ STAND_INS = (
         "it loads drafters, graphs and rotary tables of a model that is not there",
     ),
     StandIn(
+        "the layers of a model, in static_forward_context",
+        "namespaces with a KV cache, widths of latent attention and no back-end for prompts",
+        "no model is loaded",
+    ),
+    StandIn(
+        "the configuration of a model, and its rotary tables",
+        "widths and counts of heads of DeepSeek-V4, and tables in which a row tells its position",
+        "no model is loaded",
+    ),
+    StandIn(
+        "get_attn_backend of a model's layers",
+        "DeepSeek-V4's back-ends by the kind of cache; three of them at once where nothing is compressed",
+        "no model is loaded",
+    ),
+    StandIn(
+        "the plan of the KV cache (0.20.2rc1, 0.23.0)",
+        "a memory for each group, which has one layer of one head of one element",
+        "plans depend on a model's layers",
+    ),
+    StandIn(
+        "SchedulerOutput.new_block_ids_to_zero (native@0.33.0)",
+        "the blocks that hold nothing yet",
+        "the scheduler orders it for models with states or several precisions alone",
+    ),
+    StandIn(
         "NPUModelRunner.execute_model",
         "calls of its methods, and the positions that it computes in between",
         "it runs a model; steps are not padded",

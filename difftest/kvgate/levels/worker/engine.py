@@ -9,7 +9,7 @@ from typing import Any
 
 from kvgate.adapters.model_runner.later_ascend import LaterAscendWorker, NewestAscendWorker
 from kvgate.adapters.model_runner.newest import NewestWorker
-from kvgate.adapters.model_runner.runner import AscendWorker, Worker
+from kvgate.adapters.model_runner.runner import AscendWorker, Prepared, Worker
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.adapter.names import name_of
@@ -21,6 +21,9 @@ from kvgate.levels.worker.slot_check import Granted, check, check_cleared, check
 from kvreference.block_pool import NULL
 from kvreference.settings import Settings
 
+UNDESCRIBED = ("worker", "ghost", "leak")
+"""What checks a release whose scheduler and block manager are not described."""
+FOUND = ", which an operator finds"
 WORKERS: Mapping[str, type[Worker]] = MappingProxyType(
     {
         **dict.fromkeys(("stock", "native@0.23.0"), Worker),
@@ -44,8 +47,6 @@ class WorkerEngine(Engine):
         super().__init__(settings, stage, subject, with_reference and not subject.startswith("ascend-worker@"))
         self.kind = WORKERS[subject]
         self.judged = self.followed.description.judged
-        if not self.judged:
-            self.lockstep.monitors = ()
         self.worker: Worker | None = None
         self.layouts = tuple(map(layout_in, settings.geometry.groups))
         self.granted: Mapping[str, Granted] = {}
@@ -54,7 +55,7 @@ class WorkerEngine(Engine):
         """How many copies, drafts, and slots of each group were compared."""
 
     def _judge(self, detector: str, found: Difference | None) -> None:
-        super()._judge(detector, found if self.judged or detector == "worker" else None)
+        super()._judge(detector, found if self.judged or detector in UNDESCRIBED else None)
 
     def _check_batch(self, output: Any) -> None:
         super()._check_batch(output)
@@ -87,21 +88,23 @@ class WorkerEngine(Engine):
         if prepared is None:
             return None
         self.memory.prepare(prepared, self.layouts)
-        self._count(granted, len(copies))
-        return (
+        found = (
             check(prepared, granted, self.layouts)
             or check_metadata(prepared, granted, self.layouts, self.settings.drafts_max)
             or check_cleared(prepared, fresh)
             or check_copies(prepared.memories, self.worker.memory, self.layouts, copies)
         )
+        if found is None:
+            self._count(granted, len(copies), prepared)
+        return found
 
-    def _count(self, granted: Mapping[str, Granted], copies: int) -> None:
+    def _count(self, granted: Mapping[str, Granted], copies: int, prepared: Prepared) -> None:
         self.compared["copies"] += copies
         for each in granted.values():
             self.compared["drafts"] += each.drafts
             for group, layout in enumerate(self.layouts):
-                ratio = layout.compress_ratio
-                self.compared[f"slots of group {group}"] += each.end // ratio - each.start // ratio
+                ratio, found_by = layout.compress_ratio, "" if prepared.slots[group] is not None else FOUND
+                self.compared[f"slots of group {group}{found_by}"] += each.end // ratio - each.start // ratio
 
     def _fresh(self, granted: Mapping[str, Granted], group: int) -> frozenset[int]:
         """The blocks of a group that hold nothing yet that is read."""

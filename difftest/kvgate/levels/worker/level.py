@@ -37,12 +37,13 @@ class WorkerLevel(SchedulerLevel):
         "the slots that the worker computed; what other nodes read and write and what copies do is as granted. Where "
         "finding 013 has acted, it excuses compressed slots of a hit that were never written; the comparison does not.",
         "Of the worker: its constructor, graphs, context parallelism. Attention metadata is compared where "
-        "vLLM-Ascend builds it: tables, slots, positions, and that what verifies drafts decodes; "
+        "vLLM-Ascend builds it: tables, slots, positions, and which rows decode; "
         "not plans for kernels, and drafting. Copied blocks are compared with "
         "ascend-worker-retention; cleared ones with native@0.33.0, whose scheduler orders none here: the gate does.",
         "With ascend-worker@0.23.0 and @0.30.0rc2: slots of compressed caches, which the compiled operator "
         "compressor_metadata maps from the block table (what it is given is compared), and equality of the block "
-        "manager with the reference. With @0.30.0rc2, what its scheduler and its block manager decide.",
+        "manager with the reference. With @0.30.0rc2, what its scheduler and its block manager decide, but for what "
+        "ghost memory and the leak monitor see.",
         "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts and sessions: requests have none.",
     )
     trace_formerly = "kvgate-worker-trace"

@@ -24,7 +24,7 @@ from kvgate.adapters.releases import ASCEND, RELEASES
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model, load
 from kvgate.levels.scheduler.level import EngineBench
-from kvgate.levels.worker.engine import WORKERS
+from kvgate.levels.worker.engine import FOUND, WORKERS
 from kvgate.levels.worker.level import WORKER
 
 COMMAND = "python -m kvgate.levels.worker.page > difftest/ASCEND.md"
@@ -34,7 +34,8 @@ MTP, PARTIAL = "+mtp", "+partial"
 SUFFIXES = ("", MTP, PARTIAL, MTP + PARTIAL)
 CASES = tuple((pressure, str(seed)) for pressure, seeds in (("tiny", 4), ("legal", 12)) for seed in range(seeds))
 """What a cell is tried with until all was compared that it is about."""
-AGREES, UNSUPPORTED, REFUSED = "agrees", "has none", "partial hits in group"
+AGREES, UNSUPPORTED, REFUSED = "agrees", "not asked", "partial hits in group"
+AGREES_FOUND = "agrees, without compressed slots"
 NO, YES = "", "yes"
 _PAGE = """\
 # vLLM-Ascend {version}'s worker without an NPU
@@ -68,9 +69,10 @@ compressed caches: what it is given is compared, what it finds is not.
 Kernel block sizes that the back-end for compressed attention of {version} lists: {kernel_sizes}. Without the plug-in
 all its compressed blocks have 128 slots. Each worker was started on a CPU with the groups of DeepSeek-V4, and prepared
 the steps of small cases until slots of every group were compared, drafts that are verified with MTP, and copied blocks
-with partial hits. `{agrees}`: everything that the level compares of that release was right; `{unsupported}`: there are
-no partial hits; everything else is the first error. `ascend-worker` is {version}, and `ascend-worker-retention` the
-same with the plug-in.
+with partial hits. `{agrees}`: everything that the level compares was right. `{agrees_found}`: the same, but a compiled
+operator finds the slots of compressed caches, and only what it is given was compared. `{unsupported}`: kvgate asks for
+partial hits with the plug-in alone. Everything else is the first error. `ascend-worker` is {version}, and
+`ascend-worker-retention` the same with the plug-in.
 
 {outcomes}
 
@@ -82,8 +84,6 @@ The compiled operators of {version} check block sizes of their own. Read from th
 
 - A cell of the table is a few small cases. Random batches (`python -m tests.difftest.worker.batches`) go further for
   0.20.2rc1 with the plug-in.
-- Of 0.23.0 and 0.30.0rc2, `{agrees}` says that the compiled operator which maps compressed slots is given the right
-  input; the slots that it maps are not seen. Of 0.30.0rc2 no monitor is used.
 - The memory of models without compression is not made: of them tables, slots and metadata are compared.
 """
 
@@ -115,14 +115,15 @@ def _outcome(bench: EngineBench, model: Model) -> str:
             if REFUSED not in str(error):
                 raise
             return UNSUPPORTED
-        for operation in case.operations:
-            found = world.perform(operation)
+        for operation in (*case.operations, None):
+            found = next(iter(world.close()), None) if operation is None else world.perform(operation)
             if found is not None:
                 got: str = found.difference.got
                 return got.strip()
             # The engine counts what it has compared.
-            if all((compared + world.compared)[each] for each in needed):
-                return AGREES
+            so_far = compared + world.compared
+            if all(so_far[each] or so_far[each + FOUND] for each in needed):
+                return AGREES_FOUND if any(not so_far[each] for each in needed) else AGREES
         compared += world.compared
     return f"not compared: {', '.join(sorted(each for each in needed if not compared[each]))}"
 
@@ -160,6 +161,7 @@ def page(folder: Path, found: Mapping[str, Mapping[str, Mapping[int, str]]], lat
         ),
         kernel_sizes="none that can be read from its source" if sizes is None else ", ".join(map(str, sizes)),
         agrees=AGREES,
+        agrees_found=AGREES_FOUND,
         unsupported=UNSUPPORTED,
         outcomes=_table(
             ("system", "MTP", "partial hits", *(f"{slots} slots" for slots in SIZES)),

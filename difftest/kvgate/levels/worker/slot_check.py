@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from attrs import frozen
@@ -51,6 +51,12 @@ def check_memory(memory: Sequence[Memory], kernel_block_sizes: Sequence[int]) ->
                 return Difference(
                     SLOTS, where, expected, f"{tensor.slot_bytes} bytes each, from {tensor.first_byte} on"
                 )
+        in_order = sorted(each.tensors, key=lambda tensor: tensor.first_byte)
+        for one, other in pairwise(in_order):
+            end = one.first_byte + one.slot_bytes * one.block_slots
+            if other.first_byte < end:
+                where = f"tensors of group {group}, bytes of a block"
+                return Difference(SLOTS, where, f"a second one from byte {end} on", f"from byte {other.first_byte} on")
     return None
 
 
@@ -59,8 +65,10 @@ def check_copies(
 ) -> Difference | None:
     """Whether the slots before each boundary, and no other block, are what the copies' sources had.
 
-    Behind the boundary a destination may have either: its request writes there before it reads.
+    After the boundary a destination may have either: its request writes there before it reads.
     """
+    if copies and not memories:
+        return Difference(COPIES, "memory before and after the copies", "bytes of each group", "none")
     for group, (before, after) in enumerate(memories):
         expected, where = bytearray(before), dict[int, str]()
         for copy in copies:
@@ -122,7 +130,7 @@ def check_metadata(
 ) -> Difference | None:
     """Whether each back-end is given each row once, in one part or the other, with what was granted of its request.
 
-    What verifies drafts decodes, and what decodes computes one token and ``drafts_max`` drafts at most.
+    A row decodes if it computes one token and ``drafts_max`` drafts at most; the others are prompts.
     """
     for group, parts in enumerate(prepared.metadata):
         layout, kernel_block_slots = layouts[group], prepared.kernel_block_sizes[group]
@@ -152,11 +160,7 @@ def check_metadata(
                 )
             positions = [position for each in those for position in range(each.start, each.end)]
             decodes = None if part.decodes is None else [index < part.decodes for index in range(len(those))]
-            may = (each.end - each.start <= 1 + drafts_max for each in those)
-            due = [
-                allowed and (is_decode or each.drafts > 0)
-                for allowed, is_decode, each in zip(may, decodes or [False] * len(those), those, strict=True)
-            ]
+            due = [each.end - each.start <= 1 + drafts_max for each in those]
             compared: tuple[tuple[str, str, Sequence[Any], Sequence[Any] | None], ...] = (
                 (TABLES, "starts", [each.start for each in those], part.starts),
                 (TABLES, "ends", [each.end for each in those], part.ends),
