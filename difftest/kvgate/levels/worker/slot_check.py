@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, takewhile
 from typing import Any
 
 from attrs import frozen
@@ -130,8 +130,11 @@ def check_metadata(
 ) -> Difference | None:
     """Whether each back-end is given each row once, in one part or the other, with what was granted of its request.
 
-    A row decodes if it computes one token and ``drafts_max`` drafts at most; the others are prompts.
+    A row decodes if it and the rows before it compute one token and ``drafts_max`` drafts at most, and if it verifies
+    drafts; the others are prompts.
     """
+    short = (granted[name].end - granted[name].start <= 1 + drafts_max for name in prepared.requests)
+    leading = len(list(takewhile(bool, short)))
     for group, parts in enumerate(prepared.metadata):
         layout, kernel_block_slots = layouts[group], prepared.kernel_block_sizes[group]
         names, row = list(prepared.requests), 0
@@ -160,7 +163,7 @@ def check_metadata(
                 )
             positions = [position for each in those for position in range(each.start, each.end)]
             decodes = None if part.decodes is None else [index < part.decodes for index in range(len(those))]
-            due = [each.end - each.start <= 1 + drafts_max for each in those]
+            due = [index < leading or granted[names[index]].drafts > 0 for index in range(row, behind)]
             compared: tuple[tuple[str, str, Sequence[Any], Sequence[Any] | None], ...] = (
                 (TABLES, "starts", [each.start for each in those], part.starts),
                 (TABLES, "ends", [each.end for each in those], part.ends),
