@@ -112,6 +112,11 @@ class PartialHits:
         """The request gives up its blocks."""
         self.cursors.pop(request_id, None)
 
+    def wake(self, request_id: str) -> None:
+        """The request's boundaries have changed: its next step looks for them, whatever it computes."""
+        if request_id in self.cursors:
+            self.cursors[request_id].wake_tokens = 0
+
     # Registering
 
     def register(self, request: Any, tokens: int, tables: Callable[[int], Sequence[Any]]) -> None:

@@ -6,6 +6,7 @@ A coordinator for which they may carries it as ``partial``; where it has none, e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from swa_retention.compressed.prefix_block_size import compress_ratio
@@ -117,6 +118,19 @@ def free(original: Any) -> Callable[..., None]:
     return free
 
 
+def update_request_as_session(original: Any) -> Callable[..., None]:
+    """``Scheduler._update_request_as_session``, by which a prompt grows: its replay boundary moves."""
+
+    @wraps(original)
+    def _update_request_as_session(self: Any, session: Any, update: Any) -> None:
+        original(self, session, update)
+        partial = _partial(self.kv_cache_manager.coordinator)
+        if partial is not None:
+            partial.wake(session.request_id)
+
+    return _update_request_as_session
+
+
 def get_num_common_prefix_blocks(original: Any) -> Callable[..., int]:
     """``FullAttentionManager.get_num_common_prefix_blocks`` that counts holders: a copy that reads a block is none."""
 
@@ -225,6 +239,15 @@ PATCHES = (
         _UNTIL,
         "54346f0e3aace1a4",
         free,
+    ),
+    Patch(
+        "vllm.v1.core.sched.scheduler:Scheduler._update_request_as_session",
+        "The next part of a session moves the last boundary from which its prompt can be replayed.",
+        "Behind vLLM's own code, the request's next step looks for boundaries again.",
+        _UPSTREAM,
+        _UNTIL,
+        "8198d818d7693499",
+        update_request_as_session,
     ),
     Patch(
         "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager.get_num_common_prefix_blocks",

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -636,6 +637,31 @@ def a_step_carries_its_copies() -> str | None:
     finally:
         names["copy_blocks"] = before
     return None if done == ["states", *copies] else f"the worker did {done}"
+
+
+def a_session_keeps_its_new_boundary() -> str | None:
+    """Behind the first part nothing is due before 32 tokens; the second one moves the replay boundary to 16."""
+    from kvgate.kernel.models import load
+    from kvgate.levels.scheduler.engine import Engine
+    from kvgate.levels.scheduler.operations import Serve, Stage
+    from kvreference.operations import Arrive, Continue, Run
+    from kvreference.scheduler.operations import Reply, Step
+    from kvreference.settings import Settings
+    from swa_retention.patches import partial_hits
+
+    geometry = load("compressed+partial").geometry
+    settings = Settings(geometry, 50, tokens_max=256, chunk_tokens=64, retention_interval_tokens=0)
+    engine = Engine(settings, Stage(4), subject="retention")
+    scheduler, name = engine.scheduler, "_update_request_as_session"
+    patched = partial_hits.update_request_as_session(getattr(type(scheduler), name).__swa_retention__)
+    setattr(scheduler, name, partial(patched, scheduler))
+    step = Step((Reply(token=500_000),))
+    first = Serve(Arrive(0, (Run(0, 8),)), 1, resumable=True)
+    for operation in (first, step, Continue(0, (Run(1000, 12),)), step):
+        divergence = engine.perform(operation)
+        if divergence is not None:
+            return str(divergence.difference)
+    return None
 
 
 def workers_that_copy_nothing_are_refused() -> str | None:

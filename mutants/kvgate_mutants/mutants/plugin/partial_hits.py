@@ -59,6 +59,15 @@ def cursor_left_behind(original: Any, *arguments: Any, **named: Any) -> Any:
 
 
 @breaks(
+    "swa_retention.patches.partial_hits:update_request_as_session",
+    shown_by=checks.a_session_keeps_its_new_boundary,
+)
+def boundary_of_the_first_part(_original: Any, vllms: Any) -> Any:
+    """The next part of a session does not move the boundary that a request waits for."""
+    return vllms
+
+
+@breaks(
     "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager.get_num_common_prefix_blocks",
     violates="KV-OP-14",
     models=(_PLAIN,),
