@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any
 
 from swa_retention.compressed.prefix_block_size import compress_ratio
-from swa_retention.patches import pinning
+from swa_retention.patches import free_queue, pinning
 from swa_retention.register import Patch
 
 
@@ -69,12 +69,25 @@ def allocate_new_blocks(original: Any) -> Callable[..., tuple[list[Any], ...]]:
 
     def allocate_new_blocks(self: Any, request_id: str, *arguments: Any, **keywords: Any) -> tuple[list[Any], ...]:
         blocks: tuple[list[Any], ...] = original(self, request_id, *arguments, **keywords)
-        partial = _partial(self)
-        if partial is not None:
+        partial = getattr(self, "partial", None)
+        if partial is not None and partial.entering:
             partial.entered(request_id, _tables(self, request_id))
         return blocks
 
     return allocate_new_blocks
+
+
+def get_new_blocks(original: Any) -> Callable[..., list[Any]]:
+    """``BlockPool.get_new_blocks`` behind which the blocks begin with nothing that is known."""
+
+    def get_new_blocks(self: Any, num_blocks: int) -> list[Any]:
+        blocks: list[Any] = original(self, num_blocks)
+        boundaries = getattr(self, "boundaries", None)
+        if boundaries is not None:
+            boundaries.forget_all(blocks)
+        return blocks
+
+    return get_new_blocks
 
 
 def cache_blocks(original: Any) -> Callable[..., None]:
@@ -82,9 +95,9 @@ def cache_blocks(original: Any) -> Callable[..., None]:
 
     def cache_blocks(self: Any, request: Any, num_computed_tokens: int) -> None:
         original(self, request, num_computed_tokens)
-        partial = _partial(self)
+        partial = getattr(self, "partial", None)
         if partial is not None:
-            partial.register(request, num_computed_tokens, _tables(self, request.request_id))
+            partial.register(request, num_computed_tokens, self.single_type_managers)
 
     return cache_blocks
 
@@ -259,14 +272,15 @@ PATCHES = (
         get_num_common_prefix_blocks,
     ),
     Patch(
-        f"{_POOL}._maybe_evict_cached_block",
+        f"{_POOL}.get_new_blocks",
         "A block that is handed out begins with nothing that is known.",
-        "Its entries go with its content, or without it, where it has entries alone.",
+        "Behind vLLM's own code, the entries inside it are forgotten.",
         _UPSTREAM,
         _UNTIL,
-        "fd4c18b14ea510a3",
-        pinning.forget,
+        "4b20b12dc61e7e48",
+        get_new_blocks,
     ),
+    free_queue.EVICT,
     Patch(
         f"{_POOL}.reset_prefix_cache",
         "A reset forgets everything.",
