@@ -6,6 +6,7 @@ Each check is one small exercise, and says what is wrong, or None. Whatever it c
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -761,10 +762,25 @@ def counts_are_sent_once() -> str | None:
     return None if (found, own) == (due, {"loads": 1}) else f"sent is {found}, and the connector has {own}"
 
 
+def junctions_are_counted_once() -> str | None:
+    """A request that is looked up twice before it is admitted, and one without a junction."""
+    from swa_retention.patches import junctions, metrics
+
+    counts = Counter[str]()
+    kept = SimpleNamespace(counts=counts, find=lambda hashes, _tokens, _hit: len(hashes))
+    manager = SimpleNamespace(coordinator=SimpleNamespace(junctions=kept, block_pool=SimpleNamespace()))
+    look_up = junctions.get_computed_blocks(lambda _self, _request: ((), 0))
+    first, second = (
+        SimpleNamespace(skip_reading_prefix_cache=False, block_hashes=hashes, num_tokens=9) for hashes in ([b"one"], [])
+    )
+    for request in (first, second, first):
+        look_up(manager, request)
+    sent = [dict(metrics._counts(manager.coordinator)) for _ in range(2)]
+    return None if sent == [{"junctions": 1}, {}] else f"sent is {sent}"
+
+
 def copies_are_done_when_their_step_is_back() -> str | None:
     """A step with two copies, and one without."""
-    from collections import Counter
-
     from swa_retention.patches import dispatch, metrics
 
     scheduler, counts = _counting(), Counter[str]()
