@@ -6,7 +6,8 @@ reported. The arm "stock again" is a second process without the plug-in: its rat
 trusted. Requests are made, and their prompts hashed, outside of what is timed.
 
 Then, for each arm, a decode step behind prompts of growing length: its time, the slope, and how many hashes, accesses
-to the map of what is cached and to the free queue, and calls in all it makes. The counts are exact.
+to the map of what is cached and to the free queue it makes. Next to each ratio of times is that of the calls of Python
+functions. The counts are exact.
 
     python -m benchmarks.plugin [--rounds 7] [--seconds 0.4] [--arm NAME]… [--load NAME]…
 """
@@ -28,15 +29,19 @@ from attrs import frozen
 from benchmarks.harness import Row, at_least_one, end_with, options_of, print_rows, ratio_row, row_of, turns
 
 RETENTION, PINS = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS"
-PARTIAL = "VLLM_PREFIX_CACHE_PARTIAL_HITS"
+PARTIAL, JUNCTIONS = "VLLM_PREFIX_CACHE_PARTIAL_HITS", "VLLM_PREFIX_CACHE_JUNCTIONS"
 HYBRID, COMPRESSED = "gpt-oss-hybrid", "dsv4-flash"
 LOADS = {
     "request of 1k": ("request", 1024),
     "request of 8k": ("request", 8192),
     "request of 128k": ("request", 131_072),
+    "replayed request of 8k": ("replayed request", 8192),
+    "shared prompt of 8k": ("request with a shared prompt", 8192),
     "decode step at 8k": ("decode step", 8192),
+    "decode step at 128k": ("decode step", 131_072),
     "look-up, hit": ("look-up, hit", 8192),
     "look-up, miss": ("look-up, miss", 8192),
+    "look-up, long miss": ("look-up, long miss", 131_072),
 }
 """What is timed: the load and its prompt's tokens."""
 QUICK_LOADS = ("request of 1k", "decode step at 8k")
@@ -60,8 +65,11 @@ ARMS = {
     "retention auto": Arm(HYBRID, {RETENTION: "auto"}),
     "pins": Arm(HYBRID, {PINS: "1"}),
     "pins, retention": Arm(HYBRID, {PINS: "1", RETENTION: "auto"}),
+    "retention 0, no junctions": Arm(HYBRID, {RETENTION: "0", JUNCTIONS: "0"}),
     "dsv4, retention": Arm(COMPRESSED, {RETENTION: "auto"}),
     "dsv4, pins": Arm(COMPRESSED, {PINS: "1"}),
+    "dsv4, partial hits": Arm(COMPRESSED, {PARTIAL: "auto"}),
+    "dsv4, partial hits, retention": Arm(COMPRESSED, {PARTIAL: "auto", RETENTION: "auto"}),
 }
 
 
@@ -69,7 +77,7 @@ class Process:
     """An arm at work, until it is closed."""
 
     def __init__(self, arm: Arm) -> None:
-        switched = {RETENTION, PINS, PARTIAL}
+        switched = {RETENTION, PINS, PARTIAL, JUNCTIONS}
         environment = {name: value for name, value in os.environ.items() if name not in switched}
         environment |= {"VLLM_PLUGINS": "", "PYTHONHASHSEED": "0", **(arm.switches or {})}
         command = [sys.executable, str(Path(__file__).with_name("plugin_arm.py")), "--model", arm.model]
@@ -106,7 +114,10 @@ def load_rows(name: str, arm: Arm, loads: Iterable[str], rounds: int, seconds: f
     with _processes(Arm(arm.model, None), arm) as (stock, other):
         for load in loads:
             kind, tokens = LOADS[load]
-            job = {"name": kind, "tokens": tokens, "seconds": seconds}
+            job = {"name": kind, "tokens": tokens}
+            stocks_calls, calls = (process.ask(job="calls", **job) for process in (stock, other))
+            yield row_of(f"{name}: {load}, Python calls", [calls / stocks_calls], "of stock vLLM")
+            job |= {"job": "timed", "seconds": seconds}
             found = turns({"stock": partial(stock.ask, **job), name: partial(other.ask, **job)}, rounds)
             # The two runs of an arm in a round are one figure.
             base, ours = ([sum(two) / 2 for two in zip(each[::2], each[1::2], strict=True)] for each in found.values())
@@ -128,10 +139,11 @@ def step_rows(name: str, arm: Arm, rounds: int, seconds: float) -> Iterator[Row]
         medians = []
         for tokens in CONTEXTS_TOKENS:
             what = f"{name}: a decode step at {tokens:,} tokens"
-            spent = [process.ask(name="decode step", tokens=tokens, seconds=seconds) * 1e6 for _ in range(rounds)]
+            job = {"job": "timed", "name": "decode step", "tokens": tokens, "seconds": seconds}
+            spent = [process.ask(**job) * 1e6 for _ in range(rounds)]
             medians.append(median(spent))
             yield row_of(what, spent, "us")
-            for counted, value in process.ask(counted=True, tokens=tokens).items():
+            for counted, value in process.ask(job="counted", tokens=tokens).items():
                 yield row_of(f"{what}, {counted}", [value], "a step")
         slope, _ = linear_regression([tokens / 1024 for tokens in CONTEXTS_TOKENS], medians)
         yield row_of(f"{name}: slope", [slope * 1000], "ns per 1,024 tokens")

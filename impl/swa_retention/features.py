@@ -50,7 +50,7 @@ BUILT = (*attach.PATCHES, *newer_keywords.PATCHES, *compressed.LOOKUP, *ascend_m
 RETAINS = Feature(
     "retention",
     (RETENTION, MASKED, SCRATCH_FIRST, JUNCTIONS),
-    (*free_queue.PATCHES, *caching.PATCHES, *junctions.PATCHES, *BUILT),
+    (*free_queue.PATCHES, *caching.PATCHES, *junctions.PATCHES, *metrics.PATCHES, *BUILT),
 )
 """Sliding windows are cached at retained boundaries alone, and what is not cached is used again first."""
 PINS = Feature(

@@ -8,11 +8,13 @@ next request with the same beginning, as a shared system prompt, hits it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
+from swa_retention.partial.boundaries import GROUP_BYTES
 from swa_retention.reachable import last_boundary_tokens
 
 JUNCTION = "swa_retention_junction_tokens"
@@ -29,10 +31,14 @@ class Junctions:
     alignment_tokens: int
     lookahead_tokens: int
     """How much behind a boundary must match in the group that asks for most."""
+    counts: Counter[str] = field(factory=Counter)
+    """By the name of a metric, what was counted since the metrics were last sent."""
 
     def find(self, hashes: Sequence[bytes], request_tokens: int, hit_tokens: int) -> int:
         """The junction of a request of so many tokens that hits ``hit_tokens``; 0 if it hits as much as is known."""
-        known_tokens = max((self._known(*group, hashes, hit_tokens) for group in self.groups), default=0)
+        known_tokens = max([self._known(*group, hashes, hit_tokens) for group in self.groups], default=0)
+        if known_tokens <= hit_tokens:
+            return 0
         # The last token is always computed.
         known_tokens = min(known_tokens, request_tokens - 1)
         boundary_tokens = last_boundary_tokens(known_tokens, self.alignment_tokens, self.lookahead_tokens)
@@ -52,14 +58,11 @@ class Junctions:
 
 def cached_of(pool: Any, hashes: Sequence[bytes], group: int, block_tokens: int) -> Callable[[int], Any]:
     """From the index of a block of a request to the block of ``group`` that holds its content, or None."""
-    from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize
-
     whole: Any = hashes
     if block_tokens != pool.hash_block_size:
+        from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize
+
         whole = BlockHashListWithBlockSize(whole, pool.hash_block_size, block_tokens)
-
-    def cached(index: int) -> Any:
-        blocks = pool.get_cached_block(whole[index], [group])
-        return blocks[0] if blocks else None
-
-    return cached
+    # Behind a block's hash its group, as in vLLM's keys, whose own look-up makes two lists for each block.
+    find, key_end = pool.cached_block_hash_to_block.get_one_block, group.to_bytes(GROUP_BYTES, "big")
+    return lambda index: find(whole[index] + key_end)

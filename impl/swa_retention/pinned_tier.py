@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from swa_retention.scratch import is_scratch
+from swa_retention.scratch import is_scratch, scratch_and_rest
 
 
 class PinnedTier:
@@ -33,21 +33,33 @@ class PinnedTier:
 
     def pin(self, blocks: Iterable[Any]) -> None:
         """Pin those of ``blocks`` that are cached: what serves no hit is not worth keeping."""
-        for block in blocks:
-            if not block.is_null:
-                self.pinned[block.block_id] = not is_scratch(self.pool, block)
+        pinned = self.pinned
+        _, cached = scratch_and_rest(self.pool, [block for block in blocks if not block.is_null])
+        for block in cached:
+            pinned[block.block_id] = True
 
     def holds(self, block: Any) -> bool:
         """Whether ``block`` is pinned."""
         return bool(self.pinned[block.block_id])
 
-    def wait(self, blocks: Sequence[Any]) -> None:
-        """``blocks`` are pinned, and nobody holds them any more."""
-        self.queue.append_n(list(blocks))
+    def wait(self, blocks: list[Any]) -> list[Any]:
+        """Nobody holds ``blocks`` any more: those that are pinned wait, the others are returned."""
+        pinned = self.pinned
+        waiting = [block for block in blocks if pinned[block.block_id]]
+        if not waiting:
+            return blocks
+        self.queue.append_n(waiting)
+        return [block for block in blocks if not pinned[block.block_id]]
 
-    def resume(self, block: Any) -> None:
-        """A waiting block is held again."""
-        self.queue.remove(block)
+    def resume(self, blocks: Sequence[Any]) -> None:
+        """``blocks`` are held again, and vLLM is about to take those that wait out of the free queue.
+
+        It takes a block out by the block's own links, so that the queues' counters alone have to move.
+        """
+        pinned = self.pinned
+        count = len({block.block_id for block in blocks if not block.ref_cnt and pinned[block.block_id]})
+        self.queue.num_free_blocks -= count
+        self.pool.free_block_queue.num_free_blocks += count
 
     def make_room(self, count: int, kept: Collection[int]) -> None:
         """Demote the oldest, so that ``count`` blocks are free; nothing if that is not enough.

@@ -22,6 +22,7 @@ from attrs import evolve
 
 from kvgate.adapters.retention import Retention
 from kvgate.kernel.models import load
+from kvgate_mutants.mutants.plugin.checks import junctions_are_counted_once
 from kvreference.operations import Admit, Arrive, Finish, Run
 from kvreference.settings import Settings
 from swa_retention.config import Configuration
@@ -128,8 +129,10 @@ def endpoint(model: Path) -> Iterator[Any]:
             Configuration(partial_hits=True),
             {"partial_hits_total": 0.0, "copies_ordered_total": 0.0, "copies_done_total": 0.0},
         ),
+        (Configuration(retention_interval_tokens=0), {"junctions_total": 0.0}),
+        (Configuration(retention_interval_tokens=0, junctions=False), {}),
     ],
-    ids=["nothing", "pins", "partial hits"],
+    ids=["nothing", "pins", "partial hits", "junctions", "no junctions"],
 )
 def test_the_metrics_of_what_is_switched_on_are_there(
     model: Path, switched_on: Configuration, expected: dict[str, float]
@@ -138,7 +141,7 @@ def test_the_metrics_of_what_is_switched_on_are_there(
     names = ("pinned_blocks", "demoted_blocks_total", "partial_hits_total", "copies_ordered_total", "copies_done_total")
     activate(switched_on)
     with endpoint(model) as loggers:
-        found = {name: loggers.read(f"vllm:{CARRIED}_{name}") for name in names}
+        found = {name: loggers.read(f"vllm:{CARRIED}_{name}") for name in (*names, "junctions_total")}
     assert expected == {name: value for name, value in found.items() if value is not None}
 
 
@@ -165,6 +168,11 @@ def test_from_the_scheduler_to_the_endpoint(model: Path) -> None:
         # The next step counts nothing again.
         loggers.record(stepped(scheduler), None)
         assert [1.0, 1.0, 1.0] == read()[:3]
+
+
+def test_junctions_are_counted_once() -> None:
+    """A request that waits is looked up again, and counts once."""
+    assert junctions_are_counted_once() is None
 
 
 def test_a_connector_keeps_its_own_counts(model: Path) -> None:

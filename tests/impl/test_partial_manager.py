@@ -21,6 +21,7 @@ from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.models import load
 from kvgate.levels.manager import Bench
+from kvgate_mutants.mutants.plugin.checks import a_session_keeps_its_new_boundary
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Admit, Arrive, CommonPrefix, Dispatch, Finish, LookUp, Operation, Run, Transferred
 from kvreference.settings import Settings
@@ -146,6 +147,14 @@ def test_copies_are_taken_once() -> None:
     assert () == take_copies(manager)
     plain = load_system("retention").factory(evolve(SETTINGS, geometry=load("gpt-oss-hybrid").geometry))
     assert () == take_copies(plain.roots()["manager"])
+
+
+def test_a_session_keeps_its_new_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next part of a prompt moves its replay boundary, and the request is awake for it."""
+    load_system("retention")
+    assert a_session_keeps_its_new_boundary() is None
+    monkeypatch.setattr(PartialHits, "wake", lambda _self, _request_id: None)
+    assert a_session_keeps_its_new_boundary() is not None
 
 
 # Where it has no effect, and where it cannot be

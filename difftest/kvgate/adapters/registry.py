@@ -58,6 +58,7 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     "ascend-retention": (
         *("compressed+whole-slots", "compressed+eagle+whole-slots", "compressed+mtp+masked+scratch+whole-slots"),
         "compressed+pinned=2+transfers+whole-slots",
+        "compressed+mtp+retention+junctions+scratch+whole-slots",
     ),
     **dict.fromkeys(
         ASCEND_WORKERS,

@@ -38,6 +38,8 @@ RETAINS = Span("0.23.0")
 """Since vllm-project/vllm#43447 there is a retention interval."""
 RETAINS_LEAST = Span("0.29.0")
 """Since vllm-project/vllm#52216 the interval is 0 unless another is given."""
+KEEPS_JUNCTIONS = Span("0.33.0")
+"""From here on the boundary at which a prompt parts from what is cached is kept, as with the plug-in for 0.20.2."""
 CACHES_HYBRIDS = Span("0.27.0")
 """From here on prefix caching is on by default for models with state-space layers too."""
 
@@ -148,6 +150,11 @@ class Serving:
     def on_stock(self) -> bool:
         """Whether the plug-in alone could retain anything."""
         return self.release not in RETAINS
+
+    @property
+    def keeps_junctions(self) -> bool:
+        """Whether the boundary is kept at which a prompt parts from what is cached: with the plug-in, too."""
+        return self.on_stock or self.release in KEEPS_JUNCTIONS
 
     def caches(self, has_states: bool) -> bool:
         """Whether prefix caching is on."""

@@ -9,7 +9,7 @@ for everything before the boundary, and no token needs to be hashed again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 GROUP_BYTES = 4
@@ -56,6 +56,12 @@ class Boundaries:
             del blocks[block_id]
             if not blocks:
                 del self._blocks[key]
+
+    def forget_all(self, blocks: Iterable[Any]) -> None:
+        """Forget every boundary inside ``blocks``. Few blocks have one, and many are allocated."""
+        keys = self._keys
+        for block_id in [block.block_id for block in blocks if block.block_id in keys]:
+            self.forget(block_id)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -112,10 +112,18 @@ class PartialHits:
         """The request gives up its blocks."""
         self.cursors.pop(request_id, None)
 
+    def wake(self, request_id: str) -> None:
+        """The request's boundaries have changed: its next step looks for them, whatever it computes."""
+        if request_id in self.cursors:
+            self.cursors[request_id].wake_tokens = 0
+
     # Registering
 
-    def register(self, request: Any, tokens: int, tables: Callable[[int], Sequence[Any]]) -> None:
-        """``request`` has computed, or loaded, its first ``tokens`` tokens, all of them verified."""
+    def register(self, request: Any, tokens: int, managers: Sequence[Any]) -> None:
+        """``request`` has computed, or loaded, its first ``tokens`` tokens, all of them verified.
+
+        ``managers`` are those of the groups, each of which knows the request's blocks.
+        """
         cursor = self.cursors.get(request.request_id)
         if cursor is None:
             cursor = self.cursors[request.request_id] = Cursor(0, [0] * len(self.copying))
@@ -125,7 +133,7 @@ class PartialHits:
         for ended in reached(self.copying, self.admitted, cursor, tokens):
             key = self._key(request.block_hashes, ended.end_tokens, ended.group.index)
             if ended.is_inside:
-                blocks = tables(ended.group.index)
+                blocks = managers[ended.group.index].req_to_blocks[request.request_id]
                 self.boundaries.register(key, blocks[ended.end_tokens // ended.group.block_tokens])
             if not self.arrived:
                 self.pending.fenced.add(key)
@@ -134,6 +142,9 @@ class PartialHits:
 
     def dispatch(self) -> tuple[BlockCopy, ...]:
         """The copies of the step, in order. Their sources are let go of, and nothing is fenced any more."""
+        if not self.pending.fenced and not self.pending.copies:
+            # Most steps reach no boundary.
+            return ()
         pending, self.pending = self.pending, Pending()
         self.counts["copies_ordered"] += len(pending.copies)
         if pending.sources:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from swa_retention.register import Patch
-from swa_retention.scratch import is_scratch
+from swa_retention.scratch import is_scratch, scratch_and_rest
 
 KVCacheBlock = Any
 """vLLM's block. Nothing of vLLM is imported before a patch is put in place."""
@@ -41,34 +41,33 @@ def free_blocks(_original: Any) -> Callable[..., None]:
         if not blocks:
             # Most steps release nothing, and ask all the same.
             return
-        tier: Any = getattr(self, "pinned_tier", None)
-        pinned = () if tier is None else tier.pinned
-        scratch_first = getattr(self, "scratch_first", False)
-        front, back, waiting = [], [], []
         for block in blocks:
             block.ref_cnt -= 1
-            if block.ref_cnt or block.is_null:
-                continue
-            if pinned and pinned[block.block_id]:
-                waiting.append(block)
-            elif prepend or (scratch_first and is_scratch(self, block)):
-                front.append(block)
-            else:
-                back.append(block)
+        front, back = [], [block for block in blocks if not block.ref_cnt and not block.is_null]
+        tier: Any = getattr(self, "pinned_tier", None)
+        if tier is not None:
+            back = tier.wait(back)
+        if prepend:
+            front, back = back, front
+        elif getattr(self, "scratch_first", False):
+            front, back = scratch_and_rest(self, back)
         self.free_block_queue.append_n(back)
         if front:
             self.free_block_queue.prepend_n(front)
-        if waiting:
-            tier.wait(waiting)
 
     return free_blocks
 
 
 def evict_blocks(original: Any) -> Callable[..., None]:
-    """``BlockPool.evict_blocks`` after which a free block that lost its content stands in front."""
+    """``BlockPool.evict_blocks`` after which a block is not pinned and begins with nothing that is known.
+
+    With scratch first, a free block that lost its content stands in front.
+    """
 
     def evict_blocks(self: Any, block_ids: set[int]) -> None:
-        if not getattr(self, "scratch_first", False):
+        scratch_first = getattr(self, "scratch_first", False)
+        tier, boundaries = getattr(self, "pinned_tier", None), getattr(self, "boundaries", None)
+        if not scratch_first and tier is None and boundaries is None:
             original(self, block_ids)
             return
         # vLLM's own function refuses an id that there is not: asked first for those, it changes nothing.
@@ -77,7 +76,11 @@ def evict_blocks(original: Any) -> Callable[..., None]:
             block = self.blocks[block_id]
             was_cached = not is_scratch(self, block)
             original(self, {block_id})
-            if was_cached and block.ref_cnt == 0 and is_scratch(self, block):
+            if boundaries is not None:
+                boundaries.forget(block_id)
+            if tier is not None:
+                tier.forget(block)
+            if scratch_first and was_cached and block.ref_cnt == 0 and is_scratch(self, block):
                 self.free_block_queue.remove(block)
                 self.free_block_queue.prepend_n([block])
 
@@ -88,6 +91,15 @@ _QUEUE = "vllm.v1.core.kv_cache_utils:FreeKVCacheBlockQueue"
 _POOL = "vllm.v1.core.block_pool:BlockPool"
 _UNTIL = "vLLM 0.23, which has it"
 
+EVICT = Patch(
+    f"{_POOL}.evict_blocks",
+    "A block without content serves no hit, and a free one that is uncached is used again first.",
+    "Its pin and its entries end with its content; with retention, it moves to the front of the queue.",
+    "none: vLLM leaves it where it is",
+    "vLLM orders its queue itself",
+    "9815723d7b4ec926",
+    evict_blocks,
+)
 PATCHES = (
     Patch(
         f"{_QUEUE}.prepend_n",
@@ -107,13 +119,5 @@ PATCHES = (
         "cdbe29fcb7de4c80",
         free_blocks,
     ),
-    Patch(
-        f"{_POOL}.evict_blocks",
-        "A free block whose content is forgotten is uncached from then on.",
-        "It moves to the front of the queue; nothing changes where retention is off.",
-        "none: vLLM leaves it where it is",
-        "vLLM orders its queue itself",
-        "9815723d7b4ec926",
-        evict_blocks,
-    ),
+    EVICT,
 )

@@ -19,7 +19,11 @@ def get_computed_blocks(original: Any) -> Callable[..., tuple[Any, int]]:
         junctions = getattr(self.coordinator, "junctions", None)
         # A request that may not read the cache parts from nothing.
         if junctions is not None and not request.skip_reading_prefix_cache:
-            setattr(request, JUNCTION, junctions.find(request.block_hashes, request.num_tokens, found[1]))
+            tokens = junctions.find(request.block_hashes, request.num_tokens, found[1])
+            if tokens and not getattr(request, JUNCTION, 0):
+                # A request may be looked up again before it is admitted.
+                junctions.counts["junctions"] += 1
+            setattr(request, JUNCTION, tokens)
         return found
 
     return get_computed_blocks

@@ -42,9 +42,18 @@ PARTIAL_HITS = (
 )
 
 
+JUNCTIONS = (Metric("junctions", "Requests whose prompts part from those that are cached, at a junction."),)
+
+
 def metrics_of(configuration: Configuration) -> tuple[Metric, ...]:
     """The metrics of what is switched on."""
-    return (PINS if configuration.pins else ()) + (PARTIAL_HITS if configuration.partial_hits else ())
+    keeps_junctions = configuration.junctions and configuration.retention_interval_tokens is not None
+    switched_on = (
+        (configuration.pins, PINS),
+        (configuration.partial_hits, PARTIAL_HITS),
+        (keeps_junctions, JUNCTIONS),
+    )
+    return tuple(metric for is_on, metrics in switched_on if is_on for metric in metrics)
 
 
 def _counts(coordinator: Any) -> Iterator[tuple[str, int]]:
@@ -54,9 +63,10 @@ def _counts(coordinator: Any) -> Iterator[tuple[str, int]]:
         yield "pinned_blocks", tier.queue.num_free_blocks
         yield "demoted_blocks", tier.demoted
         tier.demoted = 0
-    if partial is not None:
-        yield from partial.counts.items()
-        partial.counts.clear()
+    for counting in (partial, getattr(coordinator, "junctions", None)):
+        if counting is not None:
+            yield from counting.counts.items()
+            counting.counts.clear()
 
 
 def make_stats(original: Any) -> Callable[..., Any]:

@@ -6,10 +6,11 @@ A coordinator for which they may carries it as ``partial``; where it has none, e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from swa_retention.compressed.prefix_block_size import compress_ratio
-from swa_retention.patches import pinning
+from swa_retention.patches import free_queue, pinning
 from swa_retention.register import Patch
 
 
@@ -68,12 +69,25 @@ def allocate_new_blocks(original: Any) -> Callable[..., tuple[list[Any], ...]]:
 
     def allocate_new_blocks(self: Any, request_id: str, *arguments: Any, **keywords: Any) -> tuple[list[Any], ...]:
         blocks: tuple[list[Any], ...] = original(self, request_id, *arguments, **keywords)
-        partial = _partial(self)
-        if partial is not None:
+        partial = getattr(self, "partial", None)
+        if partial is not None and partial.entering:
             partial.entered(request_id, _tables(self, request_id))
         return blocks
 
     return allocate_new_blocks
+
+
+def get_new_blocks(original: Any) -> Callable[..., list[Any]]:
+    """``BlockPool.get_new_blocks`` behind which the blocks begin with nothing that is known."""
+
+    def get_new_blocks(self: Any, num_blocks: int) -> list[Any]:
+        blocks: list[Any] = original(self, num_blocks)
+        boundaries = getattr(self, "boundaries", None)
+        if boundaries is not None:
+            boundaries.forget_all(blocks)
+        return blocks
+
+    return get_new_blocks
 
 
 def cache_blocks(original: Any) -> Callable[..., None]:
@@ -81,9 +95,9 @@ def cache_blocks(original: Any) -> Callable[..., None]:
 
     def cache_blocks(self: Any, request: Any, num_computed_tokens: int) -> None:
         original(self, request, num_computed_tokens)
-        partial = _partial(self)
+        partial = getattr(self, "partial", None)
         if partial is not None:
-            partial.register(request, num_computed_tokens, _tables(self, request.request_id))
+            partial.register(request, num_computed_tokens, self.single_type_managers)
 
     return cache_blocks
 
@@ -115,6 +129,19 @@ def free(original: Any) -> Callable[..., None]:
         original(self, request_id)
 
     return free
+
+
+def update_request_as_session(original: Any) -> Callable[..., None]:
+    """``Scheduler._update_request_as_session``, by which a prompt grows: its replay boundary moves."""
+
+    @wraps(original)
+    def _update_request_as_session(self: Any, session: Any, update: Any) -> None:
+        original(self, session, update)
+        partial = _partial(self.kv_cache_manager.coordinator)
+        if partial is not None:
+            partial.wake(session.request_id)
+
+    return _update_request_as_session
 
 
 def get_num_common_prefix_blocks(original: Any) -> Callable[..., int]:
@@ -227,6 +254,15 @@ PATCHES = (
         free,
     ),
     Patch(
+        "vllm.v1.core.sched.scheduler:Scheduler._update_request_as_session",
+        "The next part of a session moves the last boundary from which its prompt can be replayed.",
+        "Behind vLLM's own code, the request's next step looks for boundaries again.",
+        _UPSTREAM,
+        _UNTIL,
+        "8198d818d7693499",
+        update_request_as_session,
+    ),
+    Patch(
         "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager.get_num_common_prefix_blocks",
         "vLLM takes a block for common if it is held as often as there are requests; a pending copy holds it too.",
         "Pending copies are taken off.",
@@ -236,14 +272,15 @@ PATCHES = (
         get_num_common_prefix_blocks,
     ),
     Patch(
-        f"{_POOL}._maybe_evict_cached_block",
+        f"{_POOL}.get_new_blocks",
         "A block that is handed out begins with nothing that is known.",
-        "Its entries go with its content, or without it, where it has entries alone.",
+        "Behind vLLM's own code, the entries inside it are forgotten.",
         _UPSTREAM,
         _UNTIL,
-        "fd4c18b14ea510a3",
-        pinning.forget,
+        "4b20b12dc61e7e48",
+        get_new_blocks,
     ),
+    free_queue.EVICT,
     Patch(
         f"{_POOL}.reset_prefix_cache",
         "A reset forgets everything.",

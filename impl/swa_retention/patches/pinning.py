@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from swa_retention.partial.hit import sources_of
+from swa_retention.patches import free_queue
 from swa_retention.register import Patch
 
 
@@ -20,32 +21,12 @@ def touch(original: Any) -> Callable[..., None]:
     """``BlockPool.touch`` that takes a pinned block out of the queue that it waits in."""
 
     def touch(self: Any, blocks: Sequence[Any]) -> None:
-        tier = _tier(self)
+        tier = getattr(self, "pinned_tier", None)
         if tier is not None:
-            for block in blocks:
-                if block.ref_cnt == 0 and not block.is_null and tier.holds(block):
-                    tier.resume(block)
-                    # vLLM's own function takes whatever nobody holds out of the free queue.
-                    self.free_block_queue.append(block)
+            tier.resume(blocks)
         original(self, blocks)
 
     return touch
-
-
-def forget(original: Any) -> Callable[..., bool]:
-    """``BlockPool._maybe_evict_cached_block`` behind which the block is not pinned, and begins with nothing known."""
-
-    def _maybe_evict_cached_block(self: Any, block: Any) -> bool:
-        evicted: bool = original(self, block)
-        boundaries = getattr(self, "boundaries", None)
-        if boundaries is not None:
-            boundaries.forget(block.block_id)
-        tier = _tier(self)
-        if tier is not None:
-            tier.forget(block)
-        return evicted
-
-    return _maybe_evict_cached_block
 
 
 def reset_prefix_cache(original: Any) -> Callable[..., bool]:
@@ -56,7 +37,7 @@ def reset_prefix_cache(original: Any) -> Callable[..., bool]:
         if tier is not None and self.num_gpu_blocks - self.get_num_free_blocks() - tier.queue.num_free_blocks == 1:
             for block in tier.queue.get_all_free_blocks():
                 # What it holds is about to be forgotten.
-                tier.resume(block)
+                tier.queue.remove(block)
                 tier.pinned[block.block_id] = False
                 if getattr(self, "scratch_first", False):
                     self.free_block_queue.prepend_n([block])
@@ -76,16 +57,13 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
 
     def remove_skipped_blocks(self: Any, request_id: str, total_computed_tokens: int) -> None:
         anchor: Any = getattr(self, "anchor", None)
-        blocks = None if anchor is None else self.req_to_blocks.get(request_id)
-        if blocks:
-            tier = self.block_pool.pinned_tier
+        if anchor is not None and request_id in self.req_to_blocks:
+            blocks, tier = self.req_to_blocks[request_id], self.block_pool.pinned_tier
             end = min(self.get_num_skipped_tokens(total_computed_tokens) // self.block_size, len(blocks))
-            start = end
-            while start > 0 and not blocks[start - 1].is_null:
-                start -= 1
-            if end - start >= tier.min_drop_blocks:
+            # What was dropped before is null, and in front: one look says whether this drop is long enough.
+            if end >= tier.min_drop_blocks and not blocks[end - tier.min_drop_blocks].is_null:
                 first, last = anchor.before(end)
-                tier.pin(blocks[max(start, first) : last])
+                tier.pin(blocks[first:last])
         original(self, request_id, total_computed_tokens)
 
     return remove_skipped_blocks
@@ -120,9 +98,6 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
         *arguments: Any,
         **keywords: Any,
     ) -> int:
-        partial = getattr(self, "partial", None)
-        if partial is not None and partial.is_fenced(new_computed_blocks):
-            return int(self.block_pool.num_gpu_blocks) + 1
         needed: int = original(
             self,
             request_id,
@@ -133,14 +108,19 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
             *arguments,
             **keywords,
         )
-        tier = _tier(self.block_pool)
-        if partial is None and not any(new_computed_blocks):
+        if not any(new_computed_blocks):
             # A request that runs already hits nothing, and this is asked in every step.
-            if tier is not None and needed > self.block_pool.free_block_queue.num_free_blocks:
-                tier.make_room(needed, ())
+            if needed > self.block_pool.free_block_queue.num_free_blocks:
+                tier = _tier(self.block_pool)
+                if tier is not None:
+                    tier.make_room(needed, ())
             return needed
+        partial = getattr(self, "partial", None)
+        if partial is not None and partial.is_fenced(new_computed_blocks):
+            return int(self.block_pool.num_gpu_blocks) + 1
+        tier = _tier(self.block_pool)
         sources = [source.block for source in sources_of(new_computed_blocks)]
-        needed += sum(block.ref_cnt == 0 for block in sources)
+        needed += len([block for block in sources if not block.ref_cnt])
         if tier is not None:
             hit = sources + [
                 block
@@ -148,7 +128,7 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
                 for block in blocks[manager.get_num_skipped_tokens(total_computed_tokens) // manager.block_size :]
             ]
             # vLLM counts every block of the hit that nobody holds; a pinned one takes nothing from the free queue.
-            needed -= sum(block.ref_cnt == 0 and tier.holds(block) for block in hit)
+            needed -= len([block for block in hit if not block.ref_cnt and tier.pinned[block.block_id]])
             tier.make_room(needed, {block.block_id for block in hit})
         return needed
 
@@ -182,15 +162,7 @@ PATCHES = (
         "b3df81c93d24f2ac",
         touch,
     ),
-    Patch(
-        f"{_POOL}._maybe_evict_cached_block",
-        "A block without content serves no hit.",
-        "Its pin ends with its content.",
-        _UPSTREAM,
-        _UNTIL,
-        "fd4c18b14ea510a3",
-        forget,
-    ),
+    free_queue.EVICT,
     Patch(
         f"{_POOL}.reset_prefix_cache",
         "Blocks that are pinned and held by nobody would count as used, and no reset would succeed.",

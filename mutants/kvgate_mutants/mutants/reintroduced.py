@@ -128,7 +128,7 @@ def gates_cap_in_every_count(original: Any, self: Any, *arguments: Any, **named:
 
 
 @breaks("swa_retention.pinned_tier:PinnedTier.resume", violates="KV-INV-07")
-def hit_stays_in_the_pinned_queue(_original: Any, _self: Any, _block: Any) -> None:
+def hit_stays_in_the_pinned_queue(_original: Any, _self: Any, _blocks: Any) -> None:
     """A pinned block that is hit is held, and stays in the queue of those that nobody holds."""
 
 

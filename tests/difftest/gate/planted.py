@@ -94,7 +94,7 @@ PLANTS = {
     "plug-in-knows-no-scratch": Plant(
         "impl/swa_retention",
         "KV-OP-17",
-        _replaced("swa_retention.patches.free_queue:is_scratch", lambda _pool, _block: False),
+        _replaced("swa_retention.patches.free_queue:scratch_and_rest", lambda _pool, blocks: ([], blocks)),
         SPARSE,
         "retention",
     ),

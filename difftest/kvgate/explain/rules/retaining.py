@@ -33,6 +33,8 @@ def parts_before_what_is_kept(case: Case) -> Cause | None:
         return None
     kept = "the last boundary of the first prompt" if interval == 0 else f"multiples of {interval} tokens, and the last"
     shorter = _shorter(settings, tried[0])
+    # Windows alone do not show where prompts part.
+    junction = case.serving.keeps_junctions and any(group.keeps_all for group in settings.geometry.groups)
     return Cause(
         "parts-before-what-is-kept",
         Effect.ZERO_IF,
@@ -40,8 +42,10 @@ def parts_before_what_is_kept(case: Case) -> Cause | None:
         ("vllm-project/vllm#57610", "vllm-project/vllm#57613"),
         f"with a retention interval of {interval} a window keeps what a hit at {kept} reads, and hits end at "
         f"multiples of {alignment}",
-        f"they part from the first prompt before that boundary: in its last {alignment} tokens, say",
-        f"a shorter interval, {RETENTION_VARIABLE}={shorter}: a boundary where yours part",
+        f"they part from the first prompt before that boundary: in its last {alignment} tokens, say"
+        + ("; the second one keeps the boundary where they part, and the third one hits it" if junction else ""),
+        f"a shorter interval, {RETENTION_VARIABLE}={shorter}: a boundary where yours part"
+        + (", for the second prompt already" if junction else ""),
         sets=(("retention", str(shorter)),),
     )
 

@@ -6,9 +6,11 @@ Each check is one small exercise, and says what is wrong, or None. Whatever it c
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -638,6 +640,31 @@ def a_step_carries_its_copies() -> str | None:
     return None if done == ["states", *copies] else f"the worker did {done}"
 
 
+def a_session_keeps_its_new_boundary() -> str | None:
+    """Behind the first part nothing is due before 32 tokens; the second one moves the replay boundary to 16."""
+    from kvgate.kernel.models import load
+    from kvgate.levels.scheduler.engine import Engine
+    from kvgate.levels.scheduler.operations import Serve, Stage
+    from kvreference.operations import Arrive, Continue, Run
+    from kvreference.scheduler.operations import Reply, Step
+    from kvreference.settings import Settings
+    from swa_retention.patches import partial_hits
+
+    geometry = load("compressed+partial").geometry
+    settings = Settings(geometry, 50, tokens_max=256, chunk_tokens=64, retention_interval_tokens=0)
+    engine = Engine(settings, Stage(4), subject="retention")
+    scheduler, name = engine.scheduler, "_update_request_as_session"
+    patched = partial_hits.update_request_as_session(getattr(type(scheduler), name).__swa_retention__)
+    setattr(scheduler, name, partial(patched, scheduler))
+    step = Step((Reply(token=500_000),))
+    first = Serve(Arrive(0, (Run(0, 8),)), 1, resumable=True)
+    for operation in (first, step, Continue(0, (Run(1000, 12),)), step):
+        divergence = engine.perform(operation)
+        if divergence is not None:
+            return str(divergence.difference)
+    return None
+
+
 def workers_that_copy_nothing_are_refused() -> str | None:
     """A worker that nobody knows."""
     from swa_retention.config import ConfigurationError
@@ -735,10 +762,25 @@ def counts_are_sent_once() -> str | None:
     return None if (found, own) == (due, {"loads": 1}) else f"sent is {found}, and the connector has {own}"
 
 
+def junctions_are_counted_once() -> str | None:
+    """A request that is looked up twice before it is admitted, and one without a junction."""
+    from swa_retention.patches import junctions, metrics
+
+    counts = Counter[str]()
+    kept = SimpleNamespace(counts=counts, find=lambda hashes, _tokens, _hit: len(hashes))
+    manager = SimpleNamespace(coordinator=SimpleNamespace(junctions=kept, block_pool=SimpleNamespace()))
+    look_up = junctions.get_computed_blocks(lambda _self, _request: ((), 0))
+    first, second = (
+        SimpleNamespace(skip_reading_prefix_cache=False, block_hashes=hashes, num_tokens=9) for hashes in ([b"one"], [])
+    )
+    for request in (first, second, first):
+        look_up(manager, request)
+    sent = [dict(metrics._counts(manager.coordinator)) for _ in range(2)]
+    return None if sent == [{"junctions": 1}, {}] else f"sent is {sent}"
+
+
 def copies_are_done_when_their_step_is_back() -> str | None:
     """A step with two copies, and one without."""
-    from collections import Counter
-
     from swa_retention.patches import dispatch, metrics
 
     scheduler, counts = _counting(), Counter[str]()

@@ -51,6 +51,12 @@ def counts_are_sent_again(original: Any, coordinator: Any) -> Any:
     coordinator.block_pool.pinned_tier.demoted = demoted
 
 
+@breaks("swa_retention.patches.junctions:get_computed_blocks", shown_by=checks.junctions_are_counted_once)
+def junctions_are_not_counted(_original: Any, vllms: Any) -> Any:
+    """A request that parts from what is cached is not counted."""
+    return vllms
+
+
 @breaks(f"{_METRICS}:update_from_output", shown_by=checks.copies_are_done_when_their_step_is_back)
 def copies_are_never_done(_original: Any, vllms: Any) -> Any:
     """A copy whose step has come back from the workers is not counted as done."""

@@ -59,6 +59,15 @@ def cursor_left_behind(original: Any, *arguments: Any, **named: Any) -> Any:
 
 
 @breaks(
+    "swa_retention.patches.partial_hits:update_request_as_session",
+    shown_by=checks.a_session_keeps_its_new_boundary,
+)
+def boundary_of_the_first_part(_original: Any, vllms: Any) -> Any:
+    """The next part of a session does not move the boundary that a request waits for."""
+    return vllms
+
+
+@breaks(
     "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager.get_num_common_prefix_blocks",
     violates="KV-OP-14",
     models=(_PLAIN,),
@@ -69,7 +78,7 @@ def copies_count_as_holders(original: Any, *arguments: Any, **named: Any) -> Any
     return vllms_own(original)(*arguments, **named)
 
 
-@breaks("vllm.v1.core.block_pool:BlockPool._maybe_evict_cached_block", violates="KV-OP-18", models=(_PLAIN,))
+@breaks("vllm.v1.core.block_pool:BlockPool.get_new_blocks", violates="KV-OP-18", models=(_PLAIN,))
 def handed_out_with_entries(original: Any, *arguments: Any, **named: Any) -> Any:
     """A block that is handed out keeps the entries inside it."""
     return vllms_own(original)(*arguments, **named)
@@ -166,16 +175,16 @@ def held_and_not_copied(_original: Any, self: Any, request_id: str, _tables: Any
     self.pending.sources += [source.block for source in sources]
 
 
-@breaks("swa_retention.patches.free_queue:is_scratch", violates="KV-OP-17", models=(_MASKED,))
-def entries_are_scratch(_original: Any, _pool: Any, block: Any) -> bool:
+@breaks("swa_retention.patches.free_queue:scratch_and_rest", violates="KV-OP-17", models=(_MASKED,))
+def entries_are_scratch(original: Any, _pool: Any, blocks: Any) -> Any:
     """A block in which nothing but boundaries is known is used again first."""
-    return block.block_hash is None
+    return original(None, blocks)
 
 
-@breaks("swa_retention.pinned_tier:is_scratch", violates="KV-OP-21", models=(_PINNED,))
-def entries_are_not_pinned(_original: Any, _pool: Any, block: Any) -> bool:
+@breaks("swa_retention.pinned_tier:scratch_and_rest", violates="KV-OP-21", models=(_PINNED,))
+def entries_are_not_pinned(original: Any, _pool: Any, blocks: Any) -> Any:
     """A block in which nothing but boundaries is known is not pinned."""
-    return block.block_hash is None
+    return original(None, blocks)
 
 
 # Mutants of the copies' way: from the scheduler, through the step's output, to the workers.

@@ -22,7 +22,7 @@ def hit_taken_from_the_wrong_queue(original: Any, *arguments: Any, **named: Any)
     return vllms_own(original)(*arguments, **named)
 
 
-@breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-OP-22", models=(_BOTH,))
+@breaks(f"{_POOL}.evict_blocks", violates="KV-OP-22", models=(_BOTH,))
 def pin_stays_behind(original: Any, *arguments: Any, **named: Any) -> Any:
     """A pin does not end with the content of its block."""
     return vllms_own(original)(*arguments, **named)
@@ -114,10 +114,11 @@ def demoted_and_still_pinned(original: Any, self: Any, block: Any) -> None:
 
 
 @breaks(f"{_TIER}.resume", violates="KV-OP-22", models=(_PINNED,))
-def hit_unpins(original: Any, self: Any, block: Any) -> None:
+def hit_unpins(original: Any, self: Any, blocks: Any) -> None:
     """A pinned block that is hit is pinned no longer."""
-    original(self, block)
-    self.pinned[block.block_id] = False
+    original(self, blocks)
+    for block in blocks:
+        self.pinned[block.block_id] = False
 
 
 @breaks(f"{_POOL}.free_blocks", violates="KV-INV-07", models=(_PINNED,))
