@@ -142,6 +142,25 @@ def _kernel_blocks(patch: Patch) -> None:
     patch.setattr(backend, "get_supported_kernel_block_sizes", staticmethod(lambda: [4, 16, 32, 128]))
 
 
+def _in_copies(broken: Callable[[list[Any]], list[Any]]) -> Callable[[Patch], None]:
+    """A fault in which tensors of a group the plug-in copies."""
+
+    def inject(patch: Patch) -> None:
+        from swa_retention.copying import runner
+
+        original = runner._look
+        patch.setattr(runner, "_look", lambda *given: iter(broken(list(original(*given)))))
+
+    return inject
+
+
+def _a_slot_less(patch: Patch) -> None:
+    from swa_retention.copying.layout import Layout
+
+    original = Layout.slots_of
+    patch.setattr(Layout, "slots_of", lambda self, tokens: original(self, tokens) - 1)
+
+
 FAULTS: dict[str, Callable[[Patch], None]] = {
     "scales at the offset of the values": _in_layout(_scale_at_values),
     "scales without the stride of the page": _in_layout(_scales_together),
@@ -154,6 +173,9 @@ FAULTS: dict[str, Callable[[Patch], None]] = {
     "states of another block size": _states_unscaled,
     "two layers of a group in a tensor": _layers_together,
     "kernel blocks that are divided in the table alone": _kernel_blocks,
+    "copies without scales": _in_copies(lambda found: [each for each in found if each[0].shape[-1] > 1]),
+    "copies of all layers but the last": _in_copies(lambda found: found[:-1]),
+    "copies of a slot too few": _a_slot_less,
 }
 
 

@@ -22,7 +22,7 @@ from kvreference.settings import Settings
 
 RATIOS = (0, 0, 4, 128, 4, 128, 4)
 """The compress ratio of each layer, as DeepSeek-V4-Flash begins: 0 has a window alone."""
-MEMORY_BYTES = 8 << 20
+MEMORY_BYTES = 3 << 20
 PUBLISHED_SLOTS = 128
 WHOLE_PAGE, INDEXER_PAGE = 1024, 130
 """Bytes of a page for each slot of compressed attention: bfloat16 values of 512 dimensions; and int8 values of 128
@@ -228,9 +228,10 @@ def check_apart(tensors: list[Tensor]) -> None:
         key = each.group, each.memory
         owner = owners.setdefault(key, np.zeros(each.view.untyped_storage().nbytes(), dtype=bool))
         at = each.addresses.ravel()
-        _demand(len(np.unique(at)) == len(at), f"{each.name}: two of its slots overlap")
         _demand(not owner[at].any(), f"{each.name}: overlaps another tensor of its group")
+        before = np.count_nonzero(owner)
         owner[at] = True
+        _demand(np.count_nonzero(owner) - before == len(at), f"{each.name}: two of its slots overlap")
 
 
 def check_bytes(tensors: list[Tensor]) -> int:
@@ -240,9 +241,7 @@ def check_bytes(tensors: list[Tensor]) -> int:
     """
     import torch
 
-    memories = {each.memory: each.view.untyped_storage() for each in tensors}
-    raw = {key: torch.empty(0, dtype=torch.uint8).set_(memory).numpy() for key, memory in memories.items()}
-    written = 0
+    raw, written = _raw(tensors), 0
     for group in sorted({each.group for each in tensors}):
         for memory in raw.values():
             memory.fill(0)
@@ -272,6 +271,53 @@ def check_bytes(tensors: list[Tensor]) -> int:
     return written
 
 
+def check_copies(server: Server, tensors: list[Tensor]) -> int:
+    """Have the plug-in copy blocks of each group up to a slot, and look at every byte of all memories.
+
+    After that slot, a destination may have what it had or what the source has. Returns how many slots were copied.
+    """
+    from swa_retention.copying.runner import copy_blocks
+    from swa_retention.partial.copies import BlockCopy
+
+    for name, views in server.shaped.items():
+        # As the runner binds the memory of DeepSeek-V4's layers.
+        server.runner.compilation_config.static_forward_context[name].kv_cache = [views]
+    raw, draw, copied = _raw(tensors), np.random.default_rng(0), 0
+    for group, described in enumerate(server.config.kv_cache_groups):
+        mine = [each for each in tensors if each.group == group]
+        # What has a window has no ratio.
+        ratio = getattr(server.specs[described.layer_names[0]], "compress_ratio", None) or 1
+        for memory in raw.values():
+            memory[:] = draw.integers(256, size=len(memory), dtype=np.uint8)
+        before = {key: memory.copy() for key, memory in raw.items()}
+        ends = draw.integers(1, mine[0].view.shape[1], size=2).tolist()
+        pairs = [(1, 2, ends[0]), (4, 3, ends[1])]
+        copy_blocks(server.runner, [BlockCopy(group, source, to, end * ratio) for source, to, end in pairs])
+        due = {key: memory.copy() for key, memory in before.items()}
+        for each in mine:
+            for source, to, end in pairs:
+                for slot, (at, into) in enumerate(zip(each.addresses[source], each.addresses[to], strict=True)):
+                    content = before[each.memory][at]
+                    if slot < end or (content == raw[each.memory][into]).all():
+                        due[each.memory][into] = content
+                copied += end
+        for key, memory in raw.items():
+            wrong = (due[key] != memory).nonzero()[0]
+            names = [each.name for each in mine if len(wrong) and wrong[0] in each.addresses and each.memory == key]
+            _demand(
+                not len(wrong), f"group {group}, byte {wrong[:1]} of {names}: not what the copies are to leave there"
+            )
+    return copied
+
+
+def _raw(tensors: list[Tensor]) -> dict[int, Any]:
+    """The bytes of each memory."""
+    import torch
+
+    memories = {each.memory: each.view.untyped_storage() for each in tensors}
+    return {key: torch.empty(0, dtype=torch.uint8).set_(memory).numpy() for key, memory in memories.items()}
+
+
 def _bytes_of(tensor: Tensor) -> Any:
     import torch
 
@@ -293,6 +339,7 @@ def compare(system: str, slots: int, *, mtp: bool) -> dict[str, Any]:
     tensors = tensors_of(server, slots)
     check_apart(tensors)
     written = check_bytes(tensors)
+    copied = check_copies(server, tensors) if system.endswith("-retention") else 0
     memories = {each.memory: each.view.untyped_storage().nbytes() for each in tensors}
     _demand(sum(memories.values()) <= MEMORY_BYTES, "more memory than there is")
     sharing = {key: {each.group for each in tensors if each.memory == key} for key in memories}
@@ -307,4 +354,5 @@ def compare(system: str, slots: int, *, mtp: bool) -> dict[str, Any]:
         "padded": len(padded),
         "blocks": server.config.num_blocks,
         "slots": written,
+        "copied": copied,
     }
