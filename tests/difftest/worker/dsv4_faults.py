@@ -1,8 +1,8 @@
 """The memory of DeepSeek-V4 as it is, and with one fault each: ``python -m tests.difftest.worker.dsv4_faults``.
 
 A fault is patched into the published code, or into the plug-in, for as long as one memory is made and checked. With the
-argument ``published``, the plug-in is left out, and the faults with it. Importing vLLM-Ascend takes most of the time,
-so one process does all.
+argument ``published``, the plug-in is left out, and the faults with it; with ``flash``, the model has all its layers,
+and no faults. Importing vLLM-Ascend takes most of the time, so one process does all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.difftest.worker.dsv4_memory import INDEXER_PAGE, WrongMemoryError, compare, prepare
+from tests.difftest.worker.dsv4_memory import FLASH_RATIOS, INDEXER_PAGE, RATIOS, WrongMemoryError, compare, prepare
 
 SLOTS = 64
 
@@ -196,12 +196,12 @@ def faults_found(system: str) -> dict[str, str | None]:
 
 def main() -> None:
     """Print what was compared by block size, without the draft model's layer and with it, and what was found."""
-    plug_in = "published" not in sys.argv
+    plug_in, ratios = "published" not in sys.argv, FLASH_RATIOS if "flash" in sys.argv else RATIOS
     system = prepare(plug_in=plug_in)
-    faults = faults_found(system) if plug_in else {}
+    faults = faults_found(system) if plug_in and ratios is RATIOS else {}
     # After the faults, so that one that was left in place is seen.
     sizes = (128, 64, 32) if plug_in else (128,)
-    compared = {slots: [compare(system, slots, mtp=mtp) for mtp in (False, True)] for slots in sizes}
+    compared = {slots: [compare(system, slots, mtp=mtp, ratios=ratios) for mtp in (False, True)] for slots in sizes}
     print(json.dumps({"compared": compared, "faults": faults}))
 
 

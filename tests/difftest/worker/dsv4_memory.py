@@ -8,6 +8,7 @@ model.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,10 @@ from kvreference.settings import Settings
 
 RATIOS = (0, 0, 4, 128, 4, 128, 4)
 """The compress ratio of each layer, as DeepSeek-V4-Flash begins: 0 has a window alone."""
-MEMORY_BYTES = 3 << 20
+FLASH_RATIOS = (0, 0, *(4, 128) * 20, 4)
+"""All 43 layers."""
+MEMORY_BYTES = 1 << 20
+"""For each layer of C4."""
 PUBLISHED_SLOTS = 128
 WHOLE_PAGE, INDEXER_PAGE = 1024, 130
 """Bytes of a page for each slot of compressed attention: bfloat16 values of 512 dimensions; and int8 values of 128
@@ -67,20 +71,21 @@ class Server(AscendWorker):
 
     _compresses = True
 
-    def __init__(self, scheduler: Any, drafts_max: int, mtp: bool) -> None:
+    def __init__(self, scheduler: Any, drafts_max: int, mtp: bool, ratios: Sequence[int]) -> None:
         from vllm.config import set_current_vllm_config
 
         config = scheduler.vllm_config
         set_ranks(Rank())
         self.kinds: dict[str, str] = {}
         """By layer, which of ``KINDS`` it is."""
+        self.memory_bytes = MEMORY_BYTES * list(ratios).count(4)
         self.config = scheduler.kv_cache_config
         self.runner = self._bare(scheduler, drafts_max, Rank())
         with set_current_vllm_config(config):
-            for index, ratio in enumerate(RATIOS):
+            for index, ratio in enumerate(ratios):
                 self._layer(f"model.layers.{index}.self_attn", ratio)
             if mtp:
-                self._layer(f"mtp.layers.{len(RATIOS)}.self_attn", 0)
+                self._layer(f"mtp.layers.{len(ratios)}.self_attn", 0)
             self.specs = self.runner.get_kv_cache_spec()
             self._plan()
             self.runner.attn_groups = []
@@ -135,7 +140,7 @@ class Server(AscendWorker):
         planner: Any = importlib.import_module("vllm.v1.core.kv_cache_utils")
         config = self.runner.vllm_config
         groups = planner.get_kv_cache_groups(config, self.specs)
-        self.config = planner.get_kv_cache_config_from_groups(config, groups, MEMORY_BYTES)
+        self.config = planner.get_kv_cache_config_from_groups(config, groups, self.memory_bytes)
         self.runner.kv_cache_config = self.config
 
 
@@ -147,7 +152,7 @@ def prepare(*, plug_in: bool) -> str:
     return system
 
 
-def serve(system: str, slots: int, *, mtp: bool) -> Server:
+def serve(system: str, slots: int, *, mtp: bool, ratios: Sequence[int] = RATIOS) -> Server:
     """A model runner that has its memory."""
     import torch
 
@@ -157,7 +162,7 @@ def serve(system: str, slots: int, *, mtp: bool) -> Server:
     with subject.while_built(settings):
         scheduler = subject.build(settings, Stage(running_max=2))
         scheduler.vllm_config.model_config.dtype = torch.bfloat16
-        return Server(scheduler, settings.drafts_max, mtp)
+        return Server(scheduler, settings.drafts_max, mtp, ratios)
 
 
 @frozen
@@ -329,19 +334,19 @@ def _pattern(numbers: Any, slot_bytes: int) -> Any:
     return np.repeat(numbers.astype("<u2")[..., None], slot_bytes // 2, axis=2).view(np.uint8)
 
 
-def compare(system: str, slots: int, *, mtp: bool) -> dict[str, Any]:
+def compare(system: str, slots: int, *, mtp: bool, ratios: Sequence[int] = RATIOS) -> dict[str, Any]:
     """Make the memory of a model and check it; returns what was compared.
 
     Raises:
         WrongMemoryError: it is not what it should be.
     """
-    server = serve(system, slots, mtp=mtp)
+    server = serve(system, slots, mtp=mtp, ratios=ratios)
     tensors = tensors_of(server, slots)
     check_apart(tensors)
     written = check_bytes(tensors)
     copied = check_copies(server, tensors) if system.endswith("-retention") else 0
     memories = {each.memory: each.view.untyped_storage().nbytes() for each in tensors}
-    _demand(sum(memories.values()) <= MEMORY_BYTES, "more memory than there is")
+    _demand(sum(memories.values()) <= server.memory_bytes, "more memory than there is")
     sharing = {key: {each.group for each in tensors if each.memory == key} for key in memories}
     kinds = [KINDS[kind] for kind in server.kinds.values()]
     padded = [kind for kind in kinds if sum(kind.slot_bytes) * kind.slots < kind.page_bytes * PUBLISHED_SLOTS]

@@ -20,8 +20,6 @@ from kvgate.adapters.ascend_wheel import WHERE
 if TYPE_CHECKING:
     from tests.fork_server import ForkServer
 
-pytestmark = pytest.mark.ci
-
 FOUND = {
     "scales at the offset of the values": "indexer.k_cache[1]: overlaps another tensor of its group",
     "scales without the stride of the page": "indexer.k_cache[1]: block [2] is not in its page",
@@ -63,6 +61,7 @@ def _check(compared: Any) -> None:
         assert each["slots"] > 12_000
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("slots", [128, 64, 32])
 def test_each_slot_has_its_bytes(slots: int, with_plug_in: Any) -> None:
     """With the plug-in, which copies the slots before a boundary in all tensors of a group."""
@@ -71,14 +70,27 @@ def test_each_slot_has_its_bytes(slots: int, with_plug_in: Any) -> None:
     assert all(each["copied"] > 100 for each in compared)
 
 
+@pytest.mark.ci
 def test_published_each_slot_has_its_bytes(fork_server: ForkServer) -> None:
     """Without it, vLLM-Ascend has blocks of 128 slots."""
     _check(_found(fork_server, "published")["compared"]["128"])
 
 
+@pytest.mark.ci
 def test_faults_are_found(with_plug_in: Any) -> None:
     """Fourteen, each by what is wrong."""
     found = with_plug_in["faults"]
     assert set(FOUND) == set(found)
     for name, report in FOUND.items():
         assert report in (found[name] or ""), name
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("words", [(), ("published",)], ids=["plug-in", "published"])
+def test_each_slot_of_the_whole_model_has_its_bytes(words: tuple[str, ...], fork_server: ForkServer) -> None:
+    """All 43 layers, and that of the draft model."""
+    compared = _found(fork_server, "flash", *words)["compared"]
+    assert ({"128"} if words else {"128", "64", "32"}) == set(compared)
+    for without, with_mtp in compared.values():
+        assert (167, 168) == (without["layers"], with_mtp["layers"])
+        assert with_mtp["slots"] > 80_000
