@@ -303,6 +303,7 @@ def _equality(case: str) -> Kill | None:
 
 def _slots(case: str) -> Kill | None:
     """Whether a fault in a worker's memory, block tables, slot mappings, attention metadata or copies is noticed."""
+    from kvgate.adapters.model_runner.compressor import OperatorInput
     from kvgate.adapters.model_runner.runner import Memory, Part, Prepared, Tensor
     from kvgate.levels.worker.slot_check import (
         Granted,
@@ -311,6 +312,7 @@ def _slots(case: str) -> Kill | None:
         check_copies,
         check_memory,
         check_metadata,
+        check_operator,
     )
     from kvreference.answers import Copy
     from kvreference.slots import Layout
@@ -341,6 +343,11 @@ def _slots(case: str) -> Kill | None:
     elif case == "metadata-without-room-for-a-slot":
         part = evolve(part, slots=None, finds=(4, 1, 3))
         prepared = evolve(prepared, metadata=((part,),))
+    elif case in ("operator-without-a-call", "operator-for-numbers-of-slots", "operator-with-a-slot-too-many"):
+        kind, room = 1 if case.endswith("numbers-of-slots") else 2, 5 if case.endswith("too-many") else 4
+        call = OperatorInput((0, 4), (2,), ((1, 2),), 4, kind, 1, room, 1, (2, 3, 4, 5))
+        part = evolve(part, slots=None, finds=(4, 1, 4), found=None if case.endswith("a-call") else call)
+        prepared = evolve(prepared, metadata=((part,),))
     elif case == "metadata-with-drafts-as-a-prompt":
         prepared = evolve(prepared, metadata=((evolve(part, decodes=0),),))
     elif case == "metadata-with-a-prompt-as-drafts":
@@ -358,6 +365,7 @@ def _slots(case: str) -> Kill | None:
         "memory": lambda: check_memory(memory, prepared.kernel_block_sizes),
         "batch": lambda: check(prepared, granted, layouts),
         "metadata": lambda: check_metadata(prepared, granted, layouts, drafts_max),
+        "operator": lambda: check_operator(prepared, granted, layouts),
         "copies": lambda: check_copies((copied,), memory, layouts, (Copy(0, 1, 2, 2),)),
         "cleared": lambda: check_cleared(prepared, (frozenset({3, 5}),)),
     }

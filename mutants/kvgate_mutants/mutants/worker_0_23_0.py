@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from kvgate_mutants.mutants.mutant import breaks
 
 _TABLE = "vllm_ascend.worker.block_table:BlockTable"
 _DSA = "vllm_ascend.attention.dsa_v1"
+_LAYER = f"{_DSA}:AscendDSAImpl"
 _BUILDER = f"{_DSA}:AscendDSAMetadataBuilder"
+
+
+def _of_step() -> dict[Any, Any]:
+    """What layers may keep for each other within a step."""
+    context: Any = import_module("vllm.forward_context")
+    kept: dict[Any, Any] = context.get_forward_context().additional_kwargs
+    return kept
 
 
 @breaks(f"{_TABLE}.compute_slot_mapping", violates="KV-MEM-03")
@@ -72,3 +83,50 @@ def decodes_start_where_they_end(original: Any, self: Any, *arguments: Any) -> A
 def verified_drafts_are_prompts(original: Any, metadata: Any, decode_threshold: int) -> Any:
     """Rows that verify drafts are built as prompts, as if there was no speculation."""
     return original(metadata, decode_threshold=min(1, decode_threshold))
+
+
+def _of_layer(self: Any, ratio: int) -> Any:
+    """A layer as ``self`` is, with another ratio."""
+    return SimpleNamespace(**{**vars(self), "compress_ratio": ratio})
+
+
+@breaks(f"{_LAYER}._compute_compressor_metadata", violates="KV-MEM-03")
+def slots_are_found_with_half_the_ratio(original: Any, self: Any, metadata: Any) -> Any:
+    """The operator that finds slots is given half of the layer's ratio."""
+    return original(_of_layer(self, self.compress_ratio // 2), metadata)
+
+
+@breaks(f"{_LAYER}._compute_compressor_metadata", violates="KV-SYS-03")
+def slots_are_found_in_the_table_of_the_first_group(original: Any, self: Any, metadata: Any) -> Any:
+    """The operator that finds slots is given the block table of the group whose layer is the first one of the step."""
+    kept = _of_step()
+    table = kept.setdefault(("table", type(metadata)), metadata.block_table)
+    return original(self, replace(metadata, block_table=table))
+
+
+@breaks(f"{_LAYER}._compute_compressor_metadata", violates="KV-SYS-03")
+def slots_are_found_once_for_all_groups(original: Any, self: Any, metadata: Any) -> Any:
+    """What the operator returns is kept for the layers of all groups, and not of one."""
+    kept = _of_step()
+    key = ("slots", type(metadata))
+    if key not in kept:
+        kept[key] = original(self, metadata)
+    return kept[key]
+
+
+@breaks(f"{_LAYER}._compute_compressor_metadata", violates="KV-SYS-03")
+def slots_are_found_a_token_late(original: Any, self: Any, metadata: Any) -> Any:
+    """The operator that finds slots takes each row to begin a token after it does."""
+    return original(self, replace(metadata, query_start_loc=metadata.query_start_loc + 1))
+
+
+@breaks("vllm_ascend.device.device_op:DeviceOperator.get_dsa_compressor_slot_mapping_format", violates="KV-MEM-03")
+def slots_are_found_as_numbers(_original: Any) -> int:
+    """The operator returns the numbers of slots, where caches are written by blocks and slots of them."""
+    return 1
+
+
+@breaks(f"{_DSA}:get_full_cos_and_sin_dsa", violates="KV-SYS-03")
+def compressed_tokens_are_turned_as_the_next_ones(original: Any, group: str) -> Any:
+    """The operator that finds slots is given rotary tables without position 0."""
+    return tuple(table[1:] for table in original(group))

@@ -5,13 +5,24 @@ One kernel maps the slots of all groups, and the metadata of all rows is built i
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from kvgate_mutants.mutants.mutant import breaks
 
 _TABLES = "vllm_ascend.worker.block_table"
 _DSA = "vllm_ascend.attention.dsa_v1"
+_COMPRESSOR = "vllm_ascend.models.deepseek_v4.compressor:Compressor"
 _BUILDER = f"{_DSA}:AscendDSAMetadataBuilder"
+
+
+def _of_step() -> dict[Any, Any]:
+    """What layers may keep for each other within a step."""
+    context: Any = import_module("vllm.forward_context")
+    kept: dict[Any, Any] = context.get_forward_context().additional_kwargs
+    return kept
 
 
 @breaks(f"{_TABLES}:compute_slot_mapping_fused_groups", violates="KV-MEM-03")
@@ -79,3 +90,26 @@ def long_rows_decode(original: Any, metadata: Any, decode_threshold: int) -> Any
 def drafts_are_built_as_prompts(original: Any, metadata: Any, decode_threshold: int) -> Any:
     """Rows that verify drafts are built as prompts, as if there was no speculation."""
     return original(metadata, decode_threshold=min(1, decode_threshold))
+
+
+@breaks(f"{_COMPRESSOR}._compute_metadata", violates="KV-MEM-03")
+def compressors_have_half_their_ratio(original: Any, self: Any, metadata: Any) -> Any:
+    """The operator that finds slots is given half of the layer's ratio."""
+    return original(SimpleNamespace(compress_ratio=self.compress_ratio // 2, vllm_config=self.vllm_config), metadata)
+
+
+@breaks(f"{_BUILDER}.build_req_metadata", violates="KV-SYS-03")
+def groups_share_the_slots_that_are_found(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    """What the operator returns is kept with one key for all groups."""
+    built = original(self, *arguments, **named)
+    built.cache_group_key = "layers"
+    return built
+
+
+@breaks(f"{_DSA}:get_or_compute_compressor_metadata", violates="KV-SYS-03")
+def compressors_read_the_table_of_the_first_group(
+    original: Any, metadata: Any, compress_ratio: int, vllm_config: Any
+) -> Any:
+    """The operator that finds slots is given the block table of the group whose layer is the first one of the step."""
+    table = _of_step().setdefault("table", metadata.block_table)
+    return original(replace(metadata, block_table=table), compress_ratio, vllm_config)

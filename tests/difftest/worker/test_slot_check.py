@@ -6,11 +6,21 @@ Method: what a worker prepares for two requests in two groups, right, and with o
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from attrs import evolve
 
+from kvgate.adapters.model_runner.compressor import OperatorInput, operator_input
 from kvgate.adapters.model_runner.runner import Memory, Part, Prepared, Tensor
-from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory, check_metadata
+from kvgate.levels.worker.slot_check import (
+    Granted,
+    check,
+    check_copies,
+    check_memory,
+    check_metadata,
+    check_operator,
+)
 from kvreference.answers import Copy
 from kvreference.slots import Layout
 
@@ -109,6 +119,62 @@ def test_slots_that_an_operator_finds(finds: tuple[int, int, int] | None, is_rig
     given = evolve(GIVEN, metadata=((PARTS[0], evolve(PARTS[1], slots=None, finds=finds)),))
     found = check_metadata(given, GRANTED, LAYOUTS, 1)
     assert is_right is (found is None)
+
+
+CALL = OperatorInput((0, 5), (6,), ((10, 11, 12, 13),), 2, 2, 2, 3, 1, (6, 8))
+"""For the prompt: tokens 6 to 10 complete the slots of tokens 6 and 8."""
+CALLED = evolve(PARTS[1], slots=None, finds=(2, 1, 3), found=CALL)
+
+
+def test_an_operator_is_given_what_was_granted() -> None:
+    """Its arguments name the slots that the step writes."""
+    assert [23, 24] == CALL.slots()
+    for room in (2, 3):
+        given = evolve(GIVEN, metadata=((PARTS[0], evolve(CALLED, found=evolve(CALL, room=room))),))
+        assert None is check_operator(given, GRANTED, LAYOUTS)
+
+
+@pytest.mark.parametrize(
+    ("found", "statement", "name"),
+    [
+        (None, "KV-MEM-03", ""),
+        (evolve(CALL, starts=(7,)), "KV-SYS-03", ", starts"),
+        (evolve(CALL, offsets=(1, 6)), "KV-SYS-03", ", offsets"),
+        (evolve(CALL, tables=((10, 11, 13, 12),)), "KV-SYS-03", ", tables"),
+        (evolve(CALL, tables=()), "KV-SYS-03", ", tables"),
+        (evolve(CALL, rows=0), "KV-SYS-03", ", rows"),
+        (evolve(CALL, ratio=4), "KV-MEM-03", ", ratio"),
+        (evolve(CALL, block_slots=4), "KV-MEM-03", ", slots of a block"),
+        (evolve(CALL, slot_format=1), "KV-MEM-03", ", format of slots"),
+        (evolve(CALL, room=1), "KV-MEM-03", ", room for 2 to 3 slots"),
+        (evolve(CALL, room=4), "KV-MEM-03", ", room for 2 to 3 slots"),
+        (evolve(CALL, positions=(6, 9)), "KV-SYS-03", ", positions of the rotary tables"),
+    ],
+)
+def test_what_an_operator_is_given_wrong_is_reported(found: OperatorInput | None, statement: str, name: str) -> None:
+    """By the guarantee that it breaks, and where."""
+    given = evolve(GIVEN, metadata=((PARTS[0], evolve(CALLED, found=found)),))
+    difference = check_operator(given, GRANTED, LAYOUTS)
+    assert difference is not None
+    assert (statement, f"compressor_metadata of group 0, rows 1 to 1{name}") == (
+        difference.statement,
+        difference.subject,
+    )
+
+
+@pytest.mark.parametrize(
+    ("move", "positions"),
+    [(lambda table: table, (4, 6)), (lambda table: table[1:], (5, 7)), (lambda t: t[:5], (4, -1))],
+)
+def test_positions_are_read_off_rotary_tables(move: Any, positions: tuple[int, ...]) -> None:
+    """Also where they are moved, or too short; a sine without its cosine is of no position."""
+    torch = pytest.importorskip("torch")
+    base, rows = 10**13, torch.arange(8, dtype=torch.float64)
+    angles = (rows[:, None] * torch.tensor([1, base**-0.5], dtype=torch.float64)).repeat_interleave(2, dim=1)
+    cos, sin = move(angles.cos().float()), move(angles.sin().float())
+    others = torch.tensor([0, 4]), torch.tensor([4]), torch.tensor([[3]]), 16, 2, 2, 3, 1
+    assert positions == operator_input((cos, sin, *others), base).positions
+    assert (-1, -1) == operator_input((sin, sin, *others), base).positions
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 from kvgate.adapters.ascend_wheel import PACKAGE
 from kvgate.adapters.groups import spec_compress_ratio
+from kvgate.adapters.model_runner.compressor import OperatorInput, operator_input
 from kvgate.adapters.model_runner.newest import planned
 from kvgate.adapters.model_runner.runner import LATENT, AscendWorker, Part, memory_of, part_of
 
@@ -26,6 +27,22 @@ class LaterAscendWorker(AscendWorker):
 
     def _finds(self, part: Any) -> tuple[int, int, int]:
         return part.block_size, part.num_reqs_actual, part.num_compressed_tokens
+
+    def _all_parts(self, built: Any) -> tuple[tuple[Part, ...], ...]:
+        """Layers run within one forward context, where what they compute for their group may be kept."""
+        context: Any = importlib.import_module("vllm.forward_context")
+        with context.override_forward_context(context.create_forward_context(built, self.runner.vllm_config)):
+            return super()._all_parts(built)
+
+    def _found(self, part: Any, spec: Any) -> OperatorInput | None:
+        if part.slot_mapping is not None:
+            return None
+        return operator_input(self._call(part, spec_compress_ratio(spec)), _BASE)
+
+    def _call(self, part: Any, ratio: int) -> Any:
+        """What the published caller returns, of a layer with that ratio."""
+        layer = importlib.import_module(f"{PACKAGE}.attention.dsa_v1").AscendDSAImpl
+        return layer._compute_compressor_metadata(SimpleNamespace(compress_ratio=ratio), part)
 
     def _build(self) -> None:
         """Rotary tables are those of a model's layers, which register them: here one layer does for each group."""
@@ -60,14 +77,20 @@ class NewestAscendWorker(LaterAscendWorker):
         f"{_MAPPING}:_compute_slot_mapping_fused_groups_adaptive_kernel",
     )
 
-    def _parts(self, built: Any, block_slots: int) -> Iterator[Part]:
+    def _parts(self, built: Any, block_slots: int, spec: Any) -> Iterator[Part]:
         """What metadata has of all rows, of which the first ones decode."""
         del block_slots
         part = built.req_metadata
-        yield part_of(part, self._positions(part.sin), built.num_decodes, self._finds(part))
+        positions, found = self._positions(part.sin), self._found(part, spec)
+        yield part_of(part, positions, built.num_decodes, self._finds(part), found)
 
     def _finds(self, part: Any) -> tuple[int, int, int]:
         return part.storage_block_size, part.num_actual_reqs, part.num_compressed_tokens
+
+    def _call(self, part: Any, ratio: int) -> Any:
+        layer = importlib.import_module(f"{PACKAGE}.models.deepseek_v4.compressor").Compressor
+        model = SimpleNamespace(compress_ratio=ratio, vllm_config=self.runner.vllm_config)
+        return layer._compute_metadata(model, part)
 
     def _positions(self, sine: Any) -> tuple[int, ...]:
         """Which rows of the rotary tables attention is given: positions themselves are not in its metadata."""

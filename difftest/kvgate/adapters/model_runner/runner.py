@@ -19,6 +19,7 @@ from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder, check_folder, e
 from kvgate.adapters.device.npu import CPU, used_device
 from kvgate.adapters.groups import spec_compress_ratio
 from kvgate.adapters.model_runner import stand_ins
+from kvgate.adapters.model_runner.compressor import OperatorInput
 from kvgate.adapters.releases import ASCEND
 from kvgate.adapters.releases.description import Release
 
@@ -83,6 +84,8 @@ class Part:
     finds: tuple[int, int, int] | None = None
     """What an operator is given to find slots in the tables: the slots of a block, in how many rows, and for how many
     slots there is room; None where there is no such operator."""
+    found: OperatorInput | None = None
+    """What the published caller passes to that operator."""
 
 
 @frozen
@@ -425,15 +428,20 @@ class AscendWorker(Worker):
         built, _ = runner._build_attention_metadata(
             tokens, rows, int(counts.max()), num_scheduled_tokens_np=counts, **self._compressed(inputs)
         )
+        return self._all_parts(built)
+
+    def _all_parts(self, built: Any) -> tuple[tuple[Part, ...], ...]:
+        """By group, of the metadata of each layer."""
         parts = self._parts if self._compresses else self._uncompressed
         return tuple(
-            tuple(part for each in groups for part in parts(built[each.layer_names[0]], size))
-            for groups, size in zip(runner.attn_groups, self.kernel_block_sizes, strict=True)
+            tuple(part for each in groups for part in parts(built[each.layer_names[0]], size, each.kv_cache_spec))
+            for groups, size in zip(self.runner.attn_groups, self.kernel_block_sizes, strict=True)
         )
 
     @staticmethod
-    def _uncompressed(built: Any, block_slots: int) -> Iterator[Part]:
+    def _uncompressed(built: Any, block_slots: int, spec: Any) -> Iterator[Part]:
         """What the back-ends for attention are given: with its keys and values, latent, or latent and sparse."""
+        del spec
         slots = [divmod(slot, block_slots) for slot in built.slot_mapping.tolist()]
         if hasattr(built, "cum_query_lens"):
             offsets = (0, *built.cum_query_lens.tolist())
@@ -464,17 +472,23 @@ class AscendWorker(Worker):
         """What metadata is built from besides: of each group, how many compressed tokens each row has."""
         return {"num_scheduled_tokens_compressed_list": inputs[-1]}
 
-    def _parts(self, built: Any, block_slots: int) -> Iterator[Part]:
+    def _parts(self, built: Any, block_slots: int, spec: Any) -> Iterator[Part]:
         """What metadata has of the rows that decode, and of the others."""
         del block_slots
         for part, decodes in ((built.decode, True), (built.prefill, False)):
             if part is not None:
                 positions = tuple(part.input_positions.tolist())
-                yield part_of(part, positions, len(part.seq_lens) if decodes else 0, self._finds(part))
+                rows = len(part.seq_lens) if decodes else 0
+                yield part_of(part, positions, rows, self._finds(part), self._found(part, spec))
 
     def _finds(self, part: Any) -> tuple[int, int, int] | None:
         """What the operator is given that finds slots in the tables: there is none."""
         del part
+        return None
+
+    def _found(self, part: Any, spec: Any) -> OperatorInput | None:
+        """What its layers pass to that operator."""
+        del part, spec
         return None
 
     def _start(self) -> None:
@@ -524,7 +538,13 @@ def _part(slots: list[Any], tables: Any, starts: Any, ends: Any, *others: Any) -
     return Part(tuple(slots), tuple(map(tuple, tables.tolist())), starts, tuple(ends.tolist()), *others)
 
 
-def part_of(built: Any, positions: tuple[int, ...], decodes: int, finds: tuple[int, int, int] | None = None) -> Part:
+def part_of(
+    built: Any,
+    positions: tuple[int, ...],
+    decodes: int,
+    finds: tuple[int, int, int] | None = None,
+    found: OperatorInput | None = None,
+) -> Part:
     """What a back-end's metadata has of some rows."""
     mapped = built.slot_mapping
     return Part(
@@ -536,6 +556,7 @@ def part_of(built: Any, positions: tuple[int, ...], decodes: int, finds: tuple[i
         positions,
         decodes,
         finds if mapped is None else None,
+        found,
     )
 
 

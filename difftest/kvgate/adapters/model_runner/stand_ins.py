@@ -19,6 +19,8 @@ from typing import Any
 
 from attrs import frozen
 
+from kvgate.adapters.model_runner.compressor import OPERATOR
+
 
 @frozen
 class StandIn:
@@ -68,6 +70,11 @@ STAND_INS = (
             "a compiled operator; only kernels read its plan",
         )
         for name, release in PLANS.items()
+    ),
+    StandIn(
+        f"torch.ops._C_ascend:{OPERATOR} (0.23.0, 0.30.0rc2)",
+        "a function that returns a copy of its arguments, which are compared",
+        "a compiled operator; it maps compressed slots",
     ),
     StandIn(
         "vllm_ascend.eplb.core.policy.policy_flashlb:FlashLB, warm_up",
@@ -172,6 +179,11 @@ def _no_plan(**_named: Any) -> Any:
     return torch.zeros(1024, dtype=torch.int32)
 
 
+def _recorded(*arguments: Any) -> tuple[Any, ...]:
+    """As they are now: buffers are used again."""
+    return tuple(each.clone() if hasattr(each, "clone") else each for each in arguments)
+
+
 class _Finder(MetaPathFinder, Loader):
     """Finds what is in ``modules``."""
 
@@ -246,6 +258,7 @@ def install(later: bool = False) -> None:
     npu.config = type("Config", (), {})()
     if later:
         setattr(torch.ops._C_ascend, KERNEL, _uncalled)
+        setattr(torch.ops._C_ascend, OPERATOR, _recorded)
     for name in PLANS:
         setattr(torch.ops._C_ascend, name, _no_plan)
     torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it

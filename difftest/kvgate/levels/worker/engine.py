@@ -17,7 +17,15 @@ from kvgate.levels.scheduler.adapter.scheduler_output import due_in
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.levels.worker.memory import PreparedMemory, layout_in
-from kvgate.levels.worker.slot_check import Granted, check, check_cleared, check_copies, check_memory, check_metadata
+from kvgate.levels.worker.slot_check import (
+    Granted,
+    check,
+    check_cleared,
+    check_copies,
+    check_memory,
+    check_metadata,
+    check_operator,
+)
 from kvreference.block_pool import NULL
 from kvreference.settings import Settings
 
@@ -91,6 +99,7 @@ class WorkerEngine(Engine):
         found = (
             check(prepared, granted, self.layouts)
             or check_metadata(prepared, granted, self.layouts, self.settings.drafts_max)
+            or check_operator(prepared, granted, self.layouts)
             or check_cleared(prepared, fresh)
             or check_copies(prepared.memories, self.worker.memory, self.layouts, copies)
         )

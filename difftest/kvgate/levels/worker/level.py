@@ -40,10 +40,12 @@ class WorkerLevel(SchedulerLevel):
         "vLLM-Ascend builds it: tables, slots, positions, and which rows decode; "
         "not plans for kernels, and drafting. Copied blocks are compared with "
         "ascend-worker-retention; cleared ones with native@0.33.0, whose scheduler orders none here: the gate does.",
-        "With ascend-worker@0.23.0 and @0.30.0rc2: slots of compressed caches, which the compiled operator "
-        "compressor_metadata maps from the block table (what it is given is compared), and equality of the block "
-        "manager with the reference. With @0.30.0rc2, what its scheduler and its block manager decide, but for what "
-        "ghost memory and the leak monitor see.",
+        "With ascend-worker@0.23.0 and @0.30.0rc2: the slots of compressed caches that the compiled operator "
+        "compressor_metadata returns. Each argument that its published callers pass is compared, and the slots that "
+        "the arguments name. Layers are not constructed: each has the ratio of its group's specification and small "
+        "rotary tables. Equality of the block manager with the reference is not tested. With @0.30.0rc2, what its "
+        "scheduler and its block manager decide, but for what ghost memory and the leak monitor see; and "
+        "compressor_metadata_out.",
         "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts and sessions: requests have none.",
     )
     trace_formerly = "kvgate-worker-trace"

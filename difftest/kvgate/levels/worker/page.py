@@ -55,8 +55,9 @@ call it is an error, and no result depends on it.
 
 {named} are named, {never_run} of them are never run.
 
-The same modules of later releases name further ones. `compressor_metadata` is the one that finds the slots of
-compressed caches: what it is given is compared, what it finds is not.
+The same modules of later releases name further ones. `compressor_metadata` maps the slots of compressed caches. Its
+published callers run once for each compressed group, all groups of a step in one forward context. A stand-in returns
+the arguments, and each of them is compared; what the operator itself returns is not known.
 
 {later}
 
@@ -84,6 +85,14 @@ The compiled operators of {version} check block sizes of their own. Read from th
 
 - A cell of the table is a few small cases. Random batches (`python -m tests.difftest.worker.batches`) go further for
   0.20.2rc1 with the plug-in.
+- Of 0.23.0 and 0.30.0rc2, `{agrees_found}` says that `compressor_metadata` gets the right arguments: start positions,
+  offsets, block table, number of rows, ratio, slots of a block, format of slots, rotary tables at the first token
+  of each slot, and room for at least the slots that are completed and at most `min(tokens, tokens // ratio + rows)`.
+  The slots that these arguments name are compared with those that were granted; those that the operator maps are not
+  seen.
+- The layers that call it are not constructed. Each has the ratio of its group's specification, all have rotary tables
+  of one base, and each group has one layer. `compressor_metadata_out` of 0.30.0rc2, for metadata that is built on the
+  device, is not called.
 - The memory of models without compression is not made: of them tables, slots and metadata are compared.
 """
 

@@ -16,6 +16,8 @@ from kvreference.slots import Layout, place, slot_of_token
 
 NOT_HERE = -1
 """What a slot mapping has for a token that another worker keeps."""
+PAIRS = 2
+"""The format of slots that caches are written by on the chips that are simulated: a block, and a slot of it."""
 TABLES, SLOTS, CONTENT, COPIES = "KV-SYS-03", "KV-MEM-03", "KV-MEM-01", "KV-OP-19"
 
 
@@ -180,6 +182,51 @@ def check_metadata(
             row = behind
         if row != len(names):
             return Difference(TABLES, f"attention metadata of group {group}", f"{len(names)} rows", f"{row} rows")
+    return None
+
+
+def check_operator(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout]) -> Difference | None:
+    """Whether the operator that maps compressed slots is called with what was granted of its rows, in each group.
+
+    What it returns is not known: what is compared last are the slots that its arguments name.
+    """
+    for group, parts in enumerate(prepared.metadata):
+        layout, block_slots, row = layouts[group], prepared.kernel_block_sizes[group], 0
+        for part in parts:
+            where = f"compressor_metadata of group {group}, rows {row} to {row + len(part.ends) - 1}"
+            those = [granted[name] for name in prepared.requests[row : row + len(part.ends)]]
+            row += len(part.ends)
+            if part.found is None:
+                if part.finds is not None:
+                    return Difference(SLOTS, where, "a call", "no call")
+                continue
+            got, lengths = part.found, [each.end - each.start for each in those]
+            tables = [layout.kernel_blocks(each.tables[group], block_slots) for each in those]
+            parts_of_block = layout.block_slots // block_slots
+            read = [
+                _as_far_as_read(its[: len(table)], table, parts_of_block)
+                for its, table in zip(got.tables, tables, strict=False)
+            ]
+            tokens, ratio = sum(lengths), layout.compress_ratio
+            tokens_of_slots = [slot * ratio for each in those for slot in range(each.start // ratio, each.end // ratio)]
+            written = [slot for each in those for slot in layout.written(each.tables[group], each.start, each.end)]
+            most = min(tokens, tokens // ratio + len(those))
+            compared: tuple[tuple[str, str, Any, Any], ...] = (
+                (TABLES, "starts", [each.start for each in those], list(got.starts)),
+                (TABLES, "offsets", [0, *accumulate(lengths)], list(got.offsets)),
+                (TABLES, "tables", tables, read),
+                (TABLES, "rows", len(those), got.rows),
+                (SLOTS, "ratio", ratio, got.ratio),
+                (SLOTS, "slots of a block", block_slots, got.block_slots),
+                (SLOTS, "format of slots", PAIRS, got.slot_format),
+                (SLOTS, f"room for {len(written)} to {most} slots", max(len(written), min(got.room, most)), got.room),
+                (TABLES, "positions of the rotary tables", tokens_of_slots, list(got.positions)),
+            )
+            for statement, name, expected, found in compared:
+                if expected != found:
+                    return Difference(statement, f"{where}, {name}", str(expected), str(found))
+            if got.slots() != written:
+                return Difference(SLOTS, f"{where}, slots that it is to map", _some(written), _some(got.slots()))
     return None
 
 
