@@ -254,7 +254,7 @@ def test_blocks_are_copied(fork_server: ForkServer, environment: dict[str, str])
     assert [True] * 4 == [each > 0 for each in mistakes]
 
 
-@pytest.mark.parametrize(("version", "mistakes"), [("0.23.0", 3), ("0.30.0rc2", 6)])
+@pytest.mark.parametrize(("version", "mistakes"), [pytest.param("0.23.0", 3, marks=pytest.mark.deep), ("0.30.0rc2", 6)])
 def test_later_releases_clear_and_copy(version: str, mistakes: int, tmp_path: Path) -> None:
     """Keys and values apart, blocks of several kernel blocks, and in 0.30.0rc2 memory next to them; and its copies."""
     release = release_named(f"ascend-worker@{version}")

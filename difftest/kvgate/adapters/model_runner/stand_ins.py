@@ -108,7 +108,7 @@ STAND_INS = (
     ),
     StandIn(
         "vllm.v1.worker.utils:_zero_kv_blocks_kernel",
-        f"{INTERPRETED}, in a test of its own",
+        INTERPRETED,
         "compiled Triton needs a device",
         interpreted=True,
     ),
@@ -145,7 +145,7 @@ STAND_INS = (
     StandIn(
         "the plan of the KV cache (0.20.2rc1, 0.23.0)",
         "a memory for each group, which has one layer of one head of one element",
-        "plans depend on a model's layers",
+        "plans depend on a model's layers; a test of its own makes DeepSeek-V4's",
     ),
     StandIn(
         "SchedulerOutput.new_block_ids_to_zero (native@0.33.0)",
@@ -264,7 +264,7 @@ def install(later: bool = False) -> None:
     torch.npu = npu  # type: ignore[attr-defined]  # torch_npu adds it
     # mypy: a method is replaced on purpose.
     torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign]
-    torch.Tensor.npu = lambda tensor: tensor  # type: ignore[attr-defined]
+    torch.Tensor.npu = lambda tensor: tensor  # type: ignore[attr-defined]  # torch_npu adds it
     zeros = torch.zeros
     torch.zeros = lambda *size, **named: zeros(*size, **{**named, "pin_memory": False})
 

@@ -93,6 +93,9 @@ The compiled operators of {version} check block sizes of their own. Read from th
 - The layers that call it are not constructed. Each has the ratio of its group's specification, all have rotary tables
   of one base, and each group has one layer. `compressor_metadata_out` of 0.30.0rc2, for metadata that is built on the
   device, is not called.
+- In the steps each group has one layer with small slots. The memory of DeepSeek-V4's own layers, with the plan that
+  vLLM-Ascend 0.20.2rc1 and the plug-in make of them, and the plug-in's copies in it, are compared byte by byte by
+  `pytest -m "ci or deep" tests/difftest/worker/test_dsv4_memory.py`.
 - The memory of models without compression is not made: of them tables, slots and metadata are compared.
 """
 
