@@ -14,8 +14,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from swa_retention.partial.boundaries import GROUP_BYTES
-from swa_retention.reachable import last_boundary_tokens
+from swa_retention.reachable import GROUP_BYTES, last_boundary_tokens
 
 JUNCTION = "swa_retention_junction_tokens"
 """The attribute of vLLM's request that holds its junction; 0 or absent if it has none."""

@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 from attrs import frozen
 
+GROUP_BYTES = 4
+
 
 @frozen
 class Reach:

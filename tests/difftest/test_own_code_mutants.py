@@ -125,7 +125,8 @@ def _cases_of(checker: str) -> set[str]:
         str(right.value)
         for each in compared
         if isinstance(each.left, ast.Name) and each.left.id == "case"
-        for right in each.comparators
+        for comparator in each.comparators
+        for right in ast.walk(comparator)
         if isinstance(right, ast.Constant)
     }
 

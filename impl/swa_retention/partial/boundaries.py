@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-GROUP_BYTES = 4
+from swa_retention.reachable import GROUP_BYTES
 
 
 def key_of(block_hashes: Sequence[bytes], end_tokens: int, hash_block_tokens: int, group: int) -> bytes:

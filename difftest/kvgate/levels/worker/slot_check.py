@@ -135,7 +135,7 @@ def check_metadata(
     A row decodes if it and the rows before it compute one token and ``drafts_max`` drafts at most, and if it verifies
     drafts; the others are prompts.
     """
-    short = (granted[name].end - granted[name].start <= 1 + drafts_max for name in prepared.requests)
+    short = [granted[name].end - granted[name].start <= 1 + drafts_max for name in prepared.requests]
     leading = len(list(takewhile(bool, short)))
     for group, parts in enumerate(prepared.metadata):
         layout, kernel_block_slots = layouts[group], prepared.kernel_block_sizes[group]
@@ -165,7 +165,8 @@ def check_metadata(
                 )
             positions = [position for each in those for position in range(each.start, each.end)]
             decodes = None if part.decodes is None else [index < part.decodes for index in range(len(those))]
-            due = [index < leading or granted[names[index]].drafts > 0 for index in range(row, behind)]
+            verifies = [is_short and granted[name].drafts > 0 for is_short, name in zip(short, names, strict=True)]
+            due = [index < leading or verifies[index] for index in range(row, behind)]
             compared: tuple[tuple[str, str, Sequence[Any], Sequence[Any] | None], ...] = (
                 (TABLES, "starts", [each.start for each in those], part.starts),
                 (TABLES, "ends", [each.end for each in those], part.ends),

@@ -224,7 +224,7 @@ MISCOUNTS = (
             Trial(
                 "retention",
                 _PINNED,
-                ("KV-INV-07",),
+                ("KV-INV-03",),
                 (reintroduced.hit_stays_in_the_pinned_queue,),
                 why_mutant="it was never published; the plug-in has a pinned tier of its own, and loses the same step",
                 elsewhere=True,
