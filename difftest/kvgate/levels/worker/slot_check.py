@@ -137,6 +137,8 @@ def check_metadata(
     """
     short = [granted[name].end - granted[name].start <= 1 + drafts_max for name in prepared.requests]
     leading = len(list(takewhile(bool, short)))
+    verifies = [is_short and granted[name].drafts > 0 for is_short, name in zip(short, prepared.requests, strict=True)]
+    due = [index < leading or verifies[index] for index in range(len(short))]
     for group, parts in enumerate(prepared.metadata):
         layout, kernel_block_slots = layouts[group], prepared.kernel_block_sizes[group]
         names, row = list(prepared.requests), 0
@@ -165,14 +167,12 @@ def check_metadata(
                 )
             positions = [position for each in those for position in range(each.start, each.end)]
             decodes = None if part.decodes is None else [index < part.decodes for index in range(len(those))]
-            verifies = [is_short and granted[name].drafts > 0 for is_short, name in zip(short, names, strict=True)]
-            due = [index < leading or verifies[index] for index in range(row, behind)]
             compared: tuple[tuple[str, str, Sequence[Any], Sequence[Any] | None], ...] = (
                 (TABLES, "starts", [each.start for each in those], part.starts),
                 (TABLES, "ends", [each.end for each in those], part.ends),
                 (TABLES, "offsets", [0, *accumulate(each.end - each.start for each in those)], part.offsets),
                 (TABLES, "positions", positions, part.positions),
-                (TABLES, "rows that decode", due, decodes),
+                (TABLES, "rows that decode", due[row:behind], decodes),
                 (TABLES, "rows of tables", [len(those)], [len(part.tables)]),
                 (TABLES, "tables", tables, [_as_far_as_read(row[: len(its)], its, kernel_blocks) for row, its in rows]),
                 (SLOTS, *given),
