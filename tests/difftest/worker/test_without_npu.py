@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.impl.upstream.archive import ascend_sources
@@ -21,7 +21,8 @@ from kvgate.adapters.ascend_wheel import PACKAGE, WHERE
 from kvgate.adapters.model_runner.block_sizes import kernel_sizes, supported
 from kvgate.adapters.model_runner.operators import LIMITS, WORKER, names_in, operators
 from kvgate.adapters.registry import ASCEND_WORKERS
-from kvgate.levels.worker.page import AGREES, COMMAND, LATER, UNSUPPORTED, page, parsed, rows
+from kvgate.adapters.releases import LATER_ASCEND
+from kvgate.levels.worker.page import AGREES, COMMAND, UNSUPPORTED, page, parsed, rows
 
 if TYPE_CHECKING:
     from tests.fork_server import ForkServer
@@ -66,7 +67,7 @@ import sys
 from functools import reduce
 from pathlib import Path
 from kvgate.adapters.registry import load_system
-load_system("ascend-worker")
+load_system(sys.argv[2])
 import torch, torch_npu
 import vllm_ascend.worker.model_runner_v1
 from kvgate.adapters.model_runner.operators import operators
@@ -140,13 +141,13 @@ def test_the_page_is_current(fork_server: ForkServer, folder: Path) -> None:
         finished = fork_server.run(*program, env={WHERE: str(folder), "VLLM_LOGGING_LEVEL": "ERROR"}, timeout=300)
         assert 0 == finished.returncode, finished.stderr[-2000:]
         found[system] = parsed(finished.stdout)
-    later = {each.version: published(each) for each in LATER}
+    later = {each.version: published(each) for each in LATER_ASCEND}
     lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if not line.startswith(ROW_OF_A_LATER_ONE)]
     assert page(folder, found, later).splitlines() == lines, f"write it with {COMMAND}"
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("release", LATER, ids=lambda each: each.name)
+@pytest.mark.parametrize("release", LATER_ASCEND, ids=lambda each: each.name)
 def test_the_page_has_the_rows_of_later_releases(release: Release) -> None:
     """All of them, in their order."""
     published(release)
@@ -173,7 +174,20 @@ def test_the_table_shows_what_is_broken(system: str, fork_server: ForkServer, fo
 @pytest.mark.ci
 def test_what_is_never_run_cannot_be(fork_server: ForkServer, folder: Path) -> None:
     """In the process in which the worker is run, each of these operators is absent, or has no kernel for a CPU."""
-    finished = fork_server.run("-c", NEVER_RUN, str(folder), env={WHERE: str(folder)}, timeout=300)
+    finished = fork_server.run("-c", NEVER_RUN, str(folder), "ascend-worker", env={WHERE: str(folder)}, timeout=300)
+    _check_never_run(finished, folder)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("release", LATER_ASCEND, ids=lambda each: each.name)
+def test_what_later_releases_never_run_cannot_be(release: Release) -> None:
+    """The same of the operators that they name."""
+    folder = published(release)
+    command = [sys.executable, "-c", NEVER_RUN, str(folder), release.name]
+    _check_never_run(subprocess.run(command, capture_output=True, text=True, timeout=400, check=False), folder)
+
+
+def _check_never_run(finished: Any, folder: Path) -> None:
     assert 0 == finished.returncode, finished.stderr[-2000:]
     absent = {line for line in finished.stdout.splitlines() if line.startswith("torch")}
     assert {each.name for each in operators(folder) if each.never_run} == absent

@@ -19,7 +19,7 @@ from attrs import frozen
 
 from kvgate.adapters.ascend_wheel import PACKAGE, ascend_folder
 from kvgate.adapters.fetching import fetch
-from kvgate.adapters.releases import ASCEND, RELEASES, release_named
+from kvgate.adapters.releases import ASCEND, LATER_ASCEND, release_named
 from kvgate.adapters.releases.description import Release
 
 from .archive import ascend_archive, ascend_needs
@@ -29,7 +29,6 @@ from .tables import STAND_INS
 PAGE = Path(__file__).with_name("ASCEND.md")
 COMMAND = "python -m tests.impl.upstream.ascend > tests/impl/upstream/ASCEND.md"
 RUN = ("tests/ut/core", "tests/ut/worker")
-LATER = [each for each in RELEASES.values() if each.system == "ascend-worker"]
 RUN_LATER = (*RUN, "tests/ut/test_compressed_prefix_cache.py")
 NOT_RUN = {
     "tests/ut/attention": "attention kernels, most of which need the device",
@@ -196,4 +195,4 @@ def _differs(arms: list[dict[str, Result]], name: str) -> bool:
 
 
 if __name__ == "__main__":
-    print(page(results(), with_plug_in(), {each.version: results(release=each) for each in LATER}), end="")
+    print(page(results(), with_plug_in(), {each.version: results(release=each) for each in LATER_ASCEND}), end="")

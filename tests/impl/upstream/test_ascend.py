@@ -12,7 +12,9 @@ from importlib.metadata import distributions
 import pytest
 from tests.published import published
 
-from .ascend import LATER, PAGE, Result, page, results, with_plug_in
+from kvgate.adapters.releases import LATER_ASCEND
+
+from .ascend import PAGE, Result, page, results, with_plug_in
 
 # To look for pip's module would be enough for setuptools to leave distutils alone, which vLLM does not survive.
 INSTALLED = {distribution.name for distribution in distributions()}
@@ -34,7 +36,7 @@ def arms() -> tuple[dict[str, Result], dict[str, Result]]:
 @pytest.fixture(scope="module")
 def later() -> dict[str, dict[str, Result]]:
     """Of later releases."""
-    return {each.version: results(release=each) for each in LATER}
+    return {each.version: results(release=each) for each in LATER_ASCEND}
 
 
 def test_every_failure_has_a_cause(

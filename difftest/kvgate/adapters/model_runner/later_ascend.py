@@ -71,7 +71,6 @@ class NewestAscendWorker(LaterAscendWorker):
     """The model runner of vLLM-Ascend 0.30.0rc2: each kind of cache has a back-end, and all share one memory."""
 
     kernels = (
-        f"{PACKAGE}.worker.block_table:_compute_slot_mapping_kernel",
         f"{_MAPPING}:_compute_slot_mapping_request",
         f"{_MAPPING}:_compute_slot_mapping_fused_groups_kernel",
         f"{_MAPPING}:_compute_slot_mapping_fused_groups_adaptive_kernel",

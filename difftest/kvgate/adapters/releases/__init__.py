@@ -41,6 +41,8 @@ RELEASES: Mapping[str, Release] = {
 }
 """What can be fetched, by name, oldest first."""
 
+LATER_ASCEND = (ascend_0_23_0.RELEASE, ascend_0_30_0rc2.RELEASE)
+"""Those of vLLM-Ascend after ``ASCEND``, which bring a vLLM of their own."""
 NEWEST = v0_33_0.RELEASE.name
 
 

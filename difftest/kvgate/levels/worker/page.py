@@ -20,7 +20,7 @@ from kvgate.adapters.model_runner.block_sizes import BLOCK_SIZES, SIZES, kernel_
 from kvgate.adapters.model_runner.operators import LIMITS, MODULES, Limit, Operator, operators
 from kvgate.adapters.model_runner.stand_ins import INTERPRETED, STAND_INS
 from kvgate.adapters.registry import ASCEND_WORKERS, load_system
-from kvgate.adapters.releases import ASCEND, RELEASES
+from kvgate.adapters.releases import ASCEND, LATER_ASCEND
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model, load
 from kvgate.levels.scheduler.level import EngineBench
@@ -29,7 +29,6 @@ from kvgate.levels.worker.level import WORKER
 
 COMMAND = "python -m kvgate.levels.worker.page > difftest/ASCEND.md"
 ASCEND_WORKER, ZEROES = "ascend-worker", f"{PACKAGE}.worker.utils:_zero_kv_blocks_kernel"
-LATER = [each for each in RELEASES.values() if each.system == ASCEND_WORKER]
 MTP, PARTIAL = "+mtp", "+partial"
 SUFFIXES = ("", MTP, PARTIAL, MTP + PARTIAL)
 CASES = tuple((pressure, str(seed)) for pressure, seeds in (("tiny", 4), ("legal", 12)) for seed in range(seeds))
@@ -224,11 +223,11 @@ def main() -> None:
         print(json.dumps(outcomes(sys.argv[1])))
         return
     found = {}
-    for system in (*ASCEND_WORKERS, *(each.name for each in LATER)):
+    for system in (*ASCEND_WORKERS, *(each.name for each in LATER_ASCEND)):
         command = [sys.executable, "-m", "kvgate.levels.worker.page", system]
         finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found[system] = parsed(finished.stdout)
-    print(page(ascend_folder(), found, {each.version: ascend_folder(each) for each in LATER}), end="")
+    print(page(ascend_folder(), found, {each.version: ascend_folder(each) for each in LATER_ASCEND}), end="")
 
 
 if __name__ == "__main__":

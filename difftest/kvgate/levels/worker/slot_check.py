@@ -148,9 +148,7 @@ def check_metadata(
             behind = row + len(part.ends)
             where = f"attention metadata of group {group}, rows {row} to {behind - 1}"
             those = [granted[name] for name in names[row:behind]]
-            tables = [layout.kernel_blocks(each.tables[group], kernel_block_slots) for each in those]
-            kernel_blocks = layout.block_slots // kernel_block_slots
-            rows = zip(part.tables, tables, strict=False)
+            tables, read = _tables([each.tables[group] for each in those], layout, kernel_block_slots, part.tables)
             written = (layout.written(each.tables[group], each.start, each.end) for each in those)
             slots = [place(slot, kernel_block_slots) for each in written for slot in each if slot is not None]
             filled = [each for each in (part.slots or ())[len(slots) :] if each[0] >= 0]
@@ -174,7 +172,7 @@ def check_metadata(
                 (TABLES, "positions", positions, part.positions),
                 (TABLES, "rows that decode", due[row:behind], decodes),
                 (TABLES, "rows of tables", [len(those)], [len(part.tables)]),
-                (TABLES, "tables", tables, [_as_far_as_read(row[: len(its)], its, kernel_blocks) for row, its in rows]),
+                (TABLES, "tables", tables, read),
                 (SLOTS, *given),
             )
             for statement, name, expected, got in compared:
@@ -202,12 +200,7 @@ def check_operator(prepared: Prepared, granted: Mapping[str, Granted], layouts: 
                     return Difference(SLOTS, where, "a call", "no call")
                 continue
             got, lengths = part.found, [each.end - each.start for each in those]
-            tables = [layout.kernel_blocks(each.tables[group], block_slots) for each in those]
-            parts_of_block = layout.block_slots // block_slots
-            read = [
-                _as_far_as_read(its[: len(table)], table, parts_of_block)
-                for its, table in zip(got.tables, tables, strict=False)
-            ]
+            tables, read = _tables([each.tables[group] for each in those], layout, block_slots, got.tables)
             tokens, ratio = sum(lengths), layout.compress_ratio
             tokens_of_slots = [slot * ratio for each in those for slot in range(each.start // ratio, each.end // ratio)]
             written = [slot for each in those for slot in layout.written(each.tables[group], each.start, each.end)]
@@ -242,6 +235,16 @@ def check_cleared(prepared: Prepared, fresh: Sequence[frozenset[int]]) -> Differ
     if others:
         return Difference(CONTENT, "memory of other blocks", "what it held", f"blocks {sorted(others)} cleared")
     return None
+
+
+def _tables(
+    granted: Sequence[Sequence[int]], layout: Layout, kernel_block_slots: int, given: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The kernel blocks of the granted tables, and as many of those that are given, as far as they are read."""
+    expected = [layout.kernel_blocks(each, kernel_block_slots) for each in granted]
+    parts = layout.block_slots // kernel_block_slots
+    rows = zip(given, expected, strict=False)
+    return expected, [_as_far_as_read(row[: len(table)], table, parts) for row, table in rows]
 
 
 def _as_far_as_read(row: Sequence[int], table: Sequence[int], parts: int) -> list[int]:
