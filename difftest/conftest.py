@@ -211,7 +211,7 @@ class Search:
         preloads = self.config.getoption("--preload")
         verdict = verdict_of(system, profile, planned.seed, prepared.trials.bench.judges, outcome, preloads)
         if not verdict.agrees:
-            publish(verdict, self.config.getoption("--report"), Format.TEXT, not_tested(choice))
+            publish(verdict, self.config.getoption("--report"), Format.TEXT, not_tested(choice, system.name))
             pytest.fail(self.capsys.readouterr().out, pytrace=False)
         assert verdict.operations > 0
 
@@ -236,7 +236,7 @@ class Search:
             )
             # Hypothesis complains of the time that it was given.
             self.capsys.readouterr()
-            publish(verdict, self.config.getoption("--report"), Format.TEXT, not_tested(choice))
+            publish(verdict, self.config.getoption("--report"), Format.TEXT, not_tested(choice, system.name))
             program = "\n".join(getattr(error, "__notes__", ()))
             pytest.fail(f"{self.capsys.readouterr().out}\n{program}", pytrace=False)
 

@@ -45,7 +45,8 @@ def test_no_divergence(
     verdict = verdict_of(system, profile, planned.seed, bench.judges, outcome, preloads)
     if not verdict.agrees:
         report: Path | None = pytestconfig.getoption("--report")
-        publish(verdict, report, Format.TEXT, not_tested(LevelChoice.BLOCKS), once_more(system, bench.detectors))
+        left_out = not_tested(LevelChoice.BLOCKS, system.name)
+        publish(verdict, report, Format.TEXT, left_out, once_more(system, bench.detectors))
         pytest.fail(capsys.readouterr().out, pytrace=False)
     assert verdict.operations > 0
 

@@ -132,7 +132,7 @@ def check(
     outcomes, failed = _run(preparations, trials_of)
     outcome, judges = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, judges, outcome, preload or ())
-    code = publish(verdict, report, output, not_tested(level), once_more(system, judges))
+    code = publish(verdict, report, output, not_tested(level, system.name), once_more(system, judges))
     if failed is not None:
         report_fault(fault_of(failed, system.name, system.version, judges), report)
     raise typer.Exit(code)

@@ -239,7 +239,9 @@ def _publish(verdict: Verdict, folder: RunFolder, output: Format) -> int:
     record = None
     if verdict.found:
         record = once_more(load_system(plan.sut, [Path(path) for path in plan.preloads]), verdict.detectors)
-    return publish(verdict, folder.path / "report", output, not_tested(LevelChoice(plan.level)), record, "fuzz")
+    return publish(
+        verdict, folder.path / "report", output, not_tested(LevelChoice(plan.level), plan.sut), record, "fuzz"
+    )
 
 
 def _say_what_is_left(verdict: Verdict, folder: RunFolder, run: Run) -> None:

@@ -9,6 +9,7 @@ from attrs import asdict, evolve, field, frozen
 
 from kvgate.conformance.capabilities import Capabilities
 from kvgate.gate import trace_codec
+from kvgate.gate.level import NO_WORKER
 from kvgate.gate.story import describe_answer
 from kvgate.gate.trace_codec import Header, Line, Trace, Violated
 from kvgate.gate.verdict import Found, Verdict
@@ -24,7 +25,7 @@ from kvgate.report.junit import with_error
 NOT_TESTED = (
     "Scheduling: requests are driven as a scheduler would, without a scheduler.",
     "Mechanisms that no model of this run has, and context parallelism.",
-    "The worker: what it would read and write is modelled, no tensor is touched.",
+    NO_WORKER,
 )
 ERROR_CHARACTERS_MAX = 2000
 

@@ -28,6 +28,10 @@ Operation: TypeAlias = Any
 """An operation of a level's alphabet: an attrs value."""
 
 
+NO_WORKER = "The worker: what it would read and write is modelled, no tensor is touched."
+"""What a run leaves out that has no worker."""
+
+
 class LevelChoice(str, Enum):
     """What ``--level`` takes: the name of a level, or two of them one after the other."""
 
@@ -182,6 +186,11 @@ class Level(ABC):
     @abstractmethod
     def operations_of(self, profile: str) -> int:
         """How many operations of the block manager a profile runs, over all lanes."""
+
+    def leaves_out(self, system: str) -> tuple[str, ...]:
+        """What a run of ``system`` at this level leaves out."""
+        del system
+        return (*self.not_tested, NO_WORKER)
 
     def takes(self, model: Model) -> bool:
         """Whether the level has cases of a model; ``not_tested`` says of which it has none."""

@@ -23,15 +23,12 @@ from kvgate.levels.worker.level import WORKER
 
 LEVELS: Mapping[str, Level] = {level.name: level for level in (MANAGER, SCHEDULER, PAIR, WORKER)}
 
-_ALWAYS = (
-    "Mechanisms that no model of this run has (--model and its suffixes).",
-    "The worker: what it would read and write is modelled, no tensor is touched.",
-)
+_ALWAYS = "Mechanisms that no model of this run has (--model and its suffixes)."
 
 
-def not_tested(choice: LevelChoice) -> tuple[str, ...]:
-    """What a run leaves out: where several levels are run, what the last of them leaves out."""
-    return (*levels_of(choice)[-1].not_tested, *_ALWAYS)
+def not_tested(choice: LevelChoice, system: str) -> tuple[str, ...]:
+    """What a run of ``system`` leaves out: where several levels are run, what the last of them leaves out."""
+    return (*levels_of(choice)[-1].leaves_out(system), _ALWAYS)
 
 
 def levels_of(choice: LevelChoice) -> tuple[Level, ...]:

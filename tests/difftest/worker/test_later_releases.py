@@ -24,7 +24,10 @@ from kvgate.adapters.model_runner.runner import Prepared
 from kvgate.adapters.releases import ASCEND, LATER_ASCEND, release_named
 from kvgate.adapters.releases.description import Release
 from kvgate.findings.register import with_ids
+from kvgate.gate.level import NO_WORKER, LevelChoice
 from kvgate.kernel.difference import Difference, Divergence
+from kvgate.levels.registry import not_tested
+from kvgate.levels.worker.engine import WORKERS
 from kvgate.levels.worker.slot_check import check_cleared
 
 CHECK = ("check", "--level", "worker", "--jobs", "1")
@@ -233,3 +236,17 @@ def test_a_release_that_lacks_one_module(tmp_path: Path) -> None:
     finished = run(tmp_path, *CHECK, "--sut", OTHER.name, **{WHERE: str(home)})
     assert 3 == finished.returncode
     assert "lacks the module vllm_ascend.worker.block_table" in finished.stderr
+
+
+def test_a_report_says_what_is_not_tested_of_its_system() -> None:
+    """A worker's slots are compared, so its report does not say that no tensor is; later releases leave out more."""
+    left_out = {system: not_tested(LevelChoice.WORKER, system) for system in WORKERS}
+    assert all(NO_WORKER not in each for each in left_out.values())
+    assert NO_WORKER in not_tested(LevelChoice.SCHEDULER, "stock")
+    says = {system: " ".join(each) for system, each in left_out.items()}
+    assert {LATER_ASCEND[0].name, LATER_ASCEND[1].name} == {
+        name for name, each in says.items() if "compressor_metadata returns" in each
+    }
+    assert {LATER_ASCEND[1].name} == {name for name, each in says.items() if "compressor_metadata_out" in each}
+    assert {"ascend-worker-retention"} == {name for name, each in says.items() if "Copied blocks" not in each}
+    assert {"native@0.33.0"} == {name for name, each in says.items() if "Cleared blocks" not in each}
