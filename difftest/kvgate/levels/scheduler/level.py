@@ -34,7 +34,6 @@ from kvgate.levels.scheduler.operations import (
     Stage,
     describe_engine,
     describe_stage,
-    impossible,
 )
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry
@@ -308,31 +307,26 @@ class SchedulerLevel(DrivenLevel):
         self, settings: Settings, stage: Stage, draw: Draw, needs: Collection[str]
     ) -> tuple[Settings, tuple[()], Stage]:
         """With some of the options that the stage can have, and with those that are needed."""
-        # Whole prompts leave few requests to preempt. The others are seldom possible, or seldom mean something.
-        often = {
-            **{"whole_prompts": 4, "without_statistics": 14, "whole_items": 14, "encoder_connector": 25},
-            **{"returns_experts": 30, "context_parallel": 20, "one_group_connector": 25},
-        }
-        chosen = {name: draw.chance(often.get(name, 8)) or name in needs for name in OPTIONS}
-        if chosen["whole_items"] and stage.encoder_budget is not None:
+        chosen = [name for name, option in OPTIONS.items() if draw.chance(option.percent) or name in needs]
+        if "whole_items" in chosen and stage.encoder_budget is not None:
             stage = evolve(stage, long_prefill_tokens=None)
-        left_out = impossible(settings, stage) | (set() if stage.connector else {"one_group_connector"})
-        drawn = {name: chosen[name] and name not in left_out for name in OPTIONS}
-        # In hybrid models they end the engine (056).
-        if drawn["context_parallel"] or len(settings.geometry.groups) > 1:
-            drawn["returns_experts"] = False
-        if drawn["whole_prompts"]:
+        for name in chosen:
+            # In hybrid models experts end the engine (finding 056).
+            is_hybrid = name == "returns_experts" and len(settings.geometry.groups) > 1
+            if OPTIONS[name].needs(settings.geometry, stage) and not is_hybrid:
+                stage = evolve(stage, options=evolve(stage.options, **{name: True}))
+        if stage.options.whole_prompts:
             # A whole number of blocks: so some prompts take exactly what is left.
-            blocks = -(-settings.tokens_max // settings.geometry.grain_tokens)
-            least = blocks * settings.geometry.grain_tokens
-            settings = evolve(settings, chunk_tokens=max(settings.chunk_tokens, least))
-        if drawn["whole_items"]:
+            grain = settings.geometry.grain_tokens
+            settings = evolve(
+                settings, chunk_tokens=max(settings.chunk_tokens, -(-settings.tokens_max // grain) * grain)
+            )
+        if stage.options.whole_items:
             # Less than a whole item is never computed.
-            longest = min(stage.encoder_budget or 0, stage.encoder_cache)
-            least = longest + stage.running_max
-            most = max(settings.chunk_tokens, least)
-            settings = evolve(settings, chunk_tokens=least if draw.chance(70) and not drawn["whole_prompts"] else most)
-        return settings, (), evolve(stage, options=Options(**drawn))
+            least = min(stage.encoder_budget or 0, stage.encoder_cache) + stage.running_max
+            is_tight = draw.chance(70) and not stage.options.whole_prompts
+            settings = evolve(settings, chunk_tokens=least if is_tight else max(settings.chunk_tokens, least))
+        return settings, (), stage
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
