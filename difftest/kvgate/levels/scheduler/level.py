@@ -245,9 +245,10 @@ class SchedulerLevel(DrivenLevel):
     def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
         """A case without operations, on a stage with what ``needs`` say.
 
-        Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit, transfers
-        that never end, loads that fail where there are several groups, chunks shorter than a block of states; where
-        steps are asynchronous and blocks are freed on the way, also drafts and blocks that another node reads.
+        Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit (027),
+        transfers that never end (025), loads that fail where there are several groups (026), chunks shorter than a
+        block of states (029); where steps are asynchronous and blocks are freed on the way, also drafts (028) and
+        transfers ("Seen, and not declared yet").
         """
         settings = generator.settings(draw)
         is_encoder = draw.chance(generator.often("encoder-only models", 20)) and not needs
@@ -367,7 +368,7 @@ class SchedulerLevel(DrivenLevel):
         return evolve(case, operations=tuple(each if fits(each) else Step() for each in case.operations))
 
     def allowed(self, bench: EngineBench, case: Case) -> Case:
-        """The case without requests that could never run: they block the queue, which is a finding of its own.
+        """The case without requests that could never run: they block the queue (027).
 
         Where blocks are freed when a step is over, and not when the next one is scheduled, more are held at once.
         """
@@ -444,7 +445,7 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
     copies = any(group.copies for group in settings.geometry.groups)
     asynchronous = draw.chance(60 if _drafts_ahead(settings) else 40)
-    # Where chunks end at blocks of states, less than what there is room for may be no chunk at all.
+    # Where chunks end at blocks of states, less than what there is room for may be no chunk at all (029).
     encodes = draw.chance(55) and not aligned
     stage = Stage(
         running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
@@ -579,7 +580,8 @@ def _media(generator: Generator, tokens: int, draw: Draw) -> tuple[Media, ...]:
 def recovers(settings: Settings) -> bool:
     """Whether vLLM 0.20.2 continues after a load that failed.
 
-    It looks for the blocks in models with one group only, and where a window was left, those before it are not there.
+    It looks for the blocks in models with one group only (026), and where a window was left, those before it are not
+    there (034).
     """
     groups = settings.geometry.groups
     return len(groups) == 1 and groups[0].keeps_all
@@ -588,7 +590,7 @@ def recovers(settings: Settings) -> bool:
 def fits_alone(settings: Settings, submit: Serve) -> bool:
     """Whether a request could run to its end alone: vLLM admits others too, and they never end.
 
-    There is no room for them, which blocks the queue, or none for all the answers that they must have (053).
+    There is no room for them, which blocks the queue (027), or none for all the answers that they must have (053).
     """
     tokens = min(submit.prompt_tokens + submit.answers_max, settings.tokens_max)
     return (

@@ -46,7 +46,8 @@ class WorkerLevel(SchedulerLevel):
         "rotary tables. Equality of the block manager with the reference is not tested. With @0.30.0rc2, what its "
         "scheduler and its block manager decide, but for what ghost memory and the leak monitor see; and "
         "compressor_metadata_out.",
-        "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts and sessions: requests have none.",
+        "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts, sessions, and the options that a "
+        "scheduler has besides: requests have none.",
     )
     trace_formerly = "kvgate-worker-trace"
     trace_called = "the trace of a worker"
