@@ -57,6 +57,7 @@ _WEIGHTS: Mapping[type[Operation], int] = {
     TakeStatistics: 2,
 }
 
+_LARGE_BLOCK_TOKENS = 128
 _TRANSFERRED_WEIGHT = 25
 _DISPATCH_WEIGHT = 60
 
@@ -170,6 +171,9 @@ class Generator:
         aligned = [length for length in self.boundaries if length % geometry.alignment_tokens == 0]
         # Where small blocks make most boundaries, few lengths would reach an alignment, before which nothing is hit.
         self._aligned = aligned if 2 * len(aligned) < len(self.boundaries) else []
+        # Of all lengths, a fifth lie at a boundary of blocks of 16 tokens, and hardly any at one of large blocks.
+        are_large = min((group.block_size_tokens for group in geometry.groups), default=0) >= _LARGE_BLOCK_TOKENS
+        self._boundary_percent = bias.boundary_percent + are_large * (100 - bias.boundary_percent) // 6
         self.weights = dict(bias.weights)
         """How often each operation of a block manager is drawn, relative to the others."""
         if self.features.transfers:
@@ -310,7 +314,7 @@ class Generator:
 
     def _length(self, draw: Draw, most: int) -> int:
         """A length in tokens from 1 to ``most``, on a boundary more often than not."""
-        if draw.chance(self.often("boundaries", self.bias.boundary_percent)):
+        if draw.chance(self.often("boundaries", self._boundary_percent)):
             among = self._aligned if self._aligned and draw.chance(50) else self.boundaries
             near = draw.one_of(among) + draw.integer(-1, 1)
             return min(max(1, near), most)

@@ -67,7 +67,7 @@ NEEDS = MappingProxyType(
         "token-limit": "running requests that come close to the longest that a request may become",
         "zeroing": "a worker that zeroes new blocks",
         # A scheduler with an option.
-        **{name.replace("_", "-"): words for name, words in OPTIONS.items()},
+        **{name.replace("_", "-"): option.words for name, option in OPTIONS.items()},
     }
 )
 """What a run must contain to have a chance to show a mutant, besides ordinary requests that share prefixes."""

@@ -81,7 +81,7 @@ def test_an_option_does_not_change_what_is_scheduled(option: str) -> None:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_is_described(option: str) -> None:
     """With the stage."""
-    assert describe_stage(Stage(options=Options(**{option: True}))).endswith(OPTIONS[option])
+    assert describe_stage(Stage(options=Options(**{option: True}))).endswith(OPTIONS[option].words)
 
 
 def test_an_item_that_other_nodes_have_is_not_computed() -> None:

@@ -7,13 +7,26 @@ shown; and the scheduler broken, one thing at a time.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 pytest.importorskip("vllm")
 
+from tests.published import published
+
+from kvgate.adapters.releases import release_named
+from kvgate.gate.trace_codec import trace_of, write
+from kvgate.levels.scheduler.adapter.connector import FakeConnector
+from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.engine import Engine
+from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.scheduler.nodes import OtherNodes
 from kvgate.levels.scheduler.operations import Lost, Operation, Serve, Stage
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Arrive, Run, Transferred
@@ -246,3 +259,43 @@ def test_what_is_loaded_beside_a_block_that_failed_holds(external: int, second_e
     first = Serve(Arrive(0, (Run(0, 65),)), external_tokens=external, fails_from_block=(external - 1) // 16)
     second = Serve(Arrive(1, (Run(0, shared), Run(1000, 33))), external_tokens=second_external)
     assert found(full(60), CONNECTED, [first, second, *steps(4)]) is None
+
+
+# A request that may not read the cache
+
+
+def unread(number: int, tokens: int, answers: int, **more: Any) -> Serve:
+    """A request that may not read the cache."""
+    submit = serve(number, tokens, answers, **more)
+    return evolve(submit, arrival=evolve(submit.arrival, reads_cache=False))
+
+
+@pytest.mark.parametrize(
+    ("for_readers_only", "reads_cache", "waits"),
+    [(False, True, True), (False, False, True), (True, True, True), (True, False, False)],
+)
+def test_who_waits_for_an_undecided_connector(for_readers_only: bool, reads_cache: bool, waits: bool) -> None:
+    """Every request; or, where the release makes offers to readers only, every request that may read the cache."""
+    nodes, heard = OtherNodes(16, for_readers_only), list[int]()
+    nodes.expect(0, serve(0, 40, undecided=1) if reads_cache else unread(0, 40, 1, undecided=1), may_fail=True)
+    connector = FakeConnector.__new__(FakeConnector)
+    connector.pools = []
+    listener: Any = SimpleNamespace(asked=lambda *_asked: None, undecided=heard.append)
+    connector.attach(nodes, False, listener)
+    request: Any = SimpleNamespace(request_id=name_of(0), num_tokens=40)
+    assert (None, False) == connector.get_num_new_matched_tokens(request, 0)
+    assert [0] * waits == heard
+
+
+@pytest.mark.deep
+def test_on_0_33_0_it_waits_for_room_and_not_for_its_connector(tmp_path: Path) -> None:
+    """For want of blocks it stays where it is in the queue, and is not counted as skipped: in a process of its own."""
+    published(release_named("native@0.33.0"))
+    path = tmp_path / "unread.jsonl"
+    operations = (serve(0, 60, 2), unread(1, 40, 1, undecided=2, **EXTERNAL), *steps(4))
+    case = SCHEDULER.case(full(6, scratch_first=True, tokens_max=64), operations, CONNECTED, model="full", seed="0")
+    write(trace_of(case, None, "native@0.33.0", "0.33.0", SCHEDULER.gate), path)
+    command = [sys.executable, "-m", "kvgate.cli", "replay", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    assert 0 == ended.returncode, ended.stdout + ended.stderr
+    assert "no divergence in " in ended.stdout

@@ -26,6 +26,8 @@ RELEASE = evolve(
     patches=("patch.platform.patch_kv_cache_utils", "patch.platform.patch_kv_cache_coordinator"),
     choices=None,
     # The scheduler of vLLM 0.30.0 is not described: of these rules, only where it keeps its requests is made use of.
-    scheduler=evolve(NEXT, queues=("skipped_waiting", "waiting"), drafting=MappingProxyType({})),
+    scheduler=evolve(
+        NEXT, queues=("skipped_waiting", "waiting"), offers_to_readers_only=False, drafting=MappingProxyType({})
+    ),
     judged=False,
 )

@@ -53,6 +53,7 @@ SCHEDULER_RULES = evolve(
     joins_queues=False,
     reports_preempted_later=True,
     frees_late=True,
+    offers_to_readers_only=True,
     ends_with_computed=True,
     # Its hashes then cover what a draft layer reads after a block: another cache, which the reference does not have.
     drafting=MappingProxyType({"disable_lookahead_block_hashes": True}),

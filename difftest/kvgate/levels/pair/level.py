@@ -104,7 +104,8 @@ class PairLevel(DrivenLevel):
     simpler = SIMPLER
     limits = LIMITS
     not_tested = (
-        "Pipeline and context parallelism; models that keep states; sessions, which no router divides.",
+        "Pipeline and context parallelism; models that keep states; sessions, which no router divides; pauses, "
+        "pooling, embedded prompts, and the options that one scheduler has besides.",
         "Messages that never come: they leave blocks held on both nodes for good (finding 025).",
         "The router and the connector are the gate's own: they do what a connector that reads from the decode node has "
         "to do, and no product's is run.",
@@ -142,8 +143,8 @@ class PairLevel(DrivenLevel):
         """A case without operations.
 
         Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit on either
-        node, messages that never come, reads that fail where there are several groups; asynchronous steps where blocks
-        are freed on the way, or drafts come from nowhere.
+        node (027), messages that never come (025), reads that fail where there are several groups (026); asynchronous
+        steps where blocks are freed on the way (028), or drafts come from nowhere.
         """
         del needs
         settings = generator.settings(draw)
@@ -184,7 +185,7 @@ class PairLevel(DrivenLevel):
         return STEPS
 
     def allowed(self, bench: Any, case: Case) -> Case:
-        """The case without requests that could never run: they block the queue, which is a finding of its own.
+        """The case without requests that could never run: they block the queue (027).
 
         On later releases also without what the level of one scheduler leaves out there.
         """

@@ -151,7 +151,8 @@ class Engine:
             self.scheduler: Any = self.subject.build(settings, stage)
         ends_by_number(self.scheduler)
         groups = settings.geometry.groups
-        self.nodes = OtherNodes(groups[0].block_size_tokens if groups else 0)
+        readers_only = self.subject.scheduling.offers_to_readers_only
+        self.nodes = OtherNodes(groups[0].block_size_tokens if groups else 0, readers_only)
         connector: Any = self.scheduler.connector
         self.publisher = Publisher()
         self.scheduler.kv_event_publisher = self.publisher

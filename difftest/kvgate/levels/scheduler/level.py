@@ -34,7 +34,6 @@ from kvgate.levels.scheduler.operations import (
     Stage,
     describe_engine,
     describe_stage,
-    impossible,
 )
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry
@@ -246,9 +245,10 @@ class SchedulerLevel(DrivenLevel):
     def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
         """A case without operations, on a stage with what ``needs`` say.
 
-        Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit, transfers
-        that never end, loads that fail where there are several groups, chunks shorter than a block of states; where
-        steps are asynchronous and blocks are freed on the way, also drafts and blocks that another node reads.
+        Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit (027),
+        transfers that never end (025), loads that fail where there are several groups (026), chunks shorter than a
+        block of states (029); where steps are asynchronous and blocks are freed on the way, also drafts (028) and
+        transfers ("Seen, and not declared yet").
         """
         settings = generator.settings(draw)
         is_encoder = draw.chance(generator.often("encoder-only models", 20)) and not needs
@@ -308,31 +308,26 @@ class SchedulerLevel(DrivenLevel):
         self, settings: Settings, stage: Stage, draw: Draw, needs: Collection[str]
     ) -> tuple[Settings, tuple[()], Stage]:
         """With some of the options that the stage can have, and with those that are needed."""
-        # Whole prompts leave few requests to preempt. The others are seldom possible, or seldom mean something.
-        often = {
-            **{"whole_prompts": 4, "without_statistics": 14, "whole_items": 14, "encoder_connector": 25},
-            **{"returns_experts": 30, "context_parallel": 20, "one_group_connector": 25},
-        }
-        chosen = {name: draw.chance(often.get(name, 8)) or name in needs for name in OPTIONS}
-        if chosen["whole_items"] and stage.encoder_budget is not None:
+        chosen = [name for name, option in OPTIONS.items() if draw.chance(option.percent) or name in needs]
+        if "whole_items" in chosen and stage.encoder_budget is not None:
             stage = evolve(stage, long_prefill_tokens=None)
-        left_out = impossible(settings, stage) | (set() if stage.connector else {"one_group_connector"})
-        drawn = {name: chosen[name] and name not in left_out for name in OPTIONS}
-        # In hybrid models they end the engine (056).
-        if drawn["context_parallel"] or len(settings.geometry.groups) > 1:
-            drawn["returns_experts"] = False
-        if drawn["whole_prompts"]:
+        for name in chosen:
+            # In hybrid models experts end the engine (finding 056).
+            is_hybrid = name == "returns_experts" and len(settings.geometry.groups) > 1
+            if OPTIONS[name].needs(settings.geometry, stage) and not is_hybrid:
+                stage = evolve(stage, options=evolve(stage.options, **{name: True}))
+        if stage.options.whole_prompts:
             # A whole number of blocks: so some prompts take exactly what is left.
-            blocks = -(-settings.tokens_max // settings.geometry.grain_tokens)
-            least = blocks * settings.geometry.grain_tokens
-            settings = evolve(settings, chunk_tokens=max(settings.chunk_tokens, least))
-        if drawn["whole_items"]:
+            grain = settings.geometry.grain_tokens
+            settings = evolve(
+                settings, chunk_tokens=max(settings.chunk_tokens, -(-settings.tokens_max // grain) * grain)
+            )
+        if stage.options.whole_items:
             # Less than a whole item is never computed.
-            longest = min(stage.encoder_budget or 0, stage.encoder_cache)
-            least = longest + stage.running_max
-            most = max(settings.chunk_tokens, least)
-            settings = evolve(settings, chunk_tokens=least if draw.chance(70) and not drawn["whole_prompts"] else most)
-        return settings, (), evolve(stage, options=Options(**drawn))
+            least = min(stage.encoder_budget or 0, stage.encoder_cache) + stage.running_max
+            is_tight = draw.chance(70) and not stage.options.whole_prompts
+            settings = evolve(settings, chunk_tokens=least if is_tight else max(settings.chunk_tokens, least))
+        return settings, (), stage
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
@@ -373,7 +368,7 @@ class SchedulerLevel(DrivenLevel):
         return evolve(case, operations=tuple(each if fits(each) else Step() for each in case.operations))
 
     def allowed(self, bench: EngineBench, case: Case) -> Case:
-        """The case without requests that could never run: they block the queue, which is a finding of its own.
+        """The case without requests that could never run: they block the queue (027).
 
         Where blocks are freed when a step is over, and not when the next one is scheduled, more are held at once.
         """
@@ -450,7 +445,7 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
     copies = any(group.copies for group in settings.geometry.groups)
     asynchronous = draw.chance(60 if _drafts_ahead(settings) else 40)
-    # Where chunks end at blocks of states, less than what there is room for may be no chunk at all.
+    # Where chunks end at blocks of states, less than what there is room for may be no chunk at all (029).
     encodes = draw.chance(55) and not aligned
     stage = Stage(
         running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
@@ -585,7 +580,8 @@ def _media(generator: Generator, tokens: int, draw: Draw) -> tuple[Media, ...]:
 def recovers(settings: Settings) -> bool:
     """Whether vLLM 0.20.2 continues after a load that failed.
 
-    It looks for the blocks in models with one group only, and where a window was left, those before it are not there.
+    It looks for the blocks in models with one group only (026), and where a window was left, those before it are not
+    there (034).
     """
     groups = settings.geometry.groups
     return len(groups) == 1 and groups[0].keeps_all
@@ -594,7 +590,7 @@ def recovers(settings: Settings) -> bool:
 def fits_alone(settings: Settings, submit: Serve) -> bool:
     """Whether a request could run to its end alone: vLLM admits others too, and they never end.
 
-    There is no room for them, which blocks the queue, or none for all the answers that they must have (053).
+    There is no room for them, which blocks the queue (027), or none for all the answers that they must have (053).
     """
     tokens = min(submit.prompt_tokens + submit.answers_max, settings.tokens_max)
     return (

@@ -34,6 +34,8 @@ class Offer:
     fails_from_block: int | None
     undecided: int
     """How often they still say that they cannot tell yet."""
+    is_awaited: bool = True
+    """Whether the request waits while they cannot tell."""
 
 
 @frozen
@@ -60,9 +62,11 @@ class Signals:
 class OtherNodes:
     """Every transfer of one engine. Requests are named by number, lengths are in tokens."""
 
-    def __init__(self, block_tokens: int) -> None:
+    def __init__(self, block_tokens: int, for_readers_only: bool = False) -> None:
         self.block_tokens = block_tokens
         """The size of the blocks in the first group, in which failures are told."""
+        self.for_readers_only = for_readers_only
+        """Whether a request that may not read the cache takes no offer, and waits for none."""
         self.offers: dict[int, Offer] = {}
         self.loading: dict[int, Load] = {}
         """Loads of requests that wait for them."""
@@ -90,7 +94,8 @@ class OtherNodes:
         undecided, fails = (submit.undecided, submit.fails_from_block) if isinstance(submit, Serve) else (0, None)
         fails = fails if may_fail or submit.loads else None
         if submit.external_tokens or undecided:
-            self.offers[number] = Offer(submit.external_tokens, submit.loads, fails, undecided)
+            is_awaited = submit.arrival.reads_cache or not self.for_readers_only
+            self.offers[number] = Offer(submit.external_tokens, submit.loads, fails, undecided, is_awaited)
             if isinstance(submit, Serve) and submit.offered_again:
                 self._again[number] = Offer(submit.external_tokens, submit.loads, None, 0)
         if submit.sends:

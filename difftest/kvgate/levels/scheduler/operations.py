@@ -6,14 +6,15 @@ alphabet is that of the reference's scheduler, and more; ``Serve`` is its ``Subm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from attrs import field, fields_dict, frozen
 from attrs.validators import ge, instance_of, optional
 
 from kvgate.gate.story import describe
 from kvgate.kernel.text import counted
+from kvreference.geometry import Geometry
 from kvreference.operations import Abort, Continue, OfRequest, Transferred
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
@@ -22,34 +23,55 @@ _count = [instance_of(int), ge(1)]
 _number = [instance_of(int), ge(0)]
 
 
-def _option(words: str) -> Any:
-    return field(default=False, metadata={"words": words})
+class Option(NamedTuple):
+    """What an option means, in how many percent of cases it is drawn, and whether an engine can have it."""
+
+    words: str
+    percent: int = 8
+    needs: Callable[[Geometry, Any], object] = lambda _model, _stage: True
+
+
+def _option(*choice: Any) -> Any:
+    return field(default=False, metadata={"option": Option(*choice)})
 
 
 @frozen
 class Options:
     """How else an engine is configured. Except for the last three, no option changes what is scheduled."""
 
-    without_statistics: bool = _option("no statistics are published")
+    without_statistics: bool = _option("no statistics are published", 14)
     without_ends: bool = _option("clients are not sent lists of requests that ended")
     measures_residency: bool = _option("how long blocks are kept and how often they are used is measured")
-    second_runner: bool = _option(
-        "vLLM's second model runner is used: a request that comes back is sent as if it were new"
+    second_runner: bool = _option("vLLM's second model runner is used: a request that comes back is sent as new")
+    pipeline: bool = _option("the model is spread over pipeline stages; the first is sent the tokens to compute")
+    context_parallel: bool = _option(
+        "each block is spread over eight ranks, two by four",
+        20,
+        lambda model, _: [each.keeps_all and each.block_size_tokens % 8 == 0 for each in model.groups] == [True],
     )
-    pipeline: bool = _option(
-        "the model is spread over pipeline stages, the first of which is sent the tokens to compute"
+    one_group_connector: bool = _option(
+        "the connector supports one group", 25, lambda model, stage: stage.connector and len(model.groups) == 1
     )
-    context_parallel: bool = _option("each block is spread over eight ranks, two by four")
-    one_group_connector: bool = _option("the connector supports one group")
-    returns_experts: bool = _option("clients are sent which experts were chosen for each token")
+    # No expert was chosen for a token whose state was loaded.
+    returns_experts: bool = _option(
+        "clients are sent which experts were chosen for each token",
+        30,
+        lambda model, stage: model.groups and not (stage.connector or stage.options.context_parallel),
+    )
     measures_arithmetic: bool = _option("how much each step computes is measured")
-    encoder_connector: bool = _option("other nodes have some of what the encoder computes")
-    whole_prompts: bool = _option("a prompt is computed in one step, or not yet")
-    whole_items: bool = _option("what the encoder computes is read in one step, or not yet")
+    encoder_connector: bool = _option(
+        "other nodes have some of what the encoder computes", 25, lambda _, stage: stage.encoder_budget
+    )
+    # Whole prompts leave few requests to preempt; and what is computed of a prompt ends at a block of states.
+    whole_prompts: bool = _option(
+        "a prompt is computed in one step, or not yet", 4, lambda model, _: not model.state_block_tokens
+    )
+    whole_items: bool = _option(
+        "an item is read in one step, or not yet", 14, lambda _, on: on.encoder_budget and not on.long_prefill_tokens
+    )
 
 
-OPTIONS: Mapping[str, str] = {name: option.metadata["words"] for name, option in fields_dict(Options).items()}
-"""Each option, in words."""
+OPTIONS: Mapping[str, Option] = {name: option.metadata["option"] for name, option in fields_dict(Options).items()}
 
 
 @frozen
@@ -79,20 +101,9 @@ class Stage:
     options: Options = Options()
 
 
-def impossible(settings: Settings, stage: Stage) -> frozenset[str]:
+def impossible(settings: Settings, stage: Stage) -> list[str]:
     """The options that a scheduler with these settings cannot have."""
-    groups, encodes = settings.geometry.groups, stage.encoder_budget is not None
-    possible = {
-        "context_parallel": len(groups) == 1 and groups[0].keeps_all and groups[0].block_size_tokens % 8 == 0,
-        "one_group_connector": len(groups) == 1,
-        # Nobody chose an expert for a token whose state was loaded.
-        "returns_experts": bool(groups) and not (stage.options.context_parallel or stage.connector),
-        "encoder_connector": encodes,
-        # What is computed of a prompt ends at a block of states.
-        "whole_prompts": settings.geometry.state_block_tokens is None,
-        "whole_items": encodes and not stage.long_prefill_tokens,
-    }
-    return frozenset(name for name, is_possible in possible.items() if not is_possible)
+    return [name for name, option in OPTIONS.items() if not option.needs(settings.geometry, stage)]
 
 
 @frozen
@@ -216,7 +227,7 @@ def describe_stage(stage: Stage) -> str:
         parts.append(f"the encoder computes {tokens} of items in a step, and keeps {stage.encoder_cache}")
     if stage.long_prefill_tokens is not None:
         parts.append(f"a step computes at most {counted(stage.long_prefill_tokens, 'token')} of one prompt")
-    parts += [words for name, words in OPTIONS.items() if getattr(stage.options, name)]
+    parts += [option.words for name, option in OPTIONS.items() if getattr(stage.options, name)]
     return "; ".join(parts)
 
 

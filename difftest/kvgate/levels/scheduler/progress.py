@@ -198,7 +198,8 @@ class ProgressMonitor:
         if number in self.grammars:
             return Wait(number, Reason.GRAMMAR)
         offer = self.nodes.offers.get(number)
-        return Wait(number, Reason.ANSWER) if offer is not None and offer.undecided else None
+        awaited = offer is not None and offer.undecided and offer.is_awaited
+        return Wait(number, Reason.ANSWER) if awaited else None
 
     def _in_line(self) -> list[Any]:
         """Whoever waits, in the order in which the scheduler looks at them."""

@@ -60,7 +60,8 @@ class WorkerLevel(SchedulerLevel):
         "What a worker does with its slots, except blocks that are copied or cleared. Ghost memory writes and reads "
         "the slots that the worker computed; what other nodes read and write and what copies do is as granted.",
         "Of the worker: its constructor, its layers, graphs, context parallelism, plans for kernels, drafting.",
-        "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts and sessions: requests have none.",
+        "Steps that are asynchronous, adapters, encoders, pooling, embedded prompts, sessions, and the options that a "
+        "scheduler has besides: requests have none.",
     )
     trace_formerly = "kvgate-worker-trace"
     trace_called = "the trace of a worker"

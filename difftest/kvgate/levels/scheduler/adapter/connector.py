@@ -112,7 +112,7 @@ class OneGroupConnector(KVConnectorBase_V1):
         self.listener.asked(request, num_computed_tokens)
         number = number_in(request.request_id)
         provided = self.nodes.provided(number, request.num_tokens, num_computed_tokens, self.keeps_states)
-        if provided[0] is None:
+        if provided[0] is None and self.nodes.offers[number].is_awaited:
             self.listener.undecided(number)
         return provided
 
