@@ -175,6 +175,24 @@ def loaded(environment: Installed, program: str) -> set[str]:
     return {*ended.stdout.split()}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("check", "--sut", "reference", "--time-budget", "1s", "--jobs", "1"), 0, "no divergences"),
+        (("conform",), 2, "kvgate conform needs z3"),
+    ],
+)
+def test_commands_where_kvgate_is_alone(arguments: tuple[str, ...], code: int, says: str, tmp_path: Path) -> None:
+    """Goal: they work, or say what is missing. Method: what other distributions bring cannot be imported."""
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({('numpy', 'torch', 'vllm', 'z3', 'hypothesis')}))\n"
+        "from kvgate.cli.__main__ import main\nmain()"
+    )
+    command = (sys.executable, "-c", program, *arguments)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert (code, True) == (ended.returncode, says in ended.stdout + ended.stderr), ended.stdout + ended.stderr
+
+
 @pytest.mark.deep
 def test_the_plug_in_alone(wheels: dict[str, Wheel], tmp_path: Path) -> None:
     """Goal: a container gets the plug-in and attrs. Method: its doctor says that vLLM is missing, in words."""

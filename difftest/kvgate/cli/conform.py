@@ -55,7 +55,6 @@ def conform(
       kvgate conform "partial hits" --explore
     """
     from kvgate.cli.mechanisms import run
-    from kvgate.explore import refinement_run
     from kvgate.explore.exploration import Limits
     from kvgate.explore.mechanisms import MECHANISMS, load
     from kvgate.explore.tiny_models import SHALLOW
@@ -70,6 +69,8 @@ def conform(
         echo(list_of("conform", chosen), output)
         return
     require("z3", "kvgate conform", "prove")
+    from kvgate.explore import refinement_run
+
     tally: Counter[str] = Counter()
 
     def explore(name: str, report: Callable[[Sighting], None]) -> tuple[Exploration[Any], dict[str, str]]:

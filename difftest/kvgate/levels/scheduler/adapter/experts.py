@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
-
 
 @contextmanager
 def own_memory() -> Iterator[None]:
@@ -21,6 +19,8 @@ def own_memory() -> Iterator[None]:
 
     class Reader(RoutedExpertsReader):
         def attach_buffer(self, max_num_kv_tokens: int, vllm_config: Any) -> None:
+            import numpy as np
+
             del vllm_config
             # One layer that chooses one expert; and nobody else to lock it against.
             self._host_buffer_view = np.full((max_num_kv_tokens, 1, 1), NOBODY, np.int32)
