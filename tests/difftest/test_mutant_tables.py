@@ -11,13 +11,21 @@ from pathlib import Path
 import pytest
 
 from kvgate_mutants.mutants.mutant import Mutant
-from kvgate_mutants.mutants.registry import CHECKER_MUTANTS, FEATURE_MUTANTS, REFERENCE_MUTANTS
+from kvgate_mutants.mutants.registry import (
+    CHECKER_MUTANTS,
+    FEATURE_MUTANTS,
+    LATER_WORKER_MUTANTS,
+    REFERENCE_MUTANTS,
+    WORKER_MUTANTS,
+)
 
 ROOT = Path(__file__).parents[2] / "difftest"
 TABLES = {
     "features.md": FEATURE_MUTANTS,
     "mutants-of-checkers.md": CHECKER_MUTANTS,
     "mutants-of-reference.md": REFERENCE_MUTANTS,
+    "mutants-ascend-worker.md": WORKER_MUTANTS,
+    **{f"mutants-ascend-worker@{version}.md": mutants for version, mutants in LATER_WORKER_MUTANTS.items()},
 }
 
 
