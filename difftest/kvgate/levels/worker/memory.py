@@ -88,8 +88,8 @@ class PreparedMemory(WorkerMemory):
         for index, group, row, where in self._in_rows(work):
             ratio, size = row.layout.compress_ratio, group.block_size_tokens
             start, end = work.start // ratio, work.end // ratio
-            behind = max(end, work.drafted // ratio) if group.lookahead else end
-            for slot, found in row.written(start, behind - start):
+            with_drafts = max(end, work.drafted // ratio) if group.lookahead else end
+            for slot, found in row.written(start, with_drafts - start):
                 states = work.chain[slot * ratio : (slot + 1) * ratio] if slot < end else (JUNK,) * ratio
                 block, offset = place(NULL if found is None else found, row.layout.block_slots)
                 if block > NULL:

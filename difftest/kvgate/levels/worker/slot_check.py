@@ -145,9 +145,9 @@ def check_metadata(
         for part in parts:
             # The next back-end begins with the first row.
             row = row if row < len(names) else 0
-            behind = row + len(part.ends)
-            where = f"attention metadata of group {group}, rows {row} to {behind - 1}"
-            those = [granted[name] for name in names[row:behind]]
+            end = row + len(part.ends)
+            where = f"attention metadata of group {group}, rows {row} to {end - 1}"
+            those = [granted[name] for name in names[row:end]]
             tables, read = _tables([each.tables[group] for each in those], layout, kernel_block_slots, part.tables)
             written = (layout.written(each.tables[group], each.start, each.end) for each in those)
             slots = [place(slot, kernel_block_slots) for each in written for slot in each if slot is not None]
@@ -170,7 +170,7 @@ def check_metadata(
                 (TABLES, "ends", [each.end for each in those], part.ends),
                 (TABLES, "offsets", [0, *accumulate(each.end - each.start for each in those)], part.offsets),
                 (TABLES, "positions", positions, part.positions),
-                (TABLES, "rows that decode", due[row:behind], decodes),
+                (TABLES, "rows that decode", due[row:end], decodes),
                 (TABLES, "rows of tables", [len(those)], [len(part.tables)]),
                 (TABLES, "tables", tables, read),
                 (SLOTS, *given),
@@ -178,7 +178,7 @@ def check_metadata(
             for statement, name, expected, got in compared:
                 if got is not None and list(got) != expected:
                     return Difference(statement, f"{where}, {name}", _some(expected), _some(got))
-            row = behind
+            row = end
         if row != len(names):
             return Difference(TABLES, f"attention metadata of group {group}", f"{len(names)} rows", f"{row} rows")
     return None
