@@ -26,8 +26,11 @@ from kvgate.kernel.errors import SystemUnavailableError
 PACKAGE = ASCEND.package
 WHERE = "KVGATE_ASCEND"
 """The variable with a folder that holds the unpacked wheel; without it, it is fetched."""
-WORKER = ("worker.model_runner_v1", "worker.block_table", "attention.dsa_v1")
-"""The modules of the worker that are driven."""
+WORKER = (
+    *("attention.attention_v1", "attention.dsa_v1", "attention.mla_v1", "attention.sfa_v1"),
+    *("worker.block_table", "worker.model_runner_v1", "worker.npu_input_batch"),
+)
+"""The modules on the way of a step, from the scheduler's output to the kernels that read and write the cache."""
 SPECS, LATER = ("patch.platform.patch_kv_cache_interface",), ("worker.utils", "core.kv_cache_interface")
 """What else the worker of 0.20.2rc1 needs, and what those of later releases do."""
 _EMPTY = ("", ".core", ".patch", ".patch.platform", ".patch.worker")
@@ -38,11 +41,15 @@ class AscendUnavailableError(RuntimeError):
 
 
 def ascend_folder(release: Release = ASCEND, report: Callable[[str], None] = lambda _text: None) -> Path:
-    """The folder that holds ``vllm_ascend`` of a release.
+    """The folder that holds ``vllm_ascend`` of a release, or the one that this process has imported from its place.
 
     Raises:
         AscendUnavailableError: it can neither be found nor fetched.
     """
+    installed = getattr(sys.modules.get(PACKAGE), "__file__", None)
+    if installed:
+        # On an NPU it is imported as a server does; here its packages are entered, and have no file.
+        return Path(installed).parents[1]
     given = os.environ.get(WHERE)
     if given:
         if not (Path(given) / PACKAGE).is_dir():

@@ -11,13 +11,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.impl.upstream.archive import ascend_sources
 from tests.published import published
 
+from kvgate.adapters import ascend_wheel
 from kvgate.adapters.ascend_wheel import PACKAGE, WHERE
+from kvgate.adapters.model_runner import runner
 from kvgate.adapters.model_runner.block_sizes import kernel_sizes, supported
 from kvgate.adapters.model_runner.operators import LIMITS, WORKER, names_in, operators
 from kvgate.adapters.registry import ASCEND_WORKERS
@@ -109,6 +112,34 @@ def test_a_device_that_is_not_here(options: tuple[str, ...], code: int, says: st
     assert code == finished.returncode
     assert says in finished.stdout + finished.stderr
     assert "passed" not in finished.stdout
+
+
+@pytest.mark.parametrize(("version", "refused"), [("0.20.2rc1", False), ("0.23.0", True)])
+def test_on_an_npu_the_installed_package_is_used(
+    version: str, refused: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And nothing is fetched; another version is refused before anything of it is run. The NPU is a stand-in."""
+    home = tmp_path / PACKAGE
+    shutil.copytree(published() / PACKAGE, home)
+    (home / "__init__.py").write_text("", encoding="utf-8")
+    (home / "_version.py").write_text(f"__version__ = version = {version!r}\n", encoding="utf-8")
+    (home / "utils.py").write_text("def adapt_patch(is_global_patch):\n    pass\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch_npu", ModuleType("torch_npu"))
+    monkeypatch.setattr(runner, "used_device", lambda: "npu:0")
+    monkeypatch.setattr(ascend_wheel, "fetch", lambda *_: pytest.fail("fetched"))
+    for name in [each for each in sys.modules if each.partition(".")[0] == PACKAGE]:
+        monkeypatch.delitem(sys.modules, name)
+    try:
+        if refused:
+            with pytest.raises(ascend_wheel.AscendUnavailableError, match=r"holds vllm_ascend 0\.23\.0, and not 0\.20"):
+                runner.install_ascend_worker()
+        else:
+            runner.install_ascend_worker()
+            assert tmp_path == ascend_wheel.ascend_folder()
+    finally:
+        for name in [each for each in sys.modules if each.partition(".")[0] == PACKAGE]:
+            del sys.modules[name]
 
 
 @pytest.mark.ci

@@ -168,7 +168,8 @@ def test_tables_and_slots_agree(
 @pytest.mark.parametrize(
     ("lacking", "version", "message"),
     [
-        ("worker.block_table", "0.20.2rc1", "lacks the module vllm_ascend.worker.block_table"),
+        ("attention.mla_v1", "0.20.2rc1", "lacks the module vllm_ascend.attention.mla_v1"),
+        ("attention.utils", "0.20.2rc1", "its worker does not start: No module named 'vllm_ascend.attention.utils'"),
         (None, "0.23.0", "holds vllm_ascend 0.23.0, and not 0.20.2rc1"),
     ],
 )

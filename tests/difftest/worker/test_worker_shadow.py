@@ -7,8 +7,9 @@ follows the model runners of vLLM and vLLM-Ascend on a CPU, under the steps of a
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +58,16 @@ judged, differences = (sum(getattr(each.status, name) for each in shadows) for n
 first = [each.status.first for each in shadows if each.status.first]
 print(json.dumps([judged, differences, len(found), first[:1], {each._is_off for each in shadows} == {False}]))
 """
+DEEPSEEK_V4 = """
+import json
+from kvgate.adapters.registry import load_system
+load_system("ascend-worker-retention")
+from kvgate.shadow.adapter.model_runner import layouts_in
+from tests.difftest.worker.dsv4_memory import serve
+runners = [serve("ascend-worker-retention", slots, mtp=True).runner for slots in (128, 32)]
+print(json.dumps([[[each.block_slots, each.compress_ratio] for each in layouts_in(runner)] for runner in runners]))
+"""
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.ci
@@ -86,6 +97,17 @@ def test_a_published_runner_is_followed(
     assert judged > (0 if fault else 20)
     if fault:
         assert first[0].startswith(f"{statement}: ")
+
+
+@pytest.mark.ci
+def test_groups_of_deepseek_v4(fork_server: ForkServer) -> None:
+    """Of its own layers, several in a group: two compressed groups, windows, and the states of both compressors."""
+    environment = {WHERE: str(published()), "VLLM_LOGGING_LEVEL": "ERROR"}
+    finished = fork_server.run("-c", DEEPSEEK_V4, env=environment, timeout=300, cwd=ROOT)
+    assert 0 == finished.returncode, finished.stderr[-2000:]
+    found = json.loads(finished.stdout.splitlines()[-1])
+    expected = [[128, 4], [128, 128], [128, 1], [128, 1], [128, 1], [8, 1], [32, 1]]
+    assert [expected, [[slots // 4, ratio] for slots, ratio in expected]] == found
 
 
 def _runner(slots: list[int]) -> Any:
@@ -137,6 +159,29 @@ def test_what_is_right_passes_and_what_is_wrong_is_raised_in_tests() -> None:
         _step(wrong, _output())
 
 
+def test_slots_of_a_larger_step_before_are_no_difference() -> None:
+    """A server pads what comes after a step's slots when it builds metadata, which is later."""
+    runner = _runner([23, 24, 25, 3074, 9])
+    shadow = attach_runner(runner, Switch(Mode.STRICT, worker=1))
+    assert shadow is not None
+    _step(runner, _output())
+    assert 1 == shadow.status.judged
+
+
+@pytest.mark.parametrize("version", ["0.20.2rc1", "0.23.0"])
+def test_a_release_that_was_not_tested_has_no_shadow(
+    version: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Later ones count blocks and map slots in other ways: one line in the log, and the worker goes on."""
+    monkeypatch.setitem(sys.modules, "vllm_ascend", ModuleType("vllm_ascend"))
+    monkeypatch.setitem(sys.modules, "vllm_ascend._version", SimpleNamespace(__version__=version))
+    kind = type("NPUModelRunner", (SimpleNamespace,), {"__module__": "vllm_ascend.worker.model_runner_v1"})
+    shadow = attach_runner(kind(**vars(_runner([]))), Switch(Mode.STRICT, worker=1))
+    assert (shadow is None) is (version != "0.20.2rc1")
+    if shadow is None:
+        assert "tested with vllm_ascend 0.20.2rc1 alone, and this is 0.23.0" in caplog.text
+
+
 def test_a_difference_is_in_the_status(tmp_path: Path) -> None:
     """In the mode check, and the worker goes on."""
     runner = _runner([23, 24, 26])
@@ -160,7 +205,7 @@ def test_a_failure_of_the_shadow_ends_it_alone(tmp_path: Path) -> None:
     assert (0, "ended") == (shadow.status.judged, shadow.status.state)
 
 
-@pytest.mark.parametrize("unfollowed", ["drafts", "prompts", "states"])
+@pytest.mark.parametrize("unfollowed", ["drafts", "prompts", "states", "layers"])
 def test_what_is_not_followed(unfollowed: str) -> None:
     """The worker has no shadow then."""
     runner = _runner([])
@@ -168,6 +213,9 @@ def test_what_is_not_followed(unfollowed: str) -> None:
         runner.use_async_spec_decode = True
     elif unfollowed == "prompts":
         runner.pcp_size = 2
-    else:
+    elif unfollowed == "states":
         del runner.kv_cache_config.kv_cache_groups[0].kv_cache_spec.head_size
+    else:
+        layers = {name: SimpleNamespace(block_size=size, head_size=1) for name, size in (("a", 4), ("b", 8))}
+        runner.kv_cache_config.kv_cache_groups[0].kv_cache_spec.kv_cache_specs = layers
     assert None is attach_runner(runner, Switch(Mode.STRICT, worker=1))

@@ -13,13 +13,10 @@ from pathlib import Path
 from attrs import frozen
 
 from kvgate.adapters.ascend_wheel import PACKAGE
+from kvgate.adapters.ascend_wheel import WORKER as DRIVEN
 from kvgate.adapters.model_runner.stand_ins import STAND_INS
 
-MODULES = (
-    *("attention/attention_v1.py", "attention/dsa_v1.py", "attention/mla_v1.py", "attention/sfa_v1.py"),
-    *("worker/block_table.py", "worker/model_runner_v1.py", "worker/npu_input_batch.py"),
-)
-"""The modules on the way of a step, from the scheduler's output to the kernels that read and write the cache."""
+MODULES = tuple(f"{each.replace('.', '/')}.py" for each in DRIVEN)
 BACKEND = "attention/dsa_v1.py"
 """The back-end for DeepSeek-V4."""
 WORKER = "worker/model_runner_v1.py"

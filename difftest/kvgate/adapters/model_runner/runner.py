@@ -614,4 +614,6 @@ def install_ascend_worker(release: Release = ASCEND) -> None:
     else:
         # Not run yet: on an NPU the installed packages are used, as a server imports them.
         importlib.import_module("torch_npu")
+        importlib.import_module(PACKAGE)
+        check_folder(ascend_folder(release), release)
         importlib.import_module(f"{PACKAGE}.utils").adapt_patch(is_global_patch=True)

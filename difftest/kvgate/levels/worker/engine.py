@@ -12,6 +12,7 @@ from kvgate.adapters.model_runner.newest import NewestWorker
 from kvgate.adapters.model_runner.runner import AscendWorker, Prepared, Worker
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference
+from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.adapter.scheduler_output import due_in
 from kvgate.levels.scheduler.engine import Engine
@@ -53,7 +54,7 @@ class WorkerEngine(Engine):
     def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
         # What the managers of later vLLM-Ascends decide is not described: the monitors check them alone.
         super().__init__(settings, stage, subject, with_reference and not subject.startswith("ascend-worker@"))
-        self.kind = WORKERS[subject]
+        self.system, self.kind = subject, WORKERS[subject]
         self.judged = self.followed.description.judged
         self.worker: Worker | None = None
         self.layouts = tuple(map(layout_in, settings.geometry.groups))
@@ -90,6 +91,8 @@ class WorkerEngine(Engine):
         except Exception as error:
             if is_ours(error):
                 raise
+            if self.worker is None and isinstance(error, ModuleNotFoundError):
+                raise SystemUnavailableError(f"{self.system}: its worker does not start: {error}") from error
             name = type(error).__name__
             does = "starts" if self.worker is None else "prepares a step"
             return Difference("KV-SYS-01", f"the worker, which {does}", "no error", f"{name}: {error}")

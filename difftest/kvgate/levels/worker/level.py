@@ -21,6 +21,8 @@ from kvreference.settings import Settings
 STEPS = 150
 LATER = r"ascend-worker@.*"
 LEFT_OUT = (
+    ("The memory that the worker makes: it is compared for compressed groups of vLLM-Ascend.", r"stock|native@.*"),
+    ("The memory that the worker makes for models without compressed groups.", r"ascend-worker.*"),
     ("Attention metadata: it is compared where vLLM-Ascend builds it.", r"stock|native@.*"),
     ("Copied blocks: they are compared with ascend-worker-retention.", rf"stock|native@.*|ascend-worker|{LATER}"),
     ("Cleared blocks: they are compared with native@0.33.0.", r"stock|native@0\.23\.0|ascend-worker.*"),

@@ -95,8 +95,13 @@ def check_copies(
     return None
 
 
-def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout]) -> Difference | None:
-    """The first difference between what a worker prepared and what it should have; None if there is none."""
+def check(
+    prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[Layout], padded: bool = True
+) -> Difference | None:
+    """The first difference between what a worker prepared and what it should have; None if there is none.
+
+    ``padded``: no slots may follow those of the step.
+    """
     if sorted(prepared.requests) != sorted(granted):
         return Difference(TABLES, "the worker's batch", str(sorted(granted)), str(sorted(prepared.requests)))
     for group, layout in enumerate(layouts):
@@ -121,7 +126,7 @@ def check(prepared: Prepared, granted: Mapping[str, Granted], layouts: Sequence[
                 return _of_slots(where, layout, each, slots, found)
             next_slot += len(slots)
         further = [slot for slot in (prepared.slots[group] or ())[next_slot:] if slot >= 0]
-        if further:
+        if padded and further:
             where = f"slots of group {group} after those of the step's tokens"
             return Difference(SLOTS, where, "none", _some(further))
     return None

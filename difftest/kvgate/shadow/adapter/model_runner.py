@@ -11,13 +11,16 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any
 
 from attrs import define, field
 
+from kvgate.adapters.groups import spec_compress_ratio
 from kvgate.adapters.model_runner.runner import prepared_by
+from kvgate.adapters.releases import ASCEND, VLLM_VERSION
 from kvgate.kernel.difference import Difference
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.levels.worker.slot_check import Granted, check
@@ -31,6 +34,8 @@ RUNNERS = {
     "vllm_ascend.worker.model_runner_v1": "NPUModelRunner",
 }
 """By module: the model runner in it. That of vLLM's CPU platform is derived from the first."""
+TESTED = {"vllm_ascend": ASCEND.version, "vllm": VLLM_VERSION}
+"""By package: the version whose model runner was followed."""
 STATUS_SECONDS = 0.5
 _MARK = "_kvgate_worker_shadow"
 
@@ -53,6 +58,7 @@ def attach_runner(runner: Any, switch: Switch) -> RunnerShadow | None:
         known: RunnerShadow | None = getattr(runner, _MARK, None)
         if known is not None and known.config is runner.kv_cache_config:
             return known
+        _check_version(runner)
         shadow = RunnerShadow(runner, layouts_in(runner), switch, runner.kv_cache_config)
         shadow.start()
     except Exception as error:
@@ -84,13 +90,34 @@ def layouts_in(runner: Any) -> tuple[Layout, ...]:
     rank = runner.input_batch.block_table.block_tables[0].dcp_rank if ranks > 1 else 0
     layouts = []
     for index, group in enumerate(runner.kv_cache_config.kv_cache_groups):
-        spec = group.kv_cache_spec
-        if not hasattr(spec, "head_size") and not hasattr(spec, "kv_cache_specs"):
-            raise ValueError(f"group {index} has no slots: {type(spec).__name__}")
+        # Layers of several shapes in one group have one specification each.
+        specs = [*getattr(group.kv_cache_spec, "kv_cache_specs", {0: group.kv_cache_spec}).values()]
+        for spec in specs:
+            if not hasattr(spec, "head_size"):
+                raise ValueError(f"group {index} has no slots: {type(spec).__name__}")
         # vLLM-Ascend's blocks are measured in slots; vLLM's layers divide tokens by themselves.
-        ratio = getattr(spec, "compress_ratio", 1) if getattr(runner, "use_compress", False) else 1
-        layouts.append(Layout(spec.block_size, ratio, ranks, rank, parallel.cp_kv_cache_interleave_size))
+        compresses = getattr(runner, "use_compress", False)
+        kept = {(spec.block_size, spec_compress_ratio(spec) if compresses else 1) for spec in specs}
+        if len(kept) > 1:
+            raise ValueError(f"the layers of group {index} differ in their slots: {sorted(kept)}")
+        ((block_slots, ratio),) = kept
+        layouts.append(Layout(block_slots, ratio, ranks, rank, parallel.cp_kv_cache_interleave_size))
     return tuple(layouts)
+
+
+def _check_version(runner: Any) -> None:
+    """Whether a shadow was tested on such a runner: what later ones map, and how they count, differs.
+
+    Raises:
+        ValueError: it was not.
+    """
+    for kind in type(runner).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if package in TESTED:
+            found = str(import_module(f"{package}._version").__version__).partition("+")[0]
+            if found != TESTED[package]:
+                raise ValueError(f"it was tested with {package} {TESTED[package]} alone, and this is {found}")
+            return
 
 
 @define(eq=False)
@@ -163,7 +190,8 @@ class RunnerShadow:
         self.status.steps += 1
         self.status.calls += 1
         self.status.judged += 1
-        found = check(prepared_by(self.runner), granted, self.layouts)
+        # What comes after the step's slots is padded later, when metadata is built.
+        found = check(prepared_by(self.runner), granted, self.layouts, padded=False)
         if found is not None:
             self._report(found)
         if time.monotonic() - self._written > STATUS_SECONDS:
