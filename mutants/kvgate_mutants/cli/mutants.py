@@ -273,7 +273,9 @@ def _sets(code: Code, level: LevelChoice, of: Of | None, everywhere: bool) -> tu
     if everywhere:
         if (code, level, of) != (Code.STOCK, LevelChoice.BLOCKS, None):
             raise UsageError("--all takes no --sut and no --level: it runs every mutant set of vLLM and the plug-in")
-        return tuple(each for each in SETS if each.of not in OWN and each.level is not LevelChoice.WORKER)
+        chosen = [each for each in SETS if each.of not in OWN and each.level is not LevelChoice.WORKER]
+        # The plug-in stays in the process, and with it the others would not break what is published.
+        return tuple(sorted(chosen, key=lambda each: each.code is Code.RETENTION))
     if of is not None:
         if (code, level) != (Code.STOCK, LevelChoice.BLOCKS):
             raise UsageError("--of takes no --sut and no --level: the set says where it runs")

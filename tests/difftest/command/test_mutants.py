@@ -15,6 +15,7 @@ from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import Loaded
+from kvgate.gate.level import LevelChoice
 from kvgate.kernel.models import MODELS
 from kvgate.report.document import from_json
 from kvgate_mutants.cli import mutants
@@ -213,6 +214,13 @@ def test_all_are_all(narrower: tuple[str, str], kvgate: Kvgate) -> None:
     assert all(f"\n {name} " in everything for name in ("cached-first", "look-ahead-not-dropped"))
     told = " ".join(kvgate("mutants", "--help").out.split())
     assert "on two nodes" in told
+
+
+def test_the_plug_in_comes_last() -> None:
+    """It stays in the process: faults that are injected into vLLM's source after it would find the plug-in's."""
+    codes = [each.code for each in mutants._sets(mutants.Code.STOCK, LevelChoice.BLOCKS, None, True)]
+    assert mutants.Code.RETENTION in codes
+    assert codes == sorted(codes, key=lambda code: code is mutants.Code.RETENTION)
 
 
 @pytest.mark.parametrize("other", [("--sut", "retention"), ("--level", "scheduler"), ("--all",)], ids=" ".join)
