@@ -67,7 +67,7 @@ def _spawned(model: str, folder: Path, preloads: tuple[Path, ...]) -> Iterator[A
 
     if model not in HYBRIDS:
         raise pytest.UsageError(f"--live-spawn {model}: there are {', '.join(HYBRIDS)}")
-    shadow = {"KVGATE_SHADOW": "check", "KVGATE_SHADOW_DIR": str(folder)}
+    shadow = {"KVGATE_SHADOW": "check", "KVGATE_SHADOW_DIR": str(folder), "KVGATE_SHADOW_WORKER": "1"}
     try:
         with served(Serving(model, shadow, preloads=preloads)) as started:
             yield Address(started.url, str(folder))
@@ -161,3 +161,16 @@ def test_the_shadow_agrees(worker: Worker, say: Say) -> None:
     if not followed(worker.server.metrics, before, _ONE_MORE_SECONDS_MAX).shadow.checked:
         told = "it has ended, or observes a sample (KVGATE_SHADOW_SAMPLE), and not all was judged"
         pytest.fail(f"the shadow did not judge one more request: {told}", pytrace=False)
+
+
+def test_the_shadow_of_the_worker_agrees(worker: Worker, say: Say, pytestconfig: pytest.Config) -> None:
+    """Goal: block tables and slots of the running model runner are those granted. Method: its shadow's counters."""
+    seen = followed(worker.server.metrics, worker.shadows_before).of_workers
+    if not seen.were_met:
+        missing = "no shadow of a model runner in this server: start it with KVGATE_SHADOW=check KVGATE_SHADOW_WORKER=1"
+        if pytestconfig.getoption("--npu") is not None or pytestconfig.getoption("--live-spawn"):
+            pytest.fail(missing, pytrace=False)
+        pytest.skip(f"not checked: {missing}")
+    say(f"the worker's shadow: {seen.sentence}")
+    if seen.complaint is not None:
+        pytest.fail(f"of the worker: {seen.complaint}", pytrace=False)

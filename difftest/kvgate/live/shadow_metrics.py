@@ -22,6 +22,9 @@ SETTLED_SECONDS_MAX = 30.0
 _POLL_SECONDS = 2.0
 _FIELDS = {CALLS: "calls", CHECKED: "checked", DIFFERENCES: "differences", LOST: "lost"}
 
+OF_A_WORKER = "-worker"
+"""How the name of a model runner's shadow ends."""
+
 
 @frozen
 class Shadow:
@@ -65,6 +68,12 @@ class Followed:
         """All together."""
         counts = ("checked", "differences", "lost", "calls")
         return Shadow(**{name: sum(getattr(each, name) for each in self.shadows.values()) for name in counts})
+
+    @property
+    def of_workers(self) -> Followed:
+        """The shadows of model runners alone."""
+        workers = {engine: each for engine, each in self.shadows.items() if engine.name.endswith(OF_A_WORKER)}
+        return evolve(self, shadows=workers, were_met=bool(workers))
 
     @property
     def only_records(self) -> bool:
