@@ -19,7 +19,7 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.levels.worker.engine import WORKERS
 from kvgate.levels.worker.memory import layout_in
-from kvgate.levels.worker.slot_check import Granted, check, check_copies, check_memory, check_metadata
+from kvgate.levels.worker.slot_check import Granted, and_left, check, check_copies, check_memory, check_metadata
 from kvreference.answers import Copy
 from kvreference.block_pool import NULL
 from kvreference.settings import Settings
@@ -41,6 +41,8 @@ class Alive:
     is_new: bool = True
     resumes: bool = False
     drafts: list[int] = Factory(list)
+    left: list[list[int]] = Factory(list)
+    """Its blocks, and those that the window has left."""
 
 
 @define
@@ -94,7 +96,8 @@ class Batches:
             room -= count
             blocks = self._grow(each, start + count)
             tables, verified = [list(table) for table in each.tables], len(drafted.get(name, ()))
-            counts[name], granted[name] = count, Granted(start, start + count, tables, verified)
+            each.left = and_left(tables, each.left)
+            counts[name], granted[name] = count, Granted(start, start + count, tables, verified, each.left)
             if each.is_new:
                 prompt = list(range(start + count))
                 new.append(

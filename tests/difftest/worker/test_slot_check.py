@@ -25,7 +25,7 @@ from kvreference.answers import Copy
 from kvreference.slots import Layout
 
 LAYOUTS = (Layout(4, compress_ratio=2), Layout(4))
-GRANTED = {"a": Granted(6, 11, ((5, 6), (0, 3, 4))), "b": Granted(0, 2, ((7,), (8,)))}
+GRANTED = {"a": Granted(6, 11, ((5, 6), (0, 3, 4)), left=((5, 6), (9, 3, 4))), "b": Granted(0, 2, ((7,), (8,)))}
 RIGHT = Prepared(
     ("b", "a"),
     (2, 4),
@@ -49,6 +49,11 @@ def test_what_is_right_passes() -> None:
         (evolve(RIGHT, kernel_block_sizes=(3, 4)), "KV-MEM-03", "kernel blocks of group 0"),
         (
             evolve(RIGHT, tables=(RIGHT.tables[0], ((8,), (9, 3)))),
+            "KV-SYS-03",
+            "a in row 1, group 1, block table of the worker",
+        ),
+        (
+            evolve(RIGHT, tables=(RIGHT.tables[0], ((8,), (7, 3, 4)))),
             "KV-SYS-03",
             "a in row 1, group 1, block table of the worker",
         ),

@@ -20,6 +20,7 @@ from kvgate.levels.scheduler.operations import Stage
 from kvgate.levels.worker.memory import PreparedMemory, layout_in
 from kvgate.levels.worker.slot_check import (
     Granted,
+    and_left,
     check,
     check_cleared,
     check_copies,
@@ -60,6 +61,8 @@ class WorkerEngine(Engine):
         self.layouts = tuple(map(layout_in, settings.geometry.groups))
         self.granted: Mapping[str, Granted] = {}
         """What the step before computed."""
+        self.left: dict[str, list[list[int]]] = {}
+        """By request and group: its blocks, and where the window has left one, that one."""
         self.compared: Counter[str] = Counter()
         """How many copies, drafts, and slots of each group were compared."""
 
@@ -69,10 +72,11 @@ class WorkerEngine(Engine):
     def _check_batch(self, output: Any) -> None:
         super()._check_batch(output)
         due = due_in(output, self.scheduler, self.followed.population, self.submitted, sure=True)
-        granted = {
-            name_of(number): Granted(each.start, each.start + each.tokens, each.table, len(each.drafts or ()))
-            for number, each in due.items()
-        }
+        granted = {}
+        for number, each in due.items():
+            name = name_of(number)
+            left = self.left[name] = and_left(each.table, self.left.get(name, ()))
+            granted[name] = Granted(each.start, each.start + each.tokens, each.table, len(each.drafts or ()), left)
         self._judge("worker", self._prepare(output, granted))
 
     def _prepare(self, output: Any, granted: Mapping[str, Granted]) -> Difference | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise, takewhile
+from itertools import accumulate, pairwise, takewhile, zip_longest
 from typing import Any
 
 from attrs import frozen
@@ -31,6 +31,21 @@ class Granted:
     """By group."""
     drafts: int = 0
     """How many drafts it verifies."""
+    left: Sequence[Sequence[int]] = ()
+    """By group, and by place: the block that was there until the window left it, or the one that is there."""
+
+    def left_of(self, group: int) -> Sequence[int]:
+        """The blocks that its row may still name where its table has none."""
+        return self.left[group] if self.left else ()
+
+
+def and_left(tables: Sequence[Sequence[int]], before: Sequence[Sequence[int]]) -> list[list[int]]:
+    """``tables``, with the block that was in a place until the window left it, as known from the step ``before``."""
+    pairs = zip(tables, before or [[]] * len(tables), strict=True)
+    return [
+        [now if now != NULL else was for now, was in zip_longest(table, old[: len(table)], fillvalue=NULL)]
+        for table, old in pairs
+    ]
 
 
 def check_memory(memory: Sequence[Memory], kernel_block_sizes: Sequence[int]) -> Difference | None:
@@ -112,8 +127,8 @@ def check(
         for row, name in enumerate(prepared.requests):
             each, where = granted[name], f"{name} in row {row}, group {group}"
             table = layout.kernel_blocks(each.tables[group], kernel_block_slots)
-            parts = layout.block_slots // kernel_block_slots
-            got = _as_far_as_read(prepared.tables[group][row], table, parts)
+            left = layout.kernel_blocks(each.left_of(group), kernel_block_slots)
+            got = _as_far_as_read(prepared.tables[group][row], table, left)
             if got != table:
                 return Difference(TABLES, f"{where}, block table of the worker", _some(table), _some(got))
             mapped = prepared.slots[group]
@@ -153,7 +168,7 @@ def check_metadata(
             end = row + len(part.ends)
             where = f"attention metadata of group {group}, rows {row} to {end - 1}"
             those = [granted[name] for name in names[row:end]]
-            tables, read = _tables([each.tables[group] for each in those], layout, kernel_block_slots, part.tables)
+            tables, read = _tables(those, group, layout, kernel_block_slots, part.tables)
             written = (layout.written(each.tables[group], each.start, each.end) for each in those)
             slots = [place(slot, kernel_block_slots) for each in written for slot in each if slot is not None]
             filled = [each for each in (part.slots or ())[len(slots) :] if each[0] >= 0]
@@ -205,7 +220,7 @@ def check_operator(prepared: Prepared, granted: Mapping[str, Granted], layouts: 
                     return Difference(SLOTS, where, "a call", "no call")
                 continue
             got, lengths = part.found, [each.end - each.start for each in those]
-            tables, read = _tables([each.tables[group] for each in those], layout, block_slots, got.tables)
+            tables, read = _tables(those, group, layout, block_slots, got.tables)
             tokens, ratio = sum(lengths), layout.compress_ratio
             tokens_of_slots = [slot * ratio for each in those for slot in range(each.start // ratio, each.end // ratio)]
             written = [slot for each in those for slot in layout.written(each.tables[group], each.start, each.end)]
@@ -243,20 +258,19 @@ def check_cleared(prepared: Prepared, fresh: Sequence[frozenset[int]]) -> Differ
 
 
 def _tables(
-    granted: Sequence[Sequence[int]], layout: Layout, kernel_block_slots: int, given: Sequence[Sequence[int]]
+    granted: Sequence[Granted], group: int, layout: Layout, kernel_block_slots: int, given: Sequence[Sequence[int]]
 ) -> tuple[list[list[int]], list[list[int]]]:
     """The kernel blocks of the granted tables, and as many of those that are given, as far as they are read."""
-    expected = [layout.kernel_blocks(each, kernel_block_slots) for each in granted]
-    parts = layout.block_slots // kernel_block_slots
-    rows = zip(given, expected, strict=False)
-    return expected, [_as_far_as_read(row[: len(table)], table, parts) for row, table in rows]
+    expected = [layout.kernel_blocks(each.tables[group], kernel_block_slots) for each in granted]
+    left = [layout.kernel_blocks(each.left_of(group), kernel_block_slots) for each in granted]
+    rows = zip(given, expected, left, strict=False)
+    return expected, [_as_far_as_read(row[: len(table)], table, blocks) for row, table, blocks in rows]
 
 
-def _as_far_as_read(row: Sequence[int], table: Sequence[int], parts: int) -> list[int]:
-    """A row, without the blocks that it still names although the window has left them, as ``table`` says."""
-    left = (mine // parts == NULL for mine in table)
-    known = [mine if is_left else its for mine, its, is_left in zip(table, row, left, strict=False)]
-    return [*known, *row[len(known) :]]
+def _as_far_as_read(row: Sequence[int], table: Sequence[int], left: Sequence[int]) -> list[int]:
+    """A row, as ``table`` says where it still names the block that the window has left: nobody reads it."""
+    there = zip_longest(row[: len(table)], table[: len(row)], left[: min(len(row), len(table))])
+    return [mine if its == block else its for its, mine, block in there] + [*row[len(table) :]]
 
 
 def _of_slots(where: str, layout: Layout, granted: Granted, expected: Sequence[int], got: Sequence[int]) -> Difference:
