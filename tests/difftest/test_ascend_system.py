@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.published import published
@@ -23,6 +21,9 @@ from kvgate.findings.register import FOLDER
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.kernel.models import load
 from kvreference.settings import Settings
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
 
 pytestmark = pytest.mark.ci
 
@@ -109,17 +110,11 @@ print("\\n" + json.dumps(told))
 
 
 @pytest.fixture(scope="module")
-def told() -> Any:
+def told(fork_server: ForkServer) -> Any:
     """What differs, by its finding or else by its guarantee, per model; and what was asked for besides."""
     folder = published()
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *AGREED, str(WITH_STATES)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env={**os.environ, WHERE: str(folder)},
-    )
+    environment = {**os.environ, WHERE: str(folder)}
+    finished = fork_server.run("-c", PROGRAM, *AGREED, str(WITH_STATES), env=environment, timeout=600)
     assert 0 == finished.returncode, finished.stderr[-3000:]
     return json.loads(finished.stdout.splitlines()[-1])
 

@@ -223,7 +223,7 @@ def test_what_a_mutant_of_vllm_shows_is_printed_and_replays(
     """Goal: a user can run what is printed. Method: ``pytest difftest/`` with a mutant, then its own command."""
     pytest.importorskip("vllm")
     (preload := tmp_path / "mutant.py").write_text(INJECT.format(name=name))
-    options = ["--model", "full", "--preload", str(preload), "--report", str(tmp_path)]
+    options = ["--model", "full", "--profile", "precommit", "--preload", str(preload), "--report", str(tmp_path)]
     chosen = ["difftest/test_gate.py", "-q", "-x", "-k", f"hypothesis and tiny and {level}"]
     printed = fork_server.run("-m", "pytest", *chosen, *options, timeout=600)
     assert 1 == printed.returncode, printed.stdout + printed.stderr

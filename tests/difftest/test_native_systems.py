@@ -112,7 +112,7 @@ def kvgate_apart(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_release_agrees_but_for_what_is_declared(version: str) -> None:
     """Some operations of its own models, alone and under its own scheduler."""
     pytest.importorskip("vllm")
-    arguments = ("check", "--sut", fetched(version), "--level", "both", "--time-budget", "24s", "--format", "json")
+    arguments = ("check", "--sut", fetched(version), "--level", "both", "--time-budget", "12s", "--format", "json")
     ended = kvgate_apart(*arguments)
     assert 0 == ended.returncode, ended.stdout[-3000:] + ended.stderr[-3000:]
     verdict = json.loads(ended.stdout)

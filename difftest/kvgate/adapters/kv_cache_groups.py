@@ -35,11 +35,14 @@ def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
     from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.model_executor.models import registry
     from vllm.platforms import current_platform
     from vllm.platforms.interface import Platform
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
 
+    # vLLM looks at a model's class in a process of its own, which imports vLLM again, to leave CUDA alone in this one.
+    registry._run_in_subprocess = lambda fn: fn()
     arguments: dict[str, Any] = {"skip_tokenizer_init": True, "dtype": "bfloat16", "enforce_eager": True, **flags}
     config = EngineArgs(model=str(folder), **arguments).create_engine_config(UsageContext.LLM_CLASS)
     with set_current_vllm_config(config):

@@ -15,30 +15,31 @@ from kvreference.operations import LookUp, Operation
 
 def telling_hits(manager: Manager) -> None:
     """From now on ``manager`` tells of each hit the blocks that serve it, and no others."""
-    manager.__class__ = type("TellsHits", (_TellsHits, type(manager)), {})
+    apply = manager.apply
 
-
-class _TellsHits(Manager):
-    def apply(self, operation: Operation) -> Answer:
-        answer = super().apply(operation)
+    def applied(operation: Operation) -> Answer:
+        answer = apply(operation)
         if isinstance(operation, LookUp) and isinstance(answer, Hit):
             for index, blocks in enumerate(answer.blocks):
-                self._events += [self._stored(operation.request, index, *run) for run in _runs(blocks)]
+                manager._events += [_stored(manager, operation.request, index, *run) for run in _runs(blocks)]
         return answer
 
-    def _stored(self, number: int, index: int, first: int, end: int) -> Stored:
-        """The event of neighbouring blocks of a group."""
-        request, size = self.population[number], self.geometry.groups[index].block_size_tokens
-        places = range(first, end)
-        return Stored(
-            group=index,
-            contents=tuple(self.content(number, index, place) for place in places),
-            parent=self.content(number, index, first - 1) if first else None,
-            tokens=tuple(request.tokens[first * size : end * size]),
-            block_size_tokens=size,
-            lora=request.keys.lora,
-            extra_keys=tuple(request.keys.of_block(place * size, (place + 1) * size) for place in places),
-        )
+    manager.apply = applied  # type: ignore[method-assign]  # of this one alone
+
+
+def _stored(manager: Manager, number: int, index: int, first: int, end: int) -> Stored:
+    """The event of neighbouring blocks of a group."""
+    request, size = manager.population[number], manager.geometry.groups[index].block_size_tokens
+    places = range(first, end)
+    return Stored(
+        group=index,
+        contents=tuple(manager.content(number, index, place) for place in places),
+        parent=manager.content(number, index, first - 1) if first else None,
+        tokens=tuple(request.tokens[first * size : end * size]),
+        block_size_tokens=size,
+        lora=request.keys.lora,
+        extra_keys=tuple(request.keys.of_block(place * size, (place + 1) * size) for place in places),
+    )
 
 
 def _runs(blocks: Sequence[int]) -> Iterator[tuple[int, int]]:

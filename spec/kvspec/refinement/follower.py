@@ -40,7 +40,7 @@ class Follower:
 
     def __init__(self, manager: Manager, tally: Counter[str] | None = None) -> None:
         assert not manager.tables, "nobody holds a block yet"
-        record(manager.pool)
+        record(manager.holdings)
         self.now = picture(manager)
         self.tally: Counter[str] = Counter() if tally is None else tally
         """How often each transition was seen."""

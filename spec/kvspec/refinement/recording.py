@@ -14,6 +14,7 @@ from attrs import frozen
 
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import CachedMap, Content
+from kvreference.holdings import Holdings
 from kvreference.partial_map import PartialMap
 from kvreference.pinned_tier import PinnedPool
 
@@ -51,7 +52,7 @@ class Call:
 
 
 class RecordedPool(BlockPool):
-    """A pool that records what is called. ``record`` makes any pool one."""
+    """A pool that records what is called. ``record`` makes one of any pool."""
 
     calls: list[Call]
     _by_itself: bool
@@ -68,8 +69,8 @@ class RecordedPool(BlockPool):
         self._listen_to_maps()
 
     def _listen_to_maps(self) -> None:
-        _become(self.cached, RecordedMap).calls = self.calls
-        _become(self.partial, RecordedPartialMap).calls = self.calls
+        self.cached, self.partial = _recorder(self.cached, RecordedMap), _recorder(self.partial, RecordedPartialMap)
+        self.cached.calls = self.partial.calls = self.calls
 
     def _inside(self, call: Callable[[], Result]) -> Result:
         """What the pool calls by itself in ``call`` is not recorded."""
@@ -148,11 +149,12 @@ class RecordedPartialMap(PartialMap):
         super().register(content, block)
 
 
-def record(pool: BlockPool) -> RecordedPool:
-    """Make ``pool`` record what is called from now on."""
-    recorded = _become(pool, RecordedPinnedPool if isinstance(pool, PinnedPool) else RecordedPool)
+def record(holdings: Holdings) -> None:
+    """Put in the place of the pool of ``holdings`` one that records what is called from now on."""
+    pool = holdings.pool
+    recorded = _recorder(pool, RecordedPinnedPool if isinstance(pool, PinnedPool) else RecordedPool)
     recorded.listen()
-    return recorded
+    holdings.pool = recorded
 
 
 Recorder = TypeVar("Recorder")
@@ -160,11 +162,13 @@ _BOTH: dict[tuple[type, type], type] = {}
 """What is a recorder and something else. There is one for each two, so that it costs little to copy a pool."""
 
 
-def _become(thing: Any, recorder: type[Recorder]) -> Recorder:
-    """Make ``thing`` what it is and a recorder too, so that whatever kind it is goes on to act as it does."""
-    if not isinstance(thing, recorder):
-        kinds = recorder, type(thing)
-        if kinds not in _BOTH:
-            _BOTH[kinds] = type(f"Recorded{type(thing).__name__}", kinds, {})
-        thing.__class__ = _BOTH[kinds]
-    return cast(Recorder, thing)
+def _recorder(thing: Any, recorder: type[Recorder]) -> Recorder:
+    """What is of the kind of ``thing`` and a recorder too, with all that ``thing`` has; ``thing`` if it is one."""
+    if isinstance(thing, recorder):
+        return thing
+    kinds = recorder, type(thing)
+    if kinds not in _BOTH:
+        _BOTH[kinds] = type(f"Recorded{type(thing).__name__}", kinds, {})
+    other: Any = object.__new__(_BOTH[kinds])
+    vars(other).update(vars(thing))
+    return cast(Recorder, other)

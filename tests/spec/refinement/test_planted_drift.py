@@ -56,7 +56,9 @@ def driven(model: str, pool: type[BlockPool] | None = None, holdings: type[Holdi
             if holdings is not None:
                 self.holdings = holdings(settings)
             if pool is not None:
-                self.pool.__class__ = pool
+                planted = pool.__new__(pool)
+                vars(planted).update(vars(self.pool))
+                self.holdings.pool = planted
             self.follower = Follower(self, tally)
 
     return drive([load(model)], OPERATIONS, Counter(), factory=Planted)

@@ -17,7 +17,7 @@ def _forgets(
     names_of: Callable[..., object], keys: Keys, start_tokens: int, end_tokens: int, known_tokens: int
 ) -> object:
     """What the prompt does not fill depends on the last multimodal item alone."""
-    known = evolve(keys, media=keys.media[-1:]) if known_tokens else keys
+    known = evolve(keys, media=keys.media[-1:]) if known_tokens and keys.media[1:] else keys
     return names_of(known, start_tokens, end_tokens, known_tokens)
 
 

@@ -15,7 +15,7 @@ from kvreference.rules import Delta
 
 def _by_name(names_of: Callable[..., object], keys: Keys, *place: int) -> object:
     """An adapter is known by its name alone."""
-    return names_of(evolve(keys, lora_version=0), *place)
+    return names_of(evolve(keys, lora_version=0) if keys.lora_version else keys, *place)
 
 
 def _of_another_adapter(misread: Misread) -> bool:

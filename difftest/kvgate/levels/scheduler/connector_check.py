@@ -230,16 +230,21 @@ class ConnectorCheck:
 
 def contents(value: Any) -> object:
     """What a message contains now: its fields by value, and what no scheduler changes by identity."""
+    if isinstance(value, _PLAIN):
+        return value
     if dataclasses.is_dataclass(value):
         names = (field.name for field in dataclasses.fields(value) if field.name not in SET_LATER)
         return tuple((name, contents(getattr(value, name))) for name in names)
     if isinstance(value, dict):
         return tuple((key, contents(each)) for key, each in value.items())
     if isinstance(value, (list, tuple)):
-        return tuple(map(contents, value))
-    if isinstance(value, (set, frozenset)):
-        return frozenset(value)
-    return value if value is None or isinstance(value, (str, int, float)) else id(value)
+        # Most are tokens, and many.
+        return tuple(value) if set(map(type, value)) <= {int} else tuple(map(contents, value))
+    return frozenset(value) if isinstance(value, (set, frozenset)) else id(value)
+
+
+_PLAIN = (type(None), str, int, float)
+"""What is the same wherever it is."""
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
@@ -233,11 +233,18 @@ def due_in(
             drafts=tuple(ours.drafts[: ours.drafts_in_flight]) if sure else None,
             prompt=() if "prompt_embeds" in submitted[number] else tuple(ours.tokens[: ours.prompt_tokens]),
             answered=len(ours.tokens) - ours.prompt_tokens if counted else None,
-            # Where an embedding stands, the token is 0.
-            every=tuple(0 if token >= EMBEDDED else token for token in ours.tokens[: request.num_tokens]),
+            every=_as_sent(ours.tokens[: request.num_tokens]),
             rest=submitted[number],
         )
     return due
+
+
+def _as_sent(tokens: Sequence[int]) -> tuple[int, ...]:
+    """Tokens as they are sent to the worker: where an embedding stands, the token is 0."""
+    # Prompts are long, and few have embeddings.
+    if max(tokens, default=0) < EMBEDDED:
+        return tuple(tokens)
+    return tuple(0 if token >= EMBEDDED else token for token in tokens)
 
 
 def _table(blocks: Any) -> tuple[tuple[int, ...], ...]:
