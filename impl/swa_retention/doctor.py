@@ -8,20 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 
+from swa_retention import releases
 from swa_retention.ascend_first import ASCEND
 from swa_retention.config import VARIABLES, Configuration, ConfigurationError, read
 from swa_retention.register import Found, State, look
 from swa_retention.unimported import installed
 
 FITS, REFUSED, MISCONFIGURED, NO_VLLM = 0, 1, 2, 3
-SUPPORTED = "0.20.2"
 ASCEND_DSV4 = "VLLM_ASCEND_APPLY_DSV4_PATCH"
 """vLLM-Ascend's own variable: whether it serves DeepSeek-V4, with a coordinator of its own."""
 SIMULATED = "pytest difftest/ --npu-sim in a clone of kvgate"
 _MEANINGS = {
     State.FITS: "would be patched",
     State.PATCHED: "is patched",
-    State.NATIVE: "vLLM has it itself",
     State.DIFFERS: "REFUSED, it is another one",
     State.MISSING: "REFUSED, there is none",
     State.ABSENT: "nothing to patch",
@@ -32,7 +31,7 @@ _MEANINGS = {
 def examine(environment: Mapping[str, str] = os.environ) -> tuple[int, list[str]]:
     """An exit code, and the lines that say why."""
     lines = [
-        f"vLLM {_version()} (the plug-in is for {SUPPORTED}); {_ascend(environment)}",
+        f"vLLM {_version()} (the plug-in is for {', '.join(releases.SUPPORTED)}); {_ascend(environment)}",
         *_plugins(),
         "",
         "configuration:",
@@ -45,7 +44,7 @@ def examine(environment: Mapping[str, str] = os.environ) -> tuple[int, list[str]
     lines += [f"  {line}" for line in _resulting(configuration)]
     if find_spec("vllm") is None:
         return NO_VLLM, [*lines, "", "vLLM is not installed: nothing can be patched"]
-    code, told = _symbols(configuration)
+    code, told = _here(configuration)
     return code, [*lines, *_kernels(), *told]
 
 
@@ -94,30 +93,41 @@ def _worker() -> str:
     return f"it cannot be run here, for torch_npu is not installed; without an NPU, {SIMULATED} tests it"
 
 
-def _symbols(configuration: Configuration) -> tuple[int, list[str]]:
+def _here(configuration: Configuration) -> tuple[int, list[str]]:
+    """What becomes of every feature on this release, and of every symbol of those that the plug-in adds."""
+    version = releases.running()
+    release = releases.release_of(version)
+    if release is None:
+        code = FITS if configuration.is_inert else REFUSED
+        return code, ["", f"vLLM {version}: REFUSED, the plug-in was run on {', '.join(releases.SUPPORTED)} alone"]
+    wanted = set(releases.wanted(configuration))
+    code = REFUSED if wanted & set(release.refused) else FITS
+    lines = ["", f"what becomes of each feature on vLLM {version}:"]
+    for feature in releases.FEATURES:
+        lines += [f"  {feature}{' (switched on)' if feature in wanted else ''}: {release.describe(feature)}"]
+    lines += [f"  {message}" for message in releases.messages(configuration, release)]
+    code_of_symbols, symbols = _symbols(releases.handed_over(configuration, release), release)
+    return max(code, code_of_symbols), [*lines, *symbols]
+
+
+def _symbols(configuration: Configuration, release: releases.Release) -> tuple[int, list[str]]:
     from swa_retention.features import FEATURES, features_of
 
     code, lines = FITS, []
     wanted = features_of(configuration)
     for feature in FEATURES:
+        if feature.name in release.native or feature.name in release.refused:
+            continue
         found = [look(patch) for patch in feature.patches]
-        native = feature.upstream and any(each.state is State.NATIVE for each in found)
-        refused = [each for each in found if each.state in (State.DIFFERS, State.MISSING)] if not native else []
-        if not native and not feature.upstream:
-            refused += [each for each in found if each.state is State.NATIVE]
-        if refused and feature in wanted:
+        is_refused = any(each.state in (State.DIFFERS, State.MISSING) for each in found)
+        if is_refused and feature in wanted:
             code = REFUSED
-        lines += ["", f"{feature.name}: {_verdict(native, bool(refused), feature in wanted)}"]
-        lines += [f"  {_line(each, native)}" for each in found if each.state is not State.ABSENT]
+        switched = "switched on" if feature in wanted else "switched off"
+        fits = "and this vLLM is refused" if is_refused else "and fits this vLLM"
+        lines += ["", f"{feature.name}: {switched}, {fits}"]
+        lines += [f"  {_line(each)}" for each in found if each.state is not State.ABSENT]
         lines += [f"  {line}" for line in _absent(found)]
     return code, lines
-
-
-def _verdict(native: bool, refused: bool, wanted: bool) -> str:
-    if native:
-        return "vLLM has it itself, and the plug-in stands aside"
-    switched = "switched on" if wanted else "switched off"
-    return f"{switched}, and this vLLM is refused" if refused else f"{switched}, and fits this vLLM"
 
 
 def _absent(found: Sequence[Found]) -> Iterator[str]:
@@ -127,12 +137,9 @@ def _absent(found: Sequence[Found]) -> Iterator[str]:
         yield f"{count} more symbols: {_MEANINGS[State.ABSENT]}, {reason}"
 
 
-def _line(found: Found, stands_aside: bool) -> str:
+def _line(found: Found) -> str:
     detail = f" ({found.detail})" if found.detail else ""
-    patch = found.patch
-    meaning = _MEANINGS[found.state]
-    if stands_aside and found.state is not State.NATIVE:
-        meaning, detail = "is left alone", ""
+    patch, meaning = found.patch, _MEANINGS[found.state]
     return f"{patch.target}: {meaning}{detail}. {patch.why} Upstream: {patch.upstream}. Until: {patch.until}."
 
 

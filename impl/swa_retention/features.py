@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from swa_retention.config import (
-    COMPRESSED,
-    JUNCTIONS,
-    MASKED,
-    PARTIAL,
-    PARTIAL_MIN,
-    PIN,
-    PIN_MIN_DROP,
-    RETENTION,
-    SCRATCH_FIRST,
-    Configuration,
-)
+from swa_retention import releases
+from swa_retention.config import Configuration
 from swa_retention.patches import (
     ascend_layers,
     ascend_managers,
@@ -38,38 +28,36 @@ class Feature:
     """Something that can be switched on."""
 
     name: str
-    variables: tuple[str, ...]
+    """As in the table of releases."""
     patches: tuple[Patch, ...]
-    upstream: bool = True
-    """Whether a later vLLM has it: where it is there, nothing is patched."""
 
 
 BUILT = (*attach.PATCHES, *newer_keywords.PATCHES, *compressed.LOOKUP, *ascend_managers.PATCHES)
 """How a block manager is built, and that it counts tokens: what every feature needs."""
 
 RETAINS = Feature(
-    "retention",
-    (RETENTION, MASKED, SCRATCH_FIRST, JUNCTIONS),
+    releases.RETENTION,
     (*free_queue.PATCHES, *caching.PATCHES, *junctions.PATCHES, *metrics.PATCHES, *BUILT),
 )
 """Sliding windows are cached at retained boundaries alone, and what is not cached is used again first."""
 PINS = Feature(
-    "the pinned tier",
-    (PIN, PIN_MIN_DROP),
+    releases.PINS,
     (*free_queue.PATCHES, *pinning.PATCHES, *metrics.PATCHES, *BUILT),
-    upstream=False,
 )
 """What a window leaves behind is kept out of the free queue until blocks run short."""
 PARTIAL_HITS = Feature(
-    "partial hits",
-    (PARTIAL, PARTIAL_MIN),
-    (*partial_hits.PATCHES, *dispatch.PATCHES, *metrics.PATCHES, *metrics.DONE, *BUILT),
-    upstream=False,
+    releases.PARTIAL_HITS,
+    (
+        *partial_hits.PATCHES,
+        *caching.WHERE_VLLM_MASKS,
+        *dispatch.PATCHES,
+        *metrics.PATCHES,
+        *metrics.DONE,
+        *BUILT,
+    ),
 )
 """A hit may end inside a block, and is then served by a copy."""
-COMPRESSED_GROUPS = Feature(
-    "compressed groups", (COMPRESSED,), (*compressed.PAGES, *ascend_layers.PATCHES, *BUILT), upstream=False
-)
+COMPRESSED_GROUPS = Feature(releases.COMPRESSED, (*compressed.PAGES, *ascend_layers.PATCHES, *BUILT))
 """The blocks of DeepSeek-V4 have the size that was asked for, and its tensors no more than they need."""
 FEATURES = (RETAINS, PINS, PARTIAL_HITS, COMPRESSED_GROUPS)
 

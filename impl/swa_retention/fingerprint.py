@@ -19,8 +19,8 @@ from typing import Any
 LENGTH = 16
 
 
-def fingerprint(symbol: Any) -> str:
-    """A short digest of a function's or a class's source.
+def fingerprint(symbol: Any, of_signature: bool = False) -> str:
+    """A short digest of a function's or a class's source; with ``of_signature``, of a function's parameters alone.
 
     Whoever wraps a function of vLLM and says so (``functools.wraps``) changes its fingerprint too: the source of every
     layer counts.
@@ -28,12 +28,13 @@ def fingerprint(symbol: Any) -> str:
     Raises:
         OSError: its source cannot be read.
     """
-    return digest(*(inspect.getsource(layer) for layer in _layers(symbol)))
+    return digest(*(inspect.getsource(layer) for layer in _layers(symbol)), of_signature=of_signature)
 
 
-def digest(*sources: str) -> str:
+def digest(*sources: str, of_signature: bool = False) -> str:
     """The fingerprint of a symbol with these sources, the outermost layer first."""
-    notes = "\n".join(_note(_without_docstrings(ast.parse(textwrap.dedent(source)))) for source in sources)
+    trees = (_without_docstrings(ast.parse(textwrap.dedent(source))) for source in sources)
+    notes = "\n".join(_note([each.args for each in tree.body] if of_signature else tree) for tree in trees)
     return hashlib.sha256(notes.encode()).hexdigest()[:LENGTH]
 
 
@@ -50,7 +51,7 @@ def _layers(symbol: Any) -> Iterator[Any]:
         layer = getattr(layer, "__wrapped__", None)
 
 
-def _without_docstrings(tree: ast.AST) -> ast.AST:
+def _without_docstrings(tree: ast.Module) -> Any:
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ def register() -> None:
 
     Raises:
         ConfigurationError: a variable has a value that it cannot have.
+        UnsupportedError: the plug-in does not do on this release what is asked for; nothing was changed.
         IncompatibleError: this vLLM is not one that the patches fit; nothing was changed.
     """
     configuration = read()
@@ -33,11 +33,17 @@ def install(configuration: Configuration) -> None:
     """Put in place what ``configuration`` asks for; every block manager that is built from now on has it.
 
     Raises:
+        UnsupportedError: the plug-in does not do on this release what is asked for; nothing was changed.
         IncompatibleError: this vLLM is not one that the patches fit; nothing was changed.
     """
     # Nothing is imported before it is known to be needed.
     from swa_retention.ascend_first import ASCEND, let_ascend_go_first
+    from swa_retention.releases import check_release, handed_over, messages
 
+    release = check_release(configuration)
+    for message in messages(configuration, release):
+        logger.warning("swa_retention: %s", message)
+    configuration = handed_over(configuration, release)
     let_ascend_go_first()
     from swa_retention.features import features_of
     from swa_retention.patches.attach import activate
@@ -48,19 +54,12 @@ def install(configuration: Configuration) -> None:
     features = features_of(configuration)
     for feature in features:
         # All of them before any: two features are put in place together, or neither.
-        check(feature.patches, feature.upstream)
+        check(feature.patches)
     for feature in features:
-        found = apply(feature.patches, feature.upstream)
-        if any(each.state is State.NATIVE for each in found):
-            logger.warning(
-                "swa_retention: vLLM has %s itself; the plug-in stands aside%s",
-                feature.name,
-                _unread(feature.variables),
-            )
-        else:
-            count = sum(each.state in (State.FITS, State.PATCHED) for each in found)
-            logger.info("swa_retention: %s is on, %d symbols of vLLM are patched", feature.name, count)
-            promised += feature.patches
+        found = apply(feature.patches)
+        count = sum(each.state in (State.FITS, State.PATCHED) for each in found)
+        logger.info("swa_retention: %s is on, %d symbols of vLLM are patched", feature.name, count)
+        promised += feature.patches
     if promised:
         _announce()
     if configuration.compressed_block_size_slots is not None and not installed(ASCEND):
@@ -74,11 +73,3 @@ def _announce() -> None:
 
     for name in VARIABLES:
         environment_variables.setdefault(name, partial(os.environ.get, name))
-
-
-def _unread(variables: Iterable[str]) -> str:
-    """What to add if this vLLM, which has a feature itself, does not look at a variable that is set."""
-    from vllm.envs import environment_variables
-
-    unread = [name for name in variables if name in os.environ and name not in environment_variables]
-    return f". This vLLM does not read {', '.join(unread)}: see its own options" if unread else ""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -19,12 +18,15 @@ from typing import Any
 from attrs import frozen
 
 from swa_retention.fingerprint import digest, fingerprint
+from swa_retention.releases import SUPPORTED, number, running
 from swa_retention.unimported import forget, installed, source_of, when_imported
 
 MARK = "__swa_retention__"
 """The attribute of a replacement that holds what it replaced."""
 PATCH = "__swa_retention_patch__"
 """The attribute of a replacement that holds the patch that put it in place."""
+UNPATCHED = "unpatched"
+"""In place of a fingerprint: from this release on the symbol stays as it is."""
 
 
 class State(Enum):
@@ -34,14 +36,12 @@ class State(Enum):
     """It is the one that the patch was written for."""
     PATCHED = "patched"
     """This plug-in has replaced it already."""
-    NATIVE = "native"
-    """vLLM has the feature itself: what the patch would add is there."""
     DIFFERS = "differs"
     """It is another one: another version of vLLM, or another plug-in was here first."""
     MISSING = "missing"
     """There is no such symbol."""
     ABSENT = "absent"
-    """Whoever has the symbol is not installed, or has put another in its place: the patch has nothing to do here."""
+    """The symbol's package is not installed, or has put another in its place, or this release needs no patch of it."""
     WAITING = "waiting"
     """It fits, and is patched as soon as somebody imports its module."""
 
@@ -58,8 +58,9 @@ class Patch:
     """Where vLLM does the same."""
     until: str
     """When the patch is to be removed."""
-    written_for: str | None
-    """The fingerprint of what is replaced; None if something is added. What is added is there in a vLLM that has it."""
+    written_for: str | Mapping[str, str | None] | None
+    """The fingerprint of what is replaced, and None if something is added; or that by release, each from this release
+    on until the next: before the first, and where it is ``UNPATCHED``, there is nothing to patch."""
     replacement: Callable[[Any], Any]
     """From what is replaced to what replaces it; from None if something is added."""
     only_where: str | None = None
@@ -68,6 +69,16 @@ class Patch:
     The module of such a patch is not imported for it: the patch waits until somebody else imports it."""
     replaced_by: str | None = None
     """A module that puts another symbol in the place of this one when it is imported."""
+    only_wraps: bool = False
+    """Whether the replacement relies on the parameters alone: the fingerprint is that of the signature."""
+
+    def fingerprint_here(self) -> str | None:
+        """``written_for`` in the vLLM that this process has."""
+        if self.written_for is None or isinstance(self.written_for, str):
+            return self.written_for
+        here = number(running())
+        since = [version for version in self.written_for if number(version) <= here]
+        return self.written_for[max(since, key=number)] if since else UNPATCHED
 
 
 @frozen
@@ -90,7 +101,7 @@ class IncompatibleError(RuntimeError):
             "swa_retention does not fit this vLLM, and has changed nothing. These symbols are not what its patches "
             "were written for:\n"
             + "\n".join(lines)
-            + "\nUnset its switches, or install a vLLM that it supports (0.20.2); "
+            + f"\nUnset its switches, or install a vLLM that it supports ({', '.join(SUPPORTED)}); "
             "`python -m swa_retention doctor` shows the rest."
         )
 
@@ -141,8 +152,11 @@ def look(patch: Patch) -> Found:
         return Found(patch, State.ABSENT, f"{patch.only_where} is not installed")
     if patch.replaced_by is not None and patch.replaced_by in sys.modules:
         return Found(patch, State.ABSENT, f"{patch.replaced_by} has replaced it")
+    written_for = patch.fingerprint_here()
+    if written_for == UNPATCHED:
+        return Found(patch, State.ABSENT, "this vLLM needs no patch of it")
     if patch.only_where is not None and patch.target.partition(":")[0] not in sys.modules:
-        return _look_unimported(patch)
+        return _look_unimported(patch, written_for)
     try:
         owner, name = owner_of(patch.target)
     except (ImportError, AttributeError) as error:
@@ -150,20 +164,17 @@ def look(patch: Patch) -> Found:
     there, is_patched = _below(inspect.getattr_static(owner, name, None), patch)
     if is_patched:
         return Found(patch, State.PATCHED)
-    if patch.written_for is None and there is None:
-        return Found(patch, State.FITS)
-    if patch.written_for is None:
-        is_own = str(getattr(there, "__module__", "")).partition(".")[0] == re.split(r"[.:]", patch.target)[0]
-        return Found(patch, State.NATIVE) if is_own else Found(patch, State.DIFFERS, _home(there))
+    if written_for is None:
+        return Found(patch, State.FITS) if there is None else Found(patch, State.DIFFERS, _home(there))
     if there is None:
         return Found(patch, State.MISSING, "no such attribute")
     try:
-        seen = fingerprint(there)
+        seen = fingerprint(there, patch.only_wraps)
     except (OSError, TypeError, SyntaxError) as error:
         return Found(patch, State.DIFFERS, f"its source cannot be read: {error}")
-    if seen == patch.written_for:
+    if seen == written_for:
         return Found(patch, State.FITS)
-    return Found(patch, State.DIFFERS, f"{_home(there)}, fingerprint {seen} in place of {patch.written_for}")
+    return Found(patch, State.DIFFERS, f"{_home(there)}, fingerprint {seen} in place of {written_for}")
 
 
 def _below(there: Any, patch: Patch) -> tuple[Any, bool]:
@@ -180,19 +191,19 @@ def _does_the_same(one: Patch, other: Patch) -> bool:
     return (one.target, one.replacement) == (other.target, other.replacement)
 
 
-def _look_unimported(patch: Patch) -> Found:
+def _look_unimported(patch: Patch, written_for: str | None) -> Found:
     """How a symbol is found whose module nobody has imported yet: as its file says."""
     source = source_of(patch.target)
-    if patch.written_for is None:
-        return Found(patch, State.WAITING if source is None else State.NATIVE)
+    if written_for is None:
+        return Found(patch, State.WAITING) if source is None else Found(patch, State.DIFFERS, "its file has one")
     if source is None:
         return Found(patch, State.MISSING, "its file has no such symbol")
     text, is_decorated = source
     # What a decorator makes of it is seen, and checked, when it is imported.
-    seen = patch.written_for if is_decorated else digest(text)
-    if seen == patch.written_for:
+    seen = written_for if is_decorated else digest(text, of_signature=patch.only_wraps)
+    if seen == written_for:
         return Found(patch, State.WAITING)
-    return Found(patch, State.DIFFERS, f"fingerprint {seen} in place of {patch.written_for}")
+    return Found(patch, State.DIFFERS, f"fingerprint {seen} in place of {written_for}")
 
 
 def _home(symbol: Any) -> str:
@@ -204,36 +215,27 @@ def _home(symbol: Any) -> str:
     return f"defined in {module}"
 
 
-def check(patches: Sequence[Patch], stands_aside: bool = False) -> list[Found]:
+def check(patches: Sequence[Patch]) -> list[Found]:
     """How the symbols of ``patches`` are found, if all of them can be put in place; nothing is changed.
-
-    With ``stands_aside`` they may also be native: see ``apply``.
 
     Raises:
         IncompatibleError: one of them does not fit.
     """
     found = [look(patch) for patch in patches]
-    if stands_aside and any(each.state is State.NATIVE for each in found):
-        return found
     wrong = [each for each in found if each.state not in (State.FITS, *_IN_PLACE)]
     if wrong:
         raise IncompatibleError(wrong)
     return found
 
 
-def apply(patches: Sequence[Patch], stands_aside: bool = False) -> list[Found]:
+def apply(patches: Sequence[Patch]) -> list[Found]:
     """Put ``patches`` in place, all of them or none; those that are in place already stay as they are, and those for
     something that is not installed are left out, and those for something that is not imported yet wait.
-
-    With ``stands_aside``, a vLLM that has itself what one of them would add has the whole feature: none is put in
-    place.
 
     Raises:
         IncompatibleError: one of them does not fit.
     """
-    found = check(patches, stands_aside)
-    if any(each.state is State.NATIVE for each in found):
-        return found
+    found = check(patches)
     for each in found:
         if each.state is State.FITS:
             _put(each.patch)

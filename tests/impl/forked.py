@@ -34,16 +34,11 @@ def register() -> None:
     print("registered")
 
 
-def register_natively() -> None:
-    """Load this plug-in alone, where vLLM has retention."""
-    from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
+def register_elsewhere() -> None:
+    """Load this plug-in alone, on a vLLM that it was not run on."""
+    import vllm.version
 
-    def prepend_n(self: Any, blocks: Any) -> None:
-        """What a vLLM that has retention has."""
-
-    queue: Any = FreeKVCacheBlockQueue
-    prepend_n.__module__ = queue.__module__
-    queue.prepend_n = prepend_n
+    vars(vllm.version)["__version__"] = "0.22.0"
     register()
 
 

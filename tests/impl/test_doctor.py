@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from attrs import evolve
 
-from swa_retention import doctor, features
+from swa_retention import doctor, features, releases
 from swa_retention.doctor import examine
 from swa_retention.register import State, look, remove
 
@@ -48,7 +48,7 @@ def test_all_is_well() -> None:
     symbols = [line for line in lines if "would be patched" in line]
     patches = [patch for feature in features.FEATURES for patch in feature.patches]
     assert sum(look(patch).state is not State.ABSENT for patch in patches) == len(symbols)
-    absent = [line for line in lines if "more symbols: nothing to patch, " in line]
+    absent = [line for line in lines if "more symbols: nothing to patch, vllm" in line]
     assert ["vllm_ascend is not installed"] * len(features.FEATURES) == [line.split(", ")[1] for line in absent]
     assert all("Upstream: " in line and "Until: " in line for line in symbols)
 
@@ -105,21 +105,27 @@ def test_another_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.ci
-def test_a_vllm_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retention stands aside; pins, which no vLLM has, are refused."""
-    from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
+def test_a_release_that_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused as a whole where something is switched on."""
+    monkeypatch.setattr(releases, "running", lambda: "0.22.0")
+    assert 0 == examine({})[0]
+    code, lines = examine({INTERVAL: "0"})
+    assert 1 == code
+    assert "vLLM 0.22.0: REFUSED, the plug-in was run on 0.20.2, " in lines[-1]
 
-    def prepend_n(_self: Any, _blocks: Any) -> None:
-        """What a vLLM that has it has."""
 
-    prepend_n.__module__ = FreeKVCacheBlockQueue.__module__
-    monkeypatch.setattr(FreeKVCacheBlockQueue, "prepend_n", prepend_n, raising=False)
+@pytest.mark.ci
+def test_the_row_of_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is native is handed over, what is refused is an error for those who switch it on."""
+    row = releases.Release("0.20.2", {releases.RETENTION: "--flag"}, {releases.PINS: "no reason"})
+    monkeypatch.setattr(releases, "RELEASES", (row,))
     code, lines = examine({INTERVAL: "0"})
     assert 0 == code
-    assert "retention: vLLM has it itself, and the plug-in stands aside" in lines
+    assert {"  retention (switched on): native (--flag)", "  vLLM 0.20.2 has retention itself (--flag)"} <= set(lines)
+    assert not any(line.startswith("retention: ") for line in lines)
     code, lines = examine({"VLLM_PIN_SWA_TOKENS": "1"})
     assert 1 == code
-    assert "the pinned tier: switched on, and this vLLM is refused" in lines
+    assert "  the pinned tier (switched on): refused: no reason" in lines
 
 
 def test_without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:

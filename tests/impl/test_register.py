@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from swa_retention import register
 from swa_retention.fingerprint import fingerprint
-from swa_retention.register import IncompatibleError, Patch, State, apply, look, remove
+from swa_retention.register import UNPATCHED, IncompatibleError, Patch, State, apply, look, remove
 
 SOURCE = '''
 class Pool:
@@ -104,13 +105,36 @@ def test_whoever_was_there_first_is_named(module: Any) -> None:
     assert stranger is module.Pool.size
 
 
-def test_a_vllm_that_has_it_is_left_alone(module: Any) -> None:
-    """If what would be added is there, the feature is; unless no vLLM has it: then it is somebody else's."""
+def test_what_would_be_added_and_is_there_is_somebody_elses(module: Any) -> None:
+    """It is refused by its name, and stays."""
     patches = (patch("patched:Pool.other", None, larger), patch("patched:count", module.count, larger))
-    assert [State.NATIVE, State.FITS] == [found.state for found in apply(patches, stands_aside=True)]
-    assert (5, 2) == (module.Pool().other(), module.count())
-    with pytest.raises(IncompatibleError, match=r"patched:Pool\.other: native"):
+    with pytest.raises(IncompatibleError, match=r"patched:Pool\.other: differs \(defined in patched\)"):
         apply(patches)
+    assert (5, 2) == (module.Pool().other(), module.count())
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [
+        *(("0.9.0", State.ABSENT), ("0.20.2", State.ABSENT), ("0.21.0", State.FITS), ("0.22.1", State.FITS)),
+        *(("0.23.0", State.DIFFERS), ("0.30.0", State.ABSENT)),
+    ],
+)
+def test_a_fingerprint_is_that_of_a_release(
+    module: Any, monkeypatch: pytest.MonkeyPatch, version: str, state: State
+) -> None:
+    """Each counts from its release on until the next, and where a release has none the symbol stays."""
+    monkeypatch.setattr(register, "running", lambda: version)
+    since = {"0.21.0": fingerprint(module.count), "0.23.0": "0" * 16, "0.30.0": UNPATCHED}
+    assert state is look(evolve(patch("patched:count", module.count, larger), written_for=since)).state
+
+
+def test_of_what_is_only_wrapped_the_parameters_count(module: Any) -> None:
+    """Another body fits, other parameters do not."""
+    signature = fingerprint(module.Pool.size, of_signature=True)
+    fits = evolve(patch("patched:Pool.other", None, larger), written_for=signature, only_wraps=True)
+    assert State.FITS is look(fits).state
+    assert State.DIFFERS is look(evolve(fits, target="patched:count")).state
 
 
 @pytest.mark.parametrize("absent", ["no_such_package", "no_such_package.deeper", "json.deeper"])

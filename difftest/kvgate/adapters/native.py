@@ -44,7 +44,7 @@ class Native(Stock):
         super().__init__(settings)
 
     def refusal(self, settings: Settings) -> str | None:
-        return next(chain(_not_retained(self.description, settings), _not_had(self.description, settings)), None)
+        return next(chain(_not_retained(self.description, settings), not_had(self.description, settings)), None)
 
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
         return group_specs(geometry, Words(self.description.ratio_field or "", self.description.flags_drafts))
@@ -81,7 +81,7 @@ class Native(Stock):
         manager: Any = self.manager
         asking: Any = request
         blocks, tokens, *junction = manager.get_computed_blocks(asking)
-        if self.settings.keeps_junctions:
+        if self.settings.keeps_junctions and junction:
             asking.shared_prefix_boundary = junction[0]
         if self.description.counts_apart:
             manager.record_prefix_cache_stats(request, tokens)
@@ -154,7 +154,7 @@ def _not_retained(release: Release, settings: Settings) -> Iterator[str]:
             yield f"partial hits in group {index}: {name} has them, if at all, where states are kept"
     if interval is not None and release.interval is None and not (release.masks and interval == alignment):
         yield f"a retention interval of {interval} tokens: {name} has none"
-    if release.masks and settings.caches and interval is None and _leaves_out(settings.geometry):
+    if release.masks and settings.caches and interval is None and leaves_out(settings.geometry):
         yield f"caching of blocks that no hit can read: {name} leaves them out (+masked)"
     if settings.keeps_junctions and not release.pins_junctions:
         yield f"junctions: {name} keeps none"
@@ -165,7 +165,7 @@ def _not_retained(release: Release, settings: Settings) -> Iterator[str]:
         yield f"a pinned tier (drops of {settings.pin_drop_blocks_min} blocks and more): {name} pins nothing"
 
 
-def _leaves_out(geometry: Geometry) -> bool:
+def leaves_out(geometry: Geometry) -> bool:
     """Whether masked caching leaves out a block that dense caching has, or caches it later."""
     if len(geometry.groups) == 1:
         return False
@@ -178,7 +178,7 @@ def _leaves_out(geometry: Geometry) -> bool:
     )
 
 
-def _not_had(release: Release, settings: Settings) -> Iterator[str]:
+def not_had(release: Release, settings: Settings) -> Iterator[str]:
     """What the groups of the release cannot be, and what it does not ask."""
     yield from counts_begun_slots(settings)
     yield from not_represented(settings)

@@ -35,6 +35,10 @@ ASCEND_WORKERS = ("ascend-worker", "ascend-worker-retention")
 """vLLM-Ascend with its worker, and with the plug-in."""
 BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", *ASCEND_WORKERS, "native")
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
+RETENTION_RELEASES: Mapping[str, Release] = {
+    f"retention@{version}": RELEASES[f"native@{version}"] for version in ("0.21.0", "0.22.1")
+}
+"""The releases of vLLM that the plug-in runs on, besides the one of ``retention``, as systems with it."""
 BESIDES = ("two-windows+eagle", "mixed-windows", "local", "mamba-align", "mamba-all", "gemma-hybrid+transfers")
 """Models that reach what the published ones do not: several windows with look-ahead, windows in larger blocks, chunks,
 states, transfers."""
@@ -94,7 +98,9 @@ class Loaded:
 
 def is_built_in(name: str) -> bool:
     """Whether ``name`` is a system that comes with kvgate."""
-    return name in BUILT_IN or (name in RELEASES and RELEASES[name].system in ("native", "ascend-worker"))
+    return name in (*BUILT_IN, *RETENTION_RELEASES) or (
+        name in RELEASES and RELEASES[name].system in ("native", "ascend-worker")
+    )
 
 
 def models_of(release: Release) -> tuple[str, ...]:
@@ -104,6 +110,17 @@ def models_of(release: Release) -> tuple[str, ...]:
     sparse = ("gpt-oss-hybrid+eagle+retention=16+scratch",) if release.interval and not release.pins_junctions else ()
     names = (*GATED, "mamba-align")
     return (*(name + suffix + masked.get(name, "") + scratch for name in names for suffix in ("", "+eagle")), *sparse)
+
+
+def retention_models_of(release: Release) -> tuple[str, ...]:
+    """The models of a release with the plug-in: those of the release, and what the plug-in adds."""
+    scratch = "+scratch"
+    added = [*("gpt-oss-hybrid+scratch+pinned=2", "gemma-hybrid+eagle+scratch+pinned=2", "swa+scratch+pinned=2")]
+    if release.interval is None:
+        of_plug_in = [name for name in DEFAULT_MODELS["retention"] if "+retention" in name]
+        added += [*of_plug_in, "gemma-hybrid+scratch", "gpt-oss-hybrid+retention=16"]
+    partial = f"compressed+partial{'+masked' if release.masks else ''}{scratch}"
+    return (*models_of(release), *added, partial, f"{partial}+eagle", f"{partial}+pinned=2")
 
 
 def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str], None] = lambda _text: None) -> Loaded:
@@ -122,7 +139,7 @@ def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str]
         loaded = _load_retention()
     elif name in ("ascend", "ascend-retention", *ASCEND_WORKERS):
         loaded = _load_ascend(name)
-    elif name.partition("@")[0] == "native":
+    elif name.partition("@")[0] in ("native", "retention"):
         loaded = _load_native(name, report)
     elif name.startswith("ascend-worker@"):
         loaded = _load_ascend_worker(name, report)
@@ -228,14 +245,26 @@ def _load_ascend(name: str) -> Loaded:
 
 def _load_native(name: str, report: Callable[[str], None]) -> Loaded:
     from kvgate.adapters.native import Native
+    from kvgate.adapters.retention import RetentionRelease, install
 
-    release = release_named(name)
+    with_plug_in = name.startswith("retention@")
+    if with_plug_in and name not in RETENTION_RELEASES:
+        raise UsageError(
+            f"the plug-in is for no such release: give one of {', '.join(('retention', *RETENTION_RELEASES))}"
+        )
+    release = RETENTION_RELEASES[name] if with_plug_in else release_named(name)
     if "vllm" not in sys.modules:
         fetch(release, report)
     enter_version(folder_of(release), release.name)
     report(f"importing vLLM {release.version} …")
     _refuse_what_drifted(f"vLLM {release.version} in {folder_of(release)}", "is there and", release.signatures)
-    return Loaded(release.name, release.version, partial(Native, release), models_of(release))
+    if not with_plug_in:
+        return Loaded(release.name, release.version, partial(Native, release), models_of(release))
+    try:
+        install()
+    except Exception as error:
+        raise SystemUnavailableError(f"{name}: {error}") from error
+    return Loaded(name, release.version, partial(RetentionRelease, release), retention_models_of(release))
 
 
 def _load_ascend_worker(name: str, report: Callable[[str], None]) -> Loaded:

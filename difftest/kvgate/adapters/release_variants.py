@@ -256,4 +256,5 @@ def choices_of(system: System) -> Choices:
 def release_of(system: str) -> Release | None:
     """The release of the block manager of that name, whether its system is here or not."""
     named = {"stock": INSTALLED, "retention": INSTALLED, "ascend": ASCEND, "ascend-retention": ASCEND}
-    return named.get(system) or RELEASES.get(system)
+    # With the plug-in, ``retention@VERSION``, it is still that release.
+    return named.get(system) or RELEASES.get(system.replace("retention@", "native@"))

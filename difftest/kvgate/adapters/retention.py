@@ -1,6 +1,7 @@
-"""The adapter for vLLM 0.20.2 with the plug-in ``swa_retention``: the same block manager, with what is switched on.
+"""The adapters for vLLM with the plug-in ``swa_retention``: the same block manager, with what is switched on.
 
-The plug-in is put in place as vLLM would, and stays: with nothing switched on it must not be noticed.
+The plug-in is put in place as vLLM would, and stays: with nothing switched on it must not be noticed. What a release
+has itself is left to the release, and compared as the release's own is.
 """
 
 from __future__ import annotations
@@ -8,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
 from kvgate.adapters.groups import counts_begun_slots, not_represented
+from kvgate.adapters.native import Native, leaves_out, not_had
+from kvgate.adapters.releases import INSTALLED, RELEASES
+from kvgate.adapters.releases.description import Release
 from kvgate.adapters.stock import Stock
 from kvreference.answers import Copy, Partial
 from kvreference.block_pool import Pinned
@@ -27,13 +32,28 @@ FIXED = frozenset({"013-compressed-block-known-by-its-slots", "014-second-full-g
 """What the plug-in fixes of compressed groups: one is vLLM-Ascend's, one is vLLM's."""
 FIXED_BY_RETENTION = frozenset({"007-events-span-null-blocks"})
 """What it fixes where it decides what is retained: it registers runs of neighbours."""
+FIXED_MASKS = frozenset({"011-mask-omits-look-ahead", "015-replay-above-its-look-ahead"})
+"""What it fixes where it does so in place of a release that does it too."""
 
 
-def fixes(settings: Settings) -> frozenset[str]:
-    """The findings of vLLM that the plug-in fixes under ``settings``."""
+def fixes(settings: Settings, release: Release = INSTALLED) -> frozenset[str]:
+    """The findings of a release that the plug-in fixes under ``settings``."""
     compressed = any(group.compress_ratio > 1 for group in settings.geometry.groups)
-    retains = settings.retention_interval_tokens is not None
-    return (FIXED if compressed else frozenset()) | (FIXED_BY_RETENTION if retains else frozenset())
+    retains = settings.retention_interval_tokens is not None and caches_itself(settings, release)
+    masks = FIXED_MASKS if release.masks else frozenset[str]()
+    return (FIXED if compressed else frozenset()) | (FIXED_BY_RETENTION | masks if retains else frozenset())
+
+
+def caches_itself(settings: Settings, release: Release) -> bool:
+    """Whether the plug-in decides what is cached, and not the release."""
+    interval = settings.retention_interval_tokens
+    is_native = release.interval is not None or (release.masks and interval == settings.geometry.alignment_tokens)
+    return _unit(settings) is not None or not is_native
+
+
+def with_plug_in(release: Release, settings: Settings) -> Release:
+    """``release`` with what the plug-in decides in its place."""
+    return evolve(release, masks=False) if caches_itself(settings, release) else release
 
 
 class Retention(Stock):
@@ -76,11 +96,34 @@ class Retention(Stock):
         return evolve(seen, pinned=Pinned(pinned, tuple(self._walk(tier.queue))))
 
 
+class RetentionRelease(Retention, Native):
+    """The block manager of another release of vLLM with the plug-in.
+
+    Raises:
+        ValueError: settings for which the release and the plug-in have nothing.
+    """
+
+    def __init__(self, description: Release, settings: Settings) -> None:
+        with switched_on(settings, description):
+            Native.__init__(self, with_plug_in(description, settings), settings)
+
+    def fixes(self) -> frozenset[str]:
+        return fixes(self.settings, RELEASES[self.description.name])
+
+    def refusal(self, settings: Settings) -> str | None:
+        release = RELEASES[self.description.name]
+        return next(
+            chain(not_in_plug_in(settings), _not_on_release(release, settings), not_had(release, settings)), None
+        )
+
+
 @contextmanager
-def switched_on(settings: Settings) -> Iterator[None]:
-    """Whatever is built meanwhile has what ``settings`` ask for switched on."""
+def switched_on(settings: Settings, release: Release = INSTALLED) -> Iterator[None]:
+    """Whatever is built meanwhile has what ``settings`` ask for switched on, as far as ``release`` leaves it to the
+    plug-in."""
     from swa_retention.config import COMPRESSED_BLOCK_SIZES_SLOTS, Configuration
     from swa_retention.patches.attach import activate
+    from swa_retention.releases import handed_over, release_of
 
     interval = settings.retention_interval_tokens
     # An interval of one alignment has a switch of its own.
@@ -108,7 +151,8 @@ def switched_on(settings: Settings) -> Iterator[None]:
         slots = compressed[0].block_size_tokens // compressed[0].compress_ratio
         slots = slots if slots in COMPRESSED_BLOCK_SIZES_SLOTS else COMPRESSED_BLOCK_SIZES_SLOTS[0]
         configuration = evolve(configuration, compressed_block_size_slots=slots)
-    activate(configuration)
+    row = release_of(release.version)
+    activate(handed_over(configuration, row) if row is not None else configuration)
     try:
         yield
     finally:
@@ -147,14 +191,42 @@ def not_in_plug_in(settings: Settings) -> Iterator[str]:
             yield f"partial hits beside the states of group {index}: the plug-in has them beside windows alone"
 
 
+def _not_on_release(release: Release, settings: Settings) -> Iterator[str]:
+    """What a release of vLLM decides with the plug-in too, and what the plug-in refuses there."""
+    from swa_retention.releases import PARTIAL_HITS, release_of
+
+    geometry, interval, name = settings.geometry, settings.retention_interval_tokens, f"vLLM {release.version}"
+    row = release_of(release.version)
+    copies, slides = _unit(settings) is not None, any(group.slides for group in geometry.groups)
+    if copies and row is not None and PARTIAL_HITS in row.refused:
+        yield f"partial hits: the plug-in has none on {name}"
+    if release.masks and settings.caches and leaves_out(geometry):
+        masked = slides or not copies
+        if masked and interval is None:
+            yield f"caching of blocks that no hit can read: {name} leaves them out (+masked)"
+        if not masked and interval is not None:
+            yield f"masked caching: with partial hits and without windows, {name} with the plug-in caches all blocks"
+    blocks = lcm(*(group.block_size_tokens for group in geometry.groups))
+    if release.interval is not None and interval and interval != geometry.alignment_tokens and interval % blocks:
+        yield f"a retention interval of {interval} tokens: {name} takes multiples of {blocks} tokens"
+    if settings.keeps_junctions and release.interval is not None and not release.pins_junctions:
+        yield f"junctions: {name} keeps none"
+    if release.choices is not None and not settings.scratch_first:
+        yield f"scratch first off: {name} always has it (+scratch)"
+
+
 def install() -> None:
-    """Put the plug-in's patches in place.
+    """Put in place the patches of all features that the plug-in adds to this vLLM.
 
     Raises:
         swa_retention.register.IncompatibleError: they do not fit this vLLM.
     """
+    from swa_retention.config import Configuration
     from swa_retention.features import FEATURES
     from swa_retention.register import apply
+    from swa_retention.releases import check_release
 
+    release = check_release(Configuration())
     for feature in FEATURES:
-        apply(feature.patches)
+        if feature.name not in release.native and feature.name not in release.refused:
+            apply(feature.patches)

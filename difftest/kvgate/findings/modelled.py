@@ -15,7 +15,7 @@ from attrs import define, evolve, field, frozen
 from kvgate.adapters.release_variants import NewReference, choices_of, choices_of_release, release_of
 from kvgate.adapters.releases import INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release
-from kvgate.adapters.retention import fixes
+from kvgate.adapters.retention import fixes, with_plug_in
 from kvgate.findings.finding import Acts, Finding
 from kvgate.findings.register import with_ids
 from kvgate.kernel.difference import Difference, Divergence
@@ -212,8 +212,9 @@ def reference_named(system: str) -> NewReference:
         return Manager
 
     def build(settings: Settings) -> Manager:
-        fixed = fixes(settings) if system.endswith("retention") else frozenset()
-        choices = choices_of_release(release)
+        has_plug_in = "retention" in system
+        fixed = fixes(settings, release) if has_plug_in else frozenset()
+        choices = choices_of_release(with_plug_in(release, settings) if has_plug_in else release)
         return _reference(_with_ids(release.findings - fixed), choices, release.label, settings)[0]
 
     return build
@@ -235,7 +236,7 @@ def live_reference(settings: Settings, system: str, version: str) -> Live:
     described = release_of(system) or INSTALLED
     wanted = (described.system, version)
     release = next((each for each in RELEASES.values() if (each.system, each.version) == wanted), described)
-    fixed = fixes(settings) if system.endswith("retention") else frozenset()
+    fixed = fixes(settings, release) if "retention" in system else frozenset()
     those = [finding for finding in _with_ids(release.findings - fixed) if finding.live]
     known, asked = _modelled(those, settings, None)
     return Live(asked, _with_findings(choices_of_release(release), known, settings, release.label), known)

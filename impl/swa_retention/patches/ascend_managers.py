@@ -150,9 +150,10 @@ PATCHES = (
         "What is newer is set aside, for whoever asks.",
         "vllm-project/vllm-ascend#10193",
         "vLLM-Ascend takes it",
-        "f5c2509831f945b6",
+        "902983d36b7d1143",
         coordinator,
         only_where=_ASCEND,
+        only_wraps=True,
     ),
     Patch(
         f"{_MODULE}:get_kv_cache_coordinator",

@@ -62,8 +62,9 @@ PATCHES = (
         "Behind vLLM's own code, every group's manager is told its alignment, interval and look-ahead.",
         "vllm-project/vllm#43447",
         "vLLM 0.23, which has it",
-        "eeb894ab09695799",
+        {"0.20.2": "a8d2eb948b813925", "0.23.0": "f98eb17b125d63ff", "0.33.0": "2345c922b8d0586f"},
         built,
+        only_wraps=True,
     ),
 )
 
@@ -86,9 +87,9 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
             f"swa_retention: the scheduler counts in blocks of {block} tokens, and prefix-cache hits of this model are "
             f"multiples of {alignment}: give a scheduler_block_size that is a multiple of that"
         )
-    # A coordinator that was given an interval by keyword knows better than the environment.
+    # A coordinator that was given an interval, by keyword or by vLLM's own flag, knows better than the environment.
     given = getattr(coordinator, "retention_interval", None)
-    if given is not None and configuration.retention_interval_tokens is not None:
+    if given is not None and configuration.retains:
         configuration = evolve(configuration, retention_interval_tokens=given, interval_is_auto=False)
     # First, for retention must know at which boundaries hits end.
     if configuration.partial_hits:
@@ -96,6 +97,7 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
     if configuration.pins:
         _attach_pins(coordinator, configuration.pin_min_drop_blocks)
     is_kept = configuration.retains and _attach_retention(coordinator, configuration)
+    coordinator.says_what_is_cached = is_kept or getattr(coordinator, "partial", None) is not None
     if configuration.scratch_first or (is_kept and configuration.interval_puts_scratch_first):
         coordinator.block_pool.scratch_first = True
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+
+from attrs import evolve
 
 from swa_retention.junctions import JUNCTION
 from swa_retention.register import Patch
@@ -15,12 +18,14 @@ def cache_blocks(original: Any) -> Callable[..., None]:
     vLLM's own counter of cached blocks counts what was settled: a block that is not due yet, and all behind it, are
     looked at again.
     """
+    parameters = inspect.signature(original).parameters
 
-    def cache_blocks(self: Any, request: Any, num_tokens: int, **_newer: Any) -> None:
+    def cache_blocks(self: Any, request: Any, num_tokens: int, **newer: Any) -> None:
         reach = getattr(self, "reach", None)
         if reach is None:
             # A coordinator of a newer vLLM says more, by keyword, than this one's managers know.
-            original(self, request, num_tokens)
+            named = {name: value for name, value in newer.items() if name in parameters} if newer else newer
+            original(self, request, num_tokens, **named)
             return
         start = self.num_cached_block.get(request.request_id, 0)
         full = num_tokens // self.block_size
@@ -45,6 +50,22 @@ def cache_blocks(original: Any) -> Callable[..., None]:
                     kv_cache_group_id=self.kv_cache_group_id,
                 )
         self.num_cached_block[request.request_id] = position
+
+    return cache_blocks
+
+
+def cache_to_the_token(original: Any) -> Callable[..., None]:
+    """``HybridKVCacheCoordinator.cache_blocks`` that rounds nothing where the plug-in says what is cached.
+
+    vLLM's own passes on the last boundary of hits of whole blocks, and what is due after it has to wait.
+    """
+    from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
+
+    def cache_blocks(self: Any, request: Any, num_computed_tokens: int) -> None:
+        if getattr(self, "says_what_is_cached", False):
+            KVCacheCoordinator.cache_blocks(self, request, num_computed_tokens)
+        else:
+            original(self, request, num_computed_tokens)
 
     return cache_blocks
 
@@ -105,7 +126,22 @@ PATCHES = (
         "Each block is asked when it is due; nothing changes where retention is off.",
         "vllm-project/vllm#42258, #43447, #44082",
         _UNTIL,
-        "fc671343f348797e",
+        {"0.20.2": "fc671343f348797e", "0.22.1": "bf129875272ae9fb"},
         cache_blocks,
     ),
+    Patch(
+        "vllm.v1.core.kv_cache_coordinator:HybridKVCacheCoordinator.cache_blocks",
+        "Managers are passed the last boundary of hits of whole blocks, and cache what is due after it too late.",
+        "Where the plug-in says what is cached, it is the function of all coordinators, which rounds nothing.",
+        "vllm-project/vllm#42258",
+        _UNTIL,
+        {"0.22.1": "51533ed5cea438c9"},
+        cache_to_the_token,
+    ),
 )
+WHERE_VLLM_MASKS = tuple(
+    evolve(patch, written_for={release: one for release, one in patch.written_for.items() if release != "0.20.2"})
+    for patch in PATCHES
+    if isinstance(patch.written_for, dict)
+)
+"""What partial hits need on a vLLM that leaves out what hits of whole blocks cannot read."""

@@ -64,6 +64,9 @@ def started(original: Any) -> Callable[..., None]:
         if self.vllm_config.kv_transfer_config is not None:
             reason = "a KV connector may write into the source of a copy before it is copied; unset one of the two"
             raise ConfigurationError(PARTIAL, "on", reason)
+        if self.vllm_config.model_config.enable_return_routed_experts:
+            reason = "the experts of copied tokens are recorded by slot, and are not copied; unset one of the two"
+            raise ConfigurationError(PARTIAL, "on", reason)
 
     return start
 
@@ -107,8 +110,9 @@ PATCHES = (
         "Behind vLLM's own code, the worker's class is checked, and that no connector writes into blocks on its own.",
         _UPSTREAM,
         _UNTIL,
-        "05efaf8a41fe0766",
+        "a8a7086aa8da108d",
         started,
+        only_wraps=True,
     ),
     Patch(
         "vllm.v1.core.sched.scheduler:Scheduler._update_after_schedule",
@@ -116,7 +120,7 @@ PATCHES = (
         "Behind vLLM's own code, the copies of the step are attached to its output, if there are any.",
         _UPSTREAM,
         _UNTIL,
-        "0f11dd17ba7efe1b",
+        {"0.20.2": "0f11dd17ba7efe1b", "0.22.1": "594784420cbbe93f"},
         update_after_schedule,
         only_where="vllm",
     ),
@@ -126,7 +130,7 @@ PATCHES = (
         "Behind vLLM's own code, they are done; the runners for CPUs, XPUs and NPUs inherit it.",
         _UPSTREAM,
         _UNTIL,
-        "7de56b1be05f36fb",
+        {"0.20.2": "7de56b1be05f36fb", "0.21.0": "45861b707363446c", "0.22.1": "3c893ae331a2941b"},
         update_states,
         only_where="vllm",
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from swa_retention.register import Patch
+from swa_retention.register import UNPATCHED, Patch
 from swa_retention.scratch import is_scratch, scratch_and_rest
 
 KVCacheBlock = Any
@@ -107,7 +107,7 @@ PATCHES = (
         "A method is added.",
         "vllm-project/vllm#43447",
         _UNTIL,
-        None,
+        {"0.20.2": None, "0.23.0": UNPATCHED},
         lambda _nothing: prepend_n,
     ),
     Patch(

@@ -7,7 +7,7 @@ logger of vLLM sees it. Each step sends what was counted since the last one, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
@@ -170,7 +170,11 @@ _UNTIL = "vLLM has these features, and counts them itself"
 
 
 def _patch(
-    target: str, how: str, written_for: str, replacement: Callable[[Any], Any], only_where: str = "vllm"
+    target: str,
+    how: str,
+    written_for: str | Mapping[str, str | None],
+    replacement: Callable[[Any], Any],
+    only_where: str = "vllm",
 ) -> Patch:
     return Patch(target, _WHY, how, _UPSTREAM, _UNTIL, written_for, replacement, only_where)
 
@@ -199,7 +203,7 @@ DONE = (
     _patch(
         f"{_SCHEDULER}.update_from_output",
         "Before vLLM's own code, the copies of the step are counted as done.",
-        "2571911baae8d6cf",
+        {"0.20.2": "2571911baae8d6cf", "0.21.0": "df43fb6b04441d03", "0.22.1": "d6f2ac0b1428916c"},
         update_from_output,
     ),
     _patch(

@@ -14,7 +14,7 @@ from typing import Any
 
 from swa_retention.compressed.prefix_block_size import prefix_block_size_tokens
 from swa_retention.newer_keywords import DRAFT_LAYERS, RETENTION, SCHEDULER_BLOCK, said, saying, set_aside
-from swa_retention.register import Patch
+from swa_retention.register import UNPATCHED, Patch
 
 
 def scheduler(original: Any) -> Callable[..., None]:
@@ -100,8 +100,9 @@ _UNTIL = "vLLM 0.23, which takes it"
 _THREADED = "vllm-project/vllm#43447"
 
 
-def _constructor(name: str, fingerprint: str, replacement: Callable[[Any], Callable[..., None]] = constructor) -> Patch:
-    return Patch(f"{name}.__init__", _WHY, _HOW, _THREADED, _UNTIL, fingerprint, replacement)
+def _constructor(name: str, signature: str, replacement: Callable[[Any], Callable[..., None]] = constructor) -> Patch:
+    until_it_takes_them = {"0.20.2": signature, "0.23.0": UNPATCHED}
+    return Patch(f"{name}.__init__", _WHY, _HOW, _THREADED, _UNTIL, until_it_takes_them, replacement, only_wraps=True)
 
 
 PATCHES = (
@@ -111,21 +112,22 @@ PATCHES = (
         "Before vLLM's own code, the block size is counted in tokens where a spec counts slots, and it is said on.",
         _THREADED,
         _UNTIL,
-        "05efaf8a41fe0766",
+        {"0.20.2": "a8a7086aa8da108d", "0.23.0": UNPATCHED},
         scheduler,
+        only_wraps=True,
     ),
-    _constructor(f"{_COORDINATORS}:KVCacheCoordinator", "07b90b9e9a4a09d6", coordinator),
-    _constructor(f"{_COORDINATORS}:KVCacheCoordinatorNoPrefixCache", "7e0a70660041d66b"),
-    _constructor(f"{_COORDINATORS}:UnitaryKVCacheCoordinator", "d59d0409cf2c3650"),
-    _constructor(f"{_COORDINATORS}:HybridKVCacheCoordinator", "493a1b15dbcd6155"),
-    _constructor(f"{_MANAGERS}:SingleTypeKVCacheManager", "235aef9c2c94e713", group_manager),
+    _constructor(f"{_COORDINATORS}:KVCacheCoordinator", "a06b9c803c5f841f", coordinator),
+    _constructor(f"{_COORDINATORS}:KVCacheCoordinatorNoPrefixCache", "8eac3187fb0c38e0"),
+    _constructor(f"{_COORDINATORS}:UnitaryKVCacheCoordinator", "a06b9c803c5f841f"),
+    _constructor(f"{_COORDINATORS}:HybridKVCacheCoordinator", "a06b9c803c5f841f"),
+    _constructor(f"{_MANAGERS}:SingleTypeKVCacheManager", "ab61667b0edff20d", group_manager),
     Patch(
         f"{_MANAGERS}:MambaManager.cache_blocks",
         "A coordinator that was written for a newer vLLM tells every group's manager of retention.",
         "What is newer is passed over.",
         _THREADED,
         _UNTIL,
-        "3867a6d0f1688fa1",
+        {"0.20.2": "3867a6d0f1688fa1", "0.22.1": UNPATCHED},
         cache_blocks,
     ),
 )

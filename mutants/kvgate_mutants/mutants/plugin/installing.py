@@ -241,9 +241,9 @@ def any_source_fits(original: Any, patch: Any) -> Any:
 
 
 @breaks(f"{_REGISTER}:apply", shown_by=checks.all_patches_or_none)
-def patches_one_by_one(original: Any, patches: Any, stands_aside: bool = False) -> Any:
+def patches_one_by_one(original: Any, patches: Any) -> Any:
     """The patches before the first that does not fit are put in place."""
-    return [found for patch in patches for found in original((patch,), stands_aside)]
+    return [found for patch in patches for found in original((patch,))]
 
 
 @breaks(f"{_REGISTER}:_put", shown_by=checks.patches_are_put_in_place_once)

@@ -15,9 +15,10 @@ from attrs import field, frozen
 
 from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, install_ascend
 from kvgate.adapters.native import Native
+from kvgate.adapters.registry import RETENTION_RELEASES
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release, SchedulerRules
-from kvgate.adapters.retention import Retention, copies_carried, install, switched_on
+from kvgate.adapters.retention import Retention, RetentionRelease, copies_carried, install, switched_on, with_plug_in
 from kvgate.levels.scheduler.adapter.followed import Followed
 from kvgate.levels.scheduler.adapter.stage import new_scheduler
 from kvgate.levels.scheduler.operations import Stage
@@ -43,6 +44,13 @@ class FollowedAscendRelease(Followed, AscendRelease):
 
 class FollowedNative(Followed, Native):
     """The block manager of a release of vLLM under its own scheduler."""
+
+
+class FollowedRetentionRelease(Followed, RetentionRelease):
+    """The block manager of a release of vLLM with the plug-in, under its own scheduler."""
+
+    def __init__(self, settings: Settings, scheduler: Any, description: Release) -> None:
+        super().__init__(settings, scheduler, with_plug_in(description, settings))
 
 
 def _nothing(_settings: Settings) -> AbstractContextManager[None]:
@@ -118,6 +126,12 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
             name: Subject(FollowedNative, release)
             for name, release in RELEASES.items()
             if release.system == "native" and release.scheduler is not None
+        },
+        **{
+            name: Subject(
+                FollowedRetentionRelease, release, partial(switched_on, release=release), install, _plug_in_copies
+            )
+            for name, release in RETENTION_RELEASES.items()
         },
         **{
             name: Subject(FollowedAscendRelease, release)

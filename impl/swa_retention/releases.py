@@ -1,0 +1,124 @@
+"""The releases of vLLM that the plug-in runs on: what each has itself, and what the plug-in refuses there.
+
+What a release neither has nor is refused, the plug-in adds. The start, the doctor and the README go by this table. A
+release that is not in it is refused as a whole: the plug-in was not run on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from attrs import evolve, field, frozen
+
+from swa_retention.config import SCRATCH_FIRST, Configuration
+
+RETENTION, MASKED, JUNCTIONS, SCRATCH = "retention", "masked caching", "junctions", "scratch first"
+PINS, PARTIAL_HITS, COMPRESSED = "the pinned tier", "partial hits", "compressed groups"
+FEATURES = (RETENTION, MASKED, JUNCTIONS, SCRATCH, PINS, PARTIAL_HITS, COMPRESSED)
+"""All that can be switched on, as messages call it."""
+
+
+@frozen
+class Release:
+    """One release of vLLM."""
+
+    version: str
+    native: Mapping[str, str] = field(default=MappingProxyType({}))
+    """What it has itself, by feature: how that is switched on there."""
+    refused: Mapping[str, str] = field(default=MappingProxyType({}))
+    """What the plug-in does not do on it, by feature: why."""
+
+    def describe(self, feature: str) -> str:
+        """What becomes of ``feature`` here."""
+        if feature in self.native:
+            return f"native ({self.native[feature]})"
+        return f"refused: {self.refused[feature]}" if feature in self.refused else "added"
+
+
+_ALWAYS = "always on"
+
+RELEASES = (
+    Release("0.20.2"),
+    Release("0.21.0"),
+    Release("0.22.1", native={MASKED: _ALWAYS}),
+)
+SUPPORTED = tuple(release.version for release in RELEASES)
+
+
+def number(version: str) -> tuple[int, ...]:
+    """A release as a number that can be compared."""
+    return tuple(map(int, version.split(".")))
+
+
+def running() -> str:
+    """The version of the vLLM that this process has, without what a build adds to it."""
+    from vllm import version
+
+    return str(vars(version)["__version__"]).partition("+")[0]
+
+
+def release_of(version: str) -> Release | None:
+    """The row of ``version``, if it is in the table."""
+    return next((release for release in RELEASES if release.version == version), None)
+
+
+class UnsupportedError(RuntimeError):
+    """The plug-in does not do here what is switched on."""
+
+
+def check_release(configuration: Configuration) -> Release:
+    """The row of the vLLM that this process has, if all that ``configuration`` names is there or can be added.
+
+    Raises:
+        UnsupportedError: it is not.
+    """
+    version = running()
+    release = release_of(version)
+    if release is None:
+        raise UnsupportedError(
+            f"swa_retention was not run on vLLM {version}, and has changed nothing: unset its switches, or install one "
+            f"of {', '.join(SUPPORTED)}"
+        )
+    for feature in wanted(configuration):
+        if feature in release.refused:
+            why = release.refused[feature]
+            raise UnsupportedError(f"swa_retention has no {feature} on vLLM {version}, and has changed nothing: {why}")
+    return release
+
+
+def wanted(configuration: Configuration) -> Iterator[str]:
+    """The features that ``configuration`` names."""
+    switches = {
+        RETENTION: configuration.retention_interval_tokens is not None,
+        MASKED: configuration.masked,
+        SCRATCH: configuration.scratch_first is not None,
+        PINS: configuration.pins,
+        PARTIAL_HITS: configuration.partial_hits,
+        COMPRESSED: configuration.compressed_block_size_slots is not None,
+    }
+    yield from (feature for feature, is_on in switches.items() if is_on)
+
+
+def handed_over(configuration: Configuration, release: Release) -> Configuration:
+    """What of ``configuration`` is left to the plug-in where the release does the rest."""
+    if RETENTION in release.native:
+        configuration = evolve(configuration, retention_interval_tokens=None, interval_is_auto=False, junctions=False)
+    if MASKED in release.native:
+        # vLLM's own mask keeps what hits of whole blocks read. The plug-in's keeps what partial hits read.
+        configuration = evolve(configuration, masked=configuration.partial_hits)
+    if SCRATCH in release.native:
+        configuration = evolve(configuration, scratch_first=False)
+    return configuration
+
+
+def messages(configuration: Configuration, release: Release) -> Iterator[str]:
+    """What the start says of the features that the release has itself."""
+    for feature in wanted(configuration):
+        if feature not in release.native:
+            continue
+        yield f"vLLM {release.version} has {feature} itself ({release.native[feature]})"
+        if feature == RETENTION and JUNCTIONS in release.refused:
+            yield f"no {JUNCTIONS} on vLLM {release.version}: {release.refused[JUNCTIONS]}"
+        if feature == SCRATCH and not configuration.scratch_first:
+            yield f"{SCRATCH_FIRST} has no effect on vLLM {release.version}"
