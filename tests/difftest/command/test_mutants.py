@@ -216,9 +216,12 @@ def test_all_are_all(narrower: tuple[str, str], kvgate: Kvgate) -> None:
     assert "on two nodes" in told
 
 
-def test_the_plug_in_comes_last() -> None:
+def test_all_sets_are_run_and_the_plug_in_last() -> None:
     """It stays in the process: faults that are injected into vLLM's source after it would find the plug-in's."""
-    codes = [each.code for each in mutants._sets(mutants.Code.STOCK, LevelChoice.BLOCKS, None, True)]
+    sets = mutants._sets(mutants.Code.STOCK, LevelChoice.BLOCKS, None, True)
+    chosen = mutants._chosen(sets, ())
+    assert {each: list(each.mutants) for each in sets} == chosen
+    codes = [each.code for each in chosen]
     assert mutants.Code.RETENTION in codes
     assert codes == sorted(codes, key=lambda code: code is mutants.Code.RETENTION)
 

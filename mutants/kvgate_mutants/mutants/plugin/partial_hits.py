@@ -114,7 +114,7 @@ def look_ahead_unmatched(_original: Any, _self: Any, hit_tokens: int) -> int:
 
 
 @breaks("swa_retention.partial.lookup:Window.at_most", violates="KV-OP-01", models=(_PLAIN,))
-def window_not_asked(_original: Any, self: Any, hit_tokens: int) -> int:
+def window_serves_as_others_do(_original: Any, self: Any, hit_tokens: int) -> int:
     """A window serves wherever the other groups do."""
     first, end = self.group.blocks_needed(hit_tokens)
     self.found = {index: self.cached(index) or self.null for index in range(first, end)}
