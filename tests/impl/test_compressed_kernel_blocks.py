@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from swa_retention import doctor
-from swa_retention.compressed.kernel_blocks import describe, sizes_in
+from swa_retention.compressed.kernel_blocks import READ, describe, sizes_in
 
 ONE = "class AscendDSABackend:\n    @staticmethod\n    def get_supported_kernel_block_sizes():\n        return {0}\n"
 
@@ -44,13 +44,13 @@ def test_sizes_are_read_where_there_is_one_list(source: str, sizes: tuple[int, .
 
 def test_a_size_is_supported_if_every_group_is() -> None:
     """Those that 0.20.2rc1 lists, and those that 0.23.0 does."""
-    by_plug_in = "supported by this plug-in, for vLLM-Ascend lists none of"
+    by_plug_in = "added by this plug-in, for vLLM-Ascend lists none of"
     small = "2 slots in the state of C4 layers"
     states = "4 slots in the state of C4 layers, 16 slots in the state of C128 layers"
     assert [
-        f"compressed blocks of 32 slots: {by_plug_in} {small}",
+        f"compressed blocks of 32 slots: {by_plug_in} {small}; {READ}",
         f"compressed blocks of 64 slots: {by_plug_in} 64 slots in compressed attention, 64 slots in sliding windows, "
-        f"{states}",
+        f"{states}; {READ}",
         "compressed blocks of 128 slots: supported",
     ] == list(describe((8, 32, 128)))
     assert all(line.endswith("slots: supported") for line in describe((2, 4, 8, 16, 32, 64, 128)))

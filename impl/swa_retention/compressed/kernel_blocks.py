@@ -44,6 +44,12 @@ def sizes_in(source: str) -> tuple[int, ...] | None:
     return tuple(sizes) if isinstance(sizes, list) and all(isinstance(each, int) for each in sizes) else None
 
 
+READ = (
+    "npu_sparse_attn_sharedkv, npu_quant_lightning_indexer and compressor take them by their source, which was not run "
+    "on an NPU"
+)
+
+
 def not_taken(sizes: BlockSizes, kernel_sizes: Sequence[int]) -> Iterator[str]:
     """The groups whose blocks vLLM-Ascend says that no kernel takes as they are.
 
@@ -61,5 +67,5 @@ def describe(kernel_sizes: Sequence[int]) -> Iterator[str]:
     for slots, sizes in sorted(BLOCK_SIZES.items()):
         why = ", ".join(not_taken(sizes, kernel_sizes))
         yield f"compressed blocks of {slots} slots: " + (
-            f"supported by this plug-in, for vLLM-Ascend lists none of {why}" if why else "supported"
+            f"added by this plug-in, for vLLM-Ascend lists none of {why}; {READ}" if why else "supported"
         )

@@ -22,7 +22,7 @@ DEEPSEEK = "deepseek_v4"
 
 
 def refresh_block_size(original: Any) -> Callable[..., None]:
-    """``refresh_block_size``, which sets 128 whatever was asked for, behind which it is what was asked for."""
+    """``refresh_block_size``, which sets 128 whatever was asked for; after it, it is what was asked for."""
 
     @wraps(original)
     def refresh_block_size(vllm_config: Any) -> None:
@@ -83,8 +83,8 @@ def state_spec(original: Any) -> Callable[..., Any]:
 def supported_kernel_block_sizes(original: Any) -> Any:
     """``get_supported_kernel_block_sizes`` with the block sizes that were asked for.
 
-    None of the operators that it stands for is written for some sizes only: attention and its indexer take multiples of
-    16 slots up to 1024, the compressor takes states of any size.
+    By the source of its operators they take them, which was read and not run on an NPU: npu_sparse_attn_sharedkv and
+    npu_quant_lightning_indexer take multiples of 16 slots up to 1024, and compressor takes states of any size.
     """
 
     def get_supported_kernel_block_sizes() -> list[int]:
