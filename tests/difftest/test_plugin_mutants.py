@@ -12,11 +12,12 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
 from kvgate.adapters.registry import load_system
+from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.gate.case_runner import Trials
 from kvgate.kernel.models import load
 from kvgate.levels.manager import Bench
@@ -54,9 +55,15 @@ def names_of(patch: Patch) -> set[str]:
 
 
 def never_broken(mutants: Iterable[Mutant]) -> set[str]:
-    """The patches of all features that no mutant of ``mutants`` breaks."""
+    """The patches that the installed vLLM gets, of all features, and that no mutant of ``mutants`` breaks."""
     targets = {target for mutant in mutants for target in mutant.targets}
-    patches = {patch.target: patch for feature in FEATURES for patch in feature.patches}
+    patches = {
+        patch.target: patch
+        for feature in FEATURES
+        for patch in feature.patches
+        # Mutants are injected into the installed vLLM, where a patch of another release is not applied.
+        if not isinstance(patch.written_for, Mapping) or VLLM_VERSION in patch.written_for
+    }
     return {target for target, patch in patches.items() if not names_of(patch) & targets}
 
 

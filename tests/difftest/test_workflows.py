@@ -44,7 +44,7 @@ def options_of(command: str) -> set[str]:
 
 def options_of_the_test_run() -> set[str]:
     """The options that ``difftest/conftest.py`` adds to pytest."""
-    return set(re.findall(r'addoption\("(--[a-z-]+)"', (ROOT / "difftest" / "conftest.py").read_text()))
+    return set(re.findall(r'addoption\(\s*"(--[a-z-]+)"', (ROOT / "difftest" / "conftest.py").read_text()))
 
 
 def complaints(document: dict[Any, Any]) -> list[str]:

@@ -39,7 +39,7 @@ def run(folder: Path, utils: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": str(folder), "VLLM_LOGGING_LEVEL": "ERROR"},
+        env={**os.environ, "PYTHONPATH": str(folder), "VLLM_LOGGING_LEVEL": "WARNING"},
     )
 
 

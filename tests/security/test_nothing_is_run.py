@@ -58,6 +58,7 @@ ARGUED = {
     ("difftest/kvgate/adapters/model_runner/block_memory.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/model_runner/stand_ins.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/model_runner/newest.py", "import_module"): _OURS,
+    ("difftest/kvgate/shadow/adapter/model_runner.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/model_runner/later_ascend.py", "import_module"): _OURS,
     ("mutants/kvgate_mutants/mutants/mutant.py", "import_module"): _OURS,
     ("difftest/kvgate/kernel/extras.py", "import_module"): "names of packages that the commands themselves need",
