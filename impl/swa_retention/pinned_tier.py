@@ -28,6 +28,8 @@ class PinnedTier:
         # A block is in one of the two queues at most, so the links that it has serve both.
         self.queue = type(pool.free_block_queue)([])
         """The pinned blocks that nobody holds, the oldest first."""
+        self.scratch_first = False
+        """Whether a block that is pinned no longer, and is not cached, is used again first."""
         self.demoted = 0
         """How many blocks were demoted since the metrics were last sent."""
 
@@ -84,7 +86,7 @@ class PinnedTier:
         """A waiting block is pinned no longer: it is free."""
         self.pinned[block.block_id] = False
         self.queue.remove(block)
-        if is_scratch(self.pool, block) and getattr(self.pool, "scratch_first", False):
+        if self.scratch_first and is_scratch(self.pool, block):
             self.pool.free_block_queue.prepend_n([block])
         else:
             self.pool.free_block_queue.append(block)

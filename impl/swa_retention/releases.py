@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from attrs import evolve, field, frozen
 
+from swa_retention.config import RETENTION as RETENTION_INTERVAL
 from swa_retention.config import SCRATCH_FIRST, Configuration
 
 RETENTION, MASKED, JUNCTIONS, SCRATCH = "retention", "masked caching", "junctions", "scratch first"
@@ -37,11 +38,20 @@ class Release:
 
 
 _ALWAYS = "always on"
+_ASCENDS_OWN = "the block sizes of DeepSeek-V4 are those of the layers of vLLM-Ascend 0.20.2rc1"
 
 RELEASES = (
     Release("0.20.2"),
     Release("0.21.0"),
     Release("0.22.1", native={MASKED: _ALWAYS}),
+    Release(
+        "0.23.0",
+        native={RETENTION: f"{RETENTION_INTERVAL}, a number, which vLLM reads", MASKED: _ALWAYS, SCRATCH: _ALWAYS},
+        refused={
+            JUNCTIONS: "its retention is vLLM's own, and keeps none; that of 0.33.0 does",
+            COMPRESSED: _ASCENDS_OWN,
+        },
+    ),
 )
 SUPPORTED = tuple(release.version for release in RELEASES)
 

@@ -36,7 +36,7 @@ ASCEND_WORKERS = ("ascend-worker", "ascend-worker-retention")
 BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", *ASCEND_WORKERS, "native")
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
 RETENTION_RELEASES: Mapping[str, Release] = {
-    f"retention@{version}": RELEASES[f"native@{version}"] for version in ("0.21.0", "0.22.1")
+    f"retention@{version}": RELEASES[f"native@{version}"] for version in ("0.21.0", "0.22.1", "0.23.0")
 }
 """The releases of vLLM that the plug-in runs on, besides the one of ``retention``, as systems with it."""
 BESIDES = ("two-windows+eagle", "mixed-windows", "local", "mamba-align", "mamba-all", "gemma-hybrid+transfers")

@@ -80,13 +80,14 @@ class ScratchFirstOfWindows(ScratchFirst):
 
     def release_all(self, request: int) -> None:
         for group, table in zip(self.groups, self.tables.pop(request, []), strict=False):
-            (BlockPool.end if group.slides else _end_in_order)(self.pool, table.blocks[::-1])
+            end = self.pool.end if group.slides else partial(_end_in_order, self.pool)
+            end(table.blocks[::-1])
 
 
 def _end_in_order(pool: BlockPool, blocks: Sequence[int]) -> None:
     queue = pool.free
     pool.free = FreeQueue(queue)
-    pool.release(blocks)
+    pool.end(blocks)
     pool.free = type(queue)(pool.free)
 
 
@@ -196,6 +197,7 @@ def _as_scheduled(rules: SchedulerRules, padded: Mapping[int, int], manager: Man
 CHOICES: Mapping[str, Choices] = {
     "counts-shared": Choices(cache=_counting_shared),
     "scratch-of-windows": Choices(ScratchFirstOfWindows, _when_full, promises_scratch_first=False),
+    "scratch-of-windows-alone": Choices(ScratchFirstOfWindows, promises_scratch_first=False),
     "scratch-of-caches": Choices(ScratchFirstOfCaches, _when_full, promises_scratch_first=False),
     "scratch": Choices(KnownStates, _when_full, promises_scratch_first=False),
     "look-ahead-at-the-end": Choices(KnownStates, _look_ahead_at_the_end, promises_scratch_first=False),

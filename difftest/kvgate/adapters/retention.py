@@ -32,6 +32,8 @@ FIXED = frozenset({"013-compressed-block-known-by-its-slots", "014-second-full-g
 """What the plug-in fixes of compressed groups: one is vLLM-Ascend's, one is vLLM's."""
 FIXED_BY_RETENTION = frozenset({"007-events-span-null-blocks"})
 """What it fixes where it decides what is retained: it registers runs of neighbours."""
+CACHED_BY_PLUG_IN = {"scratch-of-windows": "scratch-of-windows-alone"}
+"""What a release decides by design, and what of it is left if the plug-in decides what is cached."""
 FIXED_MASKS = frozenset({"011-mask-omits-look-ahead", "015-replay-above-its-look-ahead"})
 """What it fixes where it does so in place of a release that does it too."""
 
@@ -53,7 +55,9 @@ def caches_itself(settings: Settings, release: Release) -> bool:
 
 def with_plug_in(release: Release, settings: Settings) -> Release:
     """``release`` with what the plug-in decides in its place."""
-    return evolve(release, masks=False) if caches_itself(settings, release) else release
+    if not caches_itself(settings, release):
+        return release
+    return evolve(release, masks=False, choices=CACHED_BY_PLUG_IN.get(release.choices, release.choices))
 
 
 class Retention(Stock):

@@ -20,6 +20,7 @@ from swa_retention.partial.attach import attach_partial
 from swa_retention.pinned_tier import PinnedTier
 from swa_retention.reachable import Anchor, Reach, replay_boundary_tokens
 from swa_retention.register import Patch, check_in_place
+from swa_retention.releases import SCRATCH, release_of, running
 
 logger = logging.getLogger("vllm.swa_retention")
 
@@ -100,6 +101,10 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
     coordinator.says_what_is_cached = is_kept or getattr(coordinator, "partial", None) is not None
     if configuration.scratch_first or (is_kept and configuration.interval_puts_scratch_first):
         coordinator.block_pool.scratch_first = True
+    tier, release = getattr(coordinator.block_pool, "pinned_tier", None), release_of(running())
+    if tier is not None:
+        is_native = release is not None and SCRATCH in release.native
+        tier.scratch_first = is_native or getattr(coordinator.block_pool, "scratch_first", False)
 
 
 def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
@@ -180,8 +185,9 @@ def alignment_tokens(coordinator: Any) -> int:
 def lookahead_groups(coordinator: Any) -> set[int]:
     """The groups in which a hit must match one block more: those of equal specs share what one of them asks for."""
     flagged = set(coordinator.eagle_group_ids)
-    for index, (_spec, groups, *_rest) in enumerate(getattr(coordinator, "attention_groups", ())):
-        if index in coordinator.eagle_attn_group_indices:
+    for index, (_spec, groups, _manager, *newer) in enumerate(getattr(coordinator, "attention_groups", ())):
+        # From vLLM 0.23 on, the entry itself says so.
+        if newer[0] if newer else index in coordinator.eagle_attn_group_indices:
             flagged |= set(groups)
     return flagged
 

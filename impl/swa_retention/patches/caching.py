@@ -126,7 +126,7 @@ PATCHES = (
         "Each block is asked when it is due; nothing changes where retention is off.",
         "vllm-project/vllm#42258, #43447, #44082",
         _UNTIL,
-        {"0.20.2": "fc671343f348797e", "0.22.1": "bf129875272ae9fb"},
+        {"0.20.2": "fc671343f348797e", "0.22.1": "bf129875272ae9fb", "0.23.0": "0235a67bc06ee518"},
         cache_blocks,
     ),
     Patch(
@@ -135,7 +135,7 @@ PATCHES = (
         "Where the plug-in says what is cached, it is the function of all coordinators, which rounds nothing.",
         "vllm-project/vllm#42258",
         _UNTIL,
-        {"0.22.1": "51533ed5cea438c9"},
+        {"0.22.1": "51533ed5cea438c9", "0.23.0": "edc0ff4088ac531f"},
         cache_to_the_token,
     ),
 )

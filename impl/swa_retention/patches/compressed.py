@@ -112,7 +112,7 @@ LOOKUP = (
         "All of them are cut, behind vLLM's own look-up.",
         "vllm-project/vllm#52828",
         "vLLM 0.33, which cuts all",
-        "d20387e8d2425c42",
+        {"0.20.2": "d20387e8d2425c42", "0.23.0": "a96e7925ee7116fe"},
         find_longest_cache_hit,
     ),
 )

@@ -120,7 +120,7 @@ PATCHES = (
         "Behind vLLM's own code, the copies of the step are attached to its output, if there are any.",
         _UPSTREAM,
         _UNTIL,
-        {"0.20.2": "0f11dd17ba7efe1b", "0.22.1": "594784420cbbe93f"},
+        {"0.20.2": "0f11dd17ba7efe1b", "0.22.1": "594784420cbbe93f", "0.23.0": "f792e3d109b97e3f"},
         update_after_schedule,
         only_where="vllm",
     ),

@@ -196,7 +196,7 @@ PATCHES = (
         "Where hits may end inside blocks, it is the plug-in's own look-up; every group is cut to where the hit ends.",
         f"{_UPSTREAM}; vllm-project/vllm#52828",
         _UNTIL,
-        "d20387e8d2425c42",
+        {"0.20.2": "d20387e8d2425c42", "0.23.0": "a96e7925ee7116fe"},
         find_longest_cache_hit,
     ),
     Patch(
@@ -232,7 +232,7 @@ PATCHES = (
         "Behind vLLM's own code, each boundary that was reached becomes an entry, once.",
         _UPSTREAM,
         _UNTIL,
-        "f26cd5bb17f02aaf",
+        {"0.20.2": "f26cd5bb17f02aaf", "0.23.0": "3a889a5b3e289a49"},
         cache_blocks,
     ),
     Patch(

@@ -39,7 +39,7 @@ def reset_prefix_cache(original: Any) -> Callable[..., bool]:
                 # What it holds is about to be forgotten.
                 tier.queue.remove(block)
                 tier.pinned[block.block_id] = False
-                if getattr(self, "scratch_first", False):
+                if tier.scratch_first:
                     self.free_block_queue.prepend_n([block])
                 else:
                     self.free_block_queue.append(block)
@@ -108,12 +108,13 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
             *arguments,
             **keywords,
         )
+        kept_free = getattr(self, "kept_free", 0)
         if not any(new_computed_blocks):
             # A request that runs already hits nothing, and this is asked in every step.
-            if needed > self.block_pool.free_block_queue.num_free_blocks:
+            if kept_free is not None and needed + kept_free > self.block_pool.free_block_queue.num_free_blocks:
                 tier = _tier(self.block_pool)
                 if tier is not None:
-                    tier.make_room(needed, ())
+                    tier.make_room(needed + kept_free, ())
             return needed
         partial = getattr(self, "partial", None)
         if partial is not None and partial.is_fenced(new_computed_blocks):
@@ -129,10 +130,28 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
             ]
             # vLLM counts every block of the hit that nobody holds; a pinned one takes nothing from the free queue.
             needed -= len([block for block in hit if not block.ref_cnt and tier.pinned[block.block_id]])
-            tier.make_room(needed, {block.block_id for block in hit})
+            if kept_free is not None:
+                tier.make_room(needed + kept_free, {block.block_id for block in hit})
         return needed
 
     return get_num_blocks_to_allocate
+
+
+def allocate_slots(original: Any) -> Callable[..., Any]:
+    """``KVCacheManager.allocate_slots``, whose gates also ask for the blocks that must stay free for other requests.
+
+    Only they demote: a scheduler that counts what its requests still need asks for nothing.
+    """
+
+    def allocate_slots(self: Any, *arguments: Any, reserved_blocks: int = 0, **keywords: Any) -> Any:
+        coordinator = self.coordinator
+        coordinator.kept_free = reserved_blocks
+        try:
+            return original(self, *arguments, reserved_blocks=reserved_blocks, **keywords)
+        finally:
+            coordinator.kept_free = None
+
+    return allocate_slots
 
 
 def get_usage(original: Any) -> Callable[..., float]:
@@ -187,7 +206,7 @@ PATCHES = (
         "What a hit reads at the last boundary in a drop that is long enough is pinned before vLLM frees it.",
         _UPSTREAM,
         _UNTIL,
-        "474a2d5d0d5a5afe",
+        {"0.20.2": "474a2d5d0d5a5afe", "0.23.0": "2b5a3bcdfa6c6a83"},
         remove_skipped_blocks,
     ),
     Patch(
@@ -198,6 +217,24 @@ PATCHES = (
         _UNTIL,
         "fb628d9b9f79859b",
         free,
+    ),
+    Patch(
+        "vllm.v1.core.single_type_kv_cache_manager:SlidingWindowManager.free",
+        "What a request leaves behind is the beginning of the next turn.",
+        "Whatever is cached is pinned before vLLM frees it.",
+        _UPSTREAM,
+        _UNTIL,
+        {"0.23.0": "caa083a1ba0728cc"},
+        free,
+    ),
+    Patch(
+        "vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots",
+        "A load is admitted only if blocks stay free for other requests: pinned ones would keep it out.",
+        "Whoever asks for slots has as many demoted as it needs, and as must stay free.",
+        _UPSTREAM,
+        _UNTIL,
+        {"0.23.0": "62ba301aef63ba92"},
+        allocate_slots,
     ),
     Patch(
         "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator.get_num_blocks_to_allocate",
