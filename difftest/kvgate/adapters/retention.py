@@ -6,7 +6,7 @@ has itself is left to the release, and compared as the release's own is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from math import lcm
@@ -32,7 +32,7 @@ FIXED = frozenset({"013-compressed-block-known-by-its-slots", "014-second-full-g
 """What the plug-in fixes of compressed groups: one is vLLM-Ascend's, one is vLLM's."""
 FIXED_BY_RETENTION = frozenset({"007-events-span-null-blocks"})
 """What it fixes where it decides what is retained: it registers runs of neighbours."""
-CACHED_BY_PLUG_IN = {"scratch-of-windows": "scratch-of-windows-alone"}
+CACHED_BY_PLUG_IN: Mapping[str | None, str] = {"scratch-of-windows": "scratch-of-windows-alone"}
 """What a release decides by design, and what of it is left if the plug-in decides what is cached."""
 FIXED_MASKS = frozenset({"011-mask-omits-look-ahead", "015-replay-above-its-look-ahead"})
 """What it fixes where it does so in place of a release that does it too."""
