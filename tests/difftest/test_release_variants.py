@@ -16,6 +16,7 @@ from attrs import evolve
 from kvgate.adapters.release_variants import CHOICES, choices_of
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release
+from kvgate.adapters.retention import CACHED_BY_PLUG_IN
 from kvgate.findings.modelled import reference_named, reference_of
 from kvreference.answers import Hit, Shared
 from kvreference.attention import Kind
@@ -51,12 +52,15 @@ QUEUES = {
     "scratch-of-caches": [2, 3, 4, 5, 6, 7, 1],
     "look-ahead-at-the-end": [2, 3, 4, 5, 6, 7, 1],
     "scratch-of-windows": [3, 4, 5, 6, 7, 2, 1],
+    "scratch-of-windows-alone": [3, 4, 5, 6, 7, 2, 1],
 }
 
 
 def test_all_choices_are_those_of_a_release() -> None:
-    """Control of what follows: none is left out, and none is idle."""
-    assert set(CHOICES) == {release.choices for release in RELEASES.values() if release.choices}
+    """Or what is left of them with the plug-in. Control of what follows: none is left out, and none is idle."""
+    own = {release.choices for release in RELEASES.values() if release.choices}
+    assert set(CHOICES) == own | set(CACHED_BY_PLUG_IN.values())
+    assert own >= set(CACHED_BY_PLUG_IN)
     assert set(QUEUES) == {"", *SCRATCH}
 
 
@@ -123,7 +127,10 @@ RETAINED = Settings(
 )
 
 
-@pytest.mark.parametrize(("choices", "cached"), [("", [1, 2]), ("scratch", [1, 2, 4])])
+@pytest.mark.parametrize(
+    ("choices", "cached"),
+    [("", [1, 2]), ("scratch", [1, 2, 4]), ("scratch-of-windows", [1, 2, 4]), ("scratch-of-windows-alone", [1, 2])],
+)
 def test_what_a_boundary_will_read_is_cached_when_it_is_full(choices: str, cached: list[int]) -> None:
     """A prompt of 14 tokens has its boundary at 12; after 8 tokens the reference has cached full attention alone."""
     own = CHOICES[choices] if choices else OWN
