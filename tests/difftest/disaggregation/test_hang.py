@@ -92,9 +92,8 @@ def test_with_the_published_fix_it_is_gone(tmp_path: Path) -> None:
     fetch(release_named("native@0.33.0"))
     path = tmp_path / "pair.jsonl"
     # That release always has scratch first, and nothing hangs on it here.
-    case = PAIR.case(
-        evolve(SCENARIO.settings, scratch_first=True), SCENARIO.operations, SCENARIO.stage, model="full+eagle"
-    )
+    settings = evolve(SCENARIO.settings, scratch_first=True)
+    case = PAIR.case(settings, SCENARIO.operations, SCENARIO.stage, model="full+eagle", seed="by hand")
     write(trace_of(case, None, "native@0.33.0", "0.33.0", PAIR.gate), path)
     command = [sys.executable, "-m", "kvgate.cli", "replay", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
