@@ -35,6 +35,8 @@ class Span:
     """The end of what another node provides; 0 if it provides nothing."""
     reserved: int = 0
     """How many blocks must stay free."""
+    drafts: int = 0
+    """How many of the computed ones are drafts that may be taken back."""
 
 
 @frozen
@@ -49,6 +51,12 @@ def goes_last(group: Group, blocks: Sequence[int]) -> Sequence[int]:
     """Of the ``blocks`` that no later token reads, those that are released after all others, and do not go first."""
     del group, blocks
     return ()
+
+
+def blocks_left(surely: int, counted: int) -> int:
+    """How many leading blocks no later token reads: ``surely`` if no draft in flight holds, ``counted`` if all do."""
+    del counted
+    return surely
 
 
 def new_pool(settings: Settings, rules: Rules = OWN_RULES) -> BlockPool:
@@ -125,7 +133,7 @@ class Holdings:
         """
         known = self.tables.get(request)
         if known is not None:
-            self.release_dead(request, span.computed)
+            self.release_dead(request, span.computed, span.drafts)
         tables = known or tables_of_hit(self.settings.geometry, hit, span.computed)
         held = [] if known else [block for table in tables for block in table.live()]
         held += [partial.source for partial in hit.partials]
@@ -192,12 +200,18 @@ class Holdings:
 
     # Taking back
 
-    def release_dead(self, request: int, computed: int) -> None:
-        """Release the blocks that no token after the first ``computed`` reads, the later ones first, if it has any."""
+    def release_dead(self, request: int, computed: int, drafts: int = 0) -> None:
+        """Release the blocks that no token after the first ``computed`` reads, the later ones first, if it has any.
+
+        The last ``drafts`` of these may be taken back.
+        """
         if request not in self.tables:
             return
         for group, table in zip(self.groups, self.tables[request], strict=True):
-            dead = min(self.blocks_dead(group, computed), len(table.blocks))
+            dead = self.blocks_dead(group, computed)
+            if drafts:
+                dead = self.rules.ask(blocks_left, self.blocks_dead(group, computed - drafts), dead)
+            dead = min(dead, len(table.blocks))
             if dead > table.dead:
                 first, end = self.settings.geometry.anchor(group, dead)
                 anchor = table.blocks[max(first, table.dead) : end][::-1]

@@ -13,6 +13,7 @@ from typing import Any
 from attrs import evolve
 
 from kvreference.admission import blocks_said_free
+from kvreference.ahead import PopulationAhead
 from kvreference.answers import Answer, Copies, Copy, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
 from kvreference.block_pool import BlockPool
 from kvreference.cached_map import Content
@@ -67,7 +68,7 @@ class Manager:
         self.settings = settings
         self.choices = choices
         self.geometry = settings.geometry
-        self.population = Population(settings)
+        self.population = population_of(settings)
         self.holdings = choices.holdings(settings, choices.rules)
         self.cache = choices.cache(settings, choices.rules)
         self._interned = Prefixes(self.geometry.grain_tokens, choices.rules)
@@ -123,6 +124,9 @@ class Manager:
             if isinstance(operation, Continue):
                 del prefixes[self.choices.rules.ask(prefixes_kept, prefixes, request.tokens_computed) :]
             self._interned.extend(prefixes, request.tokens, request.keys)
+            if isinstance(operation, Sample) and self.settings.steps_in_flight_max > 1 and request.number in self.tables:
+                # What steps ahead of the answers have computed is known now. The last token is cached with its step.
+                self._register(request, min(request.tokens_computed, len(request.tokens) - 1), None)
         elif isinstance(operation, (Finish, Abort, Transferred)) and operation.request not in self.population.alive:
             del self.prefixes[operation.request]
         return answer
@@ -186,7 +190,8 @@ class Manager:
     def _schedule(self, operation: Schedule) -> Granted | Refused:
         request = self.population[operation.request]
         tokens = self.population.tokens_to_schedule(request, operation.tokens)
-        span = Span(request.tokens_computed, tokens, self.settings.lookahead_tokens)
+        drafts = request.drafts_in_flight
+        span = Span(request.tokens_computed, tokens, self.settings.lookahead_tokens, drafts=drafts)
         allocation = self._allocate(request.number, span, no_hit(self.geometry))
         if allocation is None:
             return Refused(0, gate=False)
@@ -225,7 +230,11 @@ class Manager:
             self.holdings.release_all(request.number)
         elif request.status is Status.RUNNING:
             # Another node reads what the request's own next token would read, and no more.
-            self.holdings.release_dead(request.number, request.tokens_computed - request.drafts_in_flight)
+            computed = request.tokens_computed - request.drafts_in_flight
+            if self.settings.steps_in_flight_max > 1:
+                # Nobody reads what steps ahead of its end compute, nor needs the state of its last token.
+                computed = min(computed, len(request.tokens) - 1)
+            self.holdings.release_dead(request.number, computed)
         return Done()
 
     def _transferred(self, operation: Transferred) -> Done:
@@ -284,6 +293,11 @@ class Manager:
             begun=self.pool.partial.blocks(),
             scratch_first=self.settings.scratch_first and self.choices.promises_scratch_first,
         )
+
+
+def population_of(settings: Settings) -> Population:
+    """The requests of a system, of which there are none yet."""
+    return (PopulationAhead if settings.steps_in_flight_max > 1 else Population)(settings)
 
 
 def prefixes_kept(prefixes: Sequence[Prefix], computed: int) -> int:

@@ -75,6 +75,10 @@ class Request:
     """In how many parts its prompt came so far: more than one if it is a session that continued."""
     undispatched: bool = False
     """Whether it is part of a step that did not go to the worker yet."""
+    awaited: list[int] = field(factory=list)
+    """Where steps are scheduled ahead: of each step whose answer is awaited, oldest first, how many drafts it verifies."""
+    answers_step: bool = False
+    """Whether the last step with it is one that answers."""
     junction_tokens: int = 0
     """Where its prompt parted from what was cached when it was last looked up; 0: nowhere, or that is not kept."""
 
@@ -90,7 +94,7 @@ class Request:
 
     def copy(self) -> Request:
         """An independent request in the same state."""
-        return evolve(self, tokens=list(self.tokens), drafts=list(self.drafts))
+        return evolve(self, tokens=list(self.tokens), drafts=list(self.drafts), awaited=list(self.awaited))
 
 
 def cut(prompt: Iterable[Run], tokens: int) -> tuple[Run, ...]:
@@ -153,12 +157,11 @@ class Population:
         if isinstance(operation, Evict):
             return Evict(1 + (operation.block - 1) % (self.settings.blocks - 1))
         if isinstance(operation, Dispatch):
-            return operation if self.settings.geometry.fences else None
+            return operation if self.dispatches else None
         if not isinstance(operation, OfRequest):
             return operation
-        eligible = _ELIGIBLE[type(operation)]
         named = self.alive.get(operation.request)
-        if named is None or not eligible(self, named):
+        if named is None or not self.may(type(operation), named):
             candidates = self.candidates(type(operation))
             if not candidates:
                 return None
@@ -170,7 +173,7 @@ class Population:
             room = self.settings.tokens_max - 1 - named.tokens_computed
             return evolve(operation, prompt=cut(operation.prompt, room)) if room > 0 else None
         if isinstance(operation, Sample):
-            accepted = min(operation.accepted, named.drafts_in_flight)
+            accepted = min(operation.accepted, self.drafts_of_answer(named))
             return evolve(operation, accepted=accepted, drafts=min(operation.drafts, self.settings.drafts_max))
         return operation
 
@@ -182,11 +185,27 @@ class Population:
         if kind is Arrive:
             return [self.arrived] if len(self.alive) < self.settings.requests_max else []
         if kind is Dispatch:
-            return [0] if self.settings.geometry.fences else []
+            return [0] if self.dispatches else []
         if not issubclass(kind, OfRequest):
             return [0]
-        eligible = _ELIGIBLE[kind]
-        return [number for number, request in self.alive.items() if eligible(self, request)]
+        return [number for number, request in self.alive.items() if self.may(kind, request)]
+
+    def may(self, kind: type[Operation], request: Request) -> bool:
+        """Whether an operation of this kind can name the request now."""
+        return _ELIGIBLE[kind](self, request)
+
+    @property
+    def dispatches(self) -> bool:
+        """Whether it matters when a step goes to the worker."""
+        return self.settings.geometry.fences
+
+    def drafts_of_answer(self, request: Request) -> int:
+        """How many drafts the step verified that the request answers next."""
+        return request.drafts_in_flight
+
+    def withdraw(self, number: int) -> None:
+        """A request is no part of the step that is being scheduled after all."""
+        self.alive[number].undispatched = False
 
     def _resolve_arrival(self, operation: Arrive) -> Arrive | None:
         if len(self.alive) >= self.settings.requests_max:

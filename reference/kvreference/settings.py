@@ -48,6 +48,8 @@ class Settings:
     """Whether a model of its own drafts, which keeps what it computes in the same blocks."""
     keeps_junctions: bool = False
     """Whether, with a retention interval, the boundary is kept at which a prompt parts from what is cached."""
+    steps_in_flight_max: int = field(default=1, validator=[instance_of(int), ge(1)])
+    """How many steps are dispatched at most before the answers of the first are known; see ``kvreference.ahead``."""
 
     @blocks.validator
     def _has_a_block(self, _attribute: Attribute[int], blocks: int) -> None:

@@ -23,9 +23,8 @@ from kvgate.kernel.protocol import System
 from kvgate.monitors.slot_memory import Misread
 from kvreference.choices import Choices
 from kvreference.content import Prefix
-from kvreference.manager import Manager
+from kvreference.manager import Manager, population_of
 from kvreference.operations import Operation
-from kvreference.population import Population
 from kvreference.rules import Delta, Rules
 from kvreference.settings import Settings
 from kvreference.tables import content_up_to
@@ -196,7 +195,7 @@ def _reference(
     reference = Manager(asked, _with_findings(choices, known, settings, release))
     if asked != settings:
         # What the model is, is still what the settings say.
-        reference.population = Population(settings)
+        reference.population = population_of(settings)
     return reference, known
 
 

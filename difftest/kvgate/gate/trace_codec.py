@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field, fields, frozen
 
 from kvgate.adapters.release_variants import NewReference
 from kvgate.findings.modelled import reference_named
@@ -156,9 +156,10 @@ def render(trace: Trace) -> str:
     header = _CONVERTER.unstructure(trace.header)
     stage = {} if level.stage_type is None else {"stage": header["stage"]}
     del header["stage"]
-    if not trace.header.settings.keeps_junctions:
-        # Without it, a trace is what it was, and is read by what came before.
-        del header["settings"]["keeps_junctions"]
+    for name in ("keeps_junctions", "steps_in_flight_max"):
+        if getattr(trace.header.settings, name) == getattr(fields(Settings), name).default:
+            # Without it, a trace is what it was, and is read by what came before.
+            del header["settings"][name]
     head = {"format": FORMAT, "version": VERSION, "level": level.name, "settings": header["settings"], **stage}
     documents = [head | header]
     for line in trace.lines:

@@ -116,15 +116,23 @@ class Lockstep:
         """See ``Population.candidates``."""
         return self.population.candidates(kind)
 
-    def perform(self, operation: Operation) -> Divergence | None:
-        """Perform one operation, if it stands for a legal one, and judge it."""
-        resolved = self.population.resolve(operation)
+    def perform(self, operation: Operation, ahead: bool = False) -> Divergence | None:
+        """Perform one operation, if it stands for a legal one, and check it.
+
+        ``ahead``: the worker has an answer that the block manager does not know yet. The reference has it from
+        ``learn``.
+        """
+        resolved = operation if ahead else self.population.resolve(operation)
         if resolved is None:
             return None
         step = self.known.step = len(self.performed)
         self.performed.append(resolved)
         self.alone += self.reference is None
-        expected = None if self.reference is None else self.reference.apply(resolved)
+        expected = None
+        if self.reference is not None and ahead:
+            self.reference.performed += 1
+        elif self.reference is not None:
+            expected = self.reference.apply(resolved)
         self.answers = (expected, None)
         try:
             answer = self.system.apply(resolved)
@@ -156,6 +164,14 @@ class Lockstep:
             if found:
                 return Divergence(step, resolved, monitor.name, found)
         return None
+
+    def learn(self, operation: Operation) -> Divergence | None:
+        """The block manager has done what is no operation of the system: the reference does it, and is compared."""
+        if self.reference is None:
+            return None
+        self.reference.choices.perform(self.reference, operation)
+        found = self.comparison.of_states(operation, self.reference.snapshot(), self.system.snapshot())
+        return None if found is None else Divergence(len(self.performed), operation, "lockstep", found)
 
     def _look(self, operation: Operation, step: int) -> tuple[Change | None, Snapshot | None]:
         """What the operation changed, if that is followed; and the whole state, if it is to be compared."""

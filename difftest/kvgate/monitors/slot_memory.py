@@ -142,6 +142,10 @@ def first_read(group: Group, token: int) -> int:
     return token - token % window if group.kind is Kind.CHUNKED_LOCAL else 0
 
 
+NO_BLOCK = "the block was given up: null block"
+"""What is got where a table has the null block, and a token is read."""
+
+
 @frozen
 class Misread:
     """A slot that does not hold what is read from it."""
@@ -380,7 +384,7 @@ class PhysicalSlots:
             if got == state:
                 continue
             if block == NULL:
-                texts = f"token {low + offset} in its slot", "the block was given up: null block"
+                texts = f"token {low + offset} in its slot", NO_BLOCK
             else:
                 wanted = f"token {low + offset} in block {block}: {self.states.describe(state)}"
                 texts = wanted, self.states.describe(got)

@@ -157,15 +157,15 @@ class Engine:
         self.publisher = Publisher()
         self.scheduler.kv_event_publisher = self.publisher
         self.followed = self.subject.followed(settings, self.scheduler)
-        reference, known = reference_of(self.followed, settings, stage)
+        ahead = max(2, stage.in_flight_max) if stage.asynchronous else 1
+        reference, known = reference_of(self.followed, evolve(settings, steps_in_flight_max=ahead), stage)
         self.rules = reference.choices.rules
         self.memory = self.memory_type(settings, known.is_known)
         monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
         if not stage.asynchronous:
             # There, blocks are cached when an output is taken: that is nobody's operation, and so nobody's work.
             monitors.append(WorkMonitor(settings, self.followed.count_work()))
-        follows = with_reference and not stage.asynchronous
-        self.lockstep = Lockstep(self.followed, reference if follows else None, monitors, known)
+        self.lockstep = Lockstep(self.followed, reference if with_reference else None, monitors, known)
         self.interception = Interception(self.followed, self.nodes, self._follow)
         self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)
         self.batch = Batch(settings.chunk_tokens, stage.running_max)
@@ -307,8 +307,14 @@ class Engine:
 
     # What the block manager does
 
-    def _follow(self, operation: Operation, answered: Answer) -> None:
-        """The block manager did something: the reference does it too, and everybody judges."""
+    def _follow(self, operation: Operation, answered: Answer, ahead: bool = False) -> None:
+        """The block manager did something: the reference does it too, and everybody judges.
+
+        ``ahead``: the worker did, and the scheduler does not know of it yet.
+        """
+        if isinstance(operation, Sample) and self.stage.asynchronous and not ahead:
+            self._learn(operation)
+            return
         if isinstance(operation, Transferred):
             self._check_over(operation.request)
         elif isinstance(operation, Preempt):
@@ -333,10 +339,16 @@ class Engine:
         if self.stage.connector:
             self.connector_check.observe(operation, answered, population)
         self.followed.note_answer(answered)
-        divergence = self.lockstep.perform(operation)
+        divergence = self.lockstep.perform(operation, ahead)
         if divergence is not None:
             raise Stop(divergence)
         self._judge("line", self.line.observe(operation, answered))
+
+    def _learn(self, operation: Operation) -> None:
+        """The scheduler has taken an answer, or sent a step: nothing new to those who look at the worker."""
+        divergence = self.lockstep.learn(operation)
+        if divergence is not None:
+            raise Stop(divergence)
 
     def _check_over(self, number: int) -> None:
         """Blocks are held until the transfer is over."""
@@ -349,7 +361,7 @@ class Engine:
         """By priority, whoever was scheduled in this step already can be preempted: then it is no part of the step."""
         for population in (self.followed.population, self.lockstep.population):
             if number in population.alive:
-                population[number].undispatched = False
+                population.withdraw(number)
 
     def _undecided(self, number: int) -> None:
         """The connector cannot tell yet what it offers to a request."""
@@ -596,6 +608,8 @@ class Engine:
         self._check_batch(output)
         if self.settings.geometry.fences:
             self._follow(Dispatch(), self.subject.copies(output))
+        elif self.stage.asynchronous:
+            self._learn(Dispatch())
         self.memory.dispatched()
         self.scheduled = scheduled = {number_in(name): count for name, count in output.num_scheduled_tokens.items()}
         self._judge("scheduler", bookkeeping_check.early(self.progress.grammars, scheduled))
@@ -665,6 +679,8 @@ class Engine:
         counted = connector_statistics(self.collected) if self.stage.connector else None
         answered_by_worker = answer(sent.scheduled, sent.sampled, signals, counted, sent.pooled)
         before_taken = contents(answered_by_worker.kv_connector_output)
+        for number, books in before.items() if self.stage.asynchronous else ():
+            self.interception.answers[number] = self._taken(number, sent.sampled[number], books)
         held = self._held([*before, *sent.pooled]) if self.experts else {}
         outputs = self.scheduler.update_from_output(sent.output, answered_by_worker)
         self.interception.flush()
@@ -866,6 +882,11 @@ class Engine:
                     # What other releases keep of a failed load is not followed yet: the monitors judge alone.
                     self.lockstep.reference = None
 
+    def _taken(self, number: int, sampled: Sequence[int], books: finish_check.Books) -> Sample:
+        """What the scheduler takes of an answer that the worker had before."""
+        answered = Sample(number, len(sampled) - 1, sampled[-1], self.settings.drafts_max)
+        return finish_check.as_taken(answered, sampled, books, STOP)
+
     def _answer(self, scheduled: list[int], replies: tuple[Reply, ...]) -> dict[int, list[int]]:
         """What the model answers to those whose tokens are all computed: the drafts that hold, and a token."""
         population = self.followed.population
@@ -893,5 +914,5 @@ class Engine:
             elif number in self.sessions.open:
                 self._follow(taken, Done())
             else:
-                self._follow(answered, Done())
+                self._follow(answered, Done(), ahead=self.stage.asynchronous)
         return sampled

@@ -265,8 +265,6 @@ class SchedulerLevel(DrivenLevel):
             # vLLM keeps states at block ends for prefix caching alone; and a shorter chunk is none (finding 029).
             chunk_tokens = max(settings.chunk_tokens, settings.geometry.state_block_tokens)
             settings = evolve(settings, caches=True, chunk_tokens=chunk_tokens)
-        if stage.asynchronous and not _drafts_ahead(settings):
-            settings = evolve(settings, drafts_max=0)
         if draw.chance(generator.often("pressure", 88)) or "preemption" in needs:
             settings, stage = _under_pressure(settings, stage, draw)
         # A model with a draft layer drafts.

@@ -1,0 +1,93 @@
+"""Steps that are scheduled before the answers of earlier steps are known: the scheduler's books then.
+
+A step computes the token that an earlier step has yet to answer, and drafts that it has yet to propose. So a request
+counts as computed what may be taken back, and of its tokens it knows only those that were answered. Steps are computed
+in the order in which they were dispatched, and their answers are taken in that order.
+"""
+
+from __future__ import annotations
+
+from kvreference.answers import Answer, Granted
+from kvreference.operations import Dispatch, Operation, Preempt, Sample, Schedule
+from kvreference.population import Population, Request, Status
+from kvreference.settings import Settings
+
+EXPECTED = -1
+"""Stands for a token that is not known yet: of an answer, or a draft."""
+
+
+class PopulationAhead(Population):
+    """The requests alive, where up to ``settings.steps_in_flight_max`` answers of each are awaited."""
+
+    def may(self, kind: type[Operation], request: Request) -> bool:
+        if kind is Sample:
+            # A request that was preempted takes the answers of the steps that have computed it.
+            return bool(request.awaited) and request.status in (Status.RUNNING, Status.WAITING)
+        if kind is Schedule:
+            rests = request.status is Status.RUNNING and not request.undispatched
+            is_full = len(request.awaited) >= self.settings.steps_in_flight_max
+            return rests and not is_full and self.tokens_to_schedule(request, request.tokens_pending) > 0
+        return super().may(kind, request)
+
+    @property
+    def dispatches(self) -> bool:
+        return True
+
+    def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
+        if request.status is Status.RUNNING:
+            return super().tokens_from(request, computed, budget_tokens)
+        # What is expected from the steps before it was preempted is not computed in its first step.
+        expected, request.drafts = request.drafts, []
+        tokens = super().tokens_from(request, computed, budget_tokens)
+        request.drafts = expected
+        return tokens
+
+    def drafts_of_answer(self, request: Request) -> int:
+        return request.awaited[0] if request.awaited else 0
+
+    def settle(self, operation: Operation, answer: Answer) -> None:
+        super().settle(operation, answer)
+        if isinstance(operation, Preempt):
+            request = self.alive[operation.request]
+            request.drafts = [EXPECTED] * _expected(request.awaited)
+
+    def _compute(self, request: Request, budget_tokens: int, granted: Granted) -> None:
+        super()._compute(request, budget_tokens, granted)
+        request.undispatched = True
+        verified = request.tokens_computed - len(request.tokens) - _expected(request.awaited)
+        request.answers_step = request.status is Status.RUNNING and verified >= 0
+        if request.answers_step:
+            # The step answers one token more than drafts that hold, and proposes new ones.
+            del request.drafts[request.tokens_computed - len(request.tokens) :]
+            request.drafts += [EXPECTED] * (1 + self.settings.drafts_max)
+            request.awaited.append(verified)
+        _count_drafts(request)
+
+    def _answer(self, request: Request, operation: Sample) -> None:
+        drafts, before, last = request.awaited.pop(0), len(request.tokens), request.tokens[-1]
+        answered = [*range(last + 1, last + 1 + operation.accepted), operation.token]
+        request.tokens += answered[: self.settings.tokens_max - before]
+        del request.drafts[: 1 + drafts]
+        if request.tokens_computed - before < drafts:
+            # Computed anew since it was preempted: at most the drafts that hold were computed again.
+            request.tokens_computed = min(request.tokens_computed, before + operation.accepted)
+        else:
+            request.tokens_computed -= drafts - operation.accepted
+        _count_drafts(request)
+
+    def withdraw(self, number: int) -> None:
+        request = self.alive[number]
+        if request.undispatched and request.answers_step:
+            request.awaited.pop()
+        super().withdraw(number)
+
+
+def _expected(awaited: list[int]) -> int:
+    """How many tokens steps in flight answer if all the drafts that they verify hold."""
+    return sum(1 + drafts for drafts in awaited)
+
+
+def _count_drafts(request: Request) -> None:
+    """How many of the computed tokens are taken back if no draft holds."""
+    beyond = max(0, request.tokens_computed - len(request.tokens))
+    request.drafts_in_flight = min(beyond, sum(request.awaited))
