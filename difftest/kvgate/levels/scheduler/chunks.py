@@ -8,8 +8,9 @@ A request that is preempted in its step gives its tokens back to the budget, and
 Only if it is preempted for itself, since no other could be, does the step ask for none of the rest. Who was refused
 once is asked for again when somebody was preempted: then as much as before is enough, though the budget may have grown.
 
-Not judged: chunks where they end at blocks of states; drafts where steps are asynchronous; and there, who comes back
-while an answer of its own may be in flight, and whether all that run are asked for.
+Where steps are asynchronous, what is pending is what the scheduler expects: the tokens and drafts of answers in flight.
+
+Not checked: chunks where they end at blocks of states.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Chunks:
         self.most_tokens = self._long_prefill_tokens
         """How many tokens of one request this step computes at most."""
         aligned = settings.geometry.state_block_tokens is not None
-        self.judges = not (aligned or (stage.asynchronous and settings.drafts_max))
+        self.judges = not aligned
         self.cut: Mapping[int, int] = {}
         """Before which token the step of a request must end, since there is no room for what the encoder computes."""
         self.whole: Mapping[int, Sequence[Media]] = {}
@@ -108,12 +109,16 @@ class Chunks:
             return self._admitted(operation, answer, population[operation.request])
         return None
 
-    def end(self, population: Population) -> Difference | None:
-        """A step is scheduled: of those that run, nobody was left out for whom there was room."""
-        if self.asynchronous or self._stopped or not self.judges:
+    def end(self, population: Population, limits_tokens: Mapping[int, int]) -> Difference | None:
+        """A step is scheduled: of those that run, no request was left out for which there was room.
+
+        A request whose answers in flight reach its limit, by number, needs no further step.
+        """
+        if self._stopped or not self.judges:
             return None
         for number, request in population.alive.items():
-            if request.status is Status.RUNNING and number not in self._tokens:
+            ends = len(request.tokens) + len(request.awaited) >= limits_tokens[number] if request.awaited else False
+            if request.status is Status.RUNNING and number not in self._tokens and not ends:
                 due = self._due(request, request.tokens_computed)
                 if due > 0:
                     got = f"nobody asks for it, {sum(self._tokens.values())} are scheduled"
@@ -133,14 +138,12 @@ class Chunks:
 
     def _admitted(self, operation: Admit, answer: Granted, request: Request) -> Difference | None:
         number, tokens = operation.request, operation.tokens
-        # Behind an answer in flight, the scheduler does not know yet how long it is.
-        known = not self.asynchronous or len(request.tokens) == request.prompt_tokens
         start = request.tokens_computed + answer.hit_tokens + answer.external_tokens
         due, fits = self._due(request, start), self._fits(request, start)
         self._serve(number, tokens)
         if not fits:
             return Difference(STATEMENT, f"request {number}, whose prompt is computed whole", "waits", "is admitted")
-        return self._compare(number, due, tokens) if known else None
+        return self._compare(number, due, tokens)
 
     def _fits(self, request: Request, computed: int) -> bool:
         """Whether there is room for all that a step computes of a prompt, where no less will do."""
@@ -152,7 +155,9 @@ class Chunks:
         self._drafts.pop(number, None)
 
     def _due(self, request: Request, computed: int) -> int:
-        pending = len(request.tokens) + self._drafts.get(request.number, 0) - computed
+        runs_ahead = self.asynchronous and request.status is Status.RUNNING
+        drafts = len(request.drafts) if runs_ahead else self._drafts.get(request.number, 0)
+        pending = len(request.tokens) + drafts - computed
         room = self.settings.chunk_tokens - sum(self._tokens.values())
         tokens = min(pending, self.most_tokens, room)
         if request.status is Status.RUNNING:

@@ -110,7 +110,7 @@ from kvreference.operations import (
     Sample,
     Transferred,
 )
-from kvreference.population import Status
+from kvreference.population import Population, Status
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
@@ -333,7 +333,8 @@ class Engine:
         padded = self.followed.padded_next()
         if padded and isinstance(operation, Admit):
             self.chunks.offered(operation.request, padded if isinstance(answered, Granted) else 0)
-        self._judge("chunks", self.chunks.observe(operation, answered, population))
+        if not ahead:
+            self._judge("chunks", self.chunks.observe(operation, answered, self._known))
         self.correspondence.observe(operation, answered, population)
         self.statistics.observe(operation, answered, population)
         if self.stage.connector:
@@ -362,6 +363,11 @@ class Engine:
         for population in (self.followed.population, self.lockstep.population):
             if number in population.alive:
                 population.withdraw(number)
+
+    @property
+    def _known(self) -> Population:
+        """The requests as the scheduler knows them: where steps are asynchronous, answers in flight are not."""
+        return self.lockstep.population
 
     def _undecided(self, number: int) -> None:
         """The connector cannot tell yet what it offers to a request."""
@@ -597,7 +603,7 @@ class Engine:
             self._collect()
         self.interception.begin()
         self.line.begin(self.paused)
-        self.chunks.begin(self.followed.population, self.paused is not None and self.paused.running)
+        self.chunks.begin(self._known, self.paused is not None and self.paused.running)
         self.encoder.begin()
         self.connector_check.begin()
         self.chunks.cut, self.chunks.whole = self.encoder.cut, self.encoder.whole
@@ -635,7 +641,7 @@ class Engine:
         if not self.in_flight:
             unfinished = self.scheduler.get_num_unfinished_requests()
             self._judge("scheduler", bookkeeping_check.unfinished(alive, unfinished, self.paused, holders))
-        self._judge("chunks", self.chunks.end(self.followed.population))
+        self._judge("chunks", self.chunks.end(self._known, self.progress.limits_tokens))
         if not self.in_flight:
             self.encoder.rest()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)

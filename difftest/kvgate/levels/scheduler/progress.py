@@ -41,7 +41,7 @@ class ProgressMonitor:
         """What requests are called where somebody waits."""
         self.waiting: WaitFor | None = None
         """Who waited for whom when a hang was found."""
-        self._limits: dict[int, int] = {}
+        self.limits_tokens: dict[int, int] = {}
         """How many tokens each request may have in the end."""
         self._seen: dict[Standing, int] = {}
         """Where everything stood since a request last got an answer, and how many steps had computed something then."""
@@ -52,7 +52,7 @@ class ProgressMonitor:
 
     def entered(self, number: int, limit_tokens: int, structured: bool) -> None:
         """A request came, that may get as long as ``limit_tokens``."""
-        self._limits[number] = limit_tokens
+        self.limits_tokens[number] = limit_tokens
         if structured:
             self.grammars.add(number)
         for other in self._patience:
@@ -126,7 +126,7 @@ class ProgressMonitor:
         """How many steps a request needs at most with nobody beside it: to load, to compute it all, one per answer."""
         settings = self.followed.settings
         request = self.followed.population.alive.get(number)
-        limit = self._limits.get(number, settings.tokens_max)
+        limit = self.limits_tokens.get(number, settings.tokens_max)
         chunk = min(settings.chunk_tokens, self.stage.long_prefill_tokens or settings.chunk_tokens)
         steps = 2 + -(-limit // chunk) + limit - (len(request.tokens) if request else 0)
         block = settings.geometry.state_block_tokens
