@@ -7,6 +7,8 @@ in the order in which they were dispatched, and their answers are taken in that 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kvreference.answers import Answer, Granted
 from kvreference.operations import Dispatch, Operation, Preempt, Sample, Schedule
 from kvreference.population import Population, Request, Status
@@ -46,14 +48,19 @@ class PopulationAhead(Population):
         return request.awaited[0] if request.awaited else 0
 
     def settle(self, operation: Operation, answer: Answer) -> None:
+        if isinstance(operation, Dispatch):
+            self.dispatched += any(request.undispatched for request in self.alive.values())
         super().settle(operation, answer)
         if isinstance(operation, Preempt):
             request = self.alive[operation.request]
             request.drafts = [EXPECTED] * _expected(request.awaited)
 
     def _compute(self, request: Request, budget_tokens: int, granted: Granted) -> None:
+        before = request.tokens_computed + granted.hit_tokens + granted.external_tokens
         super()._compute(request, budget_tokens, granted)
         request.undispatched = True
+        if request.status is Status.RUNNING:
+            request.in_flight.append(request.tokens_computed - before)
         verified = request.tokens_computed - len(request.tokens) - _expected(request.awaited)
         request.answers_step = request.status is Status.RUNNING and verified >= 0
         if request.answers_step:
@@ -77,9 +84,38 @@ class PopulationAhead(Population):
 
     def withdraw(self, number: int) -> None:
         request = self.alive[number]
-        if request.undispatched and request.answers_step:
-            request.awaited.pop()
+        if request.undispatched:
+            request.in_flight.pop()
+            if request.answers_step:
+                request.awaited.pop()
         super().withdraw(number)
+
+    def returned(self, numbers: Collection[int]) -> None:
+        super().returned(numbers)
+        for number in numbers:
+            if number in self.alive:
+                self.alive[number].in_flight.pop(0)
+
+
+def tokens_unsure(request: Request) -> int:
+    """How many of the tokens that a request counts as computed may still be read, or taken back, by steps in flight.
+
+    Steps are computed in order, so what a later one writes disturbs no earlier one: only drafts may be taken back.
+    """
+    return request.drafts_in_flight
+
+
+def is_fenced(request: Request) -> bool:
+    """Whether the blocks that a request gives up are freed only when the steps in flight are over.
+
+    Any of them may still write its blocks. That disturbs no later step, but a node that writes them out of turn.
+    """
+    return bool(request.in_flight)
+
+
+def tokens_answered(request: Request) -> int:
+    """How many tokens may be cached with an answer: those that are computed, but for the answer itself."""
+    return min(request.tokens_computed, len(request.tokens) - 1)
 
 
 def _expected(awaited: list[int]) -> int:

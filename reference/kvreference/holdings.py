@@ -96,6 +96,8 @@ class Holdings:
         """Per request that holds blocks, its table in every group."""
         self.copies: list[Copy] = []
         """What the worker copies before it computes the next step; until then the sources are held."""
+        self.deferred: list[tuple[int, Tables]] = []
+        """The tables of requests that gave up their blocks, which are free when so many steps are over."""
 
     def copy(self) -> Holdings:
         """Independent holdings in the same state."""
@@ -106,6 +108,7 @@ class Holdings:
         other.pool = self.pool.copy()
         other.tables = {number: [table.copy() for table in tables] for number, tables in self.tables.items()}
         other.copies = list(self.copies)
+        other.deferred = [(steps, [table.copy() for table in tables]) for steps, tables in self.deferred]
         return other
 
     # Giving
@@ -228,8 +231,21 @@ class Holdings:
 
     def release_all(self, request: int) -> None:
         """Release all blocks, group by group, tail first: a prefix is worth more than what follows it."""
-        for table in self.tables.pop(request, []):
+        self.free(self.tables.pop(request, []))
+
+    def free(self, tables: Tables) -> None:
+        """Release what the tables of a request name."""
+        for table in tables:
             self.pool.end(table.blocks[::-1])
+
+    def defer(self, request: int, steps: int) -> None:
+        """Release all blocks when so many steps are over, counted from the first."""
+        self.deferred.append((steps, self.tables.pop(request, [])))
+
+    def steps_over(self, steps: int) -> None:
+        """So many steps are over."""
+        while self.deferred and self.deferred[0][0] <= steps:
+            self.free(self.deferred.pop(0)[1])
 
     # Asking
 

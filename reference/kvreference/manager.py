@@ -7,13 +7,13 @@ the requests stand in ``kvreference.population``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from attrs import evolve
 
 from kvreference.admission import blocks_said_free
-from kvreference.ahead import PopulationAhead
+from kvreference.ahead import PopulationAhead, is_fenced, tokens_answered, tokens_unsure
 from kvreference.answers import Answer, Copies, Copy, Done, Granted, Happened, Hit, Refused, Shared, Statistics, Success
 from kvreference.block_pool import BlockPool
 from kvreference.cached_map import Content
@@ -126,7 +126,7 @@ class Manager:
             self._interned.extend(prefixes, request.tokens, request.keys)
             if isinstance(operation, Sample) and self.settings.steps_in_flight_max > 1 and request.number in self.tables:
                 # What steps ahead of the answers have computed is known now. The last token is cached with its step.
-                self._register(request, min(request.tokens_computed, len(request.tokens) - 1), None)
+                self._register(request, self.choices.rules.ask(tokens_answered, request), None)
         elif isinstance(operation, (Finish, Abort, Transferred)) and operation.request not in self.population.alive:
             del self.prefixes[operation.request]
         return answer
@@ -190,7 +190,7 @@ class Manager:
     def _schedule(self, operation: Schedule) -> Granted | Refused:
         request = self.population[operation.request]
         tokens = self.population.tokens_to_schedule(request, operation.tokens)
-        drafts = request.drafts_in_flight
+        drafts = self.choices.rules.ask(tokens_unsure, request)
         span = Span(request.tokens_computed, tokens, self.settings.lookahead_tokens, drafts=drafts)
         allocation = self._allocate(request.number, span, no_hit(self.geometry))
         if allocation is None:
@@ -221,16 +221,29 @@ class Manager:
         return Done()
 
     def _preempt(self, operation: Preempt) -> Done:
-        self.holdings.release_all(operation.request)
+        self._give_up(operation.request)
         return Done()
+
+    def _give_up(self, request: int) -> None:
+        """Free all that a request holds: when the steps in flight are over, if another node could write it before."""
+        population = self.population
+        if self.settings.loads_out_of_turn and self.choices.rules.ask(is_fenced, population[request]):
+            self.holdings.defer(request, population.dispatched)
+        else:
+            self.holdings.release_all(request)
+
+    def returned(self, requests: Collection[int]) -> None:
+        """The oldest step in flight is over, which computed these requests."""
+        self.population.returned(requests)
+        self.holdings.steps_over(self.population.over)
 
     def _end(self, operation: Finish | Abort) -> Done:
         request = self.population[operation.request]
         if not holds_on(request, operation):
-            self.holdings.release_all(request.number)
+            self._give_up(request.number)
         elif request.status is Status.RUNNING:
             # Another node reads what the request's own next token would read, and no more.
-            computed = request.tokens_computed - request.drafts_in_flight
+            computed = request.tokens_computed - self.choices.rules.ask(tokens_unsure, request)
             if self.settings.steps_in_flight_max > 1:
                 # Nobody reads what steps ahead of its end compute, nor needs the state of its last token.
                 computed = min(computed, len(request.tokens) - 1)
@@ -243,7 +256,7 @@ class Manager:
         if request.status is Status.LOADING and operation.succeeded:
             self._register(request, request.tokens_computed, None)
         else:
-            self.holdings.release_all(operation.request)
+            self._give_up(operation.request)
         return Done()
 
     def _rewind(self, operation: Rewind) -> Done:

@@ -7,7 +7,7 @@ which operations are legal, and follows the answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 
 from attrs import define, evolve, field
@@ -77,6 +77,8 @@ class Request:
     """Whether it is part of a step that did not go to the worker yet."""
     awaited: list[int] = field(factory=list)
     """Where steps are scheduled ahead: of each step whose answer is awaited, oldest first, how many drafts it verifies."""
+    in_flight: list[int] = field(factory=list)
+    """There, of each step in flight with it, oldest first, how many of its tokens that computes."""
     answers_step: bool = False
     """Whether the last step with it is one that answers."""
     junction_tokens: int = 0
@@ -94,7 +96,8 @@ class Request:
 
     def copy(self) -> Request:
         """An independent request in the same state."""
-        return evolve(self, tokens=list(self.tokens), drafts=list(self.drafts), awaited=list(self.awaited))
+        lists = {name: list(getattr(self, name)) for name in ("tokens", "drafts", "awaited", "in_flight")}
+        return evolve(self, **lists)
 
 
 def cut(prompt: Iterable[Run], tokens: int) -> tuple[Run, ...]:
@@ -114,6 +117,8 @@ class Population:
         self.settings = settings
         self.alive: dict[int, Request] = {}
         self.arrived = 0
+        self.dispatched = self.over = 0
+        """Where steps are scheduled ahead: how many that compute something were dispatched, and are over."""
 
     def __getitem__(self, number: int) -> Request:
         return self.alive[number]
@@ -123,6 +128,7 @@ class Population:
         other = type(self)(self.settings)
         other.alive = {number: request.copy() for number, request in self.alive.items()}
         other.arrived = self.arrived
+        other.dispatched, other.over = self.dispatched, self.over
         return other
 
     def tokens_to_schedule(self, request: Request, budget_tokens: int) -> int:
@@ -202,6 +208,10 @@ class Population:
     def drafts_of_answer(self, request: Request) -> int:
         """How many drafts the step verified that the request answers next."""
         return request.drafts_in_flight
+
+    def returned(self, numbers: Collection[int]) -> None:
+        """The oldest step in flight, with these requests, is over."""
+        self.over += bool(numbers)
 
     def withdraw(self, number: int) -> None:
         """A request is no part of the step that is being scheduled after all."""

@@ -50,6 +50,8 @@ class Settings:
     """Whether, with a retention interval, the boundary is kept at which a prompt parts from what is cached."""
     steps_in_flight_max: int = field(default=1, validator=[instance_of(int), ge(1)])
     """How many steps are dispatched at most before the answers of the first are known; see ``kvreference.ahead``."""
+    loads_out_of_turn: bool = False
+    """Whether another node may write a block before the steps that were dispatched earlier are over."""
 
     @blocks.validator
     def _has_a_block(self, _attribute: Attribute[int], blocks: int) -> None:

@@ -20,6 +20,7 @@ from attrs import evolve
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.kernel.protocol import System
+from kvreference.ahead import tokens_answered, tokens_unsure
 from kvreference.answers import Answer, Granted
 from kvreference.block_pool import BlockPool
 from kvreference.caching import tokens_looked_at
@@ -29,7 +30,7 @@ from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Admit, LookUp, Operation, Sample
-from kvreference.population import Status
+from kvreference.population import Request, Status
 from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache
 from kvreference.retention import Dense, Retention, Sparse, junction
 from kvreference.rules import OWN_RULES, Delta, Rules
@@ -187,7 +188,8 @@ def _as_scheduled(rules: SchedulerRules, padded: Mapping[int, int], manager: Man
         manager.population[operation.request].drafts = []
     if rules.counts_admitted and (isinstance(operation, LookUp) or (isinstance(operation, Admit) and not granted)):
         manager.cache.statistics = statistics
-    if rules.caches_answers and isinstance(operation, Sample) and manager.settings.drafts_max:
+    drafts_in_turn = manager.settings.drafts_max > 0 and manager.settings.steps_in_flight_max == 1
+    if rules.caches_answers and isinstance(operation, Sample) and drafts_in_turn:
         request = manager.population[operation.request]
         if request.status is Status.RUNNING:
             manager._register(request, request.tokens_computed, None)
@@ -205,13 +207,33 @@ CHOICES: Mapping[str, Choices] = {
 """By the name in a release's description."""
 
 
+def _of_steps_over(rule: Callable[..., int], request: Request) -> int:
+    """All that steps in flight compute."""
+    return min(sum(request.in_flight), request.tokens_computed) if request.in_flight else rule(request)
+
+
+def _by_steps_over(_rule: Callable[..., int], request: Request) -> int:
+    """What the steps that are over have computed."""
+    return max(0, request.tokens_computed - sum(request.in_flight))
+
+
+STEPS_OVER = (Delta(tokens_unsure.__name__, _of_steps_over), Delta(tokens_answered.__name__, _by_steps_over))
+"""Where blocks are freed, and cached with an answer, by what the steps that are over have computed."""
+
+
 def choices_of_release(release: Release | None) -> Choices:
     """What a release decides differently by design."""
     choices = OWN if release is None or release.choices is None else CHOICES[release.choices]
-    if release is None or not release.masks:
+    if release is None:
         return choices
-    parts = (Delta(junction.__name__, _of_full_attention),) if release.pins_junctions else ()
-    return evolve(choices, rules=Rules((Delta(tokens_looked_at.__name__, _up_to_the_alignment), *parts)))
+    deltas: list[Delta] = []
+    if release.scheduler is not None and release.scheduler.frees_late:
+        deltas += STEPS_OVER
+    if release.masks:
+        deltas.append(Delta(tokens_looked_at.__name__, _up_to_the_alignment))
+    if release.masks and release.pins_junctions:
+        deltas.append(Delta(junction.__name__, _of_full_attention))
+    return evolve(choices, rules=Rules(deltas)) if deltas else choices
 
 
 def _of_full_attention(

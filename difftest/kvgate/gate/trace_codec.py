@@ -156,7 +156,7 @@ def render(trace: Trace) -> str:
     header = _CONVERTER.unstructure(trace.header)
     stage = {} if level.stage_type is None else {"stage": header["stage"]}
     del header["stage"]
-    for name in ("keeps_junctions", "steps_in_flight_max"):
+    for name in ("keeps_junctions", "steps_in_flight_max", "loads_out_of_turn"):
         if getattr(trace.header.settings, name) == getattr(fields(Settings), name).default:
             # Without it, a trace is what it was, and is read by what came before.
             del header["settings"][name]

@@ -158,7 +158,9 @@ class Engine:
         self.scheduler.kv_event_publisher = self.publisher
         self.followed = self.subject.followed(settings, self.scheduler)
         ahead = max(2, stage.in_flight_max) if stage.asynchronous else 1
-        reference, known = reference_of(self.followed, evolve(settings, steps_in_flight_max=ahead), stage)
+        out_of_turn = stage.asynchronous and stage.connector
+        modelled = evolve(settings, steps_in_flight_max=ahead, loads_out_of_turn=out_of_turn)
+        reference, known = reference_of(self.followed, modelled, stage)
         self.rules = reference.choices.rules
         self.memory = self.memory_type(settings, known.is_known)
         monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
@@ -672,6 +674,8 @@ class Engine:
         sent = self.in_flight.popleft()
         ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
         self._judge("ghost", self.memory.compute({each: sent.spoilt[each].valid_tokens for each in sent.spoilt}, ended))
+        if self.lockstep.reference is not None:
+            self.lockstep.reference.returned(list(map(number_in, sent.scheduled)))
         self._rewind(sent)
         signals = self.nodes.take_signals() if self.stage.connector else None
         answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
@@ -887,6 +891,7 @@ class Engine:
                 if not self.followed.scheduling.in_full:
                     # What other releases keep of a failed load is not followed yet: the monitors judge alone.
                     self.lockstep.reference = None
+                    self.chunks.judges &= not self.stage.asynchronous
 
     def _taken(self, number: int, sampled: Sequence[int], books: finish_check.Books) -> Sample:
         """What the scheduler takes of an answer that the worker had before."""
