@@ -39,9 +39,9 @@ class PopulationAhead(Population):
         if request.status is Status.RUNNING:
             return super().tokens_from(request, computed, budget_tokens)
         # What is expected from the steps before it was preempted is not computed in its first step.
-        expected, request.drafts = request.drafts, []
+        drafts, request.drafts = request.drafts, request.drafts[_expected(request.awaited) :]
         tokens = super().tokens_from(request, computed, budget_tokens)
-        request.drafts = expected
+        request.drafts = drafts
         return tokens
 
     def drafts_of_answer(self, request: Request) -> int:
@@ -49,7 +49,8 @@ class PopulationAhead(Population):
 
     def settle(self, operation: Operation, answer: Answer) -> None:
         if isinstance(operation, Dispatch):
-            self.dispatched += any(request.undispatched for request in self.alive.values())
+            computes = (each.undispatched and each.status is Status.RUNNING for each in self.alive.values())
+            self.dispatched += any(computes)
         super().settle(operation, answer)
         if isinstance(operation, Preempt):
             request = self.alive[operation.request]

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import evolve
 
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.kernel.protocol import System
+from kvreference.admission import blocks_to_come_with
 from kvreference.ahead import tokens_answered, tokens_unsure
 from kvreference.answers import Answer, Granted
 from kvreference.block_pool import BlockPool
@@ -217,7 +218,17 @@ def _by_steps_over(_rule: Callable[..., int], request: Request) -> int:
     return max(0, request.tokens_computed - sum(request.in_flight))
 
 
-STEPS_OVER = (Delta(tokens_unsure.__name__, _of_steps_over), Delta(tokens_answered.__name__, _by_steps_over))
+def _with_all_in_flight(rule: Callable[..., int], settings: Settings, *arguments: Any) -> int:
+    """A window holds what all steps in flight compute."""
+    in_flight_tokens = settings.chunk_tokens * settings.steps_in_flight_max
+    return rule(evolve(settings, chunk_tokens=in_flight_tokens), *arguments)
+
+
+STEPS_OVER = (
+    Delta(tokens_unsure.__name__, _of_steps_over),
+    Delta(tokens_answered.__name__, _by_steps_over),
+    Delta(blocks_to_come_with.__name__, _with_all_in_flight),
+)
 """Where blocks are freed, and cached with an answer, by what the steps that are over have computed."""
 
 

@@ -45,7 +45,12 @@ class Chunks:
     """The chunks of one scheduler."""
 
     def __init__(
-        self, settings: Settings, stage: Stage, spares_the_only_one: bool = False, rules: Rules = OWN_RULES
+        self,
+        settings: Settings,
+        stage: Stage,
+        spares_the_only_one: bool = False,
+        rules: Rules = OWN_RULES,
+        frees_late: bool = False,
     ) -> None:
         self.settings, self.rules = settings, rules
         self.asynchronous = stage.asynchronous
@@ -75,6 +80,8 @@ class Chunks:
         """Which request was refused last."""
         self._stopped = False
         """Whether a request was preempted for itself: then the step asks for no other that runs."""
+        self._frees_late = frees_late
+        """Whether what is preempted may be free only when a step is over: then a request that lacks it waits for that."""
 
     def begin(self, population: Population, paused: bool = False) -> None:
         """A step begins, in which those that run may be paused."""
@@ -114,7 +121,8 @@ class Chunks:
 
         A request whose answers in flight reach its limit, by number, needs no further step.
         """
-        if self._stopped or not self.judges:
+        waits = self._frees_late and self._asks is not None and self._asks not in self._tokens
+        if self._stopped or waits or not self.judges:
             return None
         for number, request in population.alive.items():
             ends = len(request.tokens) + len(request.awaited) >= limits_tokens[number] if request.awaited else False

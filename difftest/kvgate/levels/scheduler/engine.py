@@ -173,7 +173,9 @@ class Engine:
         self.batch = Batch(settings.chunk_tokens, stage.running_max)
         traits, may_split = self.followed.scheduling, settings.geometry.state_block_tokens is None
         self.line = Line(stage, settings.chunk_tokens, may_split, holders_first=not traits.joins_queues)
-        self.chunks = Chunks(settings, stage, traits.spares_the_only_one, self.rules)
+        self.chunks = Chunks(
+            settings, stage, traits.spares_the_only_one, self.rules, traits.frees_late and out_of_turn
+        )
         self.correspondence = clients.Correspondence(client_fields(), stage.options)
         self.statistics = StatisticsCheck(
             settings.drafts_max, stage.connector, traits.in_full, not stage.options.without_statistics
