@@ -12,7 +12,6 @@ from collections.abc import Collection
 from kvreference.answers import Answer, Granted
 from kvreference.operations import Dispatch, Operation, Preempt, Sample, Schedule
 from kvreference.population import Population, Request, Status
-from kvreference.settings import Settings
 
 EXPECTED = -1
 """Stands for a token that is not known yet: of an answer, or a draft."""

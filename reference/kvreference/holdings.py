@@ -53,10 +53,13 @@ def goes_last(group: Group, blocks: Sequence[int]) -> Sequence[int]:
     return ()
 
 
-def blocks_left(surely: int, counted: int) -> int:
-    """How many leading blocks no later token reads: ``surely`` if no draft in flight holds, ``counted`` if all do."""
-    del counted
-    return surely
+def tokens_passed(groups: Sequence[Group], computed: int, drafts: int) -> int:
+    """By how many of its ``computed`` tokens a request releases what no later token reads.
+
+    Of these, so many ``drafts`` may be taken back.
+    """
+    del groups
+    return computed - drafts
 
 
 def new_pool(settings: Settings, rules: Rules = OWN_RULES) -> BlockPool:
@@ -136,7 +139,7 @@ class Holdings:
         """
         known = self.tables.get(request)
         if known is not None:
-            self.release_dead(request, span.computed, span.drafts)
+            self.release_dead(request, self.rules.ask(tokens_passed, self.groups, span.computed, span.drafts))
         tables = known or tables_of_hit(self.settings.geometry, hit, span.computed)
         held = [] if known else [block for table in tables for block in table.live()]
         held += [partial.source for partial in hit.partials]
@@ -203,18 +206,12 @@ class Holdings:
 
     # Taking back
 
-    def release_dead(self, request: int, computed: int, drafts: int = 0) -> None:
-        """Release the blocks that no token after the first ``computed`` reads, the later ones first, if it has any.
-
-        The last ``drafts`` of these may be taken back.
-        """
+    def release_dead(self, request: int, computed: int) -> None:
+        """Release the blocks that no token after the first ``computed`` reads, the later ones first, if it has any."""
         if request not in self.tables:
             return
         for group, table in zip(self.groups, self.tables[request], strict=True):
-            dead = self.blocks_dead(group, computed)
-            if drafts:
-                dead = self.rules.ask(blocks_left, self.blocks_dead(group, computed - drafts), dead)
-            dead = min(dead, len(table.blocks))
+            dead = min(self.blocks_dead(group, computed), len(table.blocks))
             if dead > table.dead:
                 first, end = self.settings.geometry.anchor(group, dead)
                 anchor = table.blocks[max(first, table.dead) : end][::-1]

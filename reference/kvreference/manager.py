@@ -124,7 +124,11 @@ class Manager:
             if isinstance(operation, Continue):
                 del prefixes[self.choices.rules.ask(prefixes_kept, prefixes, request.tokens_computed) :]
             self._interned.extend(prefixes, request.tokens, request.keys)
-            if isinstance(operation, Sample) and self.settings.steps_in_flight_max > 1 and request.number in self.tables:
+            if (
+                isinstance(operation, Sample)
+                and self.settings.steps_in_flight_max > 1
+                and request.number in self.tables
+            ):
                 # What steps ahead of the answers have computed is known now. The last token is cached with its step.
                 self._register(request, self.choices.rules.ask(tokens_answered, request), None)
         elif isinstance(operation, (Finish, Abort, Transferred)) and operation.request not in self.population.alive:

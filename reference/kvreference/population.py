@@ -76,7 +76,7 @@ class Request:
     undispatched: bool = False
     """Whether it is part of a step that did not go to the worker yet."""
     awaited: list[int] = field(factory=list)
-    """Where steps are scheduled ahead: of each step whose answer is awaited, oldest first, how many drafts it verifies."""
+    """Where steps are scheduled ahead: per step whose answer is awaited, oldest first, how many drafts it verifies."""
     in_flight: list[int] = field(factory=list)
     """There, of each step in flight with it, oldest first, how many of its tokens that computes."""
     answers_step: bool = False
@@ -96,8 +96,8 @@ class Request:
 
     def copy(self) -> Request:
         """An independent request in the same state."""
-        lists = {name: list(getattr(self, name)) for name in ("tokens", "drafts", "awaited", "in_flight")}
-        return evolve(self, **lists)
+        tokens, drafts = list(self.tokens), list(self.drafts)
+        return evolve(self, tokens=tokens, drafts=drafts, awaited=list(self.awaited), in_flight=list(self.in_flight))
 
 
 def cut(prompt: Iterable[Run], tokens: int) -> tuple[Run, ...]:

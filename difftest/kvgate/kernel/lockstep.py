@@ -22,7 +22,16 @@ from kvgate.kernel.monitor import Change, Monitor, Step
 from kvgate.kernel.protocol import Parts, System
 from kvreference.answers import Answer, Granted, Happened
 from kvreference.manager import Manager
-from kvreference.operations import Abort, Dispatch, OfRequest, Operation, TakeEvents, TakeStatistics, Transferred
+from kvreference.operations import (
+    Abort,
+    Dispatch,
+    OfRequest,
+    Operation,
+    Sample,
+    TakeEvents,
+    TakeStatistics,
+    Transferred,
+)
 from kvreference.population import Population
 from kvreference.snapshot import Snapshot
 
@@ -116,15 +125,16 @@ class Lockstep:
         """See ``Population.candidates``."""
         return self.population.candidates(kind)
 
-    def perform(self, operation: Operation, ahead: bool = False) -> Divergence | None:
-        """Perform one operation, if it stands for a legal one, and check it.
+    def perform(self, operation: Operation) -> Divergence | None:
+        """Perform one operation, if it stands for a legal one, and check it."""
+        resolved = self.population.resolve(operation)
+        return None if resolved is None else self._perform(resolved)
 
-        ``ahead``: the worker has an answer that the block manager does not know yet. The reference has it from
-        ``learn``.
-        """
-        resolved = operation if ahead else self.population.resolve(operation)
-        if resolved is None:
-            return None
+    def run_ahead(self, answer: Sample) -> Divergence | None:
+        """The worker has an answer that the block manager does not know yet; the reference has it from ``learn``."""
+        return self._perform(answer, ahead=True)
+
+    def _perform(self, resolved: Operation, ahead: bool = False) -> Divergence | None:
         step = self.known.step = len(self.performed)
         self.performed.append(resolved)
         self.alone += self.reference is None

@@ -1,9 +1,22 @@
 """Finding 028: A window gives up blocks by counting drafts that are then rejected."""
 
+from collections.abc import Callable, Sequence
+
 from kvgate.findings.finding import Acts, Finding
 from kvgate.monitors.slot_memory import NO_BLOCK
-from kvreference.holdings import blocks_left
+from kvreference.geometry import Group
+from kvreference.holdings import tokens_passed
 from kvreference.rules import Delta
+
+
+def _leaves_more(groups: Sequence[Group], computed: int, drafts: int) -> bool:
+    return any(group.blocks_dead(computed) > group.blocks_dead(computed - drafts) for group in groups)
+
+
+def _drafts_count(rule: Callable[..., int], groups: Sequence[Group], computed: int, drafts: int) -> int:
+    """Drafts in flight count as computed for good: that matters where a window leaves a block for them."""
+    return computed if _leaves_more(groups, computed, drafts) else rule(groups, computed, drafts)
+
 
 FINDING = Finding(
     id="028-window-left-while-in-flight",
@@ -12,10 +25,10 @@ FINDING = Finding(
     condition="a window, drafts and asynchronous steps",
     where=lambda settings: settings.drafts_max > 0 and not all(group.keeps_all for group in settings.geometry.groups),
     on=lambda stage: stage.asynchronous,
-    # Drafts in flight count as computed for good.
     acts=lambda *_run: Acts(
-        [Delta(blocks_left.__name__, lambda _rule, _surely, counted: counted)],
-        misreads=lambda misread: misread.got == NO_BLOCK,
+        [Delta(tokens_passed.__name__, _drafts_count)], misreads=lambda misread: misread.got == NO_BLOCK
     ),
-    holds=lambda ideal, answered, surely, counted: ideal == surely < answered == counted,
+    holds=lambda ideal, answered, groups, computed, drafts: (
+        ideal == computed - drafts < answered == computed and _leaves_more(groups, computed, drafts)
+    ),
 )

@@ -16,6 +16,7 @@ Not checked: chunks where they end at blocks of states.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import Stage
@@ -27,6 +28,7 @@ from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 
 STATEMENT = "KV-SYS-06"
+NO_LIMITS: Mapping[int, int] = MappingProxyType({})
 
 
 def tokens_read_whole(tokens: int, uncut: int, computed: int, items: Sequence[Media], shift: int) -> int:
@@ -81,7 +83,7 @@ class Chunks:
         self._stopped = False
         """Whether a request was preempted for itself: then the step asks for no other that runs."""
         self._frees_late = frees_late
-        """Whether what is preempted may be free only when a step is over: then a request that lacks it waits for that."""
+        """Whether blocks may be free only when a step is over: a request that lacks them waits for that."""
 
     def begin(self, population: Population, paused: bool = False) -> None:
         """A step begins, in which those that run may be paused."""
@@ -116,7 +118,7 @@ class Chunks:
             return self._admitted(operation, answer, population[operation.request])
         return None
 
-    def end(self, population: Population, limits_tokens: Mapping[int, int]) -> Difference | None:
+    def end(self, population: Population, limits_tokens: Mapping[int, int] = NO_LIMITS) -> Difference | None:
         """A step is scheduled: of those that run, no request was left out for which there was room.
 
         A request whose answers in flight reach its limit, by number, needs no further step.

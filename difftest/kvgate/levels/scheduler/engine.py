@@ -173,9 +173,7 @@ class Engine:
         self.batch = Batch(settings.chunk_tokens, stage.running_max)
         traits, may_split = self.followed.scheduling, settings.geometry.state_block_tokens is None
         self.line = Line(stage, settings.chunk_tokens, may_split, holders_first=not traits.joins_queues)
-        self.chunks = Chunks(
-            settings, stage, traits.spares_the_only_one, self.rules, traits.frees_late and out_of_turn
-        )
+        self.chunks = Chunks(settings, stage, traits.spares_the_only_one, self.rules, traits.frees_late and out_of_turn)
         self.correspondence = clients.Correspondence(client_fields(), stage.options)
         self.statistics = StatisticsCheck(
             settings.drafts_max, stage.connector, traits.in_full, not stage.options.without_statistics
@@ -344,7 +342,10 @@ class Engine:
         if self.stage.connector:
             self.connector_check.observe(operation, answered, population)
         self.followed.note_answer(answered)
-        divergence = self.lockstep.perform(operation, ahead)
+        if ahead and isinstance(operation, Sample):
+            divergence = self.lockstep.run_ahead(operation)
+        else:
+            divergence = self.lockstep.perform(operation)
         if divergence is not None:
             raise Stop(divergence)
         self._judge("line", self.line.observe(operation, answered))
