@@ -1,0 +1,221 @@
+"""Steps that are scheduled before the answers of earlier ones are known.
+
+Goal: the scheduler's books, what is cached, what a window leaves and what is freed are right while answers are awaited.
+Method: few requests with the numbers by hand; and the same answers taken at once and late, which end alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvreference.ahead import PopulationAhead
+from kvreference.answers import Granted
+from kvreference.attention import Kind
+from kvreference.geometry import Geometry, Group
+from kvreference.manager import Manager
+from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Run, Sample, Schedule
+from kvreference.population import Status
+from kvreference.settings import Settings
+
+FULL, WINDOW = Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, 5)
+
+
+def ahead(*groups: Group, steps: int = 2, **limits: Any) -> Manager:
+    given = {"blocks": 16, "tokens_max": 64, "chunk_tokens": 16, **limits}
+    return Manager(Settings(Geometry(groups or (FULL,)), steps_in_flight_max=steps, **given))
+
+
+def perform(manager: Manager, *operations: Operation) -> Manager:
+    """Perform operations that are legal as they stand."""
+    for operation in operations:
+        assert operation == manager.population.resolve(operation)
+        manager.apply(operation)
+    return manager
+
+
+def answered(manager: Manager, answer: Sample, *others: int) -> Manager:
+    """The oldest step is over, and answers a request, if that is not over."""
+    manager.returned([answer.request, *others])
+    return perform(manager, answer) if answer.request in manager.population.alive else manager
+
+
+PROMPT = (Arrive(0, (Run(0, 6),)), Admit(0, 16), Dispatch())
+
+
+def test_the_next_token_is_computed_before_it_is_known() -> None:
+    """Six tokens of a prompt, and one that is awaited: seven count as computed, of which six are known."""
+    manager = perform(ahead(), *PROMPT, Schedule(0, 16), Dispatch())
+    request = manager.population[0]
+    assert isinstance(manager.population, PopulationAhead)
+    assert (6, 7, [0, 0], [6, 1]) == (len(request.tokens), request.tokens_computed, request.awaited, request.in_flight)
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_no_more_answers_are_awaited_than_there_may_be(steps: int) -> None:
+    """Then a request waits for the oldest."""
+    manager = perform(ahead(steps=steps), *PROMPT)
+    for _ in range(steps - 1):
+        perform(manager, Schedule(0, 16), Dispatch())
+    assert manager.population.resolve(Schedule(0, 16)) is None
+    answered(manager, Sample(0, 0, 100, 0))
+    assert manager.population.resolve(Schedule(0, 16)) == Schedule(0, 16)
+
+
+def test_a_chunk_of_a_prompt_answers_nothing() -> None:
+    """Of six tokens in steps of four, the second step answers."""
+    manager = perform(ahead(chunk_tokens=4), *PROMPT)
+    assert ([], [4]) == (manager.population[0].awaited, manager.population[0].in_flight)
+    assert manager.population.resolve(Sample(0, 0, 100, 0)) is None
+    perform(manager, Schedule(0, 16), Dispatch())
+    assert ([0], [4, 2]) == (manager.population[0].awaited, manager.population[0].in_flight)
+
+
+def drafted(accepted: int) -> Manager:
+    """Three drafts a step. Two steps after the prompt's are dispatched; the first of them accepts so many drafts."""
+    manager = perform(ahead(steps=3, drafts_max=3), *PROMPT)
+    perform(manager, Schedule(0, 16), Dispatch(), Schedule(0, 16), Dispatch())
+    request = manager.population[0]
+    assert (14, 6, [0, 3, 3]) == (request.tokens_computed, request.drafts_in_flight, request.awaited)
+    answered(manager, Sample(0, 0, 100, 3))
+    return answered(manager, Sample(0, accepted, 200, 3))
+
+
+@pytest.mark.parametrize("accepted", range(4))
+def test_drafts_that_do_not_hold_are_taken_back(accepted: int) -> None:
+    """Of seven known tokens and 14 computed ones: the answer adds those that hold and one, and takes back the rest."""
+    request = drafted(accepted).population[0]
+    assert request.tokens == [*range(6), 100, *range(101, 101 + accepted), 200]
+    assert (14 - (3 - accepted), 3, [3]) == (request.tokens_computed, request.drafts_in_flight, request.awaited)
+    # The next step computes the answer that is awaited, and its drafts.
+    assert 4 == request.tokens_pending
+
+
+def test_a_draft_that_was_not_verified_is_not_accepted() -> None:
+    """The step of the prompt verified none, though later ones verify three."""
+    manager = perform(ahead(steps=3, drafts_max=3), *PROMPT, Schedule(0, 16), Dispatch())
+    assert Sample(0, 0, 100, 3) == manager.population.resolve(Sample(0, 2, 100, 3))
+
+
+def test_a_preempted_request_takes_its_answers() -> None:
+    """It waits with them, nothing computed; then all of its tokens are computed anew."""
+    manager = perform(ahead(), *PROMPT, Schedule(0, 16), Dispatch(), Preempt(0))
+    for token in (100, 101):
+        answered(manager, Sample(0, 0, token, 0))
+    request = manager.population[0]
+    assert (Status.WAITING, 0, [], []) == (request.status, request.tokens_computed, request.awaited, request.drafts)
+    assert [*range(6), 100, 101] == request.tokens
+    perform(manager, Admit(0, 16))
+    assert 8 == request.tokens_computed
+
+
+def test_what_is_rejected_after_a_preemption_takes_back_nothing() -> None:
+    """The step computed blocks that the request does not have any more; it hits four tokens since, and computes three."""
+    manager = perform(ahead(drafts_max=3), *PROMPT)
+    answered(manager, Sample(0, 0, 100, 3))
+    perform(manager, Schedule(0, 16), Dispatch(), Preempt(0), Admit(0, 5), Dispatch())
+    answered(manager, Sample(0, 1, 200, 3))
+    request = manager.population[0]
+    assert (7, [*range(6), 100, 101, 200]) == (request.tokens_computed, request.tokens)
+
+
+def test_a_request_that_is_taken_out_of_its_step_awaits_no_answer_of_it() -> None:
+    """By priority: the step that is being scheduled preempts it."""
+    manager = perform(ahead(), *PROMPT, Schedule(0, 16))
+    manager.population.withdraw(0)
+    perform(manager, Preempt(0))
+    assert ([0], [6]) == (manager.population[0].awaited, manager.population[0].in_flight)
+
+
+def cached(manager: Manager) -> list[int]:
+    return [block for block, content in enumerate(manager.pool.cached.contents()) if content is not None]
+
+
+def test_what_is_not_known_is_cached_with_its_answer() -> None:
+    """Two steps fill the second block with tokens that are awaited: the later answer makes the block known."""
+    manager = perform(ahead(steps=3), *PROMPT, Schedule(0, 16), Dispatch(), Schedule(0, 16), Dispatch())
+    assert [1] == cached(answered(manager, Sample(0, 0, 100, 0)))
+    # Eight tokens are known and computed; the last of them is cached with the step that computes it.
+    assert [1] == cached(answered(manager, Sample(0, 0, 101, 0)))
+    assert [1, 2] == cached(answered(manager, Sample(0, 0, 102, 0)))
+
+
+def test_a_window_keeps_what_drafts_in_flight_may_need() -> None:
+    """Nine tokens, four drafts in flight: if none holds, the next token is the tenth, and reads from the sixth on."""
+    settings = {"drafts_max": 4, "steps": 3}
+    manager = perform(ahead(WINDOW, **settings), Arrive(0, (Run(0, 8),)), Admit(0, 16), Dispatch())
+    perform(manager, Schedule(0, 16), Dispatch())
+    assert 13 == manager.population[0].tokens_computed
+    before = manager.tables[0][0].blocks[:2]
+    perform(manager, Schedule(0, 16), Dispatch())
+    assert [0, before[1]] == manager.tables[0][0].blocks[:2]
+
+
+def test_no_step_writes_a_block_of_another_node() -> None:
+    """What a request gives up while steps with it are in flight is free when all that were dispatched are over."""
+    manager = perform(ahead(loads_out_of_turn=True), *PROMPT, Schedule(0, 16), Dispatch(), Abort(0))
+    assert ([1, 1], 13) == (list(manager.pool.references[1:3]), len(manager.pool.free))
+    manager.returned([0])
+    assert 13 == len(manager.pool.free)
+    manager.returned([0])
+    assert ([0, 0], 15) == (list(manager.pool.references[1:3]), len(manager.pool.free))
+
+
+def test_a_request_without_a_step_in_flight_is_freed_at_once() -> None:
+    """And where other nodes write in turn, any request is."""
+    manager = answered(perform(ahead(loads_out_of_turn=True), *PROMPT), Sample(0, 0, 100, 0))
+    assert 15 == len(perform(manager, Finish(0)).pool.free)
+    assert 15 == len(perform(ahead(), *PROMPT, Schedule(0, 16), Dispatch(), Abort(0)).pool.free)
+
+
+def test_a_copy_has_answers_of_its_own() -> None:
+    """The explorer takes copies."""
+    manager = perform(ahead(loads_out_of_turn=True), *PROMPT, Schedule(0, 16), Dispatch())
+    other = manager.copy()
+    answered(manager, Sample(0, 0, 100, 0))
+    perform(manager, Abort(0))
+    request = other.population[0]
+    assert (6, [0, 0], [6, 1]) == (len(request.tokens), request.awaited, request.in_flight)
+    assert (2, 0, []) == (other.population.dispatched, other.population.over, other.holdings.deferred)
+
+
+def lengths_cached(manager: Manager) -> list[tuple[int, int] | None]:
+    """By block: the group, and the tokens of the prefix that it ends."""
+    return [content and (content[0], content[1].tokens) for content in manager.pool.cached.contents()]
+
+
+@given(
+    prompt=st.integers(1, 12),
+    answers=st.integers(1, 12),
+    steps=st.integers(2, 4),
+    groups=st.sets(st.booleans(), min_size=1),
+)
+def test_answers_that_come_late_change_nothing_in_the_end(
+    prompt: int, answers: int, steps: int, groups: set[bool]
+) -> None:
+    """With no drafts and room for all: the same tokens, tables and cached contents when all answers are known."""
+    kinds = [WINDOW if slides else FULL for slides in sorted(groups)]
+    late, once = ahead(*kinds, steps=steps), ahead(*kinds, steps=1)
+    for manager in (late, once):
+        perform(manager, Arrive(0, (Run(0, prompt),)), Admit(0, 16))
+    perform(late, Dispatch())
+    given = 0
+    for dispatched in range(1, answers + 1):
+        if dispatched - given == steps:
+            answered(late, Sample(0, 0, 100 + given, 0))
+            given += 1
+        if dispatched < answers:
+            assert isinstance(late.apply(Schedule(0, 16)), Granted)
+            perform(late, Dispatch())
+    for token in range(given, answers):
+        answered(late, Sample(0, 0, 100 + token, 0))
+    for token in range(answers):
+        perform(once, Sample(0, 0, 100 + token, 0))
+        if token + 1 < answers:
+            perform(once, Schedule(0, 16))
+    assert once.population[0].tokens == late.population[0].tokens
+    assert once.snapshot().tables == late.snapshot().tables
+    assert lengths_cached(once) == lengths_cached(late)
