@@ -260,8 +260,8 @@ def _not_run(verdict: Verdict) -> list[str]:
         )
     if verdict.alone:
         sentences.append(
-            "Equality with the reference where steps are asynchronous, or where kvgate does not describe the block "
-            f"manager: it did not follow {verdict.alone} of {counted(verdict.operations, 'operation')}; there only the "
+            "Equality with the reference where kvgate does not describe the block manager: it did not follow "
+            f"{verdict.alone} of {counted(verdict.operations, 'operation')}; there only the "
             "monitors checked."
         )
     large = sum(found.out_of_time for found in verdict.found)

@@ -4,11 +4,10 @@ The reference's block manager follows every decision of the real one, and ghost 
 the block tables of each step and knows what every computed token would have read. The scheduler is its own master; what
 is judged of it is that its books are right, and that it brings everybody on.
 
-The reference follows steps of which the output is known before the next one is scheduled. Where they are asynchronous,
-the scheduler computes behind tokens that it has not seen, caches only what those fill that it has, and caches the rest
-when it takes an output. The reference's requests have no tokens that are not known, and no operation takes an output:
-to follow, both would have to be there, in what is proved and explored as well. There the monitors judge without it, but
-for that of work: whose is the caching that comes with an output, it could not tell.
+Where steps are asynchronous, the worker knows its answers before the scheduler does. The gate's own requests, which the
+monitors look at, have an answer when its step is dispatched. The reference has it when the scheduler takes it: until then
+it counts on tokens that it does not know (``kvreference.ahead``). There the work monitor is left out, for the caching
+that comes with an output is the work of no operation.
 """
 
 from __future__ import annotations

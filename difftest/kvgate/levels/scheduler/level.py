@@ -221,8 +221,8 @@ class SchedulerLevel(DrivenLevel):
         "The order in which requests end whose loads fail together: vLLM's is that of a set of strings, and here it is "
         "that of their numbers.",
         "Sessions with asynchronous steps, priorities or drafts, or with states that are kept at block ends.",
-        "Where steps are asynchronous, the work that a step costs; and of how much it computes, drafts, and who comes "
-        "back behind an answer in flight. Anywhere, how much is computed where chunks end at blocks of states.",
+        "Where steps are asynchronous, the work that a step costs. Anywhere, how much is computed where chunks end at "
+        "blocks of states.",
     )
     trace_formerly = "kvgate-engine-trace"
     trace_called = "the trace of an engine"
@@ -247,8 +247,8 @@ class SchedulerLevel(DrivenLevel):
 
         Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit (027),
         transfers that never end (025), loads that fail where there are several groups (026), chunks shorter than a
-        block of states (029); where steps are asynchronous and blocks are freed on the way, also drafts (028) and
-        transfers ("Seen, and not declared yet").
+        block of states (029); where steps are asynchronous and blocks are freed on the way, also transfers ("Seen, and
+        not declared yet").
         """
         settings = generator.settings(draw)
         is_encoder = draw.chance(generator.often("encoder-only models", 20)) and not needs
@@ -399,7 +399,7 @@ class SchedulerLevel(DrivenLevel):
 
 def _has_sessions(case: Case) -> bool:
     """Whether sessions are drawn: not with priorities (finding 044), drafts (045) or states that are kept at block ends
-    (054), and not with asynchronous steps, of which the answers are not followed.
+    (054), and not with asynchronous steps, in which the next part may begin while an answer is in flight.
     """
     stage, settings = case.stage, case.settings
     aligned = settings.geometry.state_block_tokens is not None
