@@ -5,8 +5,8 @@ the block tables of each step and knows what every computed token would have rea
 is judged of it is that its books are right, and that it brings everybody on.
 
 Where steps are asynchronous, the worker knows its answers before the scheduler does. The gate's own requests, which the
-monitors look at, have an answer when its step is dispatched. The reference has it when the scheduler takes it: until then
-it counts on tokens that it does not know (``kvreference.ahead``). There the work monitor is left out, for the caching
+monitors look at, have an answer when its step is dispatched. The reference has it when the scheduler takes it; until
+then it counts on tokens that it does not know (``kvreference.ahead``). There the work monitor is left out: the caching
 that comes with an output is the work of no operation.
 """
 

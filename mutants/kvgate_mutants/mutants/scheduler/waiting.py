@@ -146,3 +146,36 @@ def drafts_in_flight_are_not_expected(original: Any, self: Any, output: Any) -> 
     original(self, output)
     for name, drafts in output.scheduled_spec_decode_tokens.items():
         self.requests[name].num_output_placeholders -= len(drafts)
+
+
+_LATE = "self.kv_cache_manager.cache_blocks("
+_NOT_CACHED_WITH_ITS_ANSWER = Put(_LATE)
+_CACHED_WITH_THE_ANSWER_AFTER_IT = Put(
+    _LATE, f"{_LATE}request, request.num_computed_tokens - request.num_output_placeholders - 1)"
+)
+_REJECTED_STAYS_COMPUTED = Put("request.num_computed_tokens -= num_rejected")
+_REJECTED_STAYS_EXPECTED = Put("request.num_output_placeholders -= num_rejected")
+
+
+@breaks(f"{_ASYNC}._update_request_with_output", violates="KV-OP-08", needs=("asynchronous",))
+def late_answer_is_not_cached(original: Any, *arguments: Any) -> Any:
+    """A block that was computed before its last token was known is not cached when that is answered."""
+    return call(original, _NOT_CACHED_WITH_ITS_ANSWER, *arguments)
+
+
+@breaks(f"{_ASYNC}._update_request_with_output", violates="KV-OP-08", needs=("asynchronous",))
+def late_answer_is_cached_with_the_next(original: Any, *arguments: Any) -> Any:
+    """A block that was computed before its last token was known is cached an answer later."""
+    return call(original, _CACHED_WITH_THE_ANSWER_AFTER_IT, *arguments)
+
+
+@breaks(f"{_SCHEDULER}.update_from_output", violates="KV-SYS-06", needs=("drafts", "asynchronous"))
+def rejected_draft_stays_computed(original: Any, *arguments: Any) -> Any:
+    """A draft that a step ahead has computed, and that does not hold, counts as computed."""
+    return call(original, _REJECTED_STAYS_COMPUTED, *arguments)
+
+
+@breaks(f"{_SCHEDULER}.update_from_output", violates="KV-SYS-06", needs=("drafts", "asynchronous"))
+def rejected_draft_stays_expected(original: Any, *arguments: Any) -> Any:
+    """A draft that does not hold is still expected from a step in flight."""
+    return call(original, _REJECTED_STAYS_EXPECTED, *arguments)
