@@ -87,6 +87,7 @@ OF_ENGINES = {
     "020-preempted-in-its-step-stays-cached",
     "021-behind-a-failed-load-stays-cached",
     "022-given-up-while-in-flight",
+    "028-window-left-while-in-flight",
     "034-window-released-before-a-failed-load",
     "041-session-keeps-a-stale-hash",
     "042-session-says-an-old-stop",

@@ -133,6 +133,8 @@ def settings_of_systems(draw: st.DrawFn) -> Settings:
         partial_hit_tokens_min=draw(st.integers(0, 10**9)),
         draft_model=draw(st.booleans()),
         keeps_junctions=draw(st.booleans()),
+        steps_in_flight_max=draw(st.integers(1, 4)),
+        loads_out_of_turn=draw(st.booleans()),
     )
 
 

@@ -14,8 +14,8 @@ from kvgate.levels.scheduler.chunks import Chunks
 from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import Answer, Done, Granted, Refused
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Abort, Admit, Arrive, Finish, Operation, Preempt, Run, Sample, Schedule
-from kvreference.population import Population
+from kvreference.manager import population_of
+from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Run, Sample, Schedule
 from kvreference.settings import Settings
 
 YES, NO = Granted(0, ((1,),)), Refused(0, gate=False)
@@ -29,7 +29,7 @@ class Told:
     ) -> None:
         geometry = Geometry((Group("full", 16),))
         self.settings = Settings(geometry, blocks=40, **{"chunk_tokens": 64, **settings})
-        self.population = Population(self.settings)
+        self.population = population_of(self.settings)
         self.chunks = Chunks(self.settings, stage or Stage(), spares_the_only_one)
         for number in range(requests):
             self.population.settle(Arrive(number, (Run(100 * number, 50),)), Done())
@@ -148,12 +148,38 @@ def test_nothing_is_asked_for_after_a_preemption_for_itself() -> None:
         assert expected == (found and numbers(found))
 
 
-def test_what_is_not_judged() -> None:
-    """Drafts where steps are asynchronous, and who comes back there behind an answer in flight."""
-    assert Told(stage=Stage(asynchronous=True), drafts_max=2).ask(Admit(0, 3)) is None
-    told = Told(stage=Stage(asynchronous=True)).run()
-    assert told.ask(Preempt(0), Done()) is None
+def told_ahead(**settings: Any) -> Told:
+    """One request; a step is scheduled before the answer of its prompt is known."""
+    told = Told(1, Stage(asynchronous=True), steps_in_flight_max=2, **settings)
     assert told.ask(Admit(0, 50)) is None
+    told.population.settle(Dispatch(), Done())
+    told.chunks.begin(told.population)
+    return told
+
+
+@pytest.mark.parametrize("drafts", [0, 2])
+def test_what_is_expected_is_pending(drafts: int) -> None:
+    """Where steps are asynchronous: the token that is awaited, and drafts; and a request is not left out."""
+    assert told_ahead(drafts_max=drafts).ask(Schedule(0, 1 + drafts)) is None
+    found = told_ahead(drafts_max=drafts).ask(Schedule(0, 3 - drafts))
+    assert ("KV-SYS-06", str(1 + drafts), str(3 - drafts)) == numbers(found)
+    told = told_ahead(drafts_max=drafts)
+    assert told.chunks.end(told.population, {0: 52}) is not None
+
+
+def test_a_request_that_will_have_reached_its_limit_is_left_out() -> None:
+    """Its answers in flight are its last."""
+    told = told_ahead()
+    assert told.chunks.end(told.population, {0: 51}) is None
+
+
+@pytest.mark.parametrize("frees_late", [False, True])
+def test_a_request_may_wait_for_what_is_freed_late(frees_late: bool) -> None:
+    """It was refused, and no request is preempted for it: what that frees comes with a later step."""
+    told = Told().run()
+    told.chunks._frees_late = frees_late
+    assert told.ask(Schedule(0, 1), NO) is None
+    assert frees_late == (told.chunks.end(told.population) is None)
 
 
 def test_where_the_only_request_is_spared() -> None:

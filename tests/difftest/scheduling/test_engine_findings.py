@@ -43,6 +43,7 @@ MARKED = {
     "020-preempted-in-its-step-stays-cached",
     "021-behind-a-failed-load-stays-cached",
     "022-given-up-while-in-flight",
+    "028-window-left-while-in-flight",
     "034-window-released-before-a-failed-load",
     "041-session-keeps-a-stale-hash",
     "042-session-says-an-old-stop",
@@ -63,10 +64,11 @@ def played(case: Case, detectors: tuple[str, ...] = SCHEDULER.gate) -> CaseRun:
 def played_without(finding: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> CaseRun:
     """A run on the vLLM that is installed, described without a finding.
 
-    What 021 and 041 leave cached differs from the reference before anybody reads it, and their traces show who does.
+    What 021 and 041 leave cached, and 022 and 028 free, differs from the reference before anybody reads it; traces
+    show who does.
     """
     forget(finding, monkeypatch)
-    return played(case, SCHEDULER.monitors if finding[:3] in ("021", "041") else SCHEDULER.gate)
+    return played(case, SCHEDULER.monitors if finding[:3] in ("021", "022", "028", "041") else SCHEDULER.gate)
 
 
 def first_violated(run: CaseRun) -> Violated | None:

@@ -193,14 +193,14 @@ def test_a_case_is_cut_short_where_the_time_is_up() -> None:
 
 
 def test_what_the_reference_did_not_follow_is_told() -> None:
-    """All operations where steps are asynchronous, none where no load can fail, and none where it was not asked."""
+    """None of this vLLM's, whether steps are asynchronous or not; what there is of others is reported."""
     drawn = [(SCHEDULER.draw(LANES[0].model, "tiny", each).stage, each) for each in map(str, range(120))]
     seeds = {stage.asynchronous: seed for stage, seed in drawn if not stage.connector}
     assert {True, False} == set(seeds)
-    for asynchronous, seed in seeds.items():
+    for seed in seeds.values():
         for detectors in (SCHEDULER.gate, SCHEDULER.monitors):
             trial = Trials(SCHEDULER.bench_named("stock", detectors)).trial(LANES[0], seed, 0)
-            assert trial.alone == (trial.operations if asynchronous and detectors == SCHEDULER.gate else 0)
+            assert (0, True) == (trial.alone, trial.operations > 0)
     tally = Tally("full", "tiny", 1, 9, alone=4)
     verdict = Verdict("stock", "0.20.2", "quick", 0, SCHEDULER.gate, (tally, tally))
     told = report_of(verdict).not_tested

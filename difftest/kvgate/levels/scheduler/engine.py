@@ -173,6 +173,8 @@ class Engine:
         traits, may_split = self.followed.scheduling, settings.geometry.state_block_tokens is None
         self.line = Line(stage, settings.chunk_tokens, may_split, holders_first=not traits.joins_queues)
         self.chunks = Chunks(settings, stage, traits.spares_the_only_one, self.rules, traits.frees_late and out_of_turn)
+        # How much a step ahead computes is known to the reference alone.
+        self.chunks.judges &= with_reference or not stage.asynchronous
         self.correspondence = clients.Correspondence(client_fields(), stage.options)
         self.statistics = StatisticsCheck(
             settings.drafts_max, stage.connector, traits.in_full, not stage.options.without_statistics

@@ -442,7 +442,7 @@ SCHEDULER = SchedulerLevel()
 def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
     copies = any(group.copies for group in settings.geometry.groups)
-    asynchronous = draw.chance(60 if _drafts_ahead(settings) else 40)
+    asynchronous = draw.chance(60)
     # Where chunks end at blocks of states, less than what there is room for may be no chunk at all (029).
     encodes = draw.chance(55) and not aligned
     stage = Stage(
@@ -486,12 +486,6 @@ def with_encoder(stage: Stage, settings: Settings, draw: Draw) -> Stage:
         encoder_budget=draw.integer(longest, longest + 8),
         encoder_cache=draw.integer(longest, (1 if settings.geometry.lookahead_tokens else 2) * longest + 8),
     )
-
-
-def _drafts_ahead(settings: Settings) -> bool:
-    """Whether vLLM schedules drafts after tokens that it has not seen, and frees no block too early for them."""
-    groups = settings.geometry.groups
-    return settings.geometry.lookahead_tokens > 0 and all(group.keeps_all for group in groups)
 
 
 def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
