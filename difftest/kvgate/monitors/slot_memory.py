@@ -143,7 +143,9 @@ def first_read(group: Group, token: int) -> int:
 
 
 NO_BLOCK = "the block was given up: null block"
-"""What is got where a table has the null block, and a token is read."""
+"""What is got where a table has the null block in the place of a token."""
+NO_ENTRY = "the table has none"
+"""What is got where a table is too short for a token."""
 
 
 @frozen
@@ -272,7 +274,8 @@ class PhysicalSlots:
         size = group.block_size_tokens
         for position, offset, states in parts:
             if position >= len(table) or table[position] == NULL:
-                found = self.no_slot(where, position * size + offset, states[0])
+                got = NO_BLOCK if position < len(table) else NO_ENTRY
+                found = self.no_slot(where, position * size + offset, states[0], got)
                 if found is not None:
                     return found
                 continue
@@ -393,7 +396,7 @@ class PhysicalSlots:
                 return Difference("KV-MEM-01", str(where), *texts)
         return None
 
-    def no_slot(self, where: Where, token: int, state: int, got: str = "the table has none") -> Difference | None:
+    def no_slot(self, where: Where, token: int, state: int, got: str = NO_ENTRY) -> Difference | None:
         """That there is no slot for a token, unless that is known."""
         texts = f"a slot for token {token}", got
         history = self.states.history(state) if state != JUNK else []
