@@ -223,7 +223,7 @@ def an_interval_between_boundaries_is_refused() -> str | None:
     geometry = load("mixed-blocks").geometry
     coordinator = Stock(Settings(geometry, blocks=16, tokens_max=64)).manager.coordinator
     try:
-        attach(coordinator, Configuration(geometry.alignment_tokens + 1))
+        attach(coordinator, Configuration(geometry.alignment_tokens + 1), 64)
     except ConfigurationError:
         return None
     return "an interval that is no multiple of the alignment is taken"
