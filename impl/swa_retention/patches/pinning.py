@@ -6,6 +6,7 @@ A pool that has one carries it as ``pinned_tier``; where it has none, each of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from typing import Any
 
 from swa_retention.partial.hit import sources_of
@@ -164,6 +165,7 @@ def allocate_slots(original: Any) -> Callable[..., Any]:
 
     waiting = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
+    @wraps(original)
     def allocate_slots(self: Any, request: Any, *arguments: Any, reserved_blocks: int = 0, **keywords: Any) -> Any:
         coordinator, watermark = self.coordinator, getattr(self, "watermark_blocks", 0)
         if watermark and not (keywords.get("has_scheduled_reqs", True) and request.status in waiting):
